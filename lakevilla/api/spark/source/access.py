@@ -19,7 +19,7 @@ from lakevilla.settings import Settings
 from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.location import root_location
 
-__all__ = ["Access", "access_to", "lake_at", "opened"]
+__all__ = ["Access", "access_to", "goes_on", "lake_at", "opened", "opened_on"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,17 @@ def opened(access: Access) -> LakeClient:
     return _opened(pickle.dumps(access))
 
 
+def opened_on(access: Access, ref: str | None) -> LakeClient:
+    """The same at a ref; the lake itself if that is None."""
+    client = opened(access)
+    return client if ref is None else client.on(ref)
+
+
+def goes_on(access: Access, ref: str | None) -> bool:
+    """Whether a ref has a history that goes on, as a branch and the lake itself have."""
+    return opened_on(access, ref).at is None
+
+
 @contextmanager
 def lake_at(
     access: Access,
@@ -58,8 +69,7 @@ def lake_at(
     ref: str | None = None,
 ) -> Iterator[Executor]:
     """A transaction that only reads, bound as ``lake.snapshot`` binds one, or ``lake.on(ref)``."""
-    client = opened(access)
-    client = client if ref is None else client.on(ref)
+    client = opened_on(access, ref)
     executor: Executor = begin_transaction(client, Executor, read_only=True)
     if version is not None or timestamp is not None:
         executor.bind_to(version, timestamp)

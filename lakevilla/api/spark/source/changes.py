@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakevilla.api.spark.source.access import Access, lake_at
+from lakevilla.api.spark.source.access import Access, access_to, goes_on, lake_at
 from lakevilla.api.spark.source.options import ReadOptions
 from lakevilla.api.spark.source.tables import Bound, bound_to, declared
 from lakevilla.engines.base import projection
@@ -82,10 +82,10 @@ def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> byte
         )
     if asked.version is not None or asked.timestamp is not None:
         raise InvalidOperation("a stream has no version or timestamp: leave the option out")
-    if asked.ref is not None:
+    if not goes_on(access_to(lakes, asked.lake), asked.ref):
         raise InvalidOperation(
-            f"a stream follows the lake itself, and {asked.ref!r} is a state of it: leave option "
-            "ref out, or read the changes up to it as a batch, by spark.read"
+            f"a stream follows the lake itself, or a branch, and {asked.ref!r} is a state: leave "
+            "option ref out, or read the changes up to it as a batch, by spark.read"
         )
     held = bound_to(lakes, asked)
     return pickle.dumps(_changes(held, schema, None))
@@ -115,7 +115,7 @@ def newest_offset(state: bytes) -> int:
         The table has other columns by now than the stream: changes would be told without.
     """
     changes: Changes = pickle.loads(state)
-    with lake_at(changes.access) as executor:
+    with lake_at(changes.access, ref=changes.options.ref) as executor:
         head = executor.state_of_lake()
         version = 0 if head is None else head.sequence
         table = changes.options.table
@@ -153,7 +153,8 @@ def ranges(state: bytes, since: int | None = None, until: int | None = None) -> 
         )
     if since == until:
         return []
-    with lake_at(changes.access, since):
+    ref = changes.options.ref if goes_on(changes.access, changes.options.ref) else None
+    with lake_at(changes.access, since, ref=ref):
         pass  # raises here, and not in a task, where history does not go back so far
     return [pickle.dumps((since, until))]
 

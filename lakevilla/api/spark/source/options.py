@@ -27,7 +27,7 @@ _KNOWN = (
     "what",
 )
 #: With what=versions.
-_KNOWN_OF_VERSIONS = ("lake", "what", "tables", "startingVersion", "version")
+_KNOWN_OF_VERSIONS = ("lake", "what", "ref", "tables", "startingVersion", "version")
 #: As the tasks that a cluster of middling size runs at a time; no bin is made below 4 MiB.
 _PARTITIONS = 32
 _MOST_PARTITIONS = 1_000_000
@@ -127,12 +127,15 @@ class VersionOptions:
         The first global version that is asked for.
     version : int or None
         The last one.
+    ref : str or None
+        The name of a branch; None for the lake itself.
     """
 
     lake: str
     tables: list[str] | None
     starting_version: int
     version: int | None
+    ref: str | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> VersionOptions:
@@ -165,6 +168,7 @@ class VersionOptions:
             tables=_names(given.get("tables"), "tables"),
             starting_version=first,
             version=_number(given, "version"),
+            ref=_ref(given.get("ref"), None, None),
         )
 
 
@@ -197,7 +201,8 @@ def _ref(name: str | None, version: int | None, timestamp: datetime | None) -> s
     if version is not None or timestamp is not None:
         other = "timestamp" if version is None else "version"
         raise InvalidOperation(
-            f"give option ref or {other}, not both: {name!r} is a state of the lake itself"
+            f"give option ref or {other}, not both: {name!r} is a state of the lake itself; a "
+            "version of a branch is option ref as 'etl@57'"
         )
     return name
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lakevilla.api.feed.asked import AskedColumns, chosen_of
 from lakevilla.api.feed.versions import Teller
-from lakevilla.api.spark.source.access import Access, access_to, opened
+from lakevilla.api.spark.source.access import Access, access_to, goes_on, opened_on
 from lakevilla.api.spark.source.options import VersionOptions
 from lakevilla.errors import InvalidOperation, VersionNotFound
 from lakevilla.feed.walk import check_kept, stretch
@@ -62,12 +62,22 @@ class LakeVersions:
 def bound(lakes: bytes, options: Mapping[str, str]) -> LakeVersions:
     """The versions up to that of now, or to the one that is asked for."""
     asked = VersionOptions.of(options)
-    held = LakeVersions(access_to(lakes, asked.lake), asked, None)
+    held = _of(lakes, asked)
     newest = newest_offset(held)
     until = newest if asked.version is None else asked.version
     if until > newest:
         raise VersionNotFound(f"the lake has no global version {until}; its newest is {newest}")
     return replace(held, until=max(until, held.first))
+
+
+def _of(lakes: bytes, asked: VersionOptions) -> LakeVersions:
+    access = access_to(lakes, asked.lake)
+    if not goes_on(access, asked.ref):
+        raise InvalidOperation(
+            f"versions are those of the lake itself, or of a branch, and {asked.ref!r} is a state: "
+            "leave option ref out"
+        )
+    return LakeVersions(access, asked, None)
 
 
 def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> LakeVersions:
@@ -81,7 +91,7 @@ def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> Lake
     asked = VersionOptions.of(options)
     if asked.version is not None:
         raise InvalidOperation("a stream has no version: leave the option out")
-    held = LakeVersions(access_to(lakes, asked.lake), asked, None)
+    held = _of(lakes, asked)
     check_schema(schema)
     newest_offset(held)
     return held
@@ -104,7 +114,7 @@ def newest_offset(held: LakeVersions) -> int:
     TableNotFound
         There is no table of a name that was asked for.
     """
-    client = opened(held.access)
+    client = opened_on(held.access, held.options.ref)
     head = client.head()
     chosen_of(client, head, held.options.tables)
     return max(0 if head is None else head.sequence, held.first)
@@ -126,7 +136,7 @@ def ranges(held: LakeVersions, since: int | None = None, until: int | None = Non
             f"versions were read up to {since}, and the lake is at version {until}: it is another "
             "lake, or an older copy of it; begin with a new checkpoint"
         )
-    head = opened(held.access).head()
+    head = opened_on(held.access, held.options.ref).head()
     if since == until or head is None:
         return []
     check_kept(head, since)  # raises here, and not in a task
@@ -136,7 +146,7 @@ def ranges(held: LakeVersions, since: int | None = None, until: int | None = Non
 def rows(held: LakeVersions, part: bytes) -> Iterator[pa.RecordBatch]:
     """The versions after one up to another."""
     since, until = pickle.loads(part)
-    client = opened(held.access)
+    client = opened_on(held.access, held.options.ref)
     head = client.head()
     assert head is not None, "a range is of a lake that is there"
     chosen = chosen_of(client, head, held.options.tables)
