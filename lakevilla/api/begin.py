@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from lakevilla.api.arguments import check_choice, check_flag, check_metadata, check_number
 from lakevilla.api.execution.executor import Executor
+from lakevilla.api.execution.keys import refuse_in_base
 from lakevilla.api.frame import Frame
 from lakevilla.client.client import LakeClient
 from lakevilla.errors import ConflictError, InvalidOperation, RefNotFound
@@ -93,20 +94,23 @@ def begin_transaction(
             bind_to_ref(state, client.at)
         return executor(client, state, wait=wait, durability=durability)
 
-    return begun(client) if client.branch is None else _on_branch(client, begun)
+    return begun(client) if client.branch is None else _on_branch(client, begun, use)
 
 
 def _on_branch(
-    client: LakeClient, begun: Callable[[LakeClient], Executor[Frame]]
+    client: LakeClient, begun: Callable[[LakeClient], Executor[Frame]], use: KeyUse | None
 ) -> Executor[Frame]:
     """A transaction in the life in which a branch is now.
 
     It is bound at once, with the look at HEAD that it needs anyhow: in a life that was closed since
-    nothing can be done.
+    nothing can be done. So a key that is done is told here.
     """
     while True:
         made = begun(client)
         try:
+            if use is not None:
+                client.run(client.context.head())  # the life whose base is asked is this one
+                refuse_in_base(client, use.key)
             made.state_of_lake()
         except (ConflictError, RefNotFound) as error:
             if not client.follow(is_lost=isinstance(error, RefNotFound)):
@@ -121,9 +125,11 @@ def _refuse_on_branch(name: str, features: Feature, idempotency_key: object) -> 
         raise InvalidOperation(
             f"branch {name!r} has no queues: begin the transaction without Feature.CT"
         )
-    if idempotency_key is not None:
+    if isinstance(idempotency_key, tuple):
         raise InvalidOperation(
-            f"branch {name!r} takes no idempotency keys yet: look for the rows before you repeat"
+            f"branch {name!r} takes no (application, version) as idempotency_key, and so no "
+            "foreach_batch: nobody can tell which version the lake had when it was made; a string "
+            "can be used"
         )
 
 

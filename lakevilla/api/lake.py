@@ -22,6 +22,7 @@ from lakevilla.api.arguments import (
 from lakevilla.api.begin import begin_transaction
 from lakevilla.api.catalog.lake import Catalog
 from lakevilla.api.execution.executor import Executor
+from lakevilla.api.execution.keys import outcome_in_base
 from lakevilla.api.feed import ChangeFeed
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import lake_history
@@ -605,6 +606,8 @@ class Lake(
         else:
             key, version = parse_key(idempotency_key)
             found = client.run(registration.outcome_of_key(client.context, key, version))
+            if found.state == "expired" and version is None:
+                return outcome_in_base(client, key)
         if found.result is None:
             return found
         return Outcome(found.state, client.named(found.result))

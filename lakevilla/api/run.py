@@ -56,7 +56,7 @@ def run(client: LakeClient, begin: Begin, fn: Callable[[Executor], T], attempts:
             executor = _attempt(client, begin, kept, losses)
             kept = None
             if executor is None:
-                return None  # another process has resumed it, and committed
+                return None  # another process has resumed it, and committed; or its key is done
             client = executor.client
             value: T | None = None
             try:
@@ -171,7 +171,10 @@ def _attempt(
             executor = begin(state)
             executor.keeps_place = True
             return executor
-    executor = begin(None)
+    try:
+        executor = begin(None)
+    except AlreadyCommitted:
+        return None  # on a branch it is bound when it begins
     executor.keeps_place = True
     return executor
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from lakevilla.errors import InvalidOperation, LakeVillaError, RefNotFound, StoreError
-from lakevilla.global_log.bases import load_base, seal_base, store_base
+from lakevilla.global_log.bases import Base, load_base, seal_base, store_base
 from lakevilla.global_log.head import with_refs
 from lakevilla.global_log.refs import RefEntry, life_of
 from lakevilla.global_log.repo import HeldHead, load_refs, store_leaves, store_leaves_of
@@ -30,6 +30,7 @@ from lakevilla.refs.moved import Wanted, moved_to
 from lakevilla.refs.states import chosen, now, those_that_fit
 from lakevilla.refs.taken_in import with_logs
 from lakevilla.store.effects import Program, parallel, sleep
+from lakevilla.transaction.verbs.branch_keys import keys_waiting
 
 _MAX_RACES = 200
 
@@ -97,6 +98,19 @@ def _refuse_protected(name: str, entry: RefEntry) -> None:
         )
 
 
+def _refuse_keys(branch: Branch, since: Base) -> Program[None]:
+    """Refuse while idempotency keys wait to be merged: a merge finds those of one life alone.
+
+    None comes meanwhile: the life is closed under ``Match``.
+    """
+    waiting = yield from keys_waiting(branch, since)
+    if waiting:
+        raise InvalidOperation(
+            f"branch {branch.name!r} has committed with idempotency key {waiting[0]!r}, which is "
+            "not merged yet: merge it first, then rebase it"
+        )
+
+
 def _attempt(
     context: Context, held: HeldHead, branch: Branch, wanted: Wanted, tried: set[str]
 ) -> Program[tuple[RefEntry, int] | None]:
@@ -104,6 +118,7 @@ def _attempt(
     name, entry = branch.name, branch.entry
     bases = yield from parallel([load_base(ref) for ref in entry.bases])
     before, since = bases[0], bases[-1]
+    yield from _refuse_keys(branch, since)
     only = yield from those_that_fit(held.head, entry.only)
     following = yield from with_logs(context, held.head, only)
     # The base names its leaves, and is stored before it.

@@ -9,7 +9,7 @@ import msgspec
 
 from lakevilla.errors import RefNotFound
 from lakevilla.global_log import refs, repo
-from lakevilla.lake import table_log
+from lakevilla.lake import past, table_log
 from lakevilla.lake.refs import branch_head
 from lakevilla.lake.refs.lives import BranchLives
 from lakevilla.lake.tail import Tail
@@ -23,6 +23,7 @@ from lakevilla.transaction.commit import doubt, squash
 from lakevilla.transaction.commit.together import behind, merging, replacing
 from lakevilla.transaction.commit.together.candidate import Failed
 from lakevilla.transaction.validation import merged
+from lakevilla.transaction.verbs import branch_keys, idempotency
 from lakevilla.transaction.verbs.applying import observed
 
 
@@ -280,4 +281,44 @@ def dereg_moved() -> Iterator[None]:
 def outcomelives() -> Iterator[None]:
     """Of a transaction that was begun before a rebase only the branch's new life is asked."""
     with instead(lives_before.committed_before, nothing):
+        yield
+
+
+# Of older versions, and of idempotency keys.
+
+
+@planted(for_histories=False)
+def later_squash_taken() -> Iterator[None]:
+    """An older version of a branch has all that one object in HEAD stands for."""
+    original = past._no_later
+
+    def no_later(pending: Any, later: Any) -> Any:
+        return original(pending, later[2:])
+
+    with instead(original, no_later):
+        yield
+
+
+@planted(for_histories=False)
+def keys_left_on_the_branch() -> Iterator[None]:
+    """A merge leaves the idempotency keys of what it brings on the branch."""
+
+    def keys_to_take(*_: Any, **__: Any) -> Program[Any]:
+        yield from ()
+        return ()
+
+    with instead(branch_keys.keys_to_take, keys_to_take):
+        yield
+
+
+@planted(for_histories=False)
+def merged_keys_not_bound() -> Iterator[None]:
+    """A merge looks whether the lake has committed its keys, and binds none to itself."""
+    original = idempotency.bind_key
+
+    def bind_key(txn: Any, use: Any) -> Program[None]:
+        if use is txn.standing.key:
+            yield from original(txn, use)
+
+    with instead(original, bind_key):
         yield

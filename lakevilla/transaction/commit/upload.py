@@ -86,8 +86,10 @@ def _claims(txn: TransactionState, head: Head) -> list[Program[Any]]:
     """Looks and writes that refuse a table which is damaged, another's or two in one place."""
     context = txn.context
     parts: list[Program[Any]] = []
-    if txn.standing.key is not None:
-        parts.append(bind_key(txn, txn.standing.key))
+    merging = txn.work.merging
+    for use in (txn.standing.key, *(() if merging is None else merging.keys)):
+        if use is not None:
+            parts.append(bind_key(txn, use))
     if context.life:
         return parts  # it is whose base tells, and a merge looks whose it is by then
     for location in tables_written(txn):

@@ -19,17 +19,30 @@ from lakevilla.store.effects import Program
 from lakevilla.sublogs.record import Access, Ticket, TxnRecord
 
 
+@dataclass(slots=True)
+class KeyUse:
+    """A transaction's key: what was found at its object on entry."""
+
+    key: str
+    version: int | None
+    held: HeldKey | None = None
+    committed: int | None = None
+    is_bound: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Merging:
     """The branch that a transaction merges.
 
     ``entry`` is the one that was read, which must be in the HEAD that is replaced. ``base`` is
-    what counts as merged from then on: the next merge begins there.
+    what counts as merged from then on: the next merge begins there. ``keys`` are those that were
+    committed there, and are the lake's from then on.
     """
 
     name: str
     entry: RefEntry
     base: Base
+    keys: tuple[KeyUse, ...] = ()
 
     @property
     def version(self) -> str:
@@ -88,17 +101,6 @@ class Queue:
             held.state = advance(held.state, ended)
         parts: list[Program[None]] = [free([ticket]) for ticket in self.tickets]
         return [*parts, withdraw(txn_id, self.doubtful)] if self.doubtful else parts
-
-
-@dataclass(slots=True)
-class KeyUse:
-    """A transaction's key: what was found at its object on entry."""
-
-    key: str
-    version: int | None
-    held: HeldKey | None = None
-    committed: int | None = None
-    is_bound: bool = False
 
 
 class Saved(msgspec.Struct, frozen=True):

@@ -13,8 +13,6 @@ from lakevilla.global_log.head import HEAD_KEY, Head
 from lakevilla.global_log.refs import made_of_life
 from lakevilla.lake.refs import frozen
 from lakevilla.lake.table_log import refresh
-from lakevilla.maintenance import vacuum
-from lakevilla.maintenance.gc import gc
 from lakevilla.store.codec import decode
 from lakevilla.store.home import HOMES_PREFIX
 from lakevilla.testing.histories.attempts import context_of
@@ -22,37 +20,10 @@ from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavin
 from lakevilla.testing.planted.every import PLANTED
 from lakevilla.transaction.commit import squash
 from tests.support.simulated.branches import adds, appends, ends, makes, shows
-from tests.support.simulated.commits import Process, add_to, alone, begin, commit, lake
+from tests.support.simulated.commits import Process, alone, lake
+from tests.support.simulated.upkeep import DAY, LAKES, collects, results, sweep, updates, vacuums
 
-DAY = 24 * 3600
 SCHEDULES = 200 if "LAKEVILLA_SOAK" in os.environ else 25
-LAKES = pytest.mark.parametrize("iceberg", [(), ("a", "b")], ids=["delta", "iceberg"])
-
-
-def updates(client):
-    """A commit to the lake itself."""
-    txn = begin(client)
-    yield from add_to(txn, "a", 10)
-    yield from commit(txn)
-    return "committed"
-
-
-def vacuums(client):
-    return vacuum.vacuum(
-        context_of(client), "a", retention_seconds=0.0, dry_run=False, enforce_retention=False
-    )
-
-
-def collects(client):
-    return gc.gc(context_of(client))
-
-
-def sweep(simulation, times=2):
-    """All that is too old goes, again and again."""
-    for number in range(times):
-        simulation.now += 10 * DAY
-        alone(simulation, vacuums, f"sweeper {number} {simulation.now}")
-        alone(simulation, collects, f"collector {number} {simulation.now}")
 
 
 def a_branch(iceberg, faults=None, schedule=None):
@@ -63,10 +34,6 @@ def a_branch(iceberg, faults=None, schedule=None):
     return simulation
 
 
-def results(simulation):
-    return {client.name: client.result for client in simulation.clients}
-
-
 def committed(simulation, *names):
     """How many of these clients were told so. One that died told nobody."""
     found = results(simulation)
@@ -75,7 +42,7 @@ def committed(simulation, *names):
 
 def is_whole(simulation, *writers, at_most=0):
     """The branch shows each commit that was acknowledged, and no other."""
-    sweep(simulation)
+    sweep(simulation, 2)
     shown = alone(simulation, shows(), "looker")[0] - 101
     least = committed(simulation, *writers)
     assert least <= shown <= least + at_most, (shown, results(simulation))
@@ -111,7 +78,7 @@ def squashing(faults, schedule):
 
 
 def squashes_whole(simulation):
-    sweep(simulation)
+    sweep(simulation, 2)
     shown = alone(simulation, shows(), "looker")
     assert results(simulation) == {"one": "committed", "two": "committed"}
     assert shown == {0: 102, 1: 100, 7: 1, 8: 1}
@@ -151,7 +118,7 @@ def test_a_branch_keeps_the_state_that_it_was_made_of(other, iceberg):
         return simulation
 
     def check(simulation):
-        sweep(simulation)
+        sweep(simulation, 2)
         assert alone(simulation, shows(), "looker")[0] in (110, 120)
 
     assert interleavings(build, check, limit=SCHEDULES) == SCHEDULES
@@ -165,7 +132,7 @@ def test_a_commit_on_a_branch_is_there_or_not_wherever_its_client_dies(iceberg):
         return simulation
 
     def check(simulation):
-        sweep(simulation)
+        sweep(simulation, 2)
         shown = alone(simulation, shows(), "looker")[0] - 101
         assert shown in (1, 5, 6), (shown, results(simulation))
 
@@ -179,7 +146,7 @@ def test_a_branch_is_there_or_not_wherever_its_maker_dies():
         return simulation
 
     def check(simulation):
-        sweep(simulation)
+        sweep(simulation, 2)
         if len(simulation.clients) > 1:
             assert alone(simulation, shows("again"), "looker")[0] == 100
         left = alone(simulation, makes(), "second")  # the name is free, or has a whole branch
@@ -231,7 +198,7 @@ def test_who_deletes_a_branch_may_die_anywhere():
 
     def check(simulation):
         assert alone(simulation, ends(), "last") in (None, "ref_not_found")
-        sweep(simulation)
+        sweep(simulation, 2)
         assert not lives_left(simulation)
         assert not [info.key for info in simulation.store.list("a") if "/_lakevilla/b/" in info.key]
 
@@ -243,10 +210,10 @@ def test_what_is_tagged_of_a_branch_stays_when_that_is_gone():
     alone(simulation, makes("closing", ("ref", "etl"), kind="tag"), "tagger")
     assert alone(simulation, adds(), "second") == "committed"
     assert alone(simulation, ends(), "ender") is None
-    sweep(simulation)
+    sweep(simulation, 2)
     assert alone(simulation, shows("closing"), "looker")[0] == 101
     alone(simulation, ends("closing"), "last")
-    sweep(simulation)
+    sweep(simulation, 2)
     assert not lives_left(simulation)
 
 
@@ -264,7 +231,7 @@ def test_of_a_commit_whose_answer_is_lost_nobody_can_tell_once_its_branch_is_swe
     writer = Process(simulation, adds(), "writer").until(f"{_life(simulation)}/HEAD.json")
     writer.lose()
     assert alone(simulation, ends(), "ender") is None
-    sweep(simulation)
+    sweep(simulation, 2)
     assert writer.finish() == "outcome_unknown"
 
 
@@ -286,7 +253,7 @@ def test_a_commit_that_stalls_beyond_the_end_of_its_branch_is_refused():
     alone(simulation, makes(), "maker")
     writer = Process(simulation, adds(), "writer").until(f"{_life(simulation)}/HEAD.json")
     assert alone(simulation, ends(), "ender") is None
-    sweep(simulation)
+    sweep(simulation, 2)
     assert writer.finish() == "ref_not_found"
 
 
@@ -310,7 +277,7 @@ def test_a_life_that_gc_has_listed_and_that_lands_later_is_another_one():
     _, entry = maker.finish()
     collector.finish()
     assert alone(simulation, adds(), "writer") == "committed"
-    sweep(simulation)
+    sweep(simulation, 2)
     assert alone(simulation, shows(), "looker")[0] == 101
     assert made_of_life(entry.life) == entry.base.made
     assert lives_left(simulation) == {entry.life}
@@ -371,12 +338,38 @@ def finds_what_gc_has_swept():
     is_whole(simulation)
 
 
+@LAKES
+def test_each_version_shows_what_the_branch_was_then(iceberg):
+    """Also where one object stands for many commits by now, and others have cleaned up."""
+    simulation = a_branch(iceberg)
+    seen = {}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(squash, "MOST_APART", 2)
+        for number in range(8):
+            writer = adds() if number % 2 else appends(10 + number)
+            assert alone(simulation, writer, f"writer {number}") == "committed"
+            seen[number] = alone(simulation, shows(), f"reader {number}")
+            assert alone(simulation, updates, f"other {number}") == "committed"
+    sweep(simulation, 2)
+    last = branch_version(simulation)
+    for number, then in seen.items():
+        name = f"etl@{last - 7 + number}"
+        assert alone(simulation, shows(name), f"looker {number}") == then, name
+
+
+def branch_version(simulation):
+    """How far the branch has come."""
+    [key] = [info.key for info in simulation.store.list(HOMES_PREFIX) if "HEAD.json" in info.key]
+    return decode(key, simulation.store.objects[key].body, Head).sequence
+
+
 #: The planted bugs of branches, and what finds each.
 RULES = {
     "dereg_first": finds_a_commit_after_the_end,
     "closed_is_not_looked_at": finds_a_commit_after_the_end,
     "branch_follows_logs": finds_what_the_log_has_got_since,
     "squash_takes_what_came_since": finds_what_a_squash_has_lost,
+    "later_squash_taken": lambda: test_each_version_shows_what_the_branch_was_then(()),
     "gc_knows_no_lives": finds_what_gc_has_swept,
     "vacuum_knows_no_lives": finds_what_gc_has_swept,
     "samelife": test_a_life_that_gc_has_listed_and_that_lands_later_is_another_one,

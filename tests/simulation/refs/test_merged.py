@@ -12,23 +12,21 @@ import pytest
 from lakevilla.errors import LakeVillaError
 from lakevilla.expressions.parse import parse_predicate
 from lakevilla.global_log.head import HEAD_KEY, Head
-from lakevilla.maintenance import vacuum
-from lakevilla.maintenance.gc import gc
 from lakevilla.refs.change import protect
 from lakevilla.store.codec import decode
 from lakevilla.sublogs.operations import Delete
 from lakevilla.testing.histories.attempts import context_of
 from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
 from lakevilla.testing.planted.every import PLANTED
+from lakevilla.transaction.state.values import KeyUse
 from lakevilla.transaction.verbs.applying.merge_branch import merge_branch
 from lakevilla.transaction.verbs.read_write import append, execute, scan
 from tests.support.simulated.branches import appends, ends, makes, on_branch, shows
-from tests.support.simulated.commits import Process, add_to, alone, begin, commit, lake, read
+from tests.support.simulated.commits import Process, add_to, alone, begin, commit, end, lake, read
 from tests.support.simulated.memory_lake import rows_of
+from tests.support.simulated.upkeep import DAY, LAKES, collects, results, sweep, updates, vacuums
 
-DAY = 24 * 3600
 SCHEDULES = 200 if "LAKEVILLA_SOAK" in os.environ else 20
-LAKES = pytest.mark.parametrize("iceberg", [(), ("a", "b")], ids=["delta", "iceberg"])
 
 
 def merges(client, name="etl", *, serializable=False):
@@ -40,14 +38,6 @@ def merges(client, name="etl", *, serializable=False):
     except LakeVillaError as error:
         return error.kind
     return "merged"
-
-
-def updates(client):
-    """A commit to the lake that rewrites the table's file."""
-    txn = begin(client)
-    yield from add_to(txn, "a", 10)
-    yield from commit(txn)
-    return "committed"
 
 
 def changes_b(client):
@@ -67,32 +57,12 @@ def deletes(number):
     return program
 
 
-def vacuums(client):
-    return vacuum.vacuum(
-        context_of(client), "a", retention_seconds=0.0, dry_run=False, enforce_retention=False
-    )
-
-
-def collects(client):
-    return gc.gc(context_of(client))
-
-
-def sweep(simulation):
-    simulation.now += 10 * DAY
-    alone(simulation, vacuums, f"sweeper {simulation.now}")
-    alone(simulation, collects, f"collector {simulation.now}")
-
-
 def a_branch(iceberg=(), faults=None, schedule=None):
     """A branch with one row more than the lake."""
     simulation = lake(faults, schedule, iceberg=iceberg)
     alone(simulation, makes(), "maker")
     assert alone(simulation, appends(7), "first") == "committed"
     return simulation
-
-
-def results(simulation):
-    return {client.name: client.result for client in simulation.clients}
 
 
 def ids(simulation):
@@ -261,6 +231,60 @@ def test_what_was_read_on_the_branch_is_changed_after_the_merge_or_it_is_refused
     assert interleavings(build, check, limit=2 * SCHEDULES) == 2 * SCHEDULES
 
 
+def loads(where):
+    """A job with a key, which has not been run yet: on the branch, or on the lake itself."""
+
+    def work(client, context=None):
+        txn = begin(client, context=context, key=KeyUse("monday", None))
+        try:
+            yield from append(txn, "a", rows_of(50).to_reader())
+            yield from commit(txn)
+        except LakeVillaError as error:
+            yield from end(txn)
+            return error.kind
+        return "committed"
+
+    def program(client):
+        if where == "lake":
+            return (yield from work(client))
+        return (yield from on_branch(client, "etl", lambda context: work(client, context)))
+
+    return program
+
+
+def with_a_key(*others):
+    """A branch with what a key stands for, which is merged beside others."""
+
+    def build(faults=None, schedule=None):
+        simulation = a_branch((), faults, schedule)
+        assert alone(simulation, loads("branch"), "loader") == "committed"
+        for number, program in enumerate((merges, *others)):
+            simulation.add(f"client {number}", program, restart=program)
+        return simulation
+
+    return build
+
+
+def key_commits_once(simulation):
+    """Whoever comes last finds it done."""
+    kinds = {"merged", "committed", "conflict", "merge_conflict", "already_committed", None}
+    assert set(results(simulation).values()) <= kinds, results(simulation)
+    simulation.now += 3600
+    last = alone(simulation, loads("lake"), "last")
+    assert last in ("committed", "already_committed"), last
+    assert alone(simulation, merges, "last merger") in ("merged", "merge_conflict")
+    assert ids(simulation)[50] == 1, results(simulation)
+
+
+def test_a_key_commits_once_on_the_lake_whoever_is_faster():
+    build = with_a_key(loads("lake"))
+    assert interleavings(build, key_commits_once, limit=2 * SCHEDULES) == 2 * SCHEDULES
+
+
+def test_a_key_commits_once_wherever_its_merger_dies():
+    assert crash_everywhere(with_a_key(), key_commits_once, "client 0") > 20
+
+
 #: The planted bugs of merges, and what finds each.
 RULES = {
     "nosync": test_what_the_lake_has_deleted_since_is_not_merged_again,
@@ -268,6 +292,8 @@ RULES = {
     "branch_reads_held_once": (
         test_what_was_read_on_the_branch_is_changed_after_the_merge_or_it_is_refused
     ),
+    "keys_left_on_the_branch": test_a_key_commits_once_on_the_lake_whoever_is_faster,
+    "merged_keys_not_bound": test_a_key_commits_once_on_the_lake_whoever_is_faster,
     "syncback": test_a_merge_that_was_overtaken_does_not_set_back_what_is_merged,
 }
 

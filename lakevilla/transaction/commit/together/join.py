@@ -160,6 +160,10 @@ def joined_to(
         # Who knows nothing of such operations could not publish it, and is refused by name.
         newer = max(following.format, FORMAT_WITH_REFS)
         following = msgspec.structs.replace(following, format=newer)
+    if txn.standing.key is not None and following.life is not None:
+        # Whoever merges or rebases the branch looks for its keys from then on.
+        life = msgspec.structs.replace(following.life, keyed=True)
+        following = msgspec.structs.replace(following, life=life)
     if txn.work.merging is None:
         return following
     return (yield from with_merged(txn.work.merging, following))

@@ -19,6 +19,7 @@ from lakevilla.transaction.state.values import Merging
 from lakevilla.transaction.validation.merged import changed_entry
 from lakevilla.transaction.verbs.applying.apply import Outcome, apply_states, bound, together
 from lakevilla.transaction.verbs.applying.observed import hold_observed
+from lakevilla.transaction.verbs.branch_keys import keys_to_take
 
 
 def merge_branch(
@@ -60,13 +61,14 @@ def merge_branch(
     if fast_forward_only:
         yield from _refuse_changed(txn, head, since, now, tables)
     try:
+        taken = yield from keys_to_take(txn, branch, since, partial=tables is not None)
         if serializable:
             yield from hold_observed(txn, branch, since)
         outcomes = yield from apply_states(
             txn, head, AtBase(since), AtBase(now), tables, keys, on_conflict, "MERGE"
         )
     except MergeConflict:
-        # A table may have shown a newer HEAD, with what another has merged of the branch.
+        # A table, or a key, may have shown what another has merged of the branch since.
         held = yield from load_head()
         changed = None if held is None else (yield from changed_entry(txn, held.head, name, entry))
         if changed is not None:
@@ -74,7 +76,7 @@ def merge_branch(
         raise
     if outcomes:
         base = now if tables is None else (yield from _merged_of(since, now, outcomes))
-        txn.work.merging = Merging(name, entry, base)
+        txn.work.merging = Merging(name, entry, base, taken)
     return outcomes, now
 
 

@@ -1,0 +1,191 @@
+"""Idempotency keys on branches: once on a branch, and once on the lake, whatever is merged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.global_log.refs import RefEntry
+from lakevilla.lake.refs.branch_head import load_branch
+from lakevilla.refs import branches
+from lakevilla.refs.entries import find_ref
+from lakevilla.transaction.verbs.applying import merge_branch
+from tests.support.places import Place
+from tests.support.refs.shop import shop, stock
+
+
+@pytest.fixture
+def shopped(lake: lv.Lake) -> lv.Lake:
+    shop(lake)
+    return lake
+
+
+def load(lake: lv.Lake, key: Any, sku: str = "jam") -> None:
+    """A job that may be run twice."""
+    lake.run(lambda txn: txn.append("stock", [{"sku": sku, "qty": 1}]), idempotency_key=key)
+
+
+def rows(lake: lv.Lake) -> list[str]:
+    return sorted(lake.read("stock")["sku"].to_pylist())
+
+
+def test_a_key_commits_once_on_a_branch_and_is_the_lakes_once_it_is_merged(
+    shopped: lv.Lake,
+) -> None:
+    shopped.branch("etl")
+    etl = shopped.on("etl")
+    for _ in range(2):
+        load(etl, "monday")
+    assert rows(etl) == ["jam", "tea"]
+    assert etl.outcome(idempotency_key="monday").state == "committed"
+    assert shopped.outcome(idempotency_key="monday").state == "expired"
+    version = shopped.merge("etl").version
+    load(shopped, "monday")
+    load(etl, "monday")
+    assert rows(shopped) == ["jam", "tea"]
+    done = shopped.outcome(idempotency_key="monday")
+    assert done.result is not None
+    assert (done.state, done.result.global_version) == ("committed", version)
+    load(etl, "tuesday", "oil")
+    shopped.merge("etl", delete=True)  # what was merged before is no conflict
+    load(shopped, "tuesday", "oil")
+    with shopped.transaction(idempotency_key="other") as txn:
+        txn.append("stock", [{"sku": "zen", "qty": 1}])
+    assert rows(shopped) == ["jam", "oil", "tea", "zen"]
+
+
+def test_what_was_committed_before_the_branch_is_done_there(shopped: lv.Lake) -> None:
+    load(shopped, "monday")
+    shopped.branch("etl")
+    load(shopped, "tuesday", "oil")
+    etl = shopped.on("etl")
+    load(etl, "monday")
+    assert rows(etl) == ["jam", "tea"]
+    with (
+        pytest.raises(lv.AlreadyCommitted, match="before branch 'etl' was made") as error,
+        etl.transaction(idempotency_key="monday"),
+    ):
+        pass
+    assert error.value.result is not None
+    assert error.value.result.global_version == 3
+    assert etl.outcome(idempotency_key="monday").state == "committed"
+    assert etl.outcome(idempotency_key="tuesday").state == "expired"
+    shopped.branch("older", at=2)
+    load(shopped.on("older"), "monday")
+    assert rows(shopped.on("older")) == ["jam", "tea"]
+
+
+def test_a_key_that_both_have_committed_is_a_conflict(shopped: lv.Lake) -> None:
+    shopped.branch("etl")
+    load(shopped.on("etl"), "monday")
+    load(shopped, "monday")
+    with pytest.raises(lv.MergeConflict, match="key 'monday' was committed on branch 'etl' and"):
+        shopped.merge("etl")
+    assert rows(shopped) == ["jam", "tea"]
+    shopped.branch("other")
+    load(shopped.on("other"), "tuesday", "oil")
+    shopped.merge("other")
+    assert rows(shopped) == ["jam", "oil", "tea"]
+
+
+def test_two_branches_with_one_key_are_not_both_merged(shopped: lv.Lake) -> None:
+    for name in ("a", "b"):
+        shopped.branch(name)
+        load(shopped.on(name), "monday")
+    shopped.merge("a")
+    with pytest.raises(lv.MergeConflict, match="monday"):
+        shopped.merge("b")
+    assert rows(shopped) == ["jam", "tea"]
+
+
+def test_of_two_merges_of_one_branch_the_second_finds_it_merged(
+    shopped: lv.Lake, local_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shopped.branch("etl")
+    load(shopped.on("etl"), "monday")
+    open_branch: Any = merge_branch.open_branch
+    with local_place.connect() as other:
+
+        def late(name: str, entry: RefEntry) -> Any:
+            found = yield from open_branch(name, entry)
+            monkeypatch.setattr(merge_branch, "open_branch", open_branch)
+            other.merge("etl")
+            return found
+
+        monkeypatch.setattr(merge_branch, "open_branch", late)
+        assert shopped.merge("etl").tables == {}
+    assert rows(shopped) == ["jam", "tea"]
+
+
+def test_a_key_stands_for_all_that_was_committed_with_it(shopped: lv.Lake) -> None:
+    shopped.branch("etl")
+    etl = shopped.on("etl")
+    load(etl, "monday")
+    with pytest.raises(lv.InvalidOperation, match="key 'monday': merge all of its tables"):
+        shopped.merge("etl", tables=["stock"])
+    shopped.merge("etl")
+    etl.run(lambda txn: txn.append("sales/orders", [{"id": 2}]))
+    shopped.merge("etl", tables=["sales/*"])  # the key is merged
+    assert stock(shopped) == {"tea": 5, "jam": 1}
+
+
+def test_a_transaction_that_did_not_commit_leaves_its_key(shopped: lv.Lake) -> None:
+    shopped.branch("etl")
+    etl = shopped.on("etl")
+    with pytest.raises(ZeroDivisionError), etl.transaction(idempotency_key="monday") as txn:
+        txn.append("stock", [{"sku": "jam", "qty": 1 // 0}])
+    load(etl, "monday")
+    assert rows(etl) == ["jam", "tea"]
+    shopped.merge("etl")
+    load(shopped, "monday")
+    assert rows(shopped) == ["jam", "tea"]
+
+
+@pytest.mark.parametrize("at", ["etl", "kept", "etl@3"])
+def test_where_nobody_can_tell_a_key_is_refused_by_name(shopped: lv.Lake, at: str) -> None:
+    shopped.branch("etl")
+    load(shopped.on("etl"), "monday")
+    shopped.tag("kept", at="etl")
+    shopped.branch("again", at=at)
+    with pytest.raises(lv.InvalidOperation, match="'again' was made of a state of another branch"):
+        load(shopped.on("again"), "monday")
+    with pytest.raises(lv.InvalidOperation, match=r"takes no .application, version."):
+        load(shopped.on("etl"), ("stream", 1))
+    shopped.on("again").run(lambda txn: txn.append("stock", [{"sku": "oil", "qty": 1}]))
+    assert rows(shopped.on("again")) == ["jam", "oil", "tea"]
+
+
+def test_a_branch_is_rebased_once_its_keys_are_merged(shopped: lv.Lake) -> None:
+    shopped.branch("etl")
+    etl = shopped.on("etl")
+    load(etl, "monday")
+    with pytest.raises(lv.InvalidOperation, match="key 'monday', which is not merged yet: merge"):
+        shopped.rebase("etl")
+    shopped.merge("etl")
+    load(shopped, "tuesday", "oil")
+    shopped.rebase("etl")
+    for key, sku in (("monday", "jam"), ("tuesday", "oil"), ("wednesday", "zen")):
+        load(etl, key, sku)
+        load(shopped.on("etl"), key, sku)
+    assert rows(etl) == ["jam", "oil", "tea", "zen"]
+    shopped.merge("etl")
+    load(shopped, "wednesday", "zen")
+    assert rows(shopped) == ["jam", "oil", "tea", "zen"]
+
+
+def test_a_key_of_a_life_before_is_done_where_a_rebase_was_cut_off(shopped: lv.Lake) -> None:
+    shopped.branch("etl")
+    load(shopped.on("etl"), "monday")
+    shopped.merge("etl")
+    client = shopped._client
+    _, entry = client.run(find_ref(client.context, "etl"))
+    held = client.run(load_branch("etl", entry))
+    assert client.run(branches.close_as(client.context, entry, held, "moved"))
+    etl = shopped.on("etl")  # goes on with what it had
+    load(etl, "monday")
+    assert rows(etl) == ["jam", "tea"]
+    load(etl, "tuesday", "oil")
+    with pytest.raises(lv.VersionNotFound, match="can't be told, as a rebase of it was cut off"):
+        etl.read("stock", version=3)
