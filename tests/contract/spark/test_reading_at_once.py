@@ -59,3 +59,20 @@ def test_a_past_state_is_a_dataframe_too(spark: SparkSession, tmp_path: Path) ->
             assert (table.read().columns, table.read().count()) == (["k", "n"], 4)
             with pytest.raises(lv.VersionNotFound, match="has no version 99"):
                 table.read(version=99)
+
+
+def test_the_catalog_is_dataframes_and_paths_are_arrow(spark: SparkSession, tmp_path: Path) -> None:
+    with lv.connect(str(tmp_path), spark=spark) as lake:
+        lake.create_table("sales/orders", [{"id": 1, "region": "Asia"}], partition_by=["region"])
+        lake.create_table("plain", [{"id": 1}])
+        shown: Any = lake.sql(
+            "SELECT t.name, f.rows FROM lakevilla_tables AS t JOIN lakevilla_files AS f "
+            "ON f.table = t.name WHERE t.name LIKE 'sales/%' AND f.partition['region'] = :r",
+            {"r": "Asia"},
+        )
+        assert [tuple(row) for row in shown.collect()] == [("sales/orders", 1)]
+        schemas: Any = lake.sql("SELECT table_schema FROM information_schema.tables ORDER BY 1")
+        assert [row[0] for row in schemas.collect()] == ["main", "sales"]
+        files = lake.query("/sales/*/files[partition.region = 'Asia']")
+        assert files["table"].to_pylist() == ["sales/orders"]
+        assert [one.name for one in lake.tables("s", details=False)] == ["sales/orders"]
