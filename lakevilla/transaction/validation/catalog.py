@@ -36,14 +36,14 @@ class _Names:
     """What tables are called, now and in the state that was read."""
 
     heads: tuple[Head, ...]
+    registered: dict[str, set[str]]
 
     def of(self, location: str) -> set[str]:
-        found = set()
+        found = set(self.registered.get(location, ()))
         for head in self.heads:
-            state = head.tables.at_hand().get(location)
+            state = head.tables.get(location)
             if state is not None and state.catalog:
                 found.add(name_in_catalog(state.catalog))
-            found |= {name for name, place in head.names.items() if place == location}
         return found | {location}
 
 
@@ -84,11 +84,15 @@ def _why(read: CatalogRead, commit: CommitSummary | None) -> str:
 
 def _names(txn: TransactionState, head: Head, commits: Iterable[CommitSummary]) -> Program[_Names]:
     heads = (head,) if txn.head is None or txn.head is head else (txn.head, head)
-    touched = {place for commit in commits for place in commit.tables}
+    touched = {place for commit in commits for place in commit.tables} | txn.work.tables.keys()
     for one in heads:
         yield from load_names(one)
         yield from load_tables(one, touched)
-    return _Names(heads)
+    registered: dict[str, set[str]] = {}
+    for one in heads:
+        for name, place in one.names.items():
+            registered.setdefault(place, set()).add(name)
+    return _Names(heads, registered)
 
 
 def _renamed(names: _Names, reads: Iterable[CatalogRead]) -> Program[str | None]:
