@@ -15,7 +15,7 @@ from lakevilla.lake.refs.states import AtHead
 from lakevilla.lake.view import pending_parts
 from lakevilla.maintenance.doctor_objects import look_at_objects
 from lakevilla.maintenance.doctor_queues import report_queues
-from lakevilla.maintenance.doctor_refs import look_at_refs
+from lakevilla.maintenance.doctor_refs import look_at_refs, without_idle_risks
 from lakevilla.maintenance.doctor_tables import opened, unreadable
 from lakevilla.maintenance.recovery import unconfirmed
 from lakevilla.maintenance.upkeep.doctor_upkeep import look_at_upkeep
@@ -82,6 +82,7 @@ def doctor(context: Context, *, files: ReadDeletes | None = None) -> Program[Rep
             for finding in looked.findings
             if (finding.table, finding.kind, finding.key) not in reported
         )
+        findings = without_idle_risks(findings)
     ok = all(finding.severity == "note" for finding in findings)
     return Report(ok, tuple(findings), found.queues, found.cycles)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from lakevilla.errors import LakeVillaError, StoreError
 from lakevilla.global_log.bases import Base, load_base, load_base_tables
 from lakevilla.global_log.head import HEAD_KEY, Head
@@ -24,6 +26,20 @@ def look_at_refs(context: Context, head: Head) -> Program[list[Finding]]:
         [_ref(context, name, entry) for name, entry in sorted(head.refs.items())]
     )
     return [finding for some in found for finding in some]
+
+
+def without_idle_risks(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings, but for files at risk of a state that is lost already."""
+    every = list(findings)
+    lost = [one for one in every if one.kind == "ref_lost"]
+
+    def is_idle(one: Finding) -> bool:
+        ref = one.message.partition(" needs ")[0]
+        return one.kind == "ref_at_risk" and any(
+            of.table == one.table and f"in {ref} any more" in of.message for of in lost
+        )
+
+    return [one for one in every if not is_idle(one)]
 
 
 def _ref(context: Context, name: str, entry: RefEntry) -> Program[list[Finding]]:

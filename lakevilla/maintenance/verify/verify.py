@@ -14,7 +14,7 @@ from lakevilla.global_log.repo import fetch_sound
 from lakevilla.lake.context import Context
 from lakevilla.lake.refs.branch_head import frozen_now, open_branch
 from lakevilla.lake.refs.states import AtBase, AtHead, LakeState, StateName, chosen_places, state_of
-from lakevilla.maintenance.doctor_refs import look_at_refs
+from lakevilla.maintenance.doctor_refs import look_at_refs, without_idle_risks
 from lakevilla.maintenance.verify.files import Depth, Looked, ReadDeletes, look_at_files
 from lakevilla.maintenance.verify.objects import look_at_named_objects
 from lakevilla.results import Finding, Report
@@ -56,7 +56,7 @@ def verify(
     chosen = yield from chosen_places(head, (yield from tables_of(states)), tables)
     depth = Depth(hashes=sample, footers=sample)
     looked = yield from look_at_files(context, states, chosen, read_deletes, depth)
-    findings = _each_once([*findings, *looked.findings])
+    findings = without_idle_risks(_each_once([*findings, *looked.findings]))
     ok = all(finding.severity == "note" for finding in findings)
     return Report(ok, (*findings, _summary(looked, len(chosen))))
 
