@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
-
-from sqlglot import exp
 
 from lakevilla.engines.catalog import (
     INFORMATION_SCHEMA,
@@ -30,6 +29,7 @@ from lakevilla.engines.sql.select import (
     table_parts,
 )
 from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.syntax.late import exp
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,17 +218,19 @@ def _conditions(node: exp.Expr) -> Iterator[exp.Expr]:
         yield node
 
 
-_COMPARED: dict[type[exp.Expr], tuple[Operator, Operator]] = {
-    exp.EQ: ("=", "="),
-    exp.LT: ("<", ">"),
-    exp.LTE: ("<=", ">="),
-    exp.GT: (">", "<"),
-    exp.GTE: (">=", "<="),
-}
+@lru_cache(1)
+def _compared() -> dict[type[exp.Expr], tuple[Operator, Operator]]:
+    return {
+        exp.EQ: ("=", "="),
+        exp.LT: ("<", ">"),
+        exp.LTE: ("<=", ">="),
+        exp.GT: (">", "<"),
+        exp.GTE: (">=", "<="),
+    }
 
 
 def _of(node: exp.Expr, column_of: Any, params: Mapping[str, object]) -> Iterator[Term]:
-    for kind, (operator, turned) in _COMPARED.items():
+    for kind, (operator, turned) in _compared().items():
         if type(node) is kind and isinstance(node, exp.Binary):
             for side, other, way in (
                 (node.left, node.right, operator),
