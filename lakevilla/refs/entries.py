@@ -16,6 +16,9 @@ from lakevilla.refs.branches import store_again
 from lakevilla.store.base import Stored
 from lakevilla.store.effects import Program, sleep
 
+#: So many lives of a branch stay in HEAD that it needs for no file.
+MOST_RECENT = 256
+
 
 def replace(context: Context, held: HeldHead, new: Head) -> Program[bool]:
     """One try to replace HEAD; False, after a pause, if it was lost, or may be."""
@@ -67,12 +70,14 @@ def with_life(
     """The entry of a branch that has another life from now on.
 
     Of those before it has ``kept``, and those in which somebody may yet look for a commit whose
-    answer he has lost.
+    answer he has lost. If these are very many, only the newest: HEAD has them, which each commit
+    of the lake replaces, and he is told then that nobody can tell.
     """
     now_ms = context.now_ms()
     closed_ms: Mapping[str, int] = {**entry.closed_ms, entry.life: now_ms}
     since_ms = now_ms - context.settings.outcome_retention_seconds * 1000
-    lives = tuple(one for one in entry.lives if one in kept or closed_ms.get(one, 0) >= since_ms)
+    recent = [one for one in entry.lives if closed_ms.get(one, 0) >= since_ms][-MOST_RECENT:]
+    lives = tuple(one for one in entry.lives if one in kept or one in recent)
     return msgspec.structs.replace(
         entry,
         lives=(*lives, life),

@@ -13,7 +13,7 @@ from lakevilla.errors import LakeVillaError
 from lakevilla.global_log.repo import load_head
 from lakevilla.maintenance import recovery, vacuum
 from lakevilla.maintenance.gc import gc
-from lakevilla.refs import lives_before
+from lakevilla.refs import entries, lives_before
 from lakevilla.refs.change import all_refs
 from lakevilla.store.home import HOMES_PREFIX, at_home
 from lakevilla.testing.histories.attempts import context_of
@@ -311,6 +311,19 @@ def test_lives_go_when_the_lake_has_what_was_written_in_them():
     sweep(simulation)
     assert len(lives_left(simulation)) == 2  # its own, and the one that was closed last
     assert ids(simulation) == Counter((0, 1, 7))
+
+
+def test_of_very_many_lives_that_nothing_needs_the_newest_stay(monkeypatch):
+    monkeypatch.setattr(entries, "MOST_RECENT", 2)
+    simulation = a_branch()
+    first = entry_of(simulation).life
+    lives = [first]
+    for number in range(4):
+        alone(simulation, updates, f"updater {number}")
+        alone(simulation, rebases(), f"rebaser {number}")
+        lives.append(entry_of(simulation).life)
+    assert entry_of(simulation).lives == (first, *lives[-3:])  # the first one has files
+    is_whole(simulation, 7, balance=150)
 
 
 def test_a_deletion_ends_the_life_that_a_rebase_has_made_meanwhile():
