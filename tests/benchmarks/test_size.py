@@ -14,6 +14,7 @@ from bench.harness.running import execute
 from bench.registry import benchmark
 from bench.size import by_lakevilla
 from bench.size.own_process import Own, in_own_process
+from lakevilla.arrow.row_digest import RowDigest
 from lakevilla.expressions.parse import parse_predicate
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
 
@@ -51,7 +52,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
         measured.record(function, 1.0)
         return Own(measured, {"peak_mb": 1.0, "cpu_s": 1.0}, returned)
 
-    for module in ("many_files", "rewrite"):
+    for module in ("many_files", "rewrite", "refresh"):
         monkeypatch.setattr(f"bench.size.{module}.in_own_process", call)
 
 
@@ -80,6 +81,17 @@ def test_a_row_that_is_changed_by_mistake_is_found(
     result = run("rewrite", tmp_path)
     assert result.checks["LakeVilla's update changes 1% of the rows, and no other"] is False
     assert result.checks["LakeVilla's merge changes 1% of the rows, and no other"] is True
+
+
+@pytest.mark.usefixtures("here")
+def test_a_file_that_is_kept_with_old_rows_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RowDigest, "hexdigest", lambda digest: "the same")
+    result = run("refresh", tmp_path)
+    assert result.checks["where nothing has changed, no file is written"] is True
+    assert result.checks["the rows are those of a plain overwrite"] is False
+    assert result.checks["changes() shows the changed rows alone"] is False
 
 
 @pytest.mark.usefixtures("here")
