@@ -251,15 +251,15 @@ def test_a_branch_is_made_read_merged_and_ended(root: str) -> None:
     missing = invoke("sql", root, "SELECT * FROM visits", "--on", "etl", status=2).stderr
     assert "`lakevilla rebase ROOT etl` brings tables that have joined it since" in missing
     assert run("rebase", root, "etl")["base_version"] == 5
-    assert "etl goes on from global version 5, as 6" in invoke("rebase", root, "etl").stdout
+    assert "etl goes on from global version 5, as 7" in invoke("rebase", root, "etl").stdout
     check = ("--check", "SELECT min(qty) >= 0 FROM stock")
     refused = invoke("merge", root, "etl", *check, status=2)
     assert "does not pass SELECT min(qty) >= 0 FROM stock" in refused.stderr
     with lv.connect(root) as lake:
         lake.on("etl").run(lambda txn: txn.update("stock", {"qty": "1"}, where="qty < 0"))
-    assert "etl@7: global version 6 (stock physical)" in invoke("merge", root, "etl", *check).stdout
+    assert "etl@8: global version 6 (stock physical)" in invoke("merge", root, "etl", *check).stdout
     done = run("merge", root, "etl", "--delete")
-    assert (done["version"], done["merged"]) == (None, "etl@7")
+    assert (done["version"], done["merged"]) == (None, "etl@8")
     assert sorted(quantities(root)) == [1, 6]
     run("branch", root, "other")
     assert run("branch", root, "other", "--delete") == {"deleted": "other"}
