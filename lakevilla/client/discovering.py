@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 
 from lakevilla.client.client import LakeClient
 from lakevilla.client.names import resolve
@@ -17,6 +19,7 @@ from lakevilla.tables.dotted_names import path_of
 
 #: The tables, with their lakes, of which this process has warned.
 _WARNED_OF: set[tuple[str, str]] = set()
+_LIBRARY = f"{Path(__file__).parents[1]}/"
 
 
 def discover_tables(client: LakeClient) -> list[DiscoveredTable]:
@@ -84,4 +87,12 @@ def _warn_once(root: str, table: str, message: str) -> None:
     """Show it to a person, who may have set up no log: once a table and process."""
     if (root, table) not in _WARNED_OF:
         _WARNED_OF.add((root, table))
-        warnings.warn(message, LakeVillaWarning, stacklevel=5)
+        warnings.warn(message, LakeVillaWarning, stacklevel=_callers_level())
+
+
+def _callers_level() -> int:
+    """The ``stacklevel``, as seen from who calls this, of the code that has called the library."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_LIBRARY):
+        level, frame = level + 1, frame.f_back
+    return level

@@ -306,11 +306,20 @@ def _deletes_of(
         return [Finding("warning", error.kind, error.message, table=location)]
     except CorruptObject as error:
         if len(files) == 1:
-            return [Finding("error", "damaged_file", error.message, table=location, key=error.key)]
+            return [(yield from _of_deletes(state, error))]
     findings = []
     for place in range(len(files)):
         findings.extend((yield from _deletes_of(read_deletes, state, files.slice(place, 1))))
     return findings
+
+
+def _of_deletes(state: _State, error: CorruptObject) -> Program[Finding]:
+    location, base, key = state.view.location, state.base, error.key
+    if base is not None and key is not None:
+        info = yield from object_info(key)
+        if isinstance(info, Missing):
+            return _lost(location, not_kept(base, location, f"{key} was removed").message)
+    return Finding("error", "damaged_file", error.message, table=location, key=key)
 
 
 def _logged_rows(stats: str | None) -> int | None:
