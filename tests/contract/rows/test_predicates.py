@@ -7,8 +7,10 @@ import math
 import struct
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 from pyiceberg.types import DoubleType
@@ -244,6 +246,44 @@ def test_text_beyond_what_statistics_keep_is_found(place: Place, writer: str) ->
             assert lake.snapshot().read("t", where="b = :v", params=blob)["n"].to_pylist() == [
                 number
             ]
+
+
+@pytest.mark.parametrize("writer", ["ours, by path", "DuckDB", "DuckDB, and NULL"])
+def test_bytes_that_come_back_are_found(place: Place, writer: str) -> None:
+    """DuckDB asks Bloom filters, its own too, for bytes as it would print them."""
+    if writer != "ours, by path" and place.format == "iceberg":
+        pytest.skip("one format is enough for what another has written")
+    values = [b"\xff\x00%d" % (n % 10) for n in range(1000)]
+    rows = pa.table({"n": pa.array(range(1000), pa.int64()), "b": pa.array(values, pa.binary())})
+    with place.connect(settings=lv.Settings(in_memory_file_limit_bytes=0)) as lake:
+        lake.create_table("t", rows if "ours" in writer else rows.schema)
+        if "DuckDB" in writer:
+            null = " UNION ALL SELECT 1000, NULL" if "NULL" in writer else ""
+            at = Path(lake.root) / "t" / "foreign.parquet"
+            duckdb.sql(f"COPY (FROM rows{null}) TO '{at}' (FORMAT parquet)")
+            size = at.stat().st_size
+            file = {"path": "foreign.parquet", "size": size, "partitionValues": {}}
+            add = {**file, "modificationTime": 0, "dataChange": True}
+            write_entry(place, {"add": add}, table="t")
+        wanted, now = list(range(3, 1000, 10)), lake.snapshot()
+        for where in ("b = :v", "b in (:v)", "b <=> :v", "b >= :v and b <= :v"):
+            found = now.read("t", where=where, params={"v": values[3]})["n"]
+            assert sorted(found.to_pylist()) == wanted, where
+        assert (
+            now.sql("SELECT count(*) AS c FROM t WHERE b = '\\xFF\\x003'::BLOB")["c"][0].as_py()
+            == 100
+        )
+        joined = now.sql("SELECT count(*) AS c FROM t JOIN v USING (b)", views={"v": rows[3:4]})
+        assert joined["c"][0].as_py() == 100
+        with lake.transaction() as txn:
+            one = pa.table({"n": [-1], "b": pa.array([values[3]], pa.binary())})
+            merge = txn.merge("t", one, "source.b = target.b").when_matched_delete()
+            assert merge.execute().rows_deleted == 100
+            assert txn.delete("t", where="b = :v", params={"v": values[4]}).rows_deleted == 100
+        left = duckdb.sql(
+            f"FROM '{Path(lake.root) / 't'}/**/*.parquet' WHERE b = '\\xFF\\x005'::BLOB"
+        )
+        assert "ours" not in writer or len(left) > 0, "others find them in files of ours"
 
 
 def test_zeros_and_infinities_are_found_whatever_statistics_say(place: Place) -> None:

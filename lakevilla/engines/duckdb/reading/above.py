@@ -5,6 +5,9 @@ table's, and compares there; it also asks the file's statistics first, which lea
 The one makes ``x <= 1.6`` of whole numbers ``x <= 2``, the other makes ``x > 5`` of NaN false
 and ``x <= 5`` true. So no filter gets to a column that a file may hold in a type to which a
 constant must be rounded, or that may hold NaN; ``expressions.loosen`` says what may.
+
+Nor to a column of bytes: DuckDB (1.5.5) asks a file's Bloom filter for bytes as it would print
+them, with a backslash, and passes over all files that hold the value.
 """
 
 from __future__ import annotations

@@ -302,8 +302,11 @@ class Files:
             entries.append(_schema_entry(layout, inner, physical, missing, name))
             inner_names[field.name] = inner
             value = renamed(inner, physical.type, field.type)
-            if may_have_nan(physical.type) or (
-                may_be_narrower(physical.type) and field.name not in reading.as_stored
+            kind = physical.type
+            if (
+                may_have_nan(kind)
+                or has_bytes(kind)
+                or (may_be_narrower(kind) and field.name not in reading.as_stored)
             ):
                 value = above(value)
             columns.append(f"{value} AS {quote_name(field.name)}")

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakevilla.engines.duckdb.sqltext import quote_name
+from lakevilla.engines.duckdb.sqltext import has_bytes, quote_name
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.layout import Layout
 
@@ -71,6 +71,9 @@ def copy_options(schema: pa.Schema, layout: Layout) -> str:
     """Options of DuckDB's COPY for one file of the physical ``schema``."""
     options = ["FORMAT parquet", "RETURN_STATS", f"COMPRESSION {_duckdb_codec(layout)}"]
     options.append(f"DICTIONARY_SIZE_LIMIT {_MOST_IN_DICTIONARY}")
+    if any(map(has_bytes, schema.types)):
+        # DuckDB itself does not find bytes by the Bloom filters that it writes (reading.above).
+        options.append("WRITE_BLOOM_FILTER false")
     identifiers = _field_identifiers(schema)
     if identifiers:
         options.append(f"FIELD_IDS {identifiers}")
