@@ -139,7 +139,7 @@ def test_the_readme_runs_from_top_to_bottom_in_an_empty_directory(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = blocks_of_the_readme()
-    assert len(blocks) == 8
+    assert len(blocks) == 9
     names = paste(blocks)
     with lv.connect(str(tmp_path / "warehouse")) as lake:
         checked(lake, names, 3)
