@@ -144,8 +144,8 @@ class Term(msgspec.Struct, frozen=True):
         if value is None:
             return False
         one = self.values[0]
-        if any(isinstance(value, str) != isinstance(each, str) for each in self.values):
-            return True  # SQL makes one of the other's type: that is for the query
+        if not all(_comparable(value, each) for each in self.values):
+            return True  # SQL makes one of the other's type, or refuses: that is for the query
         match self.operator:
             case "=" | "in":
                 return value in self.values
@@ -159,6 +159,13 @@ class Term(msgspec.Struct, frozen=True):
                 return bool(value >= one)
             case "prefix":
                 return str(value).startswith(str(one))
+
+
+def _comparable(value: Any, constant: Constant) -> bool:
+    """Whether Python orders the two as SQL does. (SQL has NaN above all numbers.)"""
+    if isinstance(value, str) or isinstance(constant, str):
+        return isinstance(value, str) and isinstance(constant, str)
+    return isinstance(value, int | float) and constant == constant
 
 
 class NameRange(msgspec.Struct, frozen=True):

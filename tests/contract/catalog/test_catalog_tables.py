@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,14 @@ def test_files_columns_and_statistics_are_shown(lake: lv.Lake) -> None:
     assert found == [{"min": "1", "max": "2", "nulls": 0}]
 
 
+def test_conditions_of_another_type_are_for_the_query(lake: lv.Lake) -> None:
+    everything = ask(lake, "SELECT path FROM lakevilla_files ORDER BY path")
+    less = "SELECT path FROM lakevilla_files WHERE size_bytes < :n ORDER BY path"
+    assert ask(lake, less, n=float("nan")) == everything
+    with pytest.raises(lv.InvalidOperation, match="compare"):
+        lake.sql("SELECT path FROM lakevilla_files WHERE partition > 5")
+
+
 def test_commits_are_shown_a_row_for_each_table(lake: lv.Lake) -> None:
     found = ask(lake, 'SELECT * FROM lakevilla_commits ORDER BY version, "table"')
     assert [(row["version"], row["table"]) for row in found] == [
@@ -94,6 +103,21 @@ def test_commits_are_shown_a_row_for_each_table(lake: lv.Lake) -> None:
     assert newer == found[-1:]
     history = {entry.version: entry.timestamp for entry in lake.history()}
     assert {row["version"]: row["timestamp"] for row in found} == history
+
+
+@pytest.mark.parametrize("where", ["version IN (2, '1')", "version IN ('1', 99)"])
+def test_versions_asked_for_as_text_are_found(lake: lv.Lake, where: str) -> None:
+    found = ask(lake, f"SELECT version FROM lakevilla_commits WHERE {where}")
+    assert 1 in {row["version"] for row in found}
+
+
+def test_no_commit_is_found_of_versions_that_are_not_there_yet(lake: lv.Lake) -> None:
+    beyond = "SELECT version FROM lakevilla_commits WHERE version > :n"
+    assert not ask(lake, beyond, n=math.inf)
+    assert not ask(lake, beyond, n=99)
+    assert not ask(lake, "SELECT version FROM lakevilla_commits WHERE version = 3")
+    lake.branch("etl")
+    assert not ask(lake.on("etl"), beyond, n=99)
 
 
 def test_refs_are_shown(lake: lv.Lake) -> None:

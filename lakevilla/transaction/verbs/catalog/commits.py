@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -26,6 +27,8 @@ def commit_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Ro
         return iter(())
     last = txn.head.sequence
     first = max(_first(read), now.history_start + 1)
+    if first > last:
+        return iter(())
     timeline = Timeline.of(now)
     if first <= now.history_start + 1:
         newest = yield from timeline.newest(None, last)
@@ -52,7 +55,9 @@ def _first(read: CatalogRead) -> int:
     for term in read.terms:
         if term.column == "version" and term.operator in ("=", "in", ">", ">="):
             numbers = [value for value in term.values if isinstance(value, int | float)]
-            first = max(first, int(min(numbers)) if numbers else 0)
+            # Text may be a number too, and what is no finite one is for the query.
+            if len(numbers) == len(term.values) and all(map(math.isfinite, numbers)):
+                first = max(first, int(min(numbers)))
     return first
 
 

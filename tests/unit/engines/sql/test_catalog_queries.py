@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
+from datetime import UTC, datetime
 
 import duckdb
 import pyarrow as pa
@@ -127,6 +129,21 @@ def test_ranges_of_names():
     assert "c" in some
     assert "a" not in some
     assert "p/x" in range_of([Term("name", "prefix", ("p/",))], "name")
+
+
+@pytest.mark.parametrize("operator", ["=", "in", "<", "<=", ">", ">="])
+@pytest.mark.parametrize(
+    ("value", "constant"),
+    [
+        ({"part": "x"}, 5),
+        (datetime(2026, 1, 1, tzinfo=UTC), 5),
+        ("5", 5),
+        (5, "5"),
+        (5, math.nan),  # SQL has it above all numbers
+    ],
+)
+def test_what_python_orders_otherwise_or_not_at_all_is_left_to_the_query(operator, value, constant):
+    assert Term("x", operator, (constant,)).admits(value)
 
 
 # What is left out could not be in the answer: DuckDB is asked with and without it.
