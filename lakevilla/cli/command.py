@@ -34,6 +34,7 @@ _ELSEWHERE = {
     "untag": "`lakevilla tag ROOT NAME --delete` deletes a tag",
     "alter": "columns are changed in Python, by txn.alter(table, ...)",
     "discover": "`lakevilla tables` shows what is not in the lake yet, too",
+    "export": "tables are exported in Python, by lake.export(table, to), also of lake.on(name)",
     "history": "`lakevilla log` shows the commits",
     "list": "`lakevilla tables` lists the tables",
     "ls": "`lakevilla tables` lists the tables",

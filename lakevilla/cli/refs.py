@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC
 from typing import Annotated, Any
 
 import typer
@@ -68,6 +69,7 @@ _COLUMNS = [
     "created",
     "created_by",
     "protected",
+    "merged",
     "metadata",
 ]
 
@@ -143,7 +145,13 @@ def refs(
             "no refs yet: `lakevilla tag ROOT NAME` makes a tag, `lakevilla branch` a branch"
         )
         return
-    output.rows(_COLUMNS, map(shown_ref, found))
+    if as_json:
+        output.rows(_COLUMNS, map(shown_ref, found))
+        return
+    lines = list(map(_line, found))
+    # A column in which nothing is said takes the place of one in which something is.
+    filled = [name for name in lines[0] if any(line[name] not in (None, "") for line in lines)]
+    output.rows(filled, lines)
 
 
 @command
@@ -228,3 +236,17 @@ def _delete(lake: lv.Lake[Any], kind: str, name: str, given: _Given) -> None:
 def shown_ref(ref: lv.Ref) -> dict[str, object]:
     """A ref as the commands show it."""
     return {column: getattr(ref, column) for column in _COLUMNS}
+
+
+def _line(ref: lv.Ref) -> dict[str, object]:
+    """A ref in the width of a terminal; JSON has the rest."""
+    return {
+        "name": ref.name,
+        "kind": ref.kind,
+        "version": ref.version,
+        "base": ref.base_version,
+        "merged": ref.merged,
+        "created": f"{ref.created.astimezone(UTC):%Y-%m-%d %H:%M}Z",
+        "protected": "yes" if ref.protected else "",
+        "metadata": ", ".join(f"{key}={value}" for key, value in ref.metadata.items()),
+    }

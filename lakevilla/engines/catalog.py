@@ -117,12 +117,16 @@ NAMED_BY: dict[CatalogKind, str] = {
 _HIGHEST = chr(0x10FFFF)
 
 
-def refuse_reserved(name: str) -> None:
-    """Refuse to call a table what a query takes for a catalog table. ``InvalidOperation``."""
-    lower = name.lower()
+def is_reserved(name: str) -> bool:
+    """Whether a query takes the name for a catalog table."""
     reserved = {PREFIX + kind for kind in SCHEMAS}
     reserved |= {f"information_schema/{view}" for view in INFORMATION_SCHEMA}
-    if lower in reserved:
+    return name.lower() in reserved
+
+
+def refuse_reserved(name: str) -> None:
+    """Refuse to call a table what a query takes for a catalog table. ``InvalidOperation``."""
+    if is_reserved(name):
         raise InvalidOperation(
             f"{name} is the name of a catalog table that every lake has: give the table another",
             table=name,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
+from lakevilla.engines.catalog import PREFIX, SCHEMAS, is_reserved
 from lakevilla.errors import LakeVillaError, TableNotFound
 from lakevilla.formats.iceberg.metadata.paths import metadata_directory, metadata_version
 from lakevilla.formats.iceberg.metadata.pointer import name_in_catalog, number_of
@@ -27,6 +28,12 @@ def missing_table(context: Context, location: str) -> Program[TableNotFound]:
     InvalidOperation
         There is an Iceberg table, and what opens one is not installed here.
     """
+    if is_reserved(location):
+        return TableNotFound(
+            f"{location} is a catalog table, which is no table of the lake: only a SELECT "
+            "reads it, as in `lake.sql`",
+            table=location,
+        )
     parent, _, own = location.rpartition("/")
     files = yield from names_in(metadata_directory(location))
     if any(metadata_version(name) is not None for name in files):
@@ -123,7 +130,9 @@ def _hint(context: Context, location: str, siblings: Sequence[str]) -> str:
         return _connect(catalog)
     known += [name for name in in_catalogs if name.partition(".")[0] in context.connected]
     noted = set() if context.held is None else set(context.held.head.tables.at_hand())
-    near = near_names(location, [*known, *(place for place in siblings if place not in noted)])
+    catalog_tables = [PREFIX + kind for kind in SCHEMAS] if location.startswith(PREFIX) else []
+    places = [place for place in siblings if place not in noted]
+    near = near_names(location, [*known, *catalog_tables, *places])
     return f"did you mean {', '.join(near)}? {LISTED}" if near else LISTED
 
 

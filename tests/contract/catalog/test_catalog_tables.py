@@ -326,3 +326,14 @@ def test_of_many_tables_those_that_are_asked_for_are_opened(
         == 1
     )
     assert asked("SELECT * FROM lakevilla_commits") == 0
+
+
+def test_a_catalog_table_that_is_misspelt_or_read_as_a_table_is_told_from_others(
+    lake: lv.Lake,
+) -> None:
+    with pytest.raises(lv.TableNotFound, match=r"did you mean lakevilla_tables"):
+        lake.sql("SELECT * FROM lakevilla_table")
+    with pytest.raises(lv.TableNotFound, match=r"lakevilla_tables is a catalog table.*lake\.sql"):
+        lake.read("lakevilla_tables")
+    with pytest.raises(lv.TableNotFound, match=r"is a catalog table"):
+        lake.run(lambda txn: txn.sql("DELETE FROM lakevilla_tables"))

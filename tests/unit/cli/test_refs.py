@@ -299,3 +299,25 @@ def test_gc_names_each_path_once(root: str) -> None:
     shown = invoke("gc", root, "--dry-run").stdout.replace("\n", "")
     assert len(doomed) > 2
     assert [shown.count(key) for key in doomed] == [1] * len(doomed)
+
+
+def test_refs_fit_a_terminal_of_80_columns(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    run("branch", root, "nightly-2026-11-25", "--protected")
+    (head, _, *lines) = [line for line in invoke("refs", root).stdout.splitlines() if line.strip()]
+    assert head.split() == ["name", "kind", "version", "base", "created", "protected"]
+    assert [line.split()[0] for line in lines] == ["closing", "nightly-2026-11-25"]  # none is cut
+
+
+def test_refs_tell_how_much_of_a_branch_is_merged(root: str) -> None:
+    run("branch", root, "etl")
+    run("sql", root, "UPDATE stock SET qty = 9", "--write", "--on", "etl")
+    run("merge", root, "etl")
+    (_, etl) = run("refs", root)
+    assert etl["merged"] == etl["version"]
+    assert "merged" in invoke("refs", root).stdout
+
+
+def test_an_export_is_made_in_python(root: str) -> None:
+    refused = invoke("export", root, "stock", "exports/stock", status=2)
+    assert "in Python, by lake.export(table, to)" in refused.stderr
