@@ -64,6 +64,7 @@ def check(
     final: Mapping[Key, Sequence[Value]] | None = None,
     real_time: bool = True,
     snapshot: Collection[str] = (),
+    unplaced: Mapping[str, Collection[str]] | None = None,
 ) -> list[Anomaly]:
     """All anomalies of a history.
 
@@ -81,9 +82,12 @@ def check(
         more: that others overwrite what such a one has read is no concern of theirs, so
         its rw edges are left out (Adya's mixed serialization graph). What it was
         promised itself is checked without naming it, against ``snapshot``.
+    unplaced : Mapping, optional
+        By the name of a reader, those that it has seen before they had a place in the order:
+        they need not come before it. Whatever else it has seen must.
     """
     txns = history.txns if isinstance(history, History) else list(history)
-    return _Checker(txns, final, real_time, frozenset(snapshot)).anomalies()
+    return _Checker(txns, final, real_time, frozenset(snapshot), unplaced or {}).anomalies()
 
 
 def forbidden(anomalies: Iterable[Anomaly], level: Level) -> list[Anomaly]:
@@ -104,8 +108,10 @@ class _Checker:
         final: Mapping[Key, Sequence[Value]] | None,
         real_time: bool,
         snapshot: frozenset[str],
+        unplaced: Mapping[str, Collection[str]],
     ) -> None:
         self.snapshot = snapshot
+        self.unplaced = unplaced
         self.found: list[Anomaly] = []
         self.final = final
         self.real_time = real_time
@@ -277,8 +283,11 @@ class _Checker:
                 seen = _first_reads(txn).get(key)
                 if seen is None:
                     continue
-                if seen and (key, seen[-1]) in self.writer:
-                    self._edge(self.writer[key, seen[-1]].name, txn.name, "wr")
+                unplaced = self.unplaced.get(txn.name, ())
+                origins = [self.writer[key, v].name for v in seen if (key, v) in self.writer]
+                placed = [name for name in origins if name not in unplaced]
+                if placed:
+                    self._edge(placed[-1], txn.name, "wr")
                 # The first that it does not hold: for a list that is not a
                 # beginning of the order too, or a skipped write went unseen.
                 unread = next((v for v in values if v not in seen), None)

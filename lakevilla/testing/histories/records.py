@@ -77,6 +77,19 @@ def ids_in_logs(world: World) -> set[str]:
     return ids
 
 
+def versions_in_logs(world: World) -> dict[tuple[str, str], int]:
+    """By table and transaction, the version that brought it to the table's log."""
+    found: dict[tuple[str, str], int] = {}
+    for mutation in world.simulation.store.journal:
+        entry = _ENTRY.fullmatch(mutation.key)
+        if entry is None or mutation.after is None:
+            continue
+        table, version = mutation.key.partition("/")[0], int(entry["delta"] or entry["iceberg"])
+        for txn in _ids_in(mutation.key, mutation.after):
+            found[table, txn] = min(version, found.get((table, txn), version))
+    return found
+
+
 def _ids_in(key: str, entry: StoredObject | None) -> set[str]:
     if entry is None:
         return set()
@@ -87,5 +100,7 @@ def _ids_in(key: str, entry: StoredObject | None) -> set[str]:
 
 
 #: A log entry, or a metadata file.
-_ENTRY = re.compile(r"[^/]+/(_delta_log/\d{20}\.json|metadata/v\d+\.metadata\.json)")
+_ENTRY = re.compile(
+    r"[^/]+/(_delta_log/(?P<delta>\d{20})\.json|metadata/v(?P<iceberg>\d+)\.metadata\.json)"
+)
 _TXNS = re.compile(rb'"txns":(\[[^\]]*\])')

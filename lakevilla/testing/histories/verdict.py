@@ -23,6 +23,7 @@ from lakevilla.testing.checks.sizes import sizes_are_right
 from lakevilla.testing.histories import reshaping
 from lakevilla.testing.histories.attempts import BALANCE, Try, World, context_of
 from lakevilla.testing.histories.followers import catch_up
+from lakevilla.testing.histories.places import by_place, seen_unplaced
 from lakevilla.testing.histories.plan import RECREATED, TABLES, Plan
 from lakevilla.testing.histories.records import (
     all_commits,
@@ -35,7 +36,6 @@ from lakevilla.testing.tables.reader import read_rows, read_table, run_now
 from lakevilla.testing.world.client import Client
 from lakevilla.testing.world.faults import Fault
 from lakevilla.testing.world.rows import Row
-from lakevilla.transaction.state.features import Feature
 
 #: To look at each of them would take longer than the history itself.
 _VERSIONS_LOOKED_AT = 3
@@ -370,6 +370,8 @@ def _check_isolation(
         if row["id"] < 2
     }
     committed = set(winners.values())
+    unplaced = seen_unplaced(world, winners)
+    ahead = {reader: set().union(*seen.values()) for reader, seen in unplaced.items()}
     records = []
     for attempt in world.attempts:
         record = attempt.record
@@ -383,7 +385,7 @@ def _check_isolation(
             record = Txn(
                 record.name, record.client, record.invoked, kept, record.completed, record.status
             )
-        records += _by_moment(attempt, record)
+        records += by_place(attempt, record, unplaced)
     # A list that is stale gives a stale first read; it can't make anybody commit on it.
     in_order = not mixed and not world.simulation.fired[Fault.STALE_LIST]
     level: elle.Level = "linearizable" if in_order else "serializable"
@@ -391,36 +393,13 @@ def _check_isolation(
     # lenient ones have read as well is of one state.
     lenient = {a.record.name for a in world.attempts if a.core.options.isolation == "snapshot"}
     lenient |= {a.record.name for a in world.attempts if a.core.options.slack}
-    bad = elle.forbidden(
-        elle.check(records, final=final, real_time=in_order, snapshot=lenient), level
-    )
+    found = elle.check(records, final=final, real_time=in_order, snapshot=lenient, unplaced=ahead)
+    bad = elle.forbidden(found, level)
     if lenient:
-        bad += elle.forbidden(elle.check(records, final=final, real_time=False), "snapshot")
+        found = elle.check(records, final=final, real_time=False, unplaced=ahead)
+        bad += elle.forbidden(found, "snapshot")
     if bad:
         raise Violated("; ".join(map(str, bad)))
-
-
-def _by_moment(attempt: Try, record: Txn) -> list[Txn]:
-    """What has one place in the order of all.
-
-    A transaction with Feature.CT and without I that only reads sees each table at
-    the moment of its first look: it is as many as it has tables. One that writes is
-    validated as a whole.
-    """
-    if attempt.core.work.done or Feature.I in attempt.core.options.features:
-        return [record]
-    if Feature.CT not in attempt.core.options.features:
-        return [record]
-    parts: dict[str, Txn] = {}
-    for operation in record.operations:
-        table = operation.key[0]
-        if table not in parts:
-            name = f"{record.name} on {table}"
-            parts[table] = Txn(
-                name, record.client, record.invoked, [], record.completed, record.status
-            )
-        parts[table].operations.append(operation)
-    return list(parts.values())
 
 
 # ---------------------------------------------------------- afterwards

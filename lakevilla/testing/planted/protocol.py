@@ -399,6 +399,24 @@ def absorbed_without_validation() -> Iterator[None]:
         yield
 
 
+@planted(for_histories=False)
+def seen_and_not_taken_in() -> Iterator[None]:
+    """Who writes takes in what came to the logs of what he writes, and not of what he has read."""
+    original = join._entries
+
+    def entries(head: Any, found: Any, candidate: Any) -> Program[Any]:
+        written = {done.table for done in candidate.txn.work.done}
+        tails = {
+            location: tail
+            for location, tail in found.tails.items()
+            if location in written or head.tables.get(location) is None
+        }
+        return (yield from original(head, replace(found, tails=tails), candidate))
+
+    with attribute(join, "_entries", entries):
+        yield
+
+
 @planted(
     45,
     features=_LOG,

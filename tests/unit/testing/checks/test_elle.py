@@ -149,6 +149,33 @@ def test_reads_that_disagree_on_order_are_told():
     assert "incompatible order" in found
 
 
+#: X reads x as it was before E, and commits y; R has seen E, and not X.
+AHEAD = [
+    txn("E", ("x", 1)),
+    txn("X", ("x", []), ("y", 2)),
+    txn("R", ("x", [1]), ("y", [])),
+]
+
+
+def test_who_is_seen_before_it_has_a_place_need_not_come_before_its_reader():
+    final = {"x": [1], "y": [2]}
+    assert [a.kind for a in check(AHEAD, final=final)] == ["G2-item"]
+    assert not check(AHEAD, final=final, unplaced={"R": {"E"}})
+    # It is so for that reader, and for that one that it has seen.
+    assert check(AHEAD, final=final, unplaced={"X": {"E"}, "R": {"X"}})
+
+
+def test_what_is_behind_one_without_a_place_comes_before_the_reader_all_the_same():
+    history = [
+        txn("A", ("x", 1)),
+        txn("E", ("x", 2)),
+        txn("B", ("x", []), ("y", 3)),
+        txn("R", ("x", [1, 2]), ("y", [])),
+    ]
+    found = check(history, final={"x": [1, 2], "y": [3]}, unplaced={"R": {"E"}})
+    assert [set(a.txns) for a in found] == [{"R", "B", "A"}]
+
+
 def test_value_held_twice_is_told():
     assert "duplicate" in kinds(txn("A", ("x", 1)), final={"x": [1, 1]})
 
