@@ -1,8 +1,8 @@
 """Drawn histories of the lake and its branches together, with faults at any request.
 
 Clients append to the lake and to branches, rewrite files on both, merge, rebase, tag, end branches
-and make them again, vacuum, collect and recover. At the end each row that was acknowledged is where
-it belongs, once, and none is that was refused.
+and make them again, vacuum, collect and recover. Clients without LakeVilla append to the tables. At
+the end each row that was acknowledged is where it belongs, once, and none is that was refused.
 """
 
 import os
@@ -23,6 +23,7 @@ from lakevilla.refs.rebase import rebase_branch
 from lakevilla.settings import Settings
 from lakevilla.store.effects import sleep
 from lakevilla.testing.histories.attempts import context_of
+from lakevilla.testing.tables import delta_writer, iceberg_writer
 from lakevilla.testing.world.faults import RandomFaults, outages, swarm
 from lakevilla.transaction.commit import squash
 from lakevilla.transaction.commit.commit import commit
@@ -40,7 +41,7 @@ FORGETFUL = Settings(max_age_seconds=1800.0, outcome_retention_seconds=2 * HOURS
 ACTS = (
     *["append", "append on branch", "append on branch", "merge", "merge"],
     *["rebase", "rebase", "update", "update on branch", "vacuum", "gc", "tag", "end", "begin"],
-    "recover",
+    *["recover", "append by others", "append by others"],
 )
 #: What may become of an act beside others and their faults.
 MAY_FAIL = {
@@ -100,7 +101,7 @@ def makes(client, name, kind, at):
     )
 
 
-def act(outcomes, client, what):
+def act(outcomes, client, what, others):
     draw = client.random
     name = draw.choice(BRANCHES)
     match what:
@@ -137,6 +138,11 @@ def act(outcomes, client, what):
             )
         case "gc":
             yield from gc.gc(context_of(client))
+        case "append by others":
+            number = outcomes.number()
+            row = {"id": number, "balance": 1, "items": ""}
+            if (yield from others.append(client, "a", [row])):
+                outcomes.settle(number, ("", ""))
         case "tag":
             at = draw.choice((None, ("ref", name)))
             yield from makes(client, f"tag-{draw.randrange(6)}", "tag", at)
@@ -147,13 +153,13 @@ def act(outcomes, client, what):
             yield from makes(client, name, "branch", None)
 
 
-def client_of(outcomes):
+def client_of(outcomes, others):
     def program(client):
         for _ in range(7):
             longest = 8 * HOURS if client.random.random() < 0.2 else 3.0
             yield from sleep(longest * client.random.random())
             try:
-                yield from act(outcomes, client, client.random.choice(ACTS))
+                yield from act(outcomes, client, client.random.choice(ACTS), others)
             except LakeVillaError as error:
                 if error.kind not in MAY_FAIL:
                     raise
@@ -179,8 +185,10 @@ def history(seed, iceberg):
     rates = {**swarm(draw, draw.choice((0.2, 1.0))), **outages(draw)}
     simulation.faults = RandomFaults(rates, random.Random(f"{seed}/faults"))
     outcomes = Outcomes()
+    others = iceberg_writer if iceberg else delta_writer
     for number in range(4):
-        simulation.add(f"client {number}", client_of(outcomes), restart=client_of(outcomes))
+        program = client_of(outcomes, others)
+        simulation.add(f"client {number}", program, restart=program)
     simulation.run()
     simulation.land_delayed_writes()
     try:
