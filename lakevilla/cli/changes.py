@@ -12,6 +12,7 @@ import lakevilla as lv
 from lakevilla.cli.command import Json, Limit, On, Options, Profile, Root, command
 from lakevilla.cli.connection import open_lake
 from lakevilla.cli.output import Output
+from lakevilla.cli.upkeep import ending
 from lakevilla.errors import InvalidOperation
 
 #: So many commits may come between a look at the lake and one at its history.
@@ -70,14 +71,16 @@ def changes(
             _show_by_table(output, lake, since, version, table, limit)
             return
         start = lake.snapshot().version if since is None else since
-        _show_versions(
-            output,
-            lake.follow(
-                start, tables=table, poll_seconds=poll_seconds, absorb_seconds=absorb_seconds
-            ),
-            start,
-            limit,
-        )
+        with ending() as end:
+            # By an event: an exception that comes within a destructor would be lost.
+            versions = lake.follow(
+                start,
+                tables=table,
+                poll_seconds=poll_seconds,
+                absorb_seconds=absorb_seconds,
+                stop=end,
+            )
+            _show_versions(output, versions, start, limit)
 
 
 def _refuse_together(
@@ -107,7 +110,8 @@ def _show_versions(
             output.version(version, limit)
             position = version.version
     except KeyboardInterrupt:
-        output.aside(f"up to global version {position}: continue with --since {position}")
+        pass  # asked twice
+    output.aside(f"up to global version {position}: continue with --since {position}")
 
 
 def _show_by_table(

@@ -46,7 +46,7 @@ def maintain(
     """
     pause = None if every is None else _seconds("--every", every)
     seconds = None if budget is None else _seconds("--budget", budget)
-    with open_lake(root, option, profile) as lake, _ending() as end:
+    with open_lake(root, option, profile) as lake, ending() as end:
 
         def work() -> Report:
             return lake._maintain(task or None, seconds, end.is_set)
@@ -91,7 +91,7 @@ def _again(
 
 
 @contextmanager
-def _ending() -> Iterator[threading.Event]:
+def ending() -> Iterator[threading.Event]:
     """An event that the first SIGTERM or Ctrl-C sets; a second one ends the process as ever."""
     end = threading.Event()
     if threading.current_thread() is not threading.main_thread():
