@@ -176,6 +176,20 @@ def removal(file: DataFile, *, data_change: bool = True) -> RemovedFile:
     )
 
 
+def restored(file: RemovedFile) -> DataFile:
+    """The file that was removed, as far as its removal tells of it."""
+    return DataFile(
+        path=file.path,
+        size=file.size or 0,
+        modification_time=0,
+        partition_values=file.partition_values or {},
+        stats=file.stats,
+        deletion_vector=file.deletion_vector,
+        data_change=file.data_change,
+        deletes=file.deletes,
+    )
+
+
 def _count_alone(stats: str | None) -> str | None:
     """Of a removed file's statistics the number of rows: by it the table has fewer."""
     rows = rows_in(stats)

@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from lakevilla.formats.base import Change
-from lakevilla.formats.files import ChangeFile, DataFile, FileRef, RemovedFile, removal
+from lakevilla.formats.files import ChangeFile, DataFile, FileRef, RemovedFile, removal, restored
 from lakevilla.lake.context import Context
 from lakevilla.lake.table_log import entry_at
 from lakevilla.lake.tail import Tail
@@ -130,17 +130,7 @@ class _Touches:
 
     def restored(self, ref: FileRef) -> DataFile:
         """A file whose removal is no longer part of the view; its statistics are not known."""
-        file = self.removed[ref]
-        return DataFile(
-            path=file.path,
-            size=file.size or 0,
-            modification_time=0,
-            partition_values=file.partition_values or {},
-            stats=file.stats,
-            deletion_vector=file.deletion_vector,
-            data_change=file.data_change,
-            deletes=file.deletes,
-        )
+        return restored(self.removed[ref])
 
     def withdrawn(self, ref: FileRef) -> RemovedFile:
         """A file whose addition is no longer part of the view."""

@@ -15,7 +15,7 @@ from lakevilla.engines.catalog import CatalogRead
 from lakevilla.errors import ConflictError
 from lakevilla.formats.base import Change
 from lakevilla.formats.catalog_rows import file_row, statistics_of
-from lakevilla.formats.files import DataFile, RemovedFile
+from lakevilla.formats.files import DataFile, restored
 from lakevilla.formats.iceberg.metadata.pointer import name_in_catalog
 from lakevilla.formats.layout import Layout
 from lakevilla.global_log.head import NOWHERE, CommitSummary, Head, TableState, application_id
@@ -266,22 +266,10 @@ def may_be_seen(read: CatalogRead, layout: Layout, called: Iterable[str], change
     if change.metadata is not None:
         return True
     for removed in change.removes:
-        if any(_admits(read, layout, name, _as_added(removed), known=False) for name in called):
+        if any(_admits(read, layout, name, restored(removed), known=False) for name in called):
             return True
     return any(
         _admits(read, layout, name, file, known=True) for file in change.adds for name in called
-    )
-
-
-def _as_added(file: RemovedFile) -> DataFile:
-    return DataFile(
-        path=file.path,
-        size=file.size or 0,
-        modification_time=0,
-        partition_values=file.partition_values or {},
-        stats=file.stats,
-        deletion_vector=file.deletion_vector,
-        deletes=file.deletes,
     )
 
 
