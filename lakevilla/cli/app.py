@@ -14,7 +14,6 @@ from typing import Annotated
 
 import typer
 
-import lakevilla as lv
 from lakevilla import __version__
 from lakevilla.cli import (  # noqa: F401 (they register commands)
     applying,
@@ -29,7 +28,6 @@ from lakevilla.cli.command import (
     ERROR,
     FINDINGS,
     Json,
-    Limit,
     On,
     Options,
     Profile,
@@ -44,6 +42,7 @@ from lakevilla.cli.command import (
 from lakevilla.cli.connection import open_lake, session_of, storage_options
 from lakevilla.cli.finding import NO_TABLES
 from lakevilla.cli.output import Output
+from lakevilla.cli.sql import command as sql_command  # noqa: F401 (it registers one)
 from lakevilla.cli.states import state, time_hint
 from lakevilla.errors import InvalidOperation
 from lakevilla.results import Report
@@ -87,48 +86,6 @@ def main() -> None:
         # Python's own status for an exception is 1, which means findings here.
         traceback.print_exc()
         sys.exit(ERROR)
-
-
-@command
-def sql(
-    root: Root,
-    query: Annotated[str, typer.Argument(help='The statement, or "-" to read it from stdin.')],
-    write: Annotated[
-        bool, typer.Option("--write", help="Allow INSERT, UPDATE, DELETE and MERGE, and commit.")
-    ] = False,
-    version: Version = None,
-    timestamp: Timestamp = None,
-    limit: Limit = None,
-    on: On = None,
-    option: Options = None,
-    profile: Profile = None,
-    as_json: Json = False,
-) -> None:
-    """Run one statement: a SELECT over one consistent state of all tables, or a write."""
-    text = sys.stdin.read() if query == "-" else query
-    output = Output(as_json)
-    if write and (version is not None or timestamp is not None):
-        raise InvalidOperation("the past can't be written: leave out --write, or the version")
-    with open_lake(root, option, profile, on=on) as lake:
-        if not write:
-            with lake.snapshot(version, moment(timestamp)) as state:
-                output.frame(state.sql(text), limit)
-            return
-        with lake.transaction() as txn:
-            result = txn.sql(text)
-        if not isinstance(result, lv.OperationResult):
-            output.frame(result, limit)
-            return
-        counts = {
-            name: getattr(result, name)
-            for name in ("rows_matched", "rows_inserted", "rows_updated", "rows_deleted")
-        }
-        version = None if txn.result is None else txn.result.global_version
-        if as_json:
-            output.rows([], [{"id": txn.id, "global_version": version, **counts}])
-            return
-        listed = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items())
-        output.line(f"committed {txn.id} as global version {version}: {listed}")
 
 
 @command

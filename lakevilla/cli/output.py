@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import math
 import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import date, datetime, time
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich import box
@@ -19,6 +15,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
+from lakevilla.cli.rendering.look import Format, Look
+from lakevilla.cli.rendering.values import cell, json_text, plain
 from lakevilla.display import shown_text
 from lakevilla.errors import LakeVillaError, MergeConflict
 from lakevilla.results import (
@@ -82,10 +80,13 @@ class Output:
     ----------
     as_json : bool
         One JSON value on stdout and nothing else.
+    form : Format
+        How the rows of a query are written.
     """
 
-    def __init__(self, as_json: bool) -> None:
+    def __init__(self, as_json: bool, form: Format = "table") -> None:
         self.as_json = as_json
+        self.form: Format = "json" if as_json else form
         self.console = Console(emoji=False)
         self.errors = Console(stderr=True, emoji=False)
 
@@ -126,19 +127,40 @@ class Output:
             table.add_column(_safe(column), overflow=overflow)
         for row in rows:
             table.add_row(*row)
-        is_narrow = self.console.is_terminal or "COLUMNS" in os.environ
-        (self.console if is_narrow else _endless()).print(table)
+        (self.console if self.is_narrow else _endless()).print(table)
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether lines are cut: in a terminal, or where somebody says how wide they may be."""
+        return self.console.is_terminal or "COLUMNS" in os.environ
+
+    def look(self) -> Look:
+        """What the place shows to which results go."""
+        return Look(
+            width=self.console.width if self.is_narrow else None,
+            colour=self.console.is_terminal and not self.console.no_color,
+            ascii=self.console.options.ascii_only,
+        )
 
     def frame(self, frame: pa.Table, limit: int | None = None) -> None:
         """The rows of a query; beyond ``limit`` they are counted, on stderr."""
+        from lakevilla.cli.rendering.formats import lines_of
+        from lakevilla.cli.rendering.grid import grid
+
         shown = frame if limit is None else frame.slice(0, limit)
-        if self.as_json:
-            _print_json(shown.to_pylist())
+        hidden: tuple[str, ...] = ()
+        if self.form == "table":
+            made = grid(shown, self.look())
+            lines, hidden = made.lines, made.hidden
         else:
-            # By place: two columns of a query may have one name.
-            columns = [column.to_pylist() for column in shown.columns]
-            cells = ([_value(value) for value in row] for row in zip(*columns, strict=True))
-            self.table(frame.schema.names, cells)
+            lines = lines_of(shown, self.form, self.look())
+        for line in lines:
+            print(line)
+        if hidden:
+            self.aside(
+                f"no room for {len(hidden)} of {frame.num_columns} columns: "
+                "choose some, or pass the output through a pipe, which has them all"
+            )
         self.left_out(frame.num_rows - shown.num_rows, "row")
 
     def version(self, version: Version, limit: int | None) -> None:
@@ -329,33 +351,6 @@ def _place(place: QueuePlace) -> str:
     return f"{place.number}  {access}{who}  [{style}]{place.state}[/]{owner}{behind}"
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON has it: decimals and times as text, structs as objects.
-
-    Numbers that JSON does not have are text: ``"NaN"``, ``"Infinity"``, ``"-Infinity"``.
-    """
-    match value:
-        case float() if not math.isfinite(value):
-            return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
-        case None | bool() | int() | float() | str():
-            return value
-        case bytes():
-            return value.hex()
-        case Decimal():
-            return str(value)
-        case datetime() | date() | time():
-            return value.isoformat()
-        case Mapping():
-            return {str(key): plain(item) for key, item in value.items()}
-        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            fields = dataclasses.fields(value)
-            return {item.name: plain(getattr(value, item.name)) for item in fields}
-        case Iterable():
-            return [plain(item) for item in value]
-        case _:
-            return str(value)
-
-
 def _safe(text: str) -> str:
     return escape(shown_text(text))
 
@@ -365,22 +360,9 @@ def _endless() -> Console:
 
 
 def _print_json(value: object) -> None:
-    print(json.dumps(plain(value), allow_nan=False))
+    print(json_text(value))
 
 
 def _cell(value: object) -> str:
     """What a field holds; nothing for none."""
-    if value is None:
-        return ""
-    return _value(value)
-
-
-def _value(value: object) -> str:
-    """A value of a query: NULL is told from an empty text."""
-    if value is None:
-        return "[dim]NULL[/]"
-    if isinstance(value, str):
-        return _safe(value)
-    if isinstance(value, Mapping | list | tuple):
-        return _safe(json.dumps(plain(value), ensure_ascii=False))
-    return _safe(str(plain(value)))
+    return "" if value is None else escape(cell(value))

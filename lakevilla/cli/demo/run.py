@@ -56,7 +56,8 @@ from lakevilla.cli.demo.tables import (
     create_bank,
     create_orders,
 )
-from lakevilla.cli.output import Output, plain
+from lakevilla.cli.output import Output
+from lakevilla.cli.rendering.values import plain
 from lakevilla.connecting import connect
 from lakevilla.errors import InvalidOperation, LakeVillaError, TableNotFound
 from lakevilla.results import Report

@@ -16,7 +16,8 @@ import lakevilla as lv
 from lakevilla.cli.app import app
 from lakevilla.cli.demo.checks import Check
 from lakevilla.cli.demo.run import Shown, _next_steps, _print
-from lakevilla.cli.output import Output, plain
+from lakevilla.cli.output import Output
+from lakevilla.cli.rendering.values import plain
 from lakevilla.display import shown_text
 
 
@@ -214,7 +215,7 @@ def test_what_became_of_a_transaction_is_told(changed: str) -> None:
 def test_null_is_told_from_an_empty_text(changed: str) -> None:
     query = "SELECT '' AS empty, NULL::VARCHAR AS missing, 1 AS x, 2 AS x"
     lines = invoke("sql", changed, query).stdout.splitlines()
-    assert lines[1].split() == ["empty", "missing", "x", "x"] or "x_1" in lines[1]
+    assert lines[1].split() == ["empty", "missing", "x", "x"] or "x_1" in lines[0]
     assert lines[3].split() == ["NULL", "1", "2"]
     assert run("sql", changed, "SELECT '' AS e, NULL AS m") == [{"e": "", "m": None}]
 

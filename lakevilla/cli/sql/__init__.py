@@ -1,0 +1,4 @@
+"""``lakevilla sql``: statements from an argument, files or a pipe, and what they print.
+
+It may import what all commands share.
+"""

@@ -1,0 +1,137 @@
+"""How rows are written: what is cut for a terminal, and what programs get."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from rich.cells import cell_len
+
+from lakevilla.cli.rendering.formats import lines_of
+from lakevilla.cli.rendering.grid import grid
+from lakevilla.cli.rendering.look import FORMATS, Format, Look
+from lakevilla.cli.rendering.widths import fitted
+
+
+def shown(frame: pa.Table, width: int | None = None) -> list[str]:
+    return list(grid(frame, Look(width)).lines)
+
+
+@pytest.mark.parametrize(
+    ("widths", "room", "expected"),
+    [
+        ([3, 4, 5], 16, [3, 4, 5]),
+        ([3, 40, 5], 30, [3, 18, 5]),  # what is widest gives way
+        ([20, 40, 5], 29, [10, 10, 5]),
+        ([10] * 5, 40, [10, 10, None, None, 10]),
+        ([100, 100], 9, [6, None]),  # at least the first
+        ([], 5, []),
+    ],
+)
+def test_the_widest_columns_are_cut_and_then_those_in_the_middle_left_out(
+    widths: list[int], room: int, expected: list[int | None]
+) -> None:
+    assert fitted(widths, room, 2) == expected
+
+
+@pytest.mark.parametrize("columns", [1, 2, 7, 40])
+@pytest.mark.parametrize("width", [1, 5, 20, 79, 80, 81, 200])
+def test_no_line_is_wider_than_the_terminal(columns: int, width: int) -> None:
+    row = {f"column_{n}": ["wörter " * n, "日本語" * n] for n in range(columns)}
+    made = grid(pa.table(row), Look(width))
+    assert len(made.hidden) < columns
+    # One character and the mark of what is left out is the least.
+    assert max(cell_len(line) for line in made.lines) <= max(width, 7)
+
+
+def test_without_a_terminal_nothing_is_cut() -> None:
+    frame = pa.table({"a": ["x" * 500], "b": [1]})
+    assert "x" * 500 in shown(frame)[2]
+    assert grid(frame, Look(None)).hidden == ()
+
+
+def test_numbers_stand_below_each_other_and_null_is_no_text() -> None:
+    frame = pa.table({"n": pa.array([1, 100, None]), "t": ["", "NULL", None]})
+    assert shown(frame) == ["    n  t", "────────────", "    1", "  100  NULL", " NULL  NULL"]
+    coloured = list(grid(frame, Look(colour=True)).lines)
+    assert [line.count("\x1b[2m") for line in coloured[2:]] == [0, 0, 2]
+
+
+def test_columns_of_one_name_are_both_shown() -> None:
+    frame = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
+    assert shown(frame)[2].split() == ["1", "2"]
+    assert list(lines_of(frame, "csv")) == ["x,x", "1,2"]
+
+
+def test_what_would_move_the_cursor_is_written_out() -> None:
+    frame = pa.table({"a\nb": ["\x1b[2J", "one\ntwo"]})
+    for form in ("table", "vertical", "markdown"):
+        for line in lines_of(frame, form):
+            assert "\x1b" not in line
+            assert "\n" not in line
+
+
+def test_a_terminal_without_lines_and_dots_gets_letters() -> None:
+    frame = pa.table({"a": ["x" * 99]})
+    for form in ("table", "vertical"):
+        "\n".join(lines_of(frame, form, Look(40, ascii=True))).encode("ascii")
+
+
+def test_csv_is_read_back_by_others_and_tells_null_from_an_empty_text() -> None:
+    texts = ["plain", 'a "quote"', "a,b", "two\nlines", "", None, " "]
+    frame = pa.table({"t": texts, "n": range(7)})
+    written = "\n".join(lines_of(frame, "csv")) + "\n"
+    rows = list(csv.reader(io.StringIO(written)))
+    assert [row[0] for row in rows[1:]] == [text or "" for text in texts]
+    assert written.splitlines()[6:8] == ['"",4', ",5"]
+
+
+def test_json_forms_hold_every_value() -> None:
+    when = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    row = {"d": Decimal("1.10"), "t": when, "l": [1, None], "f": float("nan"), "b": b"\xff"}
+    frame = pa.Table.from_pylist([row, row])
+    expected = {
+        "d": "1.10",
+        "t": when.isoformat(),
+        "l": [1, None],
+        "f": "NaN",
+        "b": "ff",
+    }
+    (whole,) = lines_of(frame, "json")
+    assert json.loads(whole) == [expected] * 2
+    assert [json.loads(line) for line in lines_of(frame, "ndjson")] == [expected] * 2
+
+
+def test_markdown_keeps_a_bar_inside_its_cell() -> None:
+    frame = pa.table({"a": ["x|y", None], "n": [1, 2]})
+    assert list(lines_of(frame, "markdown")) == [
+        "| a | n |",
+        "| --- | ---: |",
+        "| x\\|y | 1 |",
+        "|  | 2 |",
+    ]
+
+
+def test_vertical_shows_every_value_whole() -> None:
+    frame = pa.table({"id": [7], "comment": ["x" * 200]})
+    lines = list(lines_of(frame, "vertical", Look(40)))
+    assert lines[0].startswith("─[ 1 ]─")
+    assert lines[1:] == ["id      │ 7", f"comment │ {'x' * 200}"]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_no_rows_are_fine_in_every_form(form: Format) -> None:
+    assert all(
+        isinstance(line, str) for line in lines_of(pa.table({"a": pa.array([], "i8")}), form)
+    )
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_time_that_python_cannot_hold_is_text(form: Format) -> None:
+    frame = pa.table({"at": pa.array([10**18], pa.timestamp("us"))})
+    assert str(10**18) in "\n".join(lines_of(frame, form))

@@ -1,0 +1,74 @@
+"""``lakevilla sql``: the forms of its answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import lakevilla as lv
+from lakevilla.cli.app import app
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    with lv.connect(str(tmp_path)) as lake:
+        lake.create_table("stock", [{"sku": "tea", "qty": 5}, {"sku": "jam", "qty": 1}])
+        lake.create_table("wide", [{f"column_{n}": f"{n} " * 40 for n in range(30)}])
+    return str(tmp_path)
+
+
+def invoke(*arguments: str, columns: int | None = None) -> Result:
+    env = {} if columns is None else {"COLUMNS": str(columns)}
+    return CliRunner().invoke(app, list(arguments), env=env)
+
+
+STOCK = "SELECT sku, qty FROM stock ORDER BY qty"
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ("csv", "sku,qty\njam,1\ntea,5\n"),
+        ("ndjson", '{"sku": "jam", "qty": 1}\n{"sku": "tea", "qty": 5}\n'),
+        ("markdown", "| sku | qty |\n| --- | ---: |\n| jam | 1 |\n| tea | 5 |\n"),
+    ],
+)
+def test_rows_are_written_in_the_form_that_is_asked_for(
+    root: str, form: str, expected: str
+) -> None:
+    assert invoke("sql", root, STOCK, "--format", form).stdout == expected
+
+
+def test_json_is_a_format_like_others(root: str) -> None:
+    rows = [{"sku": "jam", "qty": 1}, {"sku": "tea", "qty": 5}]
+    assert json.loads(invoke("sql", root, STOCK, "--format", "json").stdout) == rows
+    assert json.loads(invoke("sql", root, STOCK, "--json").stdout) == rows
+
+
+def test_an_unknown_format_is_answered_by_those_that_are(root: str) -> None:
+    refused = invoke("sql", root, STOCK, "--format", "parquet")
+    assert refused.exit_code == 2
+    assert "ndjson" in refused.stderr
+
+
+def test_in_a_terminal_a_row_is_one_line_and_the_columns_left_out_are_counted(root: str) -> None:
+    shown = invoke("sql", root, "SELECT * FROM wide", columns=60)
+    assert len(shown.stdout.splitlines()) == 3
+    assert max(map(len, shown.stdout.splitlines())) <= 60
+    assert "no room for 25 of 30 columns" in shown.stderr
+
+
+@pytest.mark.parametrize("form", ["table", "vertical", "csv", "json"])
+def test_in_a_pipe_nothing_is_cut(root: str, form: str) -> None:
+    shown = invoke("sql", root, "SELECT * FROM wide", "--format", form)
+    assert all(f"{n} " * 39 in shown.stdout for n in range(30))
+    assert shown.stderr == ""
+
+
+def test_a_difference_fits_the_terminal_too(root: str) -> None:
+    shown = invoke("diff", root, "1", columns=40)
+    assert shown.exit_code == 0
+    assert max(map(len, shown.stdout.splitlines())) <= 40
