@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from lakevilla.api.applying.diff import Diff
     from lakevilla.api.catalog.pages import ListedTable, TablePage
     from lakevilla.api.lake import Lake
+    from lakevilla.api.session import Session
     from lakevilla.api.snapshot import Snapshot, TableVersion
     from lakevilla.api.spark.source import register_data_source
     from lakevilla.api.table import Capabilities, Table
@@ -98,6 +99,7 @@ __all__ = [
     "RefExists",
     "RefNotFound",
     "Report",
+    "Session",
     "Settings",
     "Snapshot",
     "StoreError",
@@ -130,6 +132,7 @@ _HOMES = {
     "Feature": "lakevilla.transaction.state.features",
     "Lake": "lakevilla.api.lake",
     "ListedTable": "lakevilla.api.catalog.pages",
+    "Session": "lakevilla.api.session",
     "Snapshot": "lakevilla.api.snapshot",
     "Table": "lakevilla.api.table",
     "TablePage": "lakevilla.api.catalog.pages",

@@ -30,6 +30,7 @@ from lakevilla.api.properties import PropertyValue
 from lakevilla.api.reading.exports import Exports
 from lakevilla.api.refs import REFS_ELSEWHERE
 from lakevilla.api.run import ATTEMPTS, BatchFunction, check_attempts, check_callable, run
+from lakevilla.api.session import Sessions
 from lakevilla.api.states import States, Verifying
 from lakevilla.api.table import Capabilities, Table, capabilities_of, table_of
 from lakevilla.api.transaction import Transaction
@@ -73,6 +74,7 @@ P = ParamSpec("P")
 class Lake(
     NamedTables,
     States[Frame],
+    Sessions[Frame],
     Verifying,
     Catalog[Frame],
     ChangeFeed,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
 
-from lakevilla.engines.sql.select import Dialect, Select, select_of, table_name
+from lakevilla.engines.sql.reader import TokenReader
+from lakevilla.engines.sql.select import Dialect, Select
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.syntax.late import Token, TokenType
+from lakevilla.expressions.syntax.late import Token
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +83,8 @@ def parse_dml(
     return statement
 
 
-class _Reader:
-    """Walks the tokens once; a text is everything up to a keyword outside brackets and CASE."""
-
-    def __init__(self, sql: str, tokens: Sequence[Token], dialect: Dialect) -> None:
-        self._sql, self._tokens, self._dialect = sql, tokens, dialect
-        self._next = 0
-
-    def query(self, text: str) -> Select:
-        return select_of(text, dialect=self._dialect)
+class _Reader(TokenReader):
+    """Cuts the statements that change rows at their keywords."""
 
     def insert(self) -> InsertStatement:
         self.expect("INTO")
@@ -203,106 +196,6 @@ class _Reader:
         if not self.accept("WHERE"):
             return "true"
         return self.text("RETURNING")
-
-    def table(self) -> str:
-        return self.table_and_alias()[0]
-
-    def table_and_alias(self) -> tuple[str, str]:
-        """A table's name, and what its columns are qualified by unless the statement says so."""
-        parts = [self.name()]
-        while self.accept("."):
-            parts.append(self.name())
-        return table_name(parts), parts[-1].rsplit("/", 1)[-1]
-
-    def alias(self, *ends: str) -> str | None:
-        if self.accept("AS"):
-            return self.name()
-        if self._next >= len(self._tokens) or any(self.peek(end) for end in ends):
-            return None
-        return self.name()
-
-    def name(self) -> str:
-        token = self.take()
-        if (
-            token.token_type not in (TokenType.VAR, TokenType.IDENTIFIER)
-            and not token.text.isidentifier()
-        ):
-            self._next -= 1
-            self.refuse(self.shown(), "a name belongs here")
-        return token.text
-
-    def names(self) -> tuple[str, ...]:
-        """Names up to a closing parenthesis, which is taken."""
-        found = [self.name()]
-        while self.accept(","):
-            found.append(self.name())
-        self.expect(")")
-        return tuple(found)
-
-    def text(self, *ends: str) -> str:
-        """The text up to one of ``ends``, or to the end of the statement."""
-        start, depth, cases = self._next, 0, 0
-        while self._next < len(self._tokens):
-            token = self._tokens[self._next]
-            if depth == 0 and cases == 0 and any(self.peek(end) for end in ends):
-                break
-            if token.token_type in (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE):
-                depth += 1
-            elif token.token_type in (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE):
-                depth -= 1
-            elif token.token_type is TokenType.SEMICOLON:
-                raise InvalidOperation(
-                    "sql holds more than one statement; give exactly one, "
-                    "and call sql again for each"
-                )
-            elif token.token_type is TokenType.CASE:
-                cases += 1
-            elif token.token_type is TokenType.END and cases:
-                cases -= 1
-            self._next += 1
-        if self._next == start:
-            self.refuse(self.shown(), "an expression belongs here")
-        return self._slice(start, self._next)
-
-    def take(self) -> Token:
-        if self._next >= len(self._tokens):
-            self.refuse("the end of the statement", "it is cut short")
-        self._next += 1
-        return self._tokens[self._next - 1]
-
-    def accept(self, word: str) -> bool:
-        if not self.peek(word):
-            return False
-        self._next += 1
-        return True
-
-    def expect(self, word: str) -> None:
-        if not self.accept(word):
-            self.refuse(self.shown(), f"{word} belongs here")
-
-    def peek(self, word: str, ahead: int = 0) -> bool:
-        place = self._next + ahead
-        if place >= len(self._tokens):
-            return False
-        token = self._tokens[place]
-        # A quoted name or a string never is a keyword.
-        plain = token.token_type not in (TokenType.IDENTIFIER, TokenType.STRING)
-        return plain and token.text.upper() == word
-
-    def expect_end(self) -> None:
-        if self._next < len(self._tokens):
-            self.refuse(self.shown(), "the statement should end before it")
-
-    def shown(self) -> str:
-        if self._next >= len(self._tokens):
-            return "the end of the statement"
-        return self._tokens[self._next].text
-
-    def refuse(self, what: str, advice: str) -> NoReturn:
-        raise InvalidOperation(f"{what} is not supported in sql; {advice}")
-
-    def _slice(self, start: int, end: int) -> str:
-        return self._sql[self._tokens[start].start : self._tokens[end - 1].end + 1]
 
     def _unique(self, pairs: list[tuple[str, str]]) -> dict[str, str]:
         seen: set[str] = set()

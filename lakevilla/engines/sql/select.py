@@ -83,7 +83,7 @@ def query_of(text: str, dialect: Dialect) -> exp.Expr:
             if node is not None and not isinstance(node, exp.Semicolon)
         ]
     except errors.SqlglotError as error:
-        raise _unreadable(error, text) from None
+        raise unreadable(error, text) from None
     except RecursionError:
         raise InvalidOperation("sql is nested too deeply; split it into views") from None
     except (IndexError, KeyError, AttributeError, TypeError):
@@ -147,9 +147,9 @@ def _tokens_of(sql: str, dialect: Dialect) -> tuple[Token, ...]:
     if not sql or not sql.strip():
         raise InvalidOperation("sql is empty; give one statement as text")
     try:
-        tokens = _tokenizer(dialect).tokenize(sql)
+        tokens = tokenizer_of(dialect)().tokenize(sql)
     except errors.SqlglotError as error:
-        raise _unreadable(error, sql) from None
+        raise unreadable(error, sql) from None
     while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
         tokens.pop()
     if not tokens:
@@ -157,8 +157,9 @@ def _tokens_of(sql: str, dialect: Dialect) -> tuple[Token, ...]:
     return tuple(tokens)
 
 
-def _tokenizer(dialect: Dialect) -> Tokenizer:
-    return _duckdb_tokenizer()() if dialect == "duckdb" else spark.Spark.Tokenizer()
+def tokenizer_of(dialect: Dialect) -> type[Tokenizer]:
+    """How a text of a dialect is cut into tokens."""
+    return _duckdb_tokenizer() if dialect == "duckdb" else spark.Spark.Tokenizer
 
 
 @lru_cache(1)
@@ -280,7 +281,8 @@ def _named(ctes: Iterable[exp.Expr], name: str) -> bool:
     return any(cte.alias.lower() == name.lower() for cte in ctes)
 
 
-def _unreadable(error: errors.SqlglotError, sql: str) -> InvalidOperation:
+def unreadable(error: errors.SqlglotError, sql: str) -> InvalidOperation:
+    """What to say of a text that the parser could not read."""
     details = getattr(error, "errors", None) or [{}]
     first = details[0]
     near = first.get("highlight")

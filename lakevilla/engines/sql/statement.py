@@ -30,6 +30,12 @@ from lakevilla.expressions.syntax.late import Token, TokenType
 Statement = Select | InsertStatement | UpdateStatement | DeleteStatement | MergeStatement
 
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE", "("})
+_CHANGING_WORDS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
+
+
+def is_of_rows(sql: str, dialect: Dialect = "duckdb") -> bool:
+    """Whether a text begins as a statement over rows does."""
+    return _first_word(sql, dialect) in _QUERY_WORDS | _CHANGING_WORDS
 
 
 def parse_statement(
@@ -54,7 +60,7 @@ def parse_statement(
     word = _first_word(sql, dialect)
     if word in _QUERY_WORDS:
         return select_of(sql, params, dialect)
-    if word in ("INSERT", "UPDATE", "DELETE", "MERGE"):
+    if word in _CHANGING_WORDS:
         return parse_dml(sql, tokens_of(sql, dialect), dialect)
     instead = _INSTEAD.get(word, "or the method of the transaction for it")
     raise InvalidOperation(

@@ -41,4 +41,7 @@ else:
     errors, exp = _Late("sqlglot.errors"), _Late("sqlglot.expressions")
     parser, tokens = _Late("sqlglot.parser"), _Late("sqlglot.tokens")
     duckdb, spark = _Late("sqlglot.dialects.duckdb"), _Late("sqlglot.dialects.spark")
-    Token = Tokenizer = Dialect = None  # for types alone
+    Tokenizer = Dialect = None  # for types alone
+
+    def Token(*args: Any) -> Any:
+        return tokens.Token(*args)

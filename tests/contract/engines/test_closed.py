@@ -29,7 +29,7 @@ import lakevilla as lv
 from lakevilla.engines.base import TableInput
 from lakevilla.engines.duckdb.file_system import GivenFiles
 from lakevilla.engines.duckdb.reading import closed as closed_module
-from lakevilla.engines.duckdb.reading.closed import Session
+from lakevilla.engines.duckdb.reading.closed import ClosedSession
 from lakevilla.engines.duckdb.reading.query import opened
 from lakevilla.engines.sql.select import named_parameters, select_of
 from lakevilla.errors import InvalidOperation
@@ -38,7 +38,7 @@ from tests.support.engine_lake import Lake
 
 def shown(
     lake: Lake, sql: str, views: Mapping[str, pa.Table] | None = None
-) -> AbstractContextManager[Session]:
+) -> AbstractContextManager[ClosedSession]:
     """What a statement runs in, with the tables that it names."""
     readers = {name: rows.to_reader() for name, rows in (views or {}).items()}
     select = select_of(sql)
@@ -328,13 +328,13 @@ def test_views_are_made_again_only_where_a_table_has_changed(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
-    replaced = Session._replace
+    replaced = ClosedSession._replace
 
-    def counted(session: Session, path: str, definition: str) -> None:
+    def counted(session: ClosedSession, path: str, definition: str) -> None:
         made.append(path)
         replaced(session, path, definition)
 
-    monkeypatch.setattr(Session, "_replace", counted)
+    monkeypatch.setattr(ClosedSession, "_replace", counted)
     sql = "SELECT count(*) AS n FROM customers, salaries"
     tables = {name: lake.input(name) for name in ("customers", "salaries")}
     for _ in range(3):
@@ -451,11 +451,11 @@ def test_a_database_that_fails_for_good_is_replaced(
     answer(lake, "FROM customers")
     kept = lake.engine._closed._kept
 
-    def fail(session: Session, sql: str, params: object) -> None:
+    def fail(session: ClosedSession, sql: str, params: object) -> None:
         raise error("no more")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Session, "run", fail)
+        patched.setattr(ClosedSession, "run", fail)
         with pytest.raises(lv.LakeVillaError):
             answer(lake, "FROM customers")
     assert len(answer(lake, "FROM customers")) == 2

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakevilla.engines.duckdb.file_system import _File
-from lakevilla.engines.duckdb.reading.closed import Session
+from lakevilla.engines.duckdb.reading.closed import ClosedSession
 from lakevilla.engines.duckdb.reading.query import opened
 from lakevilla.engines.sql.select import select_of
 from lakevilla.errors import InvalidOperation, LakeVillaError
@@ -38,7 +38,7 @@ def query(
     return lake.runner.run(lake.engine.query(sql, inputs, readers, params or {})).to_pylist()
 
 
-def shown(lake: Lake, sql: str) -> AbstractContextManager[Session]:
+def shown(lake: Lake, sql: str) -> AbstractContextManager[ClosedSession]:
     """What a statement runs in, with the tables that it names."""
     references = select_of(sql).references
     tables = {
@@ -105,14 +105,14 @@ def test_the_planner_knows_what_values_the_files_have(
     lake.make("t", pa.table({"k": [1, 2], "beside": beside}))
     plans: list[str] = []
 
-    run = Session.run
+    run = ClosedSession.run
 
-    def explained(session: Session, sql: str, params: Mapping[str, object]) -> pa.Table:
+    def explained(session: ClosedSession, sql: str, params: Mapping[str, object]) -> pa.Table:
         plan = session.connection.execute("EXPLAIN SELECT beside FROM t WHERE k = 7")
         plans.append(plan.fetchall()[0][1])
         return run(session, sql, params)
 
-    monkeypatch.setattr(Session, "run", explained)
+    monkeypatch.setattr(ClosedSession, "run", explained)
     assert query(lake, "SELECT count(*)::INT AS n FROM t", {"t": "t"}) == [{"n": 2}]
     assert "EMPTY_RESULT" in plans[0], plans[0]
 

@@ -20,8 +20,8 @@ NAMES = {
         ConflictError CorruptObject Diff DiscoveredTable Event Feature Finding ForeignConflict
         HistoryEntry InvalidOperation KeptVersion Lake LakeVillaError LakeVillaWarning
         ListedTable LoggedOperation MergeConflict MergeResult OperationResult OptimizeResult
-        Outcome QueuePlace Ref RefExists RefNotFound Report Settings Snapshot StoreError Table
-        TableExists TableHistoryEntry TableNotFound TablePage TableQueue TableVersion
+        Outcome QueuePlace Ref RefExists RefNotFound Report Session Settings Snapshot StoreError
+        Table TableExists TableHistoryEntry TableNotFound TablePage TableQueue TableVersion
         Transaction TransactionAborted TransactionInfo TransactionNotFound UnsafeStore
         UnsupportedFormat UnsupportedTableFeature Version VersionNotFound connect
         register_data_source
@@ -30,14 +30,15 @@ NAMES = {
         abort attach audited branch capabilities changes cherry_pick close create_table
         delete_ref diff discover doctor drop_table exists export follow foreach_batch gc guard
         history is_main_protected keep maintain merge on outcome protect protect_main query read
-        rebase recover refs register rename_table resume revert rollback root run scan settings
-        snapshot sql table tables tag transaction transactional transactions unguard unregister
-        verify
+        rebase recover refs register rename_table resume revert rollback root run scan session
+        settings snapshot sql table tables tag transaction transactional transactions unguard
+        unregister verify
     """,
     "transaction": """
         abort alter append apply changes commit create_table delete drop_table id merge operations
         overwrite read rename_table result save scan sql state take_turn update upsert
     """,
+    "session": "close is_complete sql statements transaction",
     "snapshot": "attach changes read scan sql timestamp version versions",
     "table": """
         format guarded history name optimize partition_by properties read restore schema snapshot_id
@@ -63,6 +64,7 @@ def held() -> dict[str, object]:
         "lakevilla": lv,
         "lake": lake,
         "transaction": txn,
+        "session": lake.session(),
         "snapshot": lake.snapshot(),
         "table": lake.table("t"),
         "capabilities": lake.capabilities("t"),

@@ -55,10 +55,10 @@ class ClosedDatabases:
         self.names_within = remembered(self._names_within)
 
     @contextmanager
-    def session(self, *, shared: bool) -> Iterator[Session]:
+    def session(self, *, shared: bool) -> Iterator[ClosedSession]:
         """A connection of the kept database's, or of one for this block alone."""
         if not shared:
-            with _of_its_own(Session(self._connect())) as session:
+            with _of_its_own(ClosedSession(self._connect())) as session:
                 yield session
             return
         kept = self._open()
@@ -109,10 +109,10 @@ class _Kept:
         self.owner, self.made = os.getpid(), made
         self.connection = connection
         self._numbers = count()
-        self._idle: list[Session] = []
+        self._idle: list[ClosedSession] = []
 
     @contextmanager
-    def session(self) -> Iterator[Session]:
+    def session(self) -> Iterator[ClosedSession]:
         """One that nobody uses, the last used first: it shows most of what is asked for.
 
         So there are as many as there are statements at once, those counted that run within
@@ -129,8 +129,8 @@ class _Kept:
             if not session.is_closed:
                 self._idle.append(session)
 
-    def _another(self) -> Session:
-        session = Session(not_closed_in_child(self.connection.cursor()))
+    def _another(self) -> ClosedSession:
+        session = ClosedSession(not_closed_in_child(self.connection.cursor()))
         # Names of two parts are views there. Other connections can name them, and see
         # nothing by them: they are views of temporary ones.
         own = quote_name(f"__lakevilla_{next(self._numbers)}")
@@ -139,7 +139,7 @@ class _Kept:
         return session
 
 
-class Session:
+class ClosedSession:
     """A connection to a closed database, and the tables that it shows.
 
     A table is a temporary view, which no other connection can name.
@@ -259,7 +259,7 @@ class _View:
 
 
 @contextmanager
-def _of_its_own(session: Session) -> Iterator[Session]:
+def _of_its_own(session: ClosedSession) -> Iterator[ClosedSession]:
     try:
         yield session
     finally:

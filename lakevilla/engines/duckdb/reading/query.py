@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lakevilla.engines.duckdb.failures import translated
 from lakevilla.engines.duckdb.reading.admission import Parts
-from lakevilla.engines.duckdb.reading.closed import ClosedDatabases, Session, refuse_twins
+from lakevilla.engines.duckdb.reading.closed import ClosedDatabases, ClosedSession, refuse_twins
 from lakevilla.engines.duckdb.reading.relation import Files
 from lakevilla.engines.sql.select import named_parameters, select_of
 from lakevilla.errors import InvalidOperation
@@ -54,7 +54,7 @@ def opened(
     tables: Mapping[str, Files],
     views: Mapping[str, pa.RecordBatchReader],
     plans_by_footers: bool,
-) -> Iterator[Session]:
+) -> Iterator[ClosedSession]:
     """A session that shows what a query names, every other way out of it closed."""
     spelled: dict[str, set[Parts]] = {}
     for parts in references:

@@ -1,0 +1,258 @@
+"""A session: what it is asked, and the transaction that is open in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Generic, Self
+
+from lakevilla.api.arguments import check_text, check_views
+from lakevilla.api.frame import Frame
+from lakevilla.api.parameters import parameters
+from lakevilla.api.session.host import Host
+from lakevilla.api.session.options import setting
+from lakevilla.api.session.performing import Given, perform, tell
+from lakevilla.api.session.placing import placing
+from lakevilla.api.session.planning import (
+    One,
+    Whole,
+    only_reads,
+    planned,
+    refuse_in_transaction,
+)
+from lakevilla.api.snapshot import once
+from lakevilla.api.transaction import Transaction
+from lakevilla.engines.sql.script.control import Begin, Commit, Rollback, SetOption
+from lakevilla.engines.sql.script.cutting import ScriptStatement, is_complete, statements_of
+from lakevilla.engines.sql.script.parsing import Parsed, parsed
+from lakevilla.engines.sql.script.used import used_in
+from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.parse import refuse_unused
+from lakevilla.results import CommitResult, OperationResult
+
+__all__ = ["Session"]
+
+
+class Session(Generic[Frame]):
+    """SQL statements one after the other, and the transaction that is open between them.
+
+    ``lake.session()`` returns one. Outside BEGIN and COMMIT each text is a transaction of
+    its own, and run again after a conflict. At the end of a ``with`` block an open transaction is
+    undone. Use it in one thread at a time.
+
+    Examples
+    --------
+    >>> with lake.session() as session:
+    ...     session.sql("BEGIN")
+    ...     _ = session.sql("UPDATE stock SET qty = qty - 1 WHERE sku = 'tea'")
+    ...     _ = session.sql("INSERT INTO orders VALUES (2, 'tea')")
+    ...     sorted(session.sql("COMMIT").versions)
+    ['orders', 'stock']
+    """
+
+    def __init__(self, lake: Host[Frame], options: Mapping[str, Any]) -> None:
+        self._lake = lake
+        self._begun_with = dict(options)
+        self._options = dict(options)
+        self._transaction: Transaction[Frame] | None = None
+        self._is_closed = False
+
+    # -- life --------------------------------------------------------------------
+
+    @property
+    def transaction(self) -> Transaction[Frame] | None:
+        """The open transaction; None outside BEGIN and COMMIT."""
+        return self._transaction
+
+    def __repr__(self) -> str:
+        txn = self._transaction
+        state = "closed" if self._is_closed else "no transaction" if txn is None else repr(txn)
+        return f"<lakevilla.Session of {self._lake!r}: {state}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Undo the open transaction, and take no more statements."""
+        self._is_closed = True
+        self._rollback()
+
+    # -- statements --------------------------------------------------------------
+
+    def statements(self, text: str) -> list[ScriptStatement]:
+        """The statements of a text, each with the line on which it begins.
+
+        What stands between BEGIN ATOMIC and END is one.
+
+        Parameters
+        ----------
+        text : str
+
+        Raises
+        ------
+        InvalidOperation
+            A quote, a comment or a block is not closed.
+        """
+        return statements_of(check_text("text", text), self._dialect)
+
+    def is_complete(self, text: str) -> bool:
+        """Whether a text that is being typed ends with a statement and its semicolon.
+
+        Parameters
+        ----------
+        text : str
+        """
+        return is_complete(check_text("text", text), self._dialect)
+
+    def sql(
+        self,
+        text: str,
+        params: Mapping[str, object] | None = None,
+        views: Mapping[str, object] | None = None,
+    ) -> Frame | OperationResult | CommitResult | None:
+        """Run the statements of a text. What the last of them returns is returned.
+
+        Many statements without BEGIN are one transaction. So are those between BEGIN and
+        COMMIT. Where all of a transaction stands in one text, it is run again after a conflict,
+        as by ``Lake.run``. All statements are read before the first is run.
+
+        Parameters
+        ----------
+        text : str
+            Statements with semicolons between them.
+        params : Mapping, optional
+            Values of ``:name`` in the SQL.
+        views : Mapping, optional
+            Frames by the names that the statements use for them.
+
+        Returns
+        -------
+        Frame, OperationResult, CommitResult or None
+            Rows of a query; counts of what writes; for COMMIT and END what
+            ``Transaction.commit`` returns.
+
+        Raises
+        ------
+        InvalidOperation, ConflictError, TableNotFound
+            In a text of many statements the message names the statement and its line. A statement
+            that raises has changed nothing. The transaction of an earlier BEGIN stays open.
+        """
+        if self._is_closed:
+            raise InvalidOperation("the session is closed: begin another by lake.session()")
+        given = Given(parameters(params), check_views(views), self._dialect)
+        found = self.statements(text)
+        if not found:
+            raise InvalidOperation("sql is empty; give a statement as text")
+        is_script = len(found) > 1 or bool(found[0].inner)
+        statements: list[Parsed] = []
+        for one in found:
+            number = len(statements) + 1
+            with placing(number, one.line, is_script=is_script):
+                statements.append(parsed(one, number, self._dialect))
+        refuse_unused(given.params, used_in(text, given.params, self._dialect))
+        result: Frame | OperationResult | CommitResult | None = None
+        for part in planned(statements, is_open=self._transaction is not None):
+            if isinstance(part, Whole):
+                result = self._whole(part, given)
+            else:
+                with placing(part.statement.number, part.statement.line, is_script=is_script):
+                    result = self._one(part, given)
+        return result
+
+    @property
+    def _dialect(self) -> Any:
+        return self._lake._executor.dialect
+
+    def _one(self, part: One, given: Given) -> Frame | OperationResult | CommitResult | None:
+        statement = part.statement
+        match statement.node:
+            case Begin() as node:
+                self._begin(node)
+            case Commit():
+                return self._commit()
+            case Rollback():
+                self._rollback()
+            case SetOption() as node:
+                self._set(statement, node)
+            case _ if self._transaction is not None:
+                refuse_in_transaction(statement)
+                return perform(self._transaction, statement, given)
+            case _:
+                return self._alone(statement, given)
+        return None
+
+    def _alone(self, statement: Parsed, given: Given) -> Frame | OperationResult | None:
+        """A statement outside a transaction."""
+        if only_reads(statement):
+            with once(self._lake.snapshot()) as state:
+                return tell(state, statement, given)
+        return self._lake.run(lambda txn: perform(txn, statement, given), **self._options)
+
+    def _whole(self, part: Whole, given: Given) -> Frame | OperationResult | CommitResult | None:
+        """A transaction from its beginning to its end, run again after a conflict."""
+        result: Frame | OperationResult | None = None
+        if part.reads:
+            with once(self._lake.snapshot()) as state:
+                for one in part.statements:
+                    with placing(one.number, one.line, is_script=True):
+                        result = tell(state, one, given)
+            return result
+        last: list[Transaction[Frame]] = []
+
+        def body(txn: Transaction[Frame]) -> Frame | OperationResult | None:
+            last[:] = [txn]
+            result: Frame | OperationResult | None = None
+            for one in part.statements:
+                with placing(one.number, one.line, is_script=True):
+                    result = perform(txn, one, given)
+            return result
+
+        options = self._options if part.begin is None else self._with(part.begin)
+        result = self._lake.run(body, **options)
+        if part.begin is None or not last:
+            return result
+        return last[0].result or self._lake.outcome(last[0].id).result
+
+    # -- the transaction ---------------------------------------------------------
+
+    def _with(self, begin: Begin) -> dict[str, Any]:
+        """The options of a transaction that begins so."""
+        own = {name: setting(name, text) for name, text in begin.settings.items()}
+        return self._options | own | ({"read_only": True} if begin.read_only else {})
+
+    def _begin(self, node: Begin) -> None:
+        self._transaction = self._lake.transaction(**self._with(node))
+
+    def _commit(self) -> CommitResult:
+        txn = self._transaction
+        assert txn is not None, "planned so"
+        try:
+            return txn.commit()
+        finally:
+            if txn.state == "failed":
+                self._rollback()
+            elif txn.state != "open":
+                self._transaction = None
+
+    def _rollback(self) -> None:
+        txn, self._transaction = self._transaction, None
+        if txn is not None:
+            txn.abort()
+
+    def _set(self, statement: Parsed, node: SetOption) -> None:
+        if self._transaction is not None:
+            refuse_in_transaction(statement)
+        if node.value is not None:
+            self._options[node.name] = setting(node.name, node.value)
+        elif node.name in self._begun_with:
+            self._options[node.name] = self._begun_with[node.name]
+        else:
+            self._options.pop(node.name, None)

@@ -1,0 +1,225 @@
+"""Statements that make, change and remove tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lakevilla.engines.sql.reader import TokenReader
+from lakevilla.engines.sql.script.types import column_type
+from lakevilla.engines.sql.select import Select
+from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.syntax.late import TokenType
+
+#: What ends a column's type.
+_RULES = ("NOT", "NULL", "COMMENT", "CHECK", "DEFAULT", "PRIMARY", "UNIQUE", "REFERENCES")
+_MORE_RULES = ("GENERATED", "COLLATE", "CONSTRAINT", "FIRST", "AFTER")
+#: What no table of a lake keeps, and what does instead.
+_NO_RULE = {
+    "DEFAULT": "give the value in each INSERT",
+    "PRIMARY": "no table checks keys: use MERGE, or upsert(), so that a key comes once",
+    "UNIQUE": "no table checks keys: use MERGE, or upsert(), so that a key comes once",
+    "REFERENCES": "no table checks keys: look at the other table in the same transaction",
+    "FOREIGN": "no table checks keys: look at the other table in the same transaction",
+    "GENERATED": "compute the value in each INSERT",
+    "COLLATE": "texts are compared byte by byte: compare lower(a)",
+}
+_FORMATS = ("delta", "iceberg")
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """CREATE TABLE: with columns, or with the rows of a query."""
+
+    name: str
+    columns: pa.Schema | None
+    query: Select | None
+    exist_ok: bool = False
+    partition_by: tuple[str, ...] = ()
+    format: str = "delta"
+    properties: Mapping[str, str] = field(default_factory=dict)
+    constraints: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DropTable:
+    """DROP TABLE; the data stays."""
+
+    name: str
+    missing_ok: bool
+
+
+def create_table(reader: TokenReader) -> CreateTable:
+    """After CREATE TABLE."""
+    exist_ok = reader.accept("IF", "NOT", "EXISTS")
+    name = reader.table()
+    columns: list[pa.Field] | None = None
+    constraints: dict[str, str] = {}
+    if reader.accept("("):
+        columns = _columns(reader, constraints)
+    partition_by: tuple[str, ...] = ()
+    format, properties, query = "delta", {}, None
+    while not reader.at_end:
+        if reader.accept("PARTITIONED", "BY") or reader.accept("PARTITION", "BY"):
+            partition_by = _partitions(reader, columns)
+        elif reader.accept("USING"):
+            format = _format(reader)
+        elif reader.accept("TBLPROPERTIES") or reader.accept("WITH"):
+            properties = key_values(reader)
+        elif reader.accept("AS") or reader.peek("SELECT") or reader.peek("FROM"):
+            query = reader.query(reader.text())
+        else:
+            _refuse_clause(reader)
+    if query is not None and columns is not None:
+        reader.refuse("CREATE TABLE with columns and AS", "name and cast the columns in the query")
+    if query is None and columns is None:
+        reader.refuse("CREATE TABLE without columns", "list them in brackets, or give AS SELECT")
+    schema = None if columns is None else pa.schema(columns)
+    return CreateTable(name, schema, query, exist_ok, partition_by, format, properties, constraints)
+
+
+def _refuse_clause(reader: TokenReader) -> None:
+    instead = {
+        "LOCATION": "a table lies under the lake's root by its name; one that is elsewhere comes "
+        "in by lake.register(name, uri)",
+        "CLUSTER": "OPTIMIZE name ZORDER BY (columns) puts rows in order",
+        "CLUSTERED": "OPTIMIZE name ZORDER BY (columns) puts rows in order",
+        "LIKE": "CREATE TABLE name AS SELECT * FROM other LIMIT 0 takes over its columns",
+        "COMMENT": "give it by COMMENT ON TABLE name IS '...'",
+        "OPTIONS": "write TBLPROPERTIES ('name' = 'value')",
+    }
+    word = reader.shown().upper()
+    reader.refuse(
+        f"CREATE TABLE ... {reader.shown()}",
+        instead.get(word, "use PARTITIONED BY, USING delta, TBLPROPERTIES, or AS"),
+    )
+
+
+def drop_table(reader: TokenReader) -> DropTable:
+    """After DROP TABLE."""
+    missing_ok = reader.accept("IF", "EXISTS")
+    name = reader.table()
+    if reader.accept_one("PURGE", "CASCADE"):
+        reader.refuse(
+            "DROP TABLE ... PURGE, or CASCADE",
+            "DROP TABLE takes it out of the lake; lake.drop_table(name, delete_data=True) deletes "
+            "its files too",
+        )
+    reader.accept("RESTRICT")
+    return DropTable(name, missing_ok)
+
+
+def key_values(reader: TokenReader) -> dict[str, str]:
+    """``('name' = 'value', ...)``; names may be plain words with dots."""
+    reader.expect("(")
+    found: dict[str, str] = {}
+    while True:
+        key = _key(reader)
+        reader.expect("=")
+        sign = "-" if reader.accept("-") else ""
+        found[key] = sign + reader.take().text
+        if not reader.accept(","):
+            break
+    reader.expect(")")
+    return found
+
+
+def _key(reader: TokenReader) -> str:
+    if reader.next_type is TokenType.STRING:
+        return reader.string()
+    parts = [reader.name()]
+    while reader.accept("."):
+        parts.append(reader.name())
+    return ".".join(parts)
+
+
+def _format(reader: TokenReader) -> str:
+    given = reader.name()
+    if given.lower() not in _FORMATS:
+        reader.refuse(f"USING {given}", "tables are USING delta or USING iceberg")
+    return given.lower()
+
+
+def _partitions(reader: TokenReader, columns: list[pa.Field] | None) -> tuple[str, ...]:
+    """Columns, transforms (``day(at)``), or columns with types as Hive adds them."""
+    reader.expect("(")
+    found = []
+    while True:
+        text = reader.text(",", ")")
+        name, _, type_ = text.partition(" ")
+        if type_ and "(" not in name and columns is not None:
+            if any(field.name.lower() == name.lower() for field in columns):
+                raise InvalidOperation(
+                    f"column {name!r} is described twice: PARTITIONED BY ({name}) is enough"
+                )
+            columns.append(pa.field(name, column_type(type_, name, reader.dialect)))
+            text = name
+        found.append(_unquoted(text))
+        if not reader.accept(","):
+            break
+    reader.expect(")")
+    return tuple(found)
+
+
+def _unquoted(text: str) -> str:
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in '"`'
+    return text[1:-1] if quoted else text
+
+
+def _columns(reader: TokenReader, constraints: dict[str, str]) -> list[pa.Field]:
+    """Up to the closing parenthesis, which is taken."""
+    found: list[pa.Field] = []
+    while True:
+        if reader.accept("CONSTRAINT"):
+            name = reader.name()
+            reader.expect("CHECK")
+            constraints[name] = reader.bracketed()
+        elif reader.accept("CHECK"):
+            constraints[f"check_{len(constraints) + 1}"] = reader.bracketed()
+        elif reader.peek("PRIMARY") or reader.peek("FOREIGN") or reader.peek("UNIQUE"):
+            refuse_rule(reader)
+        else:
+            found.append(column(reader, constraints))
+        if not reader.accept(","):
+            break
+    reader.expect(")")
+    _refuse_doubles(found)
+    return found
+
+
+def column(reader: TokenReader, constraints: dict[str, str]) -> pa.Field:
+    """``name type [NOT NULL] [COMMENT '...'] [CHECK (...)]``."""
+    name = reader.name()
+    type_ = column_type(reader.type_text(*_RULES, *_MORE_RULES), name, reader.dialect)
+    nullable, metadata = True, {}
+    while not (reader.at_end or reader.peek(",") or reader.peek(")")):
+        if reader.accept("NOT", "NULL"):
+            nullable = False
+        elif reader.accept("NULL"):
+            pass
+        elif reader.accept("COMMENT"):
+            metadata["comment"] = reader.string()
+        elif reader.accept("CHECK"):
+            constraints[f"check_{name}"] = reader.bracketed()
+        else:
+            refuse_rule(reader)
+    return pa.field(name, type_, nullable, metadata or None)
+
+
+def refuse_rule(reader: TokenReader) -> None:
+    """Refuse what follows a column's type."""
+    word = reader.shown().upper()
+    reader.refuse(
+        f"{reader.shown()} in a table's columns",
+        _NO_RULE.get(word, "write name type [NOT NULL] [COMMENT '...'] [CHECK (...)]"),
+    )
+
+
+def _refuse_doubles(fields: list[pa.Field]) -> None:
+    seen: set[str] = set()
+    for one in fields:
+        if one.name.lower() in seen:
+            raise InvalidOperation(f"column {one.name!r} is there twice: name each column once")
+        seen.add(one.name.lower())

@@ -1,0 +1,157 @@
+"""What one statement of a session asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from lakevilla.engines.sql.reader import TokenReader
+from lakevilla.engines.sql.remembered import remembered
+from lakevilla.engines.sql.script.control import (
+    Begin,
+    Commit,
+    Rollback,
+    SetOption,
+    begin,
+    commit,
+    reset_option,
+    rollback,
+    set_option,
+    start,
+)
+from lakevilla.engines.sql.script.cutting import ScriptStatement, script_tokens
+from lakevilla.engines.sql.script.definitions import (
+    CreateTable,
+    DropTable,
+    create_table,
+    drop_table,
+)
+from lakevilla.engines.sql.script.showing import Show, show
+from lakevilla.engines.sql.select import Dialect, Select
+from lakevilla.engines.sql.statement import Statement, is_of_rows, parse_statement
+from lakevilla.errors import InvalidOperation
+
+
+@dataclass(frozen=True, slots=True)
+class OfRows:
+    """A statement over rows: its text, for the transaction's own ``sql``."""
+
+    text: str
+    statement: Statement
+
+    @property
+    def reads(self) -> bool:
+        return isinstance(self.statement, Select)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """BEGIN ATOMIC ... END."""
+
+    inner: tuple[Parsed, ...]
+
+
+Control = Begin | Commit | Rollback
+#: What a transaction does beside statements over rows.
+Definition = CreateTable | DropTable
+Node = Control | SetOption | OfRows | Definition | Show | Block
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What one statement asks for, and where it stands: ``number`` counts from 1."""
+
+    node: Node
+    text: str
+    number: int
+    line: int
+
+
+_FIRST: Mapping[str, Callable[[TokenReader], Node]] = {
+    "BEGIN": begin,
+    "START": start,
+    "COMMIT": commit,
+    "END": commit,
+    "ROLLBACK": rollback,
+    "ABORT": rollback,
+    "SET": set_option,
+    "RESET": reset_option,
+    "SHOW": show,
+    "CREATE TABLE": create_table,
+    "DROP TABLE": drop_table,
+}
+#: Words with which other systems begin what is called otherwise here.
+_ELSEWHERE = {
+    "CREATE OR": "DROP TABLE it first, in the same transaction",
+    "CREATE TEMP": "pass rows in views={name: rows}, or use WITH",
+    "CREATE TEMPORARY": "pass rows in views={name: rows}, or use WITH",
+    "CREATE VIEW": "a lake keeps tables alone: use WITH, or CREATE TABLE ... AS",
+    "CREATE SCHEMA": "there are no schemas to create: CREATE TABLE sales.orders makes the path",
+    "CREATE DATABASE": "there are no schemas to create: CREATE TABLE sales.orders makes the path",
+    "CREATE INDEX": "files are found by their statistics: OPTIMIZE name ZORDER BY (columns)",
+    "SAVEPOINT": "a statement that raises has changed nothing by itself",
+    "COPY": "INSERT INTO name SELECT ..., with rows in views={name: rows}",
+    "USE": "name a table by its path: sales.orders",
+    "UPSERT": "MERGE INTO name USING ...",
+    "REPLACE": "MERGE INTO name USING ...",
+    "CALL": "use the methods of the lake",
+    "PRAGMA": "SET isolation = 'snapshot', and the like, are settings here",
+}
+
+
+def parsed(statement: ScriptStatement, number: int, dialect: Dialect) -> Parsed:
+    """What a statement of a text asks for.
+
+    Raises
+    ------
+    InvalidOperation
+        It is none that a session knows; the nearest that is there is named.
+    """
+    if statement.inner or _begins_block(statement.text):
+        inner = tuple(
+            parsed(one, place, dialect) for place, one in enumerate(statement.inner, number)
+        )
+        node: Node = Block(inner)
+    else:
+        node = _node(statement.text, dialect)
+    return Parsed(node, statement.text, number, statement.line)
+
+
+def _begins_block(text: str) -> bool:
+    return text.upper().split()[:2] == ["BEGIN", "ATOMIC"]
+
+
+@remembered
+def _node(text: str, dialect: Dialect) -> Node:
+    if is_of_rows(text, dialect):
+        return OfRows(text, parse_statement(text, None, dialect))
+    reader = TokenReader(text, script_tokens(text, dialect), dialect)
+    first = reader.take().text.upper()
+    read = _FIRST.get(first)
+    if read is None and not reader.at_end:
+        both = f"{first} {reader.shown().upper()}"
+        read = _FIRST.get(both)
+        if read is not None:
+            reader.take()
+        elif both in _ELSEWHERE:
+            raise InvalidOperation(f"{both} is not supported in sql; {_ELSEWHERE[both]}")
+    if read is None:
+        raise _unknown(first)
+    node = read(reader)
+    reader.expect_end()
+    return node
+
+
+def _unknown(first: str) -> InvalidOperation:
+    if first in _ELSEWHERE:
+        return InvalidOperation(f"{first} is not supported in sql; {_ELSEWHERE[first]}")
+    words = sorted({one.split()[0] for one in _FIRST} | _ROWS)
+    near = get_close_matches(first, words, 1)
+    meant = f"did you mean {near[0]}? " if near else ""
+    return InvalidOperation(
+        f"{first} is not supported in sql; {meant}a statement begins with {', '.join(words)}"
+    )
+
+
+_ROWS = frozenset({"SELECT", "WITH", "INSERT", "UPDATE", "DELETE", "MERGE"})

@@ -1,0 +1,51 @@
+"""Types as SQL spells them: the library's own names, which are Spark's, and DuckDB's."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from lakevilla.engines.sql.select import Dialect
+from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.syntax.late import errors, exp
+from lakevilla.expressions.typenames import type_named
+
+
+def column_type(text: str, column: str, dialect: Dialect) -> pa.DataType:
+    """The Arrow type of a column. ``TIMESTAMP`` is a moment, as everywhere in the library.
+
+    Raises
+    ------
+    InvalidOperation
+        Neither Spark nor DuckDB calls a type so that a table can have.
+    """
+    plain = " ".join(text.upper().split())
+    if plain in _ZONES:
+        text = _ZONES[plain]
+    try:
+        return type_named(text, column)
+    except InvalidOperation:
+        has_length = "CHAR" in plain and "(" in plain
+        translated = None if dialect == "spark" or has_length else _of_duckdb(text)
+        if translated is None:
+            raise
+        try:
+            return type_named(translated, column)
+        except InvalidOperation:
+            pass
+        raise
+
+
+#: Spelt in several words, or one that says the opposite elsewhere.
+_ZONES = {
+    "TIMESTAMP WITH TIME ZONE": "timestamp",
+    "TIMESTAMP WITHOUT TIME ZONE": "timestamp_ntz",
+    "DATETIME": "timestamp_ntz",
+}
+
+
+def _of_duckdb(text: str) -> str | None:
+    """A type of DuckDB in Spark's words: INTEGER[], STRUCT(a INTEGER), INT8."""
+    try:
+        return exp.DataType.build(text, dialect="duckdb").sql("spark")
+    except (errors.SqlglotError, ValueError, RecursionError, AttributeError, TypeError):
+        return None

@@ -1,0 +1,250 @@
+"""Sessions: what they see, what others see of them, and how they end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.api.session import Session
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> lv.Lake:
+    lake = lv.connect(tmp_path)
+    lake.session().sql("""
+        CREATE TABLE stock (sku STRING NOT NULL, qty BIGINT);
+        CREATE TABLE orders (id BIGINT, sku STRING);
+        INSERT INTO stock VALUES ('tea', 5), ('jam', 2)
+    """)
+    return lake
+
+
+def quantities(session: Session | lv.Lake) -> dict[str, int]:
+    rows = session.sql("SELECT sku, qty FROM stock").to_pylist()
+    return {row["sku"]: row["qty"] for row in rows}
+
+
+def test_a_session_sees_its_own_writes_and_nobody_elses(lake: lv.Lake) -> None:
+    with lake.session() as mine, lake.session() as other:
+        mine.sql("BEGIN")
+        other.sql("BEGIN")
+        assert mine.sql("SELECT * FROM orders").num_rows == 0
+        mine.sql("UPDATE stock SET qty = 1 WHERE sku = 'tea'")
+        other.sql("UPDATE stock SET qty = 9 WHERE sku = 'jam'")
+        third = lake.session()
+        third.sql("INSERT INTO orders VALUES (1, 'tea'); DELETE FROM stock WHERE qty > 100")
+        assert quantities(mine) == {"tea": 1, "jam": 2}
+        assert quantities(other) == {"tea": 5, "jam": 9}
+        assert quantities(lake) == {"tea": 5, "jam": 2}
+        assert mine.sql("SELECT * FROM orders").num_rows == 0
+        other.sql("COMMIT")
+        assert quantities(other) == quantities(lake) == {"tea": 5, "jam": 9}
+        assert quantities(mine) == {"tea": 1, "jam": 2}
+        mine.sql("ROLLBACK")
+        assert quantities(mine) == {"tea": 5, "jam": 9}
+
+
+def test_a_text_takes_effect_as_a_whole_or_not_at_all(lake: lv.Lake) -> None:
+    session = lake.session()
+    with pytest.raises(lv.InvalidOperation, match=r"^statement 2 \(line 3\): .*no_such"):
+        session.sql("\nINSERT INTO orders VALUES (1, 'tea');\n  UPDATE stock SET no_such = 1;")
+    assert session.sql("SELECT * FROM orders").num_rows == 0
+    assert session.transaction is None
+
+
+def test_a_slip_at_the_end_of_a_script_is_found_before_anything_is_done(lake: lv.Lake) -> None:
+    session = lake.session()
+    with pytest.raises(lv.InvalidOperation, match=r"statement 3 \(line 2\): .*mean DELETE"):
+        session.sql("BEGIN; INSERT INTO orders VALUES (1, 'tea');\nDELTE FROM orders; COMMIT")
+    assert session.transaction is None
+    assert session.sql("SELECT * FROM orders").num_rows == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "UPDATE stock SET qty = qty - 1; INSERT INTO orders SELECT qty, sku FROM stock",
+        "BEGIN; UPDATE stock SET qty = qty - 1; INSERT INTO orders SELECT qty, sku FROM stock; "
+        "COMMIT",
+        "BEGIN ATOMIC UPDATE stock SET qty = qty - 1; INSERT INTO orders SELECT qty, sku FROM "
+        "stock; END",
+    ],
+)
+def test_a_transaction_in_one_text_is_run_again(
+    lake: lv.Lake, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A count that was looked at can't be redone, so the whole text has to run once more."""
+    runs = 0
+    real = lv.Transaction.sql
+
+    def sql(txn: lv.Transaction, query: str, *args: object, **kwargs: object) -> object:
+        nonlocal runs
+        done = real(txn, query, *args, **kwargs)  # type: ignore[arg-type]
+        if query.startswith("UPDATE"):
+            runs += 1
+            assert done.rows_updated == 2  # type: ignore[union-attr]
+            if runs == 1:
+                lake.run(lambda other: other.update("stock", {"qty": "100"}, where="sku = 'tea'"))
+                lake.run(lambda other: other.append("stock", [{"sku": "ham", "qty": 1}]))
+                lake.run(lambda other: other.delete("stock", where="sku = 'jam'"))
+                lake.run(lambda other: other.append("stock", [{"sku": "oil", "qty": 7}]))
+                lake.run(lambda other: other.delete("stock", where="sku = 'ham'"))
+        return done
+
+    monkeypatch.setattr(lv.Transaction, "sql", sql)
+    lake.session().sql(text)
+    monkeypatch.undo()
+    assert quantities(lake) == {"tea": 99, "oil": 6}
+    assert {row["id"] for row in lake.read("orders").to_pylist()} == {99, 6}
+
+
+def test_a_transaction_over_several_texts_is_not_run_again(lake: lv.Lake) -> None:
+    session = lake.session()
+    session.sql("BEGIN")
+    assert quantities(session)["tea"] == 5
+    lake.run(lambda txn: txn.update("stock", {"qty": "0"}, where="sku = 'tea'"))
+    session.sql("INSERT INTO orders VALUES (1, 'tea')")
+    with pytest.raises(lv.ConflictError):
+        session.sql("COMMIT")
+    assert session.transaction is None
+    assert session.sql("SELECT * FROM orders").num_rows == 0
+    session.sql("BEGIN")
+
+
+def test_a_statement_that_raises_leaves_the_transaction_open_and_unchanged(lake: lv.Lake) -> None:
+    session = lake.session()
+    session.sql("BEGIN; UPDATE stock SET qty = 7 WHERE sku = 'tea'")
+    with pytest.raises(lv.InvalidOperation):
+        session.sql("INSERT INTO stock VALUES (NULL, 1)")
+    assert quantities(session) == {"tea": 7, "jam": 2}
+    session.sql("COMMIT")
+    assert quantities(lake) == {"tea": 7, "jam": 2}
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["COMMIT"], "no transaction is open: COMMIT follows a BEGIN"),
+        (["ROLLBACK"], "no transaction is open: ROLLBACK follows a BEGIN"),
+        (["BEGIN", "BEGIN"], "a transaction is open, and can't hold another"),
+        (["BEGIN", "BEGIN ATOMIC SELECT 1; END"], "a transaction is open"),
+        (["BEGIN; BEGIN; COMMIT"], "a transaction is open"),
+        (["BEGIN", "SET isolation = 'snapshot'"], "keeps the isolation that it began with"),
+        (["SELECT 1; SET isolation = 'snapshot'"], "keeps the isolation that it began with"),
+        (["SAVEPOINT a"], "a statement that raises has changed nothing"),
+        (["BEGIN; ROLLBACK TO a"], "there are no savepoints"),
+        (["SET isolatoin = 1"], "did you mean isolation?"),
+        (["SET isolation = 'serialisable'"], "isolation is serializable or snapshot"),
+        (["BEGIN ISOLATION LEVEL READ COMMITTED"], "no isolation level below snapshot"),
+        (["BEGIN (FEATURES R, X)"], "features are R, CT and I"),
+        (["BEGIN IMMEDIATE"], "BEGIN ... IMMEDIATE is not supported"),
+        (["SELECT 'a"], "a quote is not closed"),
+        (["BEGIN ATOMIC DELETE FROM stock"], "has no END"),
+        (["  ;; -- nothing"], "sql is empty"),
+        (["SHOW TABELS"], "did you mean SHOW TABLES?"),
+        (["CREATE VIEW v AS SELECT 1"], "use WITH, or CREATE TABLE"),
+        (["CREATE TABLE t (a INT, A INT)"], "column 'A' is there twice"),
+        (["CREATE TABLE t (a INT PRIMARY KEY)"], "no table checks keys"),
+        (["CREATE TABLE t (a INT DEFAULT 1)"], "give the value in each INSERT"),
+        (["CREATE TABLE t (a VARCHAR(3))"], "whose length nothing would check"),
+        (["CREATE TABLE t (a FOO)"], "the type 'FOO', which is unknown"),
+        (["CREATE TABLE t"], "list them in brackets"),
+        (["CREATE TABLE t (a INT) USING parquet"], "USING delta or USING iceberg"),
+        (["CREATE TABLE t (a INT) LOCATION 's3://b'"], "lake.register"),
+    ],
+)
+def test_what_can_not_be_is_refused_and_says_what_can(
+    lake: lv.Lake, texts: list[str], message: str
+) -> None:
+    session = lake.session()
+    for text in texts[:-1]:
+        session.sql(text)
+    is_open = session.transaction
+    with pytest.raises(lv.InvalidOperation) as caught:
+        session.sql(texts[-1])
+    assert message in str(caught.value)
+    assert session.transaction is is_open
+    session.close()
+
+
+def test_a_session_that_is_closed_undoes_what_is_open(lake: lv.Lake) -> None:
+    with lake.session() as session:
+        session.sql("BEGIN; DELETE FROM stock")
+        txn = session.transaction
+    assert txn is not None
+    assert txn.state == "aborted"
+    assert quantities(lake) == {"tea": 5, "jam": 2}
+    with pytest.raises(lv.InvalidOperation, match="the session is closed"):
+        session.sql("SELECT 1")
+
+
+def test_settings_hold_for_what_follows_and_those_of_begin_for_one_transaction(
+    lake: lv.Lake,
+) -> None:
+    with lake.session() as session:
+        session.sql("SET isolation TO 'snapshot'; SET slack = 1")
+        session.sql("BEGIN (FEATURES R, CT, I)")
+        options = session.transaction._executor.state.options  # type: ignore[union-attr]
+        assert (options.isolation, options.slack) == ("snapshot", 1)
+        assert options.features == lv.Feature.R | lv.Feature.CT | lv.Feature.I
+        session.sql("ROLLBACK")
+        session.sql("RESET isolation; RESET slack")
+        session.sql("BEGIN READ ONLY")
+        options = session.transaction._executor.state.options  # type: ignore[union-attr]
+        assert (options.isolation, options.slack) == ("serializable", 0)
+        assert options.read_only
+        with pytest.raises(lv.InvalidOperation, match="read-only"):
+            session.sql("DELETE FROM stock")
+
+
+def test_two_sessions_that_look_and_write_elsewhere_are_serializable(lake: lv.Lake) -> None:
+    """Write skew, which snapshot isolation lets through and the default does not."""
+    for isolation, both in (("snapshot", True), ("serializable", False)):
+        with lake.session(isolation=isolation) as a, lake.session(isolation=isolation) as b:  # type: ignore[arg-type]
+            a.sql("BEGIN; SELECT * FROM orders")
+            b.sql("BEGIN; SELECT * FROM stock")
+            a.sql("INSERT INTO stock VALUES ('ham', 1)")
+            b.sql("INSERT INTO orders VALUES (9, 'ham')")
+            a.sql("COMMIT")
+            if both:
+                b.sql("COMMIT")
+            else:
+                with pytest.raises(lv.ConflictError):
+                    b.sql("COMMIT")
+
+
+def test_parameters_and_views_go_to_the_statements_that_use_them(lake: lv.Lake) -> None:
+    session = lake.session()
+    rows = session.sql(
+        "DELETE FROM stock WHERE sku = :gone; INSERT INTO stock SELECT * FROM more WHERE qty > :n; "
+        "SELECT sku FROM stock WHERE qty < :most ORDER BY sku",
+        {"gone": "jam", "n": 1, "most": 6},
+        {"more": [{"sku": "ham", "qty": 1}, {"sku": "oil", "qty": 3}]},
+    )
+    assert rows.to_pylist() == [{"sku": "oil"}, {"sku": "tea"}]
+    with pytest.raises(lv.InvalidOperation, match="unused"):
+        session.sql("SELECT 1; SELECT 2", {"unused": 1})
+
+
+def test_tables_that_a_transaction_makes_are_its_own_until_it_commits(lake: lv.Lake) -> None:
+    session = lake.session()
+    session.sql("BEGIN; CREATE TABLE totals AS SELECT sku, qty FROM stock WHERE qty > 2")
+    session.sql("CREATE TABLE IF NOT EXISTS totals (a INT); DROP TABLE IF EXISTS no_such")
+    assert session.sql("SHOW TABLES LIKE 't%'").to_pylist() == [
+        {"name": "totals", "format": "delta"}
+    ]
+    assert lake.session().sql("SHOW TABLES LIKE 't%'").num_rows == 0
+    session.sql("DROP TABLE orders; COMMIT")
+    assert [row["name"] for row in lake.session().sql("SHOW TABLES").to_pylist()] == [
+        "stock",
+        "totals",
+    ]
+    assert lake.read("totals").to_pylist() == [{"sku": "tea", "qty": 5}]
+
+
+def test_options_that_are_none_are_refused_where_they_are_written(lake: lv.Lake) -> None:
+    for options in ({"isolaton": "snapshot"}, {"idempotency_key": "a"}, {"features": 3}):
+        with pytest.raises(lv.InvalidOperation):
+            lake.session(**options)  # type: ignore[arg-type]
