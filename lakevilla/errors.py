@@ -8,7 +8,7 @@ next step.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from lakevilla.results import CommitResult
 
@@ -473,8 +473,19 @@ class TransactionNotFound(LakeVillaError):
     kind = "transaction_not_found"
 
 
+#: What an ``InvalidOperation`` is about, where a program may want to tell it apart.
+Reason = Literal["constraint", "value", "unsupported"]
+
+
 class InvalidOperation(LakeVillaError):
     """A wrong argument, predicate or schema, or a call at the wrong time.
+
+    Attributes
+    ----------
+    reason : {"constraint", "value", "unsupported"} or None
+        ``constraint``: a row breaks a rule of the table, such as NOT NULL or CHECK. ``value``: a
+        value can't be computed, or does not fit its type. ``unsupported``: LakeVilla has no such
+        statement. None: anything else.
 
     Examples
     --------
@@ -482,11 +493,22 @@ class InvalidOperation(LakeVillaError):
     ...     with lake.transaction() as txn:
     ...         txn.delete("stock")
     ... except lv.InvalidOperation as error:
-    ...     error.kind
-    'invalid_operation'
+    ...     error.kind, error.reason
+    ('invalid_operation', None)
     """
 
     kind = "invalid_operation"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: Reason | None = None,
+        table: str | None = None,
+        txn_id: str | None = None,
+    ) -> None:
+        super().__init__(message, table=table, txn_id=txn_id)
+        self.reason = reason
 
 
 class StoreError(LakeVillaError):

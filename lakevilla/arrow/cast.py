@@ -186,6 +186,7 @@ def _convert(array: pa.Array, target: pa.DataType, place: ColumnPath) -> pa.Arra
         raise InvalidOperation(
             f"{place} has type {target} and the data {source}, which is never cast for you:"
             f" {_how_to_cast(source, target)}",
+            reason="value",
             table=place.table,
         )
     try:
@@ -195,6 +196,7 @@ def _convert(array: pa.Array, target: pa.DataType, place: ColumnPath) -> pa.Arra
         raise InvalidOperation(
             f"{place} has type {target} and the data {source}; the value {value} cannot be"
             " cast without loss: cast the data yourself, or widen the column",
+            reason="value",
             table=place.table,
         ) from None
 
@@ -240,6 +242,7 @@ def _convert_struct(array: pa.Array, target: pa.DataType, place: ColumnPath) -> 
         if position is None and not field.nullable:
             raise InvalidOperation(
                 f"{place.child(field.name)} is NOT NULL and the data lacks it: add the field",
+                reason="constraint",
                 table=place.table,
             )
         converted.append(
@@ -282,6 +285,7 @@ def _check_years(array: pa.Array, place: ColumnPath) -> None:
                 f"{place} can't hold a {'day' if pa.types.is_date(kind) else 'moment'} beyond the "
                 f"years 1 to 9999{' in UTC' if kind == _TIMESTAMP else ''}, which other clients "
                 "could not read: correct the data, or pass NULL for it",
+                reason="value",
                 table=place.table,
             )
 

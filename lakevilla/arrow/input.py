@@ -184,6 +184,7 @@ def _match(
             raise InvalidOperation(
                 f"column {column.name!r} of table {table!r} is NOT NULL and the data lacks it:"
                 " add the column to the data",
+                reason="constraint",
                 table=table,
             )
     merged = pa.schema(

@@ -86,6 +86,7 @@ def _cast(array: pa.Array, field: pa.Field, table: str | None) -> pa.Array:
         raise InvalidOperation(
             f"table {table}: a value for column {field.name} of type {field.type} does not fit "
             f"({error}): correct the value",
+            reason="value",
             table=table,
         ) from None
 

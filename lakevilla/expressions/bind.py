@@ -132,7 +132,8 @@ def bind_assignments(
         value = _assign(tree, type_, type_name(field.type), field.name)
         if not field.nullable and isinstance(value, Literal) and value.value is None:
             raise InvalidOperation(
-                f"column {field.name} is NOT NULL: assign a value, or drop NOT NULL with alter"
+                f"column {field.name} is NOT NULL: assign a value, or drop NOT NULL with alter",
+                reason="constraint",
             )
         bound[field.name] = value
     return bound

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import msgspec
 import pyarrow as pa
 
-from lakevilla.arrow.input import to_reader
 from lakevilla.engines.base import (
     FileNamer,
     MergeClause,
@@ -30,11 +29,11 @@ from lakevilla.expressions.values import value_of
 from lakevilla.formats.alteration import TableAlteration
 from lakevilla.formats.base import Change, TableSnapshot
 from lakevilla.formats.files import ChangeFile, DataFile, data_files, removal
-from lakevilla.formats.layout import Layout
 from lakevilla.lake.context import Context
 from lakevilla.lake.net_change import compose
 from lakevilla.operations.change_feed import in_one_entry
 from lakevilla.operations.compaction import moved, moving_metrics
+from lakevilla.operations.inserted import inserted_rows
 from lakevilla.operations.refresh import refreshed
 from lakevilla.operations.transplant import Transplanted, transplanted
 from lakevilla.phases import during
@@ -183,6 +182,7 @@ def _alter(context: Context, operation: Alter, snapshot: TableSnapshot) -> Progr
             raise InvalidOperation(
                 f"constraint {constraint.name!r} ({constraint.sql}) does not hold for rows of "
                 f"{after.table}, such as {first.slice(0, 1).to_pylist()[0]}: correct them first",
+                reason="constraint",
                 table=after.table,
             )
     return _performed(change, Counts())
@@ -300,18 +300,6 @@ def _telling(operation: Operation, lookup: Lookup) -> Lookup:
         return snapshot
 
     return noting
-
-
-def inserted_rows(operation: Insert, layout: Layout, rows: pa.Table) -> pa.RecordBatchReader:
-    """What the query of an insert returns, as rows of its table."""
-    if rows.num_columns != len(operation.columns):
-        raise InvalidOperation(
-            f"insert into {layout.table} names {len(operation.columns)} columns "
-            f"and its query returns {rows.num_columns}: make them match",
-            table=layout.table,
-        )
-    rows = rows.rename_columns(list(operation.columns))
-    return to_reader(rows, table=layout.table, schema=layout.schema)
 
 
 def read_source(context: Context, source: Source, lookup: Lookup) -> Program[pa.Table]:

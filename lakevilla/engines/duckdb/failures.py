@@ -21,6 +21,7 @@ from lakevilla.errors import (
     CorruptObject,
     InvalidOperation,
     LakeVillaError,
+    Reason,
     StoreError,
     UnsupportedTableFeature,
 )
@@ -62,6 +63,8 @@ _UNDECODABLE = re.compile(
     r"|failed to read|page|dictionary|encoding|RLE|varint|delta binary|offset|not enough bytes",
     re.IGNORECASE,
 )
+#: Errors of DuckDB that the values of rows cause.
+_OF_VALUES = ("Conversion Error", "Out of Range Error")
 #: What our own messages, raised inside DuckDB, say of what to do.
 _ADVISED = re.compile(r": (?:correct the value, or leave|use nullif\(divisor)")
 #: The attribute of an error that a damaged data file may have caused.
@@ -153,7 +156,9 @@ def _explain(text: str, match: re.Match[str] | None, table: str | None) -> LakeV
     _, broken, rule = text.partition(RULE_MARK)
     if broken:
         return InvalidOperation(
-            f"{place}{rule.strip()}; correct the row and write again", table=table
+            f"{place}{rule.strip()}; correct the row and write again",
+            reason="constraint",
+            table=table,
         )
     kind = "" if match is None else match["kind"]
     return _of_a_file(text, place, table) or _of_a_kind(
@@ -221,4 +226,5 @@ def _of_a_kind(kind: str, message: str, text: str, table: str | None) -> LakeVil
             f"{message}; check that the file was not vacuumed, then try again", table=table
         )
     advice = "" if _ADVISED.search(message) else "; correct the statement or the data"
-    return InvalidOperation(f"{message}{advice}", table=table)
+    reason: Reason | None = "value" if kind in _OF_VALUES else None
+    return InvalidOperation(f"{message}{advice}", reason=reason, table=table)

@@ -21,7 +21,8 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import bind, bind_assignments
 from lakevilla.formats.base import Change, TableSnapshot
 from lakevilla.lake.file_names import file_namer
-from lakevilla.operations.perform import Performed, inserted_rows, merge_spec, read_source
+from lakevilla.operations.inserted import inserted_rows
+from lakevilla.operations.perform import Performed, merge_spec, read_source
 from lakevilla.results import Counts
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.binding import locate

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +99,6 @@ def test_a_name_with_dots_is_a_path(lake: lv.Lake) -> None:
         "select * from frame",
         "select getenv('HOME')",
         "select * from duckdb_settings()",
-        "select * from information_schema.tables",
         "select * from query('select 1')",
         "select current_setting('home_directory')",
         "insert into orders select * from read_parquet('{file}')",
@@ -204,3 +205,21 @@ def test_a_parameter_without_value_or_use_is_refused(lake: lv.Lake) -> None:
             with pytest.raises(lv.InvalidOperation, match=r"\b[ab]\b"):
                 txn.sql(query, params)
         assert txn.operations == ()
+
+
+def test_literals_of_an_insert_take_the_types_of_their_columns(quick_place: Place) -> None:
+    lake = quick_place.connect()
+    lake.create_table(
+        "t", {"name": "string", "day": "date", "size": "double", "price": "decimal(9,2)"}
+    )
+    with lake.transaction() as txn:
+        txn.sql("INSERT INTO t VALUES (NULL, '2026-01-31', 1.5, 1)")
+        txn.sql("INSERT INTO t (price, name) VALUES (:price, :name)", {"price": 0.25, "name": None})
+    assert in_order(lake.read("t")) == [
+        {"name": None, "day": None, "size": None, "price": Decimal("0.25")},
+        {"name": None, "day": date(2026, 1, 31), "size": 1.5, "price": Decimal("1.00")},
+    ]
+    for wrong in ("INSERT INTO t (day) VALUES ('soon')", "INSERT INTO t (price) VALUES (1.555)"):
+        with pytest.raises(lv.InvalidOperation, match="cast") as caught, lake.transaction() as txn:
+            txn.sql(wrong)
+        assert caught.value.reason == "value"

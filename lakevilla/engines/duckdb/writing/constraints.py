@@ -102,6 +102,7 @@ def _broken(
     row = batch.slice(place, 1).to_pylist()[0]
     return InvalidOperation(
         f"table {layout.table}: {what} for row {str(row)[:300]}; correct the row and write again",
+        reason="constraint",
         table=layout.table,
     )
 

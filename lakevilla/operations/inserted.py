@@ -1,0 +1,75 @@
+"""The rows of a query as INSERT puts them into columns of other types.
+
+An INSERT says values by literals, which have the type that they look like: ``1.5`` is a decimal,
+``'2026-01-31'`` text, and NULL comes out of the engine as an integer. What becomes of them is the
+column's type, where that loses nothing. Rows that a caller gives have types of their own, and are
+not changed so (``arrow.cast``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakevilla.arrow.input import to_reader
+from lakevilla.errors import InvalidOperation
+from lakevilla.formats.layout import Layout
+from lakevilla.sublogs.operations import Insert
+
+
+def inserted_rows(operation: Insert, layout: Layout, rows: pa.Table) -> pa.RecordBatchReader:
+    """What the query of an insert returns, as rows of its table.
+
+    Raises
+    ------
+    InvalidOperation
+        The query has too many or too few columns, or a value does not fit its column.
+    """
+    if rows.num_columns != len(operation.columns):
+        raise InvalidOperation(
+            f"insert into {layout.table} names {len(operation.columns)} columns "
+            f"and its query returns {rows.num_columns}: make them match",
+            table=layout.table,
+        )
+    types = {field.name.lower(): field.type for field in layout.schema}
+    columns = [
+        assigned(column, types.get(name.lower(), column.type))
+        for name, column in zip(operation.columns, rows.columns, strict=True)
+    ]
+    rows = pa.Table.from_arrays(columns, names=list(operation.columns))
+    return to_reader(rows, table=layout.table, schema=layout.schema)
+
+
+def assigned(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
+    """The values in the column's type if INSERT turns them into it, else as they are."""
+    source = column.type
+    if source.equals(target) or not len(column):
+        return column
+    if pa.types.is_int32(source) and column.null_count == len(column):
+        return pa.chunked_array([pa.nulls(len(column), target)])
+    for is_source, is_target in _TURNED:
+        if is_source(source) and is_target(target):
+            return _turned(column, target)
+    return column
+
+
+def _turned(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
+    try:
+        found = column.cast(target)
+        if pa.types.is_string(column.type):
+            return found
+        same = pc.all(pc.equal(found.cast(column.type), column)).as_py() is not False
+    except pa.ArrowException:
+        return column
+    return found if same else column
+
+
+_Test = Callable[[pa.DataType], bool]
+_TURNED: tuple[tuple[_Test, _Test], ...] = (
+    (pa.types.is_decimal, pa.types.is_floating),
+    (pa.types.is_floating, pa.types.is_decimal),
+    (pa.types.is_string, pa.types.is_date),
+    (pa.types.is_string, pa.types.is_timestamp),
+)
