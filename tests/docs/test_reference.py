@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import lakevilla as lv
+from lakevilla import dbapi
 from lakevilla.opentelemetry import listener
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
@@ -21,7 +22,14 @@ ON_SPARK = {"register_data_source"}
 
 
 #: Besides what ``lakevilla`` itself has.
-IN_MODULES = {"opentelemetry.listener": listener}
+IN_MODULES = {
+    "opentelemetry.listener": listener,
+    "dbapi.connect": dbapi.connect,
+    "dbapi.Connection": dbapi.Connection,
+    "dbapi.Cursor": dbapi.Cursor,
+    "dbapi.Error": dbapi.Error,
+    "dbapi.TypeGroup": dbapi.TypeGroup,
+}
 
 
 def run_examples(name: str, begin: Callable[[str], dict[str, Any]]) -> None:
@@ -95,7 +103,9 @@ def shown() -> list[tuple[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("kind", [lv.Lake, lv.Transaction, lv.Snapshot, lv.Table])
+@pytest.mark.parametrize(
+    "kind", [lv.Lake, lv.Transaction, lv.Snapshot, lv.Table, dbapi.Connection, dbapi.Cursor]
+)
 def test_the_reference_shows_all_that_users_call(kind: type) -> None:
     in_reference = {name for name, _ in shown() if name.startswith(f"{kind.__name__}.")}
     for name, value in inspect.getmembers(kind):

@@ -1,0 +1,213 @@
+"""Connections: one transaction after the other, over a session of a lake."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from lakevilla.api.arguments import check_flag
+from lakevilla.api.lake import Lake
+from lakevilla.connecting import connect as open_lake
+from lakevilla.dbapi import errors
+from lakevilla.dbapi.cursor import Cursor
+from lakevilla.dbapi.errors import translated
+from lakevilla.dbapi.state import ConnectionState
+from lakevilla.global_log.rules import Isolation
+
+__all__ = ["Connection", "connect"]
+
+
+def connect(
+    lake: str | os.PathLike[str] | Lake[Any],
+    *,
+    storage_options: Mapping[str, object] | None = None,
+    isolation: Isolation | None = None,
+    autocommit: bool = False,
+    **options: Any,
+) -> Connection:
+    """A connection to a lake, as PEP 249 has it.
+
+    Parameters
+    ----------
+    lake : str, os.PathLike or Lake
+        A root, as for ``lakevilla.connect``; or a lake that is open, which ``close`` leaves open.
+    storage_options : Mapping, optional
+        As for ``lakevilla.connect``.
+    isolation : {"serializable", "snapshot", "write-serializable"}, optional
+        Of its transactions; see ``Lake.transaction``.
+    autocommit : bool
+        Whether each statement outside of ``BEGIN`` and ``COMMIT`` is a transaction by itself. If
+        not, the first statement begins one, and ``commit`` or ``rollback`` ends it.
+    **options
+        Of ``lakevilla.connect``: ``settings``, ``boto3_session``, ``catalogs`` and so on.
+
+    Raises
+    ------
+    ProgrammingError
+        The root or an option is wrong.
+    NotSupportedError
+        The lake is one with ``spark=``.
+
+    Examples
+    --------
+    >>> import lakevilla.dbapi
+    >>> with lakevilla.dbapi.connect("warehouse") as connection:  # commits where the block ends
+    ...     cursor = connection.cursor()
+    ...     _ = cursor.execute("INSERT INTO stock VALUES (:sku, :qty)", {"sku": "jam", "qty": 2})
+    ...     cursor.execute("SELECT sku FROM stock ORDER BY sku").fetchall()
+    [('jam',), ('tea',)]
+    """
+    with translated():
+        if not isinstance(lake, Lake):
+            opened: Lake[Any] = open_lake(lake, storage_options=storage_options, **options)
+            return Connection(opened, isolation, autocommit=autocommit, owns_lake=True)
+        given = [
+            name
+            for name, value in {"storage_options": storage_options, **options}.items()
+            if value is not None
+        ]
+        if given:
+            raise errors.ProgrammingError(
+                f"connect was given an open lake and {', '.join(given)}, which is for opening "
+                "one: leave it out, or pass the root"
+            )
+        return Connection(lake, isolation, autocommit=autocommit, owns_lake=False)
+
+
+class Connection:
+    """A connection to a lake; made by ``lakevilla.dbapi.connect``.
+
+    In a ``with`` block it commits at the end, or rolls back after an exception, and is closed.
+    Threads may share it, and then share its transaction.
+
+    Attributes
+    ----------
+    lake : Lake
+        What it is connected to.
+    in_transaction : bool
+        Whether ``commit`` or ``rollback`` has something to end.
+
+    Examples
+    --------
+    >>> import lakevilla.dbapi
+    >>> connection = lakevilla.dbapi.connect("warehouse")
+    >>> _ = connection.cursor().execute("UPDATE stock SET qty = qty - 1 WHERE sku = 'tea'")
+    >>> connection.in_transaction
+    True
+    >>> connection.commit()
+    >>> connection.close()
+    """
+
+    # PEP 249 has them here too, for code that knows the connection and not its module.
+    Warning = errors.Warning
+    Error = errors.Error
+    InterfaceError = errors.InterfaceError
+    DatabaseError = errors.DatabaseError
+    DataError = errors.DataError
+    OperationalError = errors.OperationalError
+    IntegrityError = errors.IntegrityError
+    InternalError = errors.InternalError
+    ProgrammingError = errors.ProgrammingError
+    NotSupportedError = errors.NotSupportedError
+
+    def __init__(
+        self,
+        lake: Lake[Any],
+        isolation: Isolation | None,
+        *,
+        autocommit: bool,
+        owns_lake: bool,
+    ) -> None:
+        self._owns_lake = owns_lake
+        self._state = ConnectionState(lake, isolation, autocommit=autocommit)
+
+    @property
+    def lake(self) -> Lake[Any]:
+        return self._state.lake
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._state.in_transaction
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._state.is_closed
+
+    @property
+    def autocommit(self) -> bool:
+        """Whether each statement is a transaction by itself; set it between transactions."""
+        return self._state.autocommit
+
+    @autocommit.setter
+    def autocommit(self, on: bool) -> None:
+        with translated():
+            self._state.set_autocommit(check_flag("autocommit", on))
+
+    @property
+    def isolation(self) -> Isolation | None:
+        """The isolation of the next transaction; set it between transactions."""
+        return self._state.isolation
+
+    @isolation.setter
+    def isolation(self, isolation: Isolation | None) -> None:
+        self._state.set_isolation(isolation)
+
+    def cursor(self) -> Cursor:
+        """A cursor; all cursors of a connection are in its one transaction.
+
+        Raises
+        ------
+        InterfaceError
+            The connection is closed.
+        """
+        if self.closed:
+            raise errors.InterfaceError("the connection is closed: connect again")
+        return Cursor(self, self._state)
+
+    def commit(self) -> None:
+        """Commit the transaction under way, if there is one. It is over also if this raises.
+
+        Raises
+        ------
+        TransactionConflict
+            Nothing of it is there: run it again from its beginning.
+        OperationalError
+            Whether it has happened is not known, or a client without LakeVilla has interfered:
+            ``kind`` tells, and ``lake.outcome(error.txn_id)`` settles it.
+        InternalError
+            It had failed before: ``rollback()``.
+        """
+        self._state.commit()
+
+    def rollback(self) -> None:
+        """Undo the transaction under way, if there is one."""
+        self._state.rollback()
+
+    def close(self) -> None:
+        """Roll back what was not committed; the connection can't be used afterwards."""
+        self._state.close()
+        if self._owns_lake:
+            with translated():
+                self.lake.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if not self.closed and error is None:
+                self.commit()
+        finally:
+            self.close()
+
+    def __repr__(self) -> str:
+        doing = "closed" if self.closed else "in a transaction" if self.in_transaction else "idle"
+        return f"<lakevilla.dbapi.Connection to {self.lake.root}: {doing}>"

@@ -1,0 +1,153 @@
+"""PEP 249's errors, each made of one of LakeVilla's: a handler of either kind knows what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from lakevilla import errors
+
+__all__ = [
+    "DataError",
+    "DatabaseError",
+    "Error",
+    "IntegrityError",
+    "InterfaceError",
+    "InternalError",
+    "NotSupportedError",
+    "OperationalError",
+    "ProgrammingError",
+    "TransactionConflict",
+    "Warning",
+]
+
+
+class Warning(Exception):
+    """For PEP 249: nothing raises it. What a person should see is a ``LakeVillaWarning``."""
+
+
+class Error(Exception):
+    """Base of all errors of a connection.
+
+    Attributes
+    ----------
+    kind : str
+        The ``kind`` of LakeVilla's error, which is the ``__cause__``; ``error`` if there is none.
+    table : str or None
+        The table in question.
+    txn_id : str or None
+        The id of the transaction in question.
+    retryable : bool
+        Whether nothing of the transaction is there, and to run it again from its beginning is
+        right.
+
+    Examples
+    --------
+    >>> import lakevilla.dbapi
+    >>> connection = lakevilla.dbapi.connect("warehouse")
+    >>> try:
+    ...     connection.cursor().execute("SELECT * FROM stok")
+    ... except lakevilla.dbapi.Error as error:
+    ...     type(error).__name__, error.kind, error.retryable
+    ('ProgrammingError', 'table_not_found', False)
+    """
+
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        kind: str = "error",
+        table: str | None = None,
+        txn_id: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.kind = kind
+        self.table = table
+        self.txn_id = txn_id
+
+
+class InterfaceError(Error):
+    """A mistake in how the connection or cursor is used, such as after it was closed."""
+
+
+class DatabaseError(Error):
+    """What has to do with the lake."""
+
+
+class DataError(DatabaseError):
+    """A value can't be computed, or does not fit its type."""
+
+
+class OperationalError(DatabaseError):
+    """What the store or other clients have done: not the program's mistake."""
+
+
+class TransactionConflict(OperationalError):
+    """Another commit changed what the transaction relied on: run it again from its beginning."""
+
+    retryable = True
+
+
+class IntegrityError(DatabaseError):
+    """A row breaks a rule of its table, such as NOT NULL or CHECK."""
+
+
+class InternalError(DatabaseError):
+    """The transaction has failed, or an object of the lake is damaged."""
+
+
+class ProgrammingError(DatabaseError):
+    """A wrong statement or parameter, a name that is not there or is there already."""
+
+
+class NotSupportedError(DatabaseError):
+    """LakeVilla, the table or the store does not have what was asked for."""
+
+
+_BY_REASON: dict[str, type[Error]] = {
+    "constraint": IntegrityError,
+    "value": DataError,
+    "unsupported": NotSupportedError,
+}
+#: Anything else that LakeVilla raises, also of a later release, is an ``OperationalError``.
+_BY_TYPE: dict[type[errors.LakeVillaError], type[Error]] = {
+    errors.AlreadyCommitted: OperationalError,
+    errors.AuditFailed: IntegrityError,
+    errors.CommitOutcomeUnknown: OperationalError,
+    errors.ConflictError: TransactionConflict,
+    errors.CorruptObject: InternalError,
+    errors.ForeignConflict: OperationalError,
+    errors.InvalidOperation: ProgrammingError,
+    errors.MergeConflict: OperationalError,
+    errors.RefExists: ProgrammingError,
+    errors.RefNotFound: ProgrammingError,
+    errors.StoreError: OperationalError,
+    errors.TableExists: ProgrammingError,
+    errors.TableNotFound: ProgrammingError,
+    errors.TransactionAborted: TransactionConflict,
+    errors.TransactionNotFound: ProgrammingError,
+    errors.UnsafeStore: NotSupportedError,
+    errors.UnsupportedFormat: NotSupportedError,
+    errors.UnsupportedTableFeature: NotSupportedError,
+    errors.VersionNotFound: ProgrammingError,
+}
+
+
+def error_of(error: errors.LakeVillaError) -> Error:
+    """PEP 249's error for one of ours."""
+    reason: Any = getattr(error, "reason", None)
+    kind = _BY_REASON.get(reason) or _BY_TYPE.get(type(error), OperationalError)
+    return kind(error.message, kind=error.kind, table=error.table, txn_id=error.txn_id)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """A block whose errors of LakeVilla are raised as PEP 249's."""
+    try:
+        yield
+    except errors.LakeVillaError as error:
+        raise error_of(error) from error

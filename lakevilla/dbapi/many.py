@@ -1,0 +1,252 @@
+"""One statement with many sets of parameters, as few statements that mean the same.
+
+``INSERT ... VALUES (:a, :b)`` becomes ``INSERT ... SELECT`` from a table of the parameters. Each
+value keeps the type that it would have had alone, so rows with values of unlike types go into
+different tables.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from lakevilla.dbapi.errors import ProgrammingError
+from lakevilla.dbapi.parameters import check_same, one_set
+from lakevilla.engines.sql.dml import InsertStatement
+from lakevilla.engines.sql.select import tokens_of
+from lakevilla.engines.sql.statement import parse_statement
+from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.syntax.late import Token, TokenType
+from lakevilla.settings import shown
+
+#: The most sets of parameters that one statement takes.
+_PART_ROWS = 65_536
+_VIEW = "__parameters"
+_NAME = re.compile(r"[A-Za-z_]\w*")
+
+Values = Mapping[str, object]
+
+
+class Run(NamedTuple):
+    """A statement to run, with its parameters and the rows that it reads."""
+
+    text: str
+    params: Values | None
+    views: Mapping[str, pa.Table] | None
+
+
+def many(operation: str, given: object) -> Iterator[Run]:
+    """The statements that do what ``operation`` does with each set of parameters.
+
+    Raises
+    ------
+    ProgrammingError
+        The sets are no mappings, or have different names.
+    """
+    bulk = bulk_insert(operation)
+    if (tables := _arrow(given)) is not None:
+        for table in tables:
+            if bulk is not None and bulk.takes(table.column_names):
+                yield bulk.run(table)
+            else:
+                yield from (Run(operation, row, None) for row in _mappings(operation, table))
+        return
+    for part in _parts(_mappings(operation, given)):
+        if bulk is None or not bulk.takes(part[0]):
+            yield from (Run(operation, row, None) for row in part)
+            continue
+        for group in alike(part):
+            try:
+                table = as_table(group)
+            except (pa.ArrowException, OverflowError, ValueError):
+                # Values that Arrow has no type for, and an engine may have one.
+                yield from (Run(operation, row, None) for row in group)
+            else:
+                yield bulk.run(table)
+
+
+# ------------------------------------------------------------------ statements
+
+
+@dataclass(frozen=True, slots=True)
+class BulkInsert:
+    """An INSERT with one row of VALUES, cut where its parameters stand.
+
+    ``pieces`` are the texts between the parameters of the row, ``names`` the parameters.
+    """
+
+    head: str
+    pieces: tuple[str, ...]
+    names: tuple[str, ...]
+
+    def takes(self, names: Iterable[str]) -> bool:
+        """Whether these parameters are all that it names; else a single run tells what is wrong."""
+        return set(self.names) == set(names)
+
+    def run(self, rows: pa.Table) -> Run:
+        """The INSERT ... SELECT from rows whose columns are called as the parameters."""
+        known = {
+            name: "NULL" if pa.types.is_null(kind) else f"{_VIEW}.__p{place}"
+            for place, (name, kind) in enumerate(
+                zip(rows.column_names, rows.schema.types, strict=True)
+            )
+        }
+        values = [self.pieces[0]]
+        for name, piece in zip(self.names, self.pieces[1:], strict=True):
+            values += [known[name], piece]
+        # A parameter's name may differ from another's in its case alone, a column's may not.
+        view = rows.rename_columns([f"__p{place}" for place in range(rows.num_columns)])
+        typed = [
+            place for place, kind in enumerate(view.schema.types) if not pa.types.is_null(kind)
+        ]
+        if typed:
+            view = view.select(typed)
+        else:
+            view = pa.table({"__p": pa.array([True] * rows.num_rows)})
+        return Run(f"{self.head} SELECT {''.join(values)} FROM {_VIEW}", None, {_VIEW: view})
+
+
+def bulk_insert(operation: str) -> BulkInsert | None:
+    """The statement, if it inserts one row of VALUES that asks no query and has a parameter."""
+    try:
+        statement = parse_statement(operation)
+    except InvalidOperation:
+        return None  # its first run tells
+    if not isinstance(statement, InsertStatement):
+        return None
+    source = statement.source.sql
+    row = _only_row(source)
+    if row is None:
+        return None
+    pieces, names, position = [], [], row[0].end + 1
+    for colon, name in itertools.pairwise(row):
+        if (
+            colon.token_type is TokenType.COLON
+            and name.start == colon.end + 1
+            and _NAME.fullmatch(name.text)
+        ):
+            pieces.append(source[position : colon.start])
+            names.append(name.text)
+            position = name.end + 1
+    pieces.append(source[position : row[-1].start])
+    if not names:
+        return None
+    head = operation[: operation.rindex(source)].rstrip()
+    return BulkInsert(head, tuple(pieces), tuple(names))
+
+
+def _only_row(source: str) -> Sequence[Token] | None:
+    """The tokens of ``(...)`` in ``VALUES (...)``; None if it is anything else."""
+    tokens = tokens_of(source)
+    if len(tokens) < 4 or tokens[0].text.upper() != "VALUES":
+        return None
+    depth = 0
+    for place, token in enumerate(tokens[1:], 1):
+        if token.token_type in (TokenType.L_BRACKET, TokenType.L_BRACE):
+            return None  # where a colon may be a slice, or a field of a struct
+        if token.token_type in (TokenType.SELECT, TokenType.FROM, TokenType.WITH):
+            return None
+        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+        if depth == 0:
+            return tokens[1:] if place == len(tokens) - 1 else None
+    return None
+
+
+# ------------------------------------------------------------------ parameters
+
+
+def _mappings(operation: str, given: object) -> Iterator[Values]:
+    if isinstance(given, pa.Table):
+        given = (row for batch in given.to_batches(1024) for row in batch.to_pylist())
+    if isinstance(given, Mapping | str | bytes) or not isinstance(given, Iterable):
+        raise ProgrammingError(
+            f"executemany takes several sets of parameters, not {shown(given)[:80]}: pass a list "
+            "of mappings, or an Arrow table"
+        )
+    names: frozenset[str] | None = None
+    for number, one in enumerate(given, 1):
+        values = one_set(operation, one) or {}
+        names = frozenset(values) if names is None else names
+        check_same(names, values, number)
+        yield values
+
+
+def _arrow(given: object) -> Iterator[pa.Table] | None:
+    """Arrow data in parts; None if it is none."""
+    if isinstance(given, pa.Table):
+        return (given.slice(at, _PART_ROWS) for at in range(0, given.num_rows, _PART_ROWS))
+    if isinstance(given, pa.RecordBatch):
+        return iter([pa.Table.from_batches([given])])
+    if hasattr(given, "__arrow_c_stream__"):
+        reader = pa.RecordBatchReader.from_stream(given)
+        return (pa.Table.from_batches([batch]) for batch in reader if batch.num_rows)
+    return None
+
+
+def _parts(sets: Iterator[Values]) -> Iterator[list[Values]]:
+    while part := list(itertools.islice(sets, _PART_ROWS)):
+        yield part
+
+
+def alike(sets: Iterable[Values]) -> list[list[Values]]:
+    """The sets in groups whose values have one type for each name, or are missing."""
+    groups: list[tuple[dict[str, object], list[Values]]] = []
+    for one in sets:
+        kinds = {name: _kind(value) for name, value in one.items() if value is not None}
+        for known, group in groups:
+            if all(known.get(name, kind) == kind for name, kind in kinds.items()):
+                known.update(kinds)
+                group.append(one)
+                break
+        else:
+            groups.append((kinds, [one]))
+    return [group for _, group in groups]
+
+
+def _kind(value: object) -> object:
+    """What values of one column must have in common."""
+    if isinstance(value, datetime):
+        return datetime, value.tzinfo is not None
+    return type(value)
+
+
+_TYPES: dict[object, Callable[[], pa.DataType]] = {
+    bool: pa.bool_,
+    int: pa.int64,
+    float: pa.float64,
+    str: pa.string,
+    bytes: pa.binary,
+    date: pa.date32,
+    time: lambda: pa.time64("us"),
+    (datetime, False): lambda: pa.timestamp("us"),
+    (datetime, True): lambda: pa.timestamp("us", "UTC"),
+    Decimal: lambda: None,  # as wide as its digits
+}
+
+
+def as_table(sets: Sequence[Values]) -> pa.Table:
+    """Sets of parameters whose values are alike, as a table with a column for each name.
+
+    Raises
+    ------
+    ArrowException, OverflowError, ValueError
+        A value is of a type, or beyond what a type holds, that only an engine may know.
+    """
+    columns = {}
+    for name in sets[0]:
+        values = [one[name] for one in sets]
+        kind = next((_kind(value) for value in values if value is not None), None)
+        if kind is None:
+            columns[name] = pa.nulls(len(values))
+            continue
+        if kind not in _TYPES:
+            raise ValueError(f"parameter {name} is of {kind}")
+        columns[name] = pa.array(values, _TYPES[kind]())
+    return pa.table(columns)

@@ -1,0 +1,158 @@
+"""What a connection is in the middle of: the one place that begins and ends transactions.
+
+A transaction that has ended by a conflict is *failed* until ``rollback`` says that the program
+knows: else what it does next would begin another one, and be committed without what it did before.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from lakevilla.api.lake import Lake
+from lakevilla.dbapi.errors import InterfaceError, InternalError, ProgrammingError, translated
+from lakevilla.global_log.rules import Isolation
+
+#: Statements that begin or end a transaction themselves, or have nothing to do with one.
+_CONTROL = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SET"})
+
+
+class ConnectionState:
+    """A session, and which of its transactions is under way; safe across threads."""
+
+    def __init__(self, lake: Lake[Any], isolation: Isolation | None, *, autocommit: bool) -> None:
+        self.lake = lake
+        self._isolation = isolation
+        self._autocommit = autocommit
+        self._session = lake.session(isolation=isolation)
+        self._lock = threading.RLock()
+        self._closed = False
+        self._failed: str | None = None
+
+    # -- what it is ------------------------------------------------------------
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._failed is not None or self._session.transaction is not None
+
+    @property
+    def autocommit(self) -> bool:
+        return self._autocommit
+
+    def set_autocommit(self, on: bool) -> None:
+        with self._turn("autocommit can be set"):
+            self._refuse_within("autocommit")
+            self._autocommit = on
+
+    @property
+    def isolation(self) -> Isolation | None:
+        return self._isolation
+
+    def set_isolation(self, isolation: Isolation | None) -> None:
+        with self._turn("isolation can be set"):
+            self._refuse_within("isolation")
+            session = self.lake.session(isolation=isolation)
+            self._session.close()
+            self._session, self._isolation = session, isolation
+
+    # -- statements --------------------------------------------------------------
+
+    def run(
+        self,
+        text: str,
+        params: Mapping[str, object] | None,
+        views: Mapping[str, object] | None = None,
+    ) -> Any:
+        """What a session gives for the text, in the transaction that is due."""
+        with self._turn("a statement can be run"):
+            if self._failed is not None:
+                if self._is_rollback(text):
+                    return self._undo()
+                raise self._failure()
+            if not self._autocommit and not self.in_transaction and self._needs_one(text):
+                self._session.sql("BEGIN")
+            try:
+                return self._session.sql(text, params, views)
+            except BaseException as error:
+                running = self._session.transaction
+                if running is not None and running.state != "open":
+                    self._failed = str(error) or type(error).__name__
+                raise
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """A block whose statements are one transaction, with autocommit too."""
+        with self._turn("statements can be run"):
+            if not self._autocommit or self.in_transaction:
+                yield
+                return
+            self._session.sql("BEGIN")
+            try:
+                yield
+            except BaseException:
+                self._undo()
+                raise
+            self._session.sql("COMMIT")
+
+    def commit(self) -> None:
+        with self._turn("commit is possible"):
+            if self._failed is not None:
+                raise self._failure()
+            if self._session.transaction is not None:
+                self._session.sql("COMMIT")
+
+    def rollback(self) -> None:
+        with self._turn("rollback is possible"):
+            self._undo()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            with translated():
+                self._session.close()
+
+    # -- rules -------------------------------------------------------------------
+
+    @contextmanager
+    def _turn(self, what: str) -> Iterator[None]:
+        with self._lock:
+            if self._closed:
+                raise InterfaceError(f"the connection is closed: connect again before {what}")
+            with translated():
+                yield
+
+    def _undo(self) -> None:
+        self._failed = None
+        if self._session.transaction is not None:
+            self._session.sql("ROLLBACK")
+
+    def _failure(self) -> InternalError:
+        return InternalError(
+            f"the transaction has failed ({self._failed}): call rollback(), and begin again"
+        )
+
+    def _refuse_within(self, what: str) -> None:
+        if self.in_transaction:
+            raise ProgrammingError(
+                f"{what} can't be changed within a transaction: commit() or rollback() first"
+            )
+
+    def _needs_one(self, text: str) -> bool:
+        statements = self._session.statements(text)
+        return bool(statements) and _first_word(statements[0].text) not in _CONTROL
+
+    def _is_rollback(self, text: str) -> bool:
+        statements = self._session.statements(text)
+        return len(statements) == 1 and _first_word(statements[0].text) in ("ROLLBACK", "ABORT")
+
+
+def _first_word(text: str) -> str:
+    return text.split(None, 1)[0].rstrip(";").upper() if text.strip() else ""

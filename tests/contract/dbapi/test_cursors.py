@@ -1,0 +1,290 @@
+"""Cursors: what they run, what they give back, and in which shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from lakevilla import dbapi
+from lakevilla.dbapi import rows
+from tests.support.places import Place
+
+
+@pytest.fixture
+def connection(quick_place: Place) -> Iterator[dbapi.Connection]:
+    lake = quick_place.connect()
+    lake.create_table(
+        "stock", pa.schema([pa.field("sku", pa.string(), False), ("qty", pa.int64())])
+    )
+    lake.run(lambda txn: txn.append("stock", [{"sku": f"s{n:02}", "qty": n} for n in range(10)]))
+    connection = dbapi.connect(lake)
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def cursor(connection: dbapi.Connection) -> dbapi.Cursor:
+    return connection.cursor()
+
+
+ALL = "SELECT sku, qty FROM stock ORDER BY qty"
+
+
+def test_rows_are_fetched_one_some_and_all(cursor: dbapi.Cursor) -> None:
+    assert cursor.execute(ALL) is cursor
+    assert cursor.rowcount == 10
+    assert cursor.fetchone() == ("s00", 0)
+    assert cursor.fetchmany() == [("s01", 1)]
+    cursor.arraysize = 3
+    assert [qty for _, qty in cursor.fetchmany()] == [2, 3, 4]
+    assert [qty for _, qty in cursor.fetchmany(2)] == [5, 6]
+    assert next(cursor) == ("s07", 7)
+    assert [qty for _, qty in cursor.fetchall()] == [8, 9]
+    assert (cursor.fetchone(), cursor.fetchmany(5), cursor.fetchall()) == (None, [], [])
+    assert list(cursor.execute(ALL))[-1] == ("s09", 9)
+
+
+def test_arrow_has_the_rows_that_are_left(cursor: dbapi.Cursor) -> None:
+    cursor.execute(ALL).fetchmany(4)
+    table = cursor.fetch_arrow_table()
+    assert table["qty"].to_pylist() == [4, 5, 6, 7, 8, 9]
+    assert cursor.fetch_arrow_table().num_rows == 0
+    assert cursor.fetchone() is None
+    reader = cursor.execute(ALL).fetch_record_batch(4)
+    assert [batch.num_rows for batch in reader] == [4, 4, 2]
+    assert reader.schema.names == ["sku", "qty"]
+    frame = cursor.execute(ALL).fetch_df()
+    assert list(frame["qty"]) == list(range(10))
+    with pytest.raises(dbapi.ProgrammingError, match="rows_per_batch"):
+        cursor.execute(ALL).fetch_record_batch(0)
+
+
+def test_rows_become_python_objects_as_they_are_fetched(
+    cursor: dbapi.Cursor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "_PART_ROWS", 3)
+    made = []
+    values = rows._values
+    monkeypatch.setattr(
+        rows, "_values", lambda name, one: made.append(len(one)) or values(name, one)
+    )
+    cursor.execute("SELECT qty FROM stock ORDER BY qty")
+    assert [cursor.fetchone() for _ in range(4)] == [(0,), (1,), (2,), (3,)]
+    assert made == [3, 3]
+    assert cursor.fetch_arrow_table()["qty"].to_pylist() == [4, 5, 6, 7, 8, 9]
+    assert made == [3, 3]
+
+
+def test_rows_stay_when_the_transaction_is_over(
+    connection: dbapi.Connection, cursor: dbapi.Cursor
+) -> None:
+    cursor.execute(ALL).fetchone()
+    connection.cursor().execute("DELETE FROM stock")
+    connection.commit()
+    assert len(cursor.fetchall()) == 9
+
+
+def test_values_come_back_as_python_has_them(cursor: dbapi.Cursor) -> None:
+    noon = datetime(2026, 1, 31, 12)
+    values = {
+        "a": None,
+        "b": True,
+        "c": 2**40,
+        "d": 1.5,
+        "e": Decimal("1.50"),
+        "f": "x",
+        "g": b"\0",
+        "h": date(2026, 1, 31),
+        "i": noon,
+        "j": noon.replace(tzinfo=UTC),
+        "k": [1, 2],
+    }
+    cursor.execute(f"SELECT {', '.join(f':{name} AS {name}' for name in values)}", values)
+    assert cursor.fetchone() == tuple(values.values())
+    assert [one.name for one in cursor.description or ()] == list(values)
+    cursor.execute(
+        "SELECT {'x': 1} AS s, MAP {'k': 2} AS m, TIMESTAMP_NS '2026-01-31 12:00:00' AS t"
+    )
+    assert cursor.fetchone() == ({"x": 1}, [("k", 2)], noon)
+
+
+@pytest.mark.parametrize(
+    "query", ["TIMESTAMP_NS '2026-01-31 12:00:00.000000001'", "DATE '20000-01-01'"]
+)
+def test_what_python_has_no_type_for_is_left_to_arrow(cursor: dbapi.Cursor, query: str) -> None:
+    cursor.execute(f"SELECT {query} AS much")
+    with pytest.raises(dbapi.DataError, match=r"column much .*fetch_arrow_table\(\)"):
+        cursor.fetchone()
+    assert cursor.fetch_arrow_table().num_rows == 1
+
+
+def test_the_description_names_columns_and_types(cursor: dbapi.Cursor) -> None:
+    assert cursor.description is None
+    cursor.execute("SELECT sku, qty, 1.50 AS price FROM stock WHERE false")
+    assert [(name, code) for name, code, *_ in cursor.description or ()] == [
+        ("sku", "VARCHAR"),
+        ("qty", "BIGINT"),
+        ("price", "DECIMAL(3,2)"),
+    ]
+    assert (cursor.description or [])[1][1] == dbapi.NUMBER
+    cursor.execute("DELETE FROM stock WHERE qty = 1")
+    assert cursor.description is None
+
+
+def test_writes_count_their_rows(cursor: dbapi.Cursor) -> None:
+    assert cursor.rowcount == -1
+    cursor.execute("UPDATE stock SET qty = 0 WHERE qty < :most", {"most": 3})
+    assert cursor.rowcount == 3
+    assert cursor.execute("INSERT INTO stock VALUES ('a', 1), ('b', 2)").rowcount == 2
+    assert cursor.execute("DELETE FROM stock WHERE qty = 0").rowcount == 3
+    assert cursor.execute("CREATE TABLE other (id BIGINT)").rowcount == -1
+    with pytest.raises(dbapi.ProgrammingError, match="no rows to fetch"):
+        cursor.fetchall()
+
+
+def test_a_count_that_nobody_looks_at_is_redone(
+    connection: dbapi.Connection, cursor: dbapi.Cursor
+) -> None:
+    """And one that was looked at conflicts, since a program may have decided by it."""
+    for looks in (False, True):
+        cursor.execute("UPDATE stock SET qty = qty + 1 WHERE qty >= 5")
+        assert len(cursor.operations) == 1
+        if looks:
+            assert cursor.rowcount > 0
+        connection.lake.run(lambda txn: txn.append("stock", [{"sku": "new", "qty": 7}]))
+        if looks:
+            with pytest.raises(dbapi.TransactionConflict):
+                connection.commit()
+        else:
+            connection.commit()
+
+
+@pytest.mark.parametrize(
+    ("statement", "params", "kind", "message"),
+    [
+        ("SELECT * FROM stock WHERE qty = ?", None, dbapi.ProgrammingError, "by ?: write it as :n"),
+        ("SELECT * FROM stock WHERE qty = ?", (1,), dbapi.ProgrammingError, "not ?, $1 or %s"),
+        ("SELECT * FROM stock WHERE qty = %s", [1], dbapi.ProgrammingError, "not ?, $1 or %s"),
+        ("SELECT * FROM stock WHERE qty = :n", None, dbapi.ProgrammingError, ":n has no value"),
+        ("SELECT * FROM stock", {"n": 1}, dbapi.ProgrammingError, "not used: n"),
+        ("SELECT * FROM stock WHERE qty = :n", {"n": object()}, dbapi.ProgrammingError, ":n"),
+        ("SELECT * FROM stok", None, dbapi.ProgrammingError, "stok"),
+        ("SELECT nope FROM stock", None, dbapi.ProgrammingError, "nope"),
+        ("", None, dbapi.ProgrammingError, "empty"),
+        (b"SELECT 1", None, dbapi.ProgrammingError, "a statement is text"),
+        ("SELECT CAST('x' AS BIGINT)", None, dbapi.DataError, "x"),
+        ("INSERT INTO stock VALUES ('x', 'y')", None, dbapi.DataError, "qty"),
+        ("INSERT INTO stock VALUES (NULL, 1)", None, dbapi.IntegrityError, "must not be null"),
+        ("CREATE TABLE stock (id BIGINT)", None, dbapi.ProgrammingError, "exists"),
+    ],
+)
+def test_each_mistake_has_its_error(
+    cursor: dbapi.Cursor, statement: Any, params: Any, kind: type[dbapi.Error], message: str
+) -> None:
+    with pytest.raises(dbapi.Error) as caught:
+        cursor.execute(statement, params)
+    assert type(caught.value) is kind
+    assert message in str(caught.value)
+    cursor.execute("SELECT count(*) FROM stock")
+    assert cursor.fetchone() == (10,)
+
+
+def test_a_cursor_that_is_closed_or_has_run_nothing_says_so(connection: dbapi.Connection) -> None:
+    with connection.cursor() as cursor:
+        with pytest.raises(dbapi.ProgrammingError, match="run a query by execute"):
+            cursor.fetchone()
+        cursor.execute(ALL)
+        with pytest.raises(dbapi.ProgrammingError):
+            cursor.execute("SELECT nope FROM stock")
+        with pytest.raises(dbapi.ProgrammingError, match="no rows"):
+            cursor.fetchone()
+    for use in (cursor.fetchone, lambda: cursor.execute(ALL), cursor.fetch_arrow_table):
+        with pytest.raises(dbapi.InterfaceError, match="cursor is closed"):
+            use()
+    assert connection.cursor().connection is connection
+
+
+# ------------------------------------------------------------------------- many
+
+
+def test_many_rows_are_few_files(connection: dbapi.Connection, cursor: dbapi.Cursor) -> None:
+    sets = [{"sku": f"m{n}", "qty": n if n % 2 else None} for n in range(1000)]
+    cursor.executemany("INSERT INTO stock (qty, sku) VALUES (:qty + 1, upper(:sku))", sets)
+    assert cursor.rowcount == 1000
+    assert sum(one.files_added for one in cursor.operations) == 1
+    cursor.execute("SELECT count(*), count(qty), sum(qty) FROM stock WHERE sku LIKE 'M%'")
+    assert cursor.fetchone() == (1000, 500, 250_500)
+
+
+def test_many_sets_mean_what_each_alone_means(cursor: dbapi.Cursor) -> None:
+    """Also where their values have unlike types."""
+    cursor.execute("CREATE TABLE v (place BIGINT, kind STRING, given STRING)")
+    text = "INSERT INTO v VALUES (:place, typeof(:given), CAST(:given AS VARCHAR))"
+    given = [1, None, 2.5, "x", True, Decimal("1.50"), date(2026, 1, 31), 2**70, b"a", 7]
+    sets = [{"place": place, "given": value} for place, value in enumerate(given)]
+    cursor.executemany(text, sets)
+    together = cursor.execute("SELECT kind, given FROM v ORDER BY place").fetchall()
+    cursor.execute("DELETE FROM v")
+    for one in sets:
+        cursor.execute(text, one)
+    alone = cursor.execute("SELECT kind, given FROM v ORDER BY place").fetchall()
+    assert [given for _, given in together] == [given for _, given in alone]
+    assert len(together) == len(given)
+
+
+def test_arrow_data_goes_in_as_it_is(cursor: dbapi.Cursor) -> None:
+    cursor.executemany(
+        "INSERT INTO stock VALUES (:a, :b)", pa.table({"a": ["x", "y"], "b": [7, None]})
+    )
+    cursor.execute("SELECT sku, qty FROM stock WHERE sku < 'z' AND sku > 't' ORDER BY sku")
+    assert cursor.fetchall() == [("x", 7), ("y", None)]
+
+
+def test_many_updates_and_deletes_run_one_by_one(cursor: dbapi.Cursor) -> None:
+    cursor.executemany(
+        "UPDATE stock SET qty = :qty WHERE sku = :sku",
+        [
+            {"sku": "s01", "qty": 100},
+            {"sku": "s02", "qty": 200},
+            {"sku": "none", "qty": 1},
+        ],
+    )
+    assert cursor.rowcount == 2
+    cursor.executemany("DELETE FROM stock WHERE qty = :qty", [{"qty": 100}, {"qty": 200}])
+    assert cursor.execute(ALL).rowcount == 8
+    with pytest.raises(dbapi.ProgrammingError, match="use execute for a query"):
+        cursor.executemany("SELECT :a", [{"a": 1}])
+    cursor.executemany("INSERT INTO stock VALUES (:a, :b)", [])
+    assert cursor.rowcount == -1
+
+
+def test_many_are_all_there_or_none_with_autocommit(connection: dbapi.Connection) -> None:
+    connection.rollback()
+    connection.autocommit = True
+    cursor, text = connection.cursor(), "INSERT INTO stock VALUES (:sku, :qty)"
+    with pytest.raises(dbapi.IntegrityError):
+        cursor.executemany(
+            text, [{"sku": "x", "qty": 1}, {"sku": "y", "qty": 2.0}, {"sku": None, "qty": 1.0}]
+        )
+    assert not connection.in_transaction
+    assert connection.lake.read("stock").num_rows == 10
+    cursor.executemany(text, [{"sku": "x", "qty": 1}, {"sku": "y", "qty": 2}])
+    assert connection.lake.read("stock").num_rows == 12
+
+
+def test_a_table_of_a_directory_and_one_of_a_branch_are_named_in_quotes(quick_place: Place) -> None:
+    lake = quick_place.connect()
+    lake.create_table("sales/orders", [{"id": 1}])
+    lake.branch("etl")
+    with dbapi.connect(lake.on("etl")) as connection:
+        connection.cursor().executemany('INSERT INTO "sales/orders" VALUES (:n)', [{"n": 2}])
+        connection.cursor().execute("INSERT INTO sales.orders VALUES (3)")
+    assert lake.read("sales/orders").num_rows == 1
+    assert lake.on("etl").read("sales/orders").num_rows == 3
+    assert isinstance(lake, lv.Lake)

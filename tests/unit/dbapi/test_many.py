@@ -1,0 +1,120 @@
+"""Many sets of parameters: which statements take them together, and what becomes of the values."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakevilla import dbapi
+from lakevilla.dbapi.many import Run, many
+
+
+def runs(operation: str, given: Any) -> list[Run]:
+    return list(many(operation, given))
+
+
+def rows_of(run: Run) -> list[dict[str, Any]]:
+    assert run.views is not None
+    (rows,) = run.views.values()
+    found: list[dict[str, Any]] = rows.to_pylist()
+    return found
+
+
+def test_an_insert_of_one_row_of_values_takes_all_sets_together() -> None:
+    (run,) = runs(
+        "INSERT INTO t (a, b) VALUES (:a, upper(:b) || ':b')",
+        [{"a": 1, "b": "x"}, {"a": 2, "b": None}],
+    )
+    assert run.text == (
+        "INSERT INTO t (a, b) SELECT __parameters.__p0, upper(__parameters.__p1) || ':b' "
+        "FROM __parameters"
+    )
+    assert run.params is None
+    assert rows_of(run) == [{"__p0": 1, "__p1": "x"}, {"__p0": 2, "__p1": None}]
+
+
+def test_names_may_differ_in_their_case_alone_and_be_used_twice() -> None:
+    (run,) = runs('INSERT INTO "s/t" VALUES (:a, :A, :a)', [{"a": 1, "A": "x"}])
+    assert run.text.startswith('INSERT INTO "s/t" SELECT __parameters.__p0, __parameters.__p1,')
+    assert rows_of(run) == [{"__p0": 1, "__p1": "x"}]
+
+
+def test_a_parameter_that_is_always_missing_is_null() -> None:
+    (run,) = runs("INSERT INTO t VALUES (:a, :b)", [{"a": None, "b": 1}, {"a": None, "b": 2}])
+    assert run.text == "INSERT INTO t SELECT NULL, __parameters.__p1 FROM __parameters"
+    (run,) = runs("INSERT INTO t VALUES (:a)", [{"a": None}, {"a": None}])
+    assert run.text == "INSERT INTO t SELECT NULL FROM __parameters"
+    assert len(rows_of(run)) == 2
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        "UPDATE t SET a = :a WHERE b = :b",
+        "INSERT INTO t VALUES (:a, :b), (:b, :a)",
+        "INSERT INTO t SELECT :a, :b",
+        "INSERT INTO t VALUES (:a, (SELECT max(b) FROM t WHERE b > :b))",
+        "INSERT INTO t VALUES ([:a, :b], 1)",
+        "INSERT INTO t VALUES (:a, :c)",  # its first run tells what is missing
+        "INSRET INTO t VALUES (:a, :b)",
+        "INSERT INTO t VALUES (1, 2)",
+    ],
+)
+def test_any_other_statement_is_run_once_for_each_set(operation: str) -> None:
+    sets = [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
+    assert runs(operation, sets) == [Run(operation, one, None) for one in sets]
+
+
+def test_values_of_unlike_types_go_into_different_tables() -> None:
+    sets = [{"a": 1}, {"a": "x"}, {"a": None}, {"a": 2}, {"a": 2.5}, {"a": True}]
+    found = runs("INSERT INTO t VALUES (:a)", sets)
+    assert [[row["__p0"] for row in rows_of(run)] for run in found] == [
+        [1, None, 2],
+        ["x"],
+        [2.5],
+        [True],
+    ]
+
+
+def test_values_are_what_they_were() -> None:
+    noon = datetime(2026, 1, 31, 12)
+    values = [7, 1.5, "x", b"\0", True, date(2026, 1, 31), noon, noon.replace(tzinfo=UTC)]
+    values += [Decimal("1.50"), noon.time()]
+    names = [f"v{place}" for place in range(len(values))]
+    text = f"INSERT INTO t VALUES ({', '.join(f':{name}' for name in names)})"
+    (run,) = runs(text, [dict(zip(names, values, strict=True))])
+    assert list(rows_of(run)[0].values()) == values
+
+
+def test_a_value_that_arrow_has_no_type_for_goes_alone() -> None:
+    sets = [{"a": 2**70}, {"a": 1}]
+    found = runs("INSERT INTO t VALUES (:a)", sets)
+    assert found == [Run("INSERT INTO t VALUES (:a)", one, None) for one in sets]
+
+
+@pytest.mark.parametrize("make", [pa.table, pa.record_batch])
+def test_arrow_data_is_taken_by_its_columns(make: Any) -> None:
+    (run,) = runs("INSERT INTO t VALUES (:b, :a)", make({"a": [1, 2], "b": ["x", None]}))
+    assert run.text == "INSERT INTO t SELECT __parameters.__p1, __parameters.__p0 FROM __parameters"
+    assert rows_of(run) == [{"__p0": 1, "__p1": "x"}, {"__p0": 2, "__p1": None}]
+    found = runs("DELETE FROM t WHERE a = :a", make({"a": [1, 2]}))
+    assert [run.params for run in found] == [{"a": 1}, {"a": 2}]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"a": 1}, "several sets"),
+        ("abc", "several sets"),
+        ([(1,)], "by name, not by position"),
+        ([{"a": 1}, {"b": 1}], "set 2 of parameters lacks a and has b besides"),
+        ([{"a": object()}], "parameter :a"),
+    ],
+)
+def test_what_is_no_sets_of_parameters_is_refused(given: Any, message: str) -> None:
+    with pytest.raises(dbapi.ProgrammingError, match=message):
+        runs("INSERT INTO t VALUES (:a)", given)
