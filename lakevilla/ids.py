@@ -72,6 +72,11 @@ def uuid7(milliseconds: int, random_bits: int) -> str:
     return str(uuid.UUID(int=value | 0b10 << 62 | low))
 
 
+def uuid_of(digest: bytes) -> str:
+    """A UUID (in the form of version 4) that is told from 16 bytes: the same for the same ones."""
+    return str(uuid.UUID(bytes=digest, version=4))
+
+
 def is_txn_id(text: str) -> bool:
     """Whether ``text`` is a transaction id in canonical form."""
     return _UUID7.fullmatch(text) is not None

@@ -553,7 +553,7 @@ class Ref(HtmlFields):
     """
 
     name: str
-    kind: Literal["tag", "branch"]
+    kind: Literal["tag", "branch", "clone"]
     version: int
     base_version: int
     created: datetime

@@ -21,6 +21,7 @@ from lakevilla.api.arguments import (
 )
 from lakevilla.api.begin import begin_transaction
 from lakevilla.api.catalog.lake import Catalog
+from lakevilla.api.clones.lake import Clones
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.execution.keys import outcome_in_base
 from lakevilla.api.feed import ChangeFeed
@@ -82,6 +83,7 @@ class Lake(
     Merges[Frame],
     Upkeep,
     Exports,
+    Clones,
     Hinted,
     Generic[Frame],
 ):

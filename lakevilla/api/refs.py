@@ -24,7 +24,7 @@ from lakevilla.refs.create import At, create_ref
 from lakevilla.results import Ref
 from lakevilla.settings import shown
 
-__all__ = ["REFS_ELSEWHERE", "Refs", "check_ref", "ref_of"]
+__all__ = ["REFS_ELSEWHERE", "Refs", "at_of", "check_ref", "ref_of"]
 
 
 _METADATA_BYTES = 4096
@@ -182,7 +182,7 @@ class Refs(Generic[Frame]):
                 client.context,
                 name,
                 kind,
-                _at(at),
+                at_of(at),
                 tables=check_patterns("tables", tables),
                 absorb=check_patterns("absorb", absorb, may_be_empty=True),
                 protected=protected,
@@ -219,17 +219,17 @@ class Refs(Generic[Frame]):
         new._client = self._client.on(None if name == MAIN else name)
         return new
 
-    def refs(self, kind: Literal["branch", "tag"] | None = None) -> list[Ref]:
-        """The branches and tags of the lake, by name.
+    def refs(self, kind: Literal["branch", "tag", "clone"] | None = None) -> list[Ref]:
+        """The branches, tags and clones of the lake, by name.
 
         Parameters
         ----------
-        kind : {"branch", "tag"}, optional
+        kind : {"branch", "tag", "clone"}, optional
             Those of one kind.
         """
         client = self._client.main("refs")
         if kind is not None:
-            check_choice("kind", kind, "branch", "tag")
+            check_choice("kind", kind, "branch", "tag", "clone")
         return HtmlList(
             ref_of(name, entry, version)
             for name, (entry, version) in client.run(all_refs(client.context)).items()
@@ -341,7 +341,8 @@ def _metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
     return entries
 
 
-def _at(at: object) -> At:
+def at_of(at: object) -> At:
+    """Which state a caller means. Raises ``InvalidOperation``."""
     match at:
         case None:
             return None

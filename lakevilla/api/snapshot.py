@@ -27,9 +27,9 @@ from lakevilla.errors import (
     VersionNotFound,
 )
 from lakevilla.formats.base import FormatName
-from lakevilla.global_log.head import shown_tables
 from lakevilla.lake.view import View
 from lakevilla.results import OperationResult
+from lakevilla.tables.listing import all_shown
 
 __all__ = ["Snapshot", "TableVersion", "views"]
 
@@ -220,7 +220,7 @@ def views(executor: Executor) -> dict[str, View]:
     the table.
     """
     state = executor.state_of_lake(whole=True)
-    return {} if state is None else views_of(executor, shown_tables(state))
+    return {} if state is None else views_of(executor, executor.run(all_shown(state)))
 
 
 def views_of(executor: Executor, tables: Mapping[str, str]) -> dict[str, View]:

@@ -14,6 +14,8 @@ from lakevilla.errors import InvalidOperation, LakeVillaError, TableNotFound
 from lakevilla.formats.files import TableSize
 from lakevilla.global_log.head import Head, TableState, shown_tables
 from lakevilla.global_log.repo import glance, load_all, load_tables
+from lakevilla.lake.refs.mounts import mount_of
+from lakevilla.tables.listing import all_shown
 
 
 def summary(head: Head | None) -> str:
@@ -75,7 +77,7 @@ def table_names(client: LakeClient) -> TableNames:
     head = client.head()
     if head is not None:
         client.run(load_all(head))
-    listing = TableNames([] if head is None else shown_tables(head))
+    listing = TableNames([] if head is None else client.run(all_shown(head)))
     client.listing = ref(listing)
     return listing
 
@@ -104,7 +106,9 @@ def has_table(client: LakeClient, name: object) -> bool:
         return False
     client.run(load_tables(head, [location]))
     state = head.tables.get(location)
-    return state is not None and not state.dropped
+    if state is None:
+        return client.run(mount_of(head, location)) is not None
+    return not state.dropped
 
 
 def lake_html(client: LakeClient) -> str:

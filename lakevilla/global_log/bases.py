@@ -9,7 +9,7 @@ import msgspec
 from lakevilla.errors import CorruptObject, StoreError, VersionNotFound
 from lakevilla.global_log.commits import digest_of
 from lakevilla.global_log.head import CommitSummary, Head, NameMap, TableMap
-from lakevilla.global_log.refs import BaseRef, RefEntry, RefKind
+from lakevilla.global_log.refs import BaseRef, RefEntry, RefKind, RefMap, is_at
 from lakevilla.global_log.repo import (
     fetch_leaves,
     load_head,
@@ -41,7 +41,9 @@ class Base(msgspec.Struct, frozen=True, omit_defaults=True):
     ``name``, ``kind`` and ``life`` are those of the ref that it was stored for, so that one can be
     found again whose HEAD was lost. ``kept`` has the tables, by location, that are read from an
     object of their own, and no more from their logs. ``origin`` is the branch whose state it is:
-    in the history of that one ``sequence`` is a number.
+    in the history of that one ``sequence`` is a number. ``clones`` are those of that state, by
+    name, and ``source`` of a clone's base is the place that it shows: nothing beside it is kept
+    (docs/design/0039-clones.md).
     """
 
     format: int
@@ -55,6 +57,17 @@ class Base(msgspec.Struct, frozen=True, omit_defaults=True):
     life: str = ""
     kept: dict[str, KeptTable] = {}
     origin: str = ""
+    clones: dict[str, RefEntry] = {}
+    source: str = ""
+
+    def has(self, location: str) -> bool:
+        """Whether it has a table; its leaf is at hand."""
+        state = self.tables.get(location) if self.covers(location) else None
+        return state is not None and not state.dropped
+
+    def covers(self, location: str) -> bool:
+        """Whether a place is one that it keeps."""
+        return not self.source or is_at(location, self.source)
 
 
 def seal_base(base: Base, made: int) -> tuple[BaseRef, bytes]:
@@ -104,10 +117,28 @@ def load_base(ref: BaseRef) -> Program[Base]:
 
 
 def load_bases(head: Head) -> Program[list[Base]]:
-    """All bases that a HEAD holds. Each has the name of the ref that it was stored for."""
+    """All bases that a HEAD holds. Each has the name of the ref that it was stored for.
+
+    Those of the clones that a base shows too: whoever keeps a state keeps all of it, also where
+    the clone itself has ended since.
+    """
+    return list((yield from load_bases_by_ref(head)).values())
+
+
+def load_bases_by_ref(head: Head) -> Program[dict[BaseRef, Base]]:
+    """The same, by what names them."""
     yield from load_refs(head)
-    wanted = dict.fromkeys(base for entry in head.refs.values() for base in entry.bases)
-    return (yield from parallel([load_base(ref) for ref in wanted]))
+    entries: Iterable[RefEntry] = head.refs.values()
+    found: dict[BaseRef, Base] = {}
+    while wanted := [
+        ref
+        for ref in dict.fromkeys(base for entry in entries for base in entry.bases)
+        if ref not in found
+    ]:
+        loaded = yield from parallel([load_base(ref) for ref in wanted])
+        found.update(zip(wanted, loaded, strict=True))
+        entries = [entry for base in loaded for entry in base.clones.values()]
+    return found
 
 
 def load_base_tables(base: Base, locations: Iterable[str] | None = None) -> Program[None]:
@@ -130,6 +161,7 @@ def head_of(base: Base, entry: RefEntry, now: Head) -> Head:
         commits=(shown,) if base.timestamp_ms else (),
         page=None,
         reserved=(),
+        refs=RefMap(base.clones),
     )
 
 

@@ -28,6 +28,8 @@ COMMITS_BYTES = 80 * 1024
 #: From the first ref, vacuum or size of a table on: a client that does not know of them would
 #: drop them.
 FORMAT_WITH_REFS = 2
+#: From the first clone on: a client that does not know of them would take their places for free.
+FORMAT_WITH_CLONES = 3
 
 
 class Touch(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -223,7 +225,7 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     ``life``: whose HEAD it is; None for the lake's own. ``policy`` is of the lake's own alone.
     """
 
-    FORMAT = FORMAT_WITH_REFS
+    FORMAT = FORMAT_WITH_CLONES
     REMEDY = "restore it from a copy, or rebuild it with `lakevilla recover ROOT --rebuild-head`"
 
     format: int
@@ -374,16 +376,22 @@ def moment_of(head: Head) -> int:
 
 
 def first_head(
-    now: Head, life: BranchLife, tables: TableMap, names: NameMap, nonce: str, sequence: int = 0
+    now: Head,
+    life: BranchLife,
+    tables: TableMap,
+    names: NameMap,
+    nonce: str,
+    sequence: int = 0,
+    clones: Mapping[str, RefEntry] | None = None,
 ) -> Head:
     """The first HEAD of a life of a branch: its tables, and the version that it goes on from.
 
     That is its base's, or ``sequence`` if the branch had come further before. ``now`` is the lake's
-    HEAD. Nothing from before is in the branch's history.
+    HEAD. Nothing from before is in the branch's history. ``clones`` are those of its base.
     """
     sequence = max(sequence, life.base.sequence)
     return Head(
-        FORMAT_WITH_REFS,
+        FORMAT_WITH_CLONES if clones else FORMAT_WITH_REFS,
         now.lake_id,
         now.root,
         nonce,
@@ -392,15 +400,16 @@ def first_head(
         tables=tables,
         names=names,
         as_log=now.as_log,
+        refs=RefMap(clones),
         life=life,
     )
 
 
 def with_refs(new: Head, refs: Mapping[str, RefEntry | None]) -> Head:
     """A HEAD that is about to be stored, with other refs; None takes one out."""
-    return msgspec.structs.replace(
-        new, format=max(new.format, FORMAT_WITH_REFS), refs=new.refs.updated(refs)
-    )
+    has_clone = any(entry is not None and entry.kind == "clone" for entry in refs.values())
+    asked = FORMAT_WITH_CLONES if has_clone else FORMAT_WITH_REFS
+    return msgspec.structs.replace(new, format=max(new.format, asked), refs=new.refs.updated(refs))
 
 
 def with_policy(new: Head, policy: Policy) -> Head:

@@ -18,7 +18,7 @@ BASES_PREFIX = "_lakevilla/bases"
 #: The ref that every lake has: what is committed outside of any branch.
 MAIN = "main"
 
-RefKind = Literal["tag", "branch"]
+RefKind = Literal["tag", "branch", "clone"]
 
 #: No sequence has more.
 _MOST_DIGITS = 18
@@ -49,7 +49,8 @@ class RefEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     it is not deleted before that is lifted. ``lives``: the directories that a branch owns, the
     newest last (docs/design/0031-branches.md). ``synced``: what it was when it was last merged.
     ``only``: patterns of the tables that it has; all if there are none. ``closed_ms``: when each of
-    its older lives was closed (docs/design/0034-rebase.md).
+    its older lives was closed (docs/design/0034-rebase.md). ``source``: of which place in its base
+    a clone is, ``since`` the global version from which on it shows (docs/design/0039-clones.md).
     """
 
     id: str
@@ -63,6 +64,8 @@ class RefEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     synced: BaseRef | None = None
     only: tuple[str, ...] = ()
     closed_ms: dict[str, int] = {}
+    source: str = ""
+    since: int = 0
 
     @property
     def bases(self) -> tuple[BaseRef, ...]:
@@ -71,7 +74,7 @@ class RefEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def life(self) -> str:
-        """The life of a branch; ``""`` of a tag."""
+        """The life of a branch, or what `keep` has given a tag; else ``""``."""
         return self.lives[-1] if self.lives else ""
 
 
@@ -91,6 +94,11 @@ class RefMap(LeafMap[RefEntry]):
     __slots__ = ()
     value = RefEntry
     leaf = Leaf[RefEntry]
+
+
+def is_at(location: str, place: str) -> bool:
+    """Whether a location is a place, or lies below it."""
+    return location == place or location.startswith(f"{place}/")
 
 
 def parts_of(key: str) -> tuple[int, str] | None:

@@ -126,6 +126,14 @@ class GivenUp:
     markers: set[Token] = field(default_factory=set)
 
 
+@dataclass(frozen=True, slots=True)
+class OfBranch:
+    """Which branch a context is of: its life, and the context of the lake itself."""
+
+    life: str
+    lake: Context
+
+
 @dataclass(slots=True)
 class Context:
     """One lake, or one branch of it, as one process sees it.
@@ -133,7 +141,7 @@ class Context:
     The caches hold immutable values under single assignments, so threads may
     share a context: a lost update costs a request, never a wrong answer.
 
-    ``life`` is the branch's, ``""`` for the lake itself; a branch's logs stand still.
+    ``branch`` is of which branch it is, None for the lake itself; a branch's logs stand still.
     ``leases`` is what was seen of others' records.
     ``renewed`` is told of each record that a transaction has from now on.
     ``replaces`` asks whether the store replaces an object under a condition, ``proposes`` whether
@@ -168,7 +176,17 @@ class Context:
     leases: Leases = field(init=False)
     lanes: Lanes = field(default_factory=Lanes)
     new_until: float = float("-inf")
-    life: str = ""
+    branch: OfBranch | None = None
+
+    @property
+    def life(self) -> str:
+        """The branch's; ``""`` for the lake itself."""
+        return "" if self.branch is None else self.branch.life
+
+    @property
+    def lake(self) -> Context:
+        """The lake's own, where this is a branch's."""
+        return self if self.branch is None else self.branch.lake
 
     def __post_init__(self) -> None:
         self.leases = Leases(self.settings.lease_seconds, MOST_LEASE_SECONDS)
@@ -188,7 +206,7 @@ class Context:
             connected=self.connected,
             held=held,
             commits=self.commits,
-            life=held.head.home,
+            branch=OfBranch(held.head.home, self.lake),
         )
 
     def head(self) -> Program[HeldHead | None]:

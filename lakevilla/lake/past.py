@@ -65,6 +65,10 @@ class Past:
     def sequence(self) -> int:
         return self.head.sequence
 
+    def load_now(self, locations: Collection[str] | None = None) -> Program[None]:
+        """Have at hand what the HEAD that it is seen from says of these tables, or of all."""
+        yield from load_tables(self.timeline.head, locations)
+
 
 def past_at(
     timeline: Timeline, sequence: int, only: Collection[str] | None = None
@@ -291,7 +295,7 @@ def view_at(context: Context, past: Past, location: str) -> Program[View]:
         Its log, or what was decided then, is not kept any more.
     """
     state = past.head.tables.get(location)
-    if state is None:
+    if state is None or state.dropped:
         yield from open_tail(context, location)  # a wrong name is told what may be meant
         raise TableNotFound(
             f"table {location} was not in the lake at global version {past.sequence}: "

@@ -16,6 +16,7 @@ from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
 from lakevilla.formats.base import Entry, TableSnapshot
 from lakevilla.global_log.commits import TablePart
 from lakevilla.global_log.head import Head, PendingRef, TableState, application_id
+from lakevilla.global_log.refs import RefEntry
 from lakevilla.global_log.repo import load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.table_log import entry_at, snapshot_at
@@ -49,11 +50,23 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
+class Mounted:
+    """Which clone shows a table that nobody has written to there (docs/design/0039-clones.md).
+
+    ``name`` and ``entry`` are of the clone, ``source`` is where its base has the table.
+    """
+
+    name: str
+    entry: RefEntry
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """One table as a transaction sees it; immutable.
 
     ``state`` is HEAD's entry (None: the table is not in HEAD), ``probed`` the
-    log's tip when the view was built.
+    log's tip when the view was built. ``mount``: which clone shows it, if it has no entry in HEAD.
     """
 
     location: str
@@ -63,6 +76,7 @@ class View:
     base: TableSnapshot
     snapshot: TableSnapshot
     probed: int
+    mount: Mounted | None = None
 
     @property
     def log_version(self) -> int | None:

@@ -44,6 +44,8 @@ def refs_left(former: Collection[str]) -> Program[tuple[dict[str, RefEntry], lis
         if base.lake_id not in former or (known is not None and known.base.made > made):
             continue
         entry = RefEntry(f"{made}-{digest[:16]}", base.kind, ref, base.timestamp_ms, "rebuild")
+        if base.kind == "clone":
+            entry = msgspec.structs.replace(entry, source=base.source, since=base.sequence)
         found = _of_branch(entry, base, heads) if base.life else entry
         if found is not None:  # else it was never made, or has ended
             refs[base.name] = found

@@ -29,8 +29,11 @@ from lakevilla.expressions.values import value_of
 from lakevilla.formats.alteration import TableAlteration
 from lakevilla.formats.base import Change, TableSnapshot
 from lakevilla.formats.files import ChangeFile, DataFile, data_files, removal
+from lakevilla.global_log.refs import BaseRef
 from lakevilla.lake.context import Context
 from lakevilla.lake.net_change import compose
+from lakevilla.lake.refs.by_uri import file_by_uri
+from lakevilla.lake.refs.frozen import source_of_clone
 from lakevilla.operations.change_feed import in_one_entry
 from lakevilla.operations.compaction import moved, moving_metrics
 from lakevilla.operations.inserted import inserted_rows
@@ -46,6 +49,7 @@ from lakevilla.sublogs.operations import (
     Append,
     Create,
     Delete,
+    Detach,
     Drop,
     Guard,
     InlineSource,
@@ -99,6 +103,8 @@ def perform(
         case Append(files=files, columns=columns):
             wider = _widened(context, snapshot, columns)
             return _performed(msgspec.structs.replace(wider, adds=files), _inserted(files))
+        case Detach():
+            return _performed((yield from _detached(context, operation)), Counts())
         case Create(change=change):
             return _performed(change, Counts())
         case Drop() | Rename():
@@ -137,6 +143,21 @@ def perform(
         case Transplant():
             done = yield from transplanted(context, operation, snapshot, name)
             return _transplanted(layout.location, done)
+
+
+def _detached(context: Context, operation: Detach) -> Program[Change]:
+    """What makes the table that a clone shows, with its files.
+
+    Raises
+    ------
+    VersionNotFound
+        The clone was deleted, or its base can't be read any more.
+    """
+    base = BaseRef(*operation.base)
+    snapshot = yield from source_of_clone(context, base, operation.source)
+    files = data_files((yield from snapshot.files()))
+    by_uri = (file_by_uri(context.root, snapshot.location, file) for file in files)
+    return msgspec.structs.replace(operation.change, adds=tuple(by_uri))
 
 
 def _files(snapshot: TableSnapshot, where: Expr | None = None) -> Program[pa.Table]:

@@ -13,6 +13,7 @@ from lakevilla.global_log.refs import BaseRef, RefEntry
 from lakevilla.global_log.repo import HeldHead, load_head, replace_head, store_leaves
 from lakevilla.lake.context import Context
 from lakevilla.lake.refs.branch_head import is_closed
+from lakevilla.lake.refs.mounts import clones_of
 from lakevilla.store.base import ABSENT, Stored, Unknown
 from lakevilla.store.codec import encode
 from lakevilla.store.effects import Program, put, sleep
@@ -30,7 +31,7 @@ def store_first_head(
     acknowledged, and lost.
     """
     life = BranchLife(base.life, base.name, entry_id, ref)
-    first = first_head(now, life, base.tables, base.names, context.ids.nonce())
+    first = first_head(now, life, base.tables, base.names, context.ids.nonce(), clones=base.clones)
     yield from put_first(base.life, first)
 
 
@@ -48,6 +49,7 @@ def store_again(context: Context, closed: Head, life: str) -> Program[None]:
         closed.names,
         context.ids.nonce(),
         closed.sequence,
+        clones_of(closed),
     )
     yield from put_first(life, again)
 

@@ -15,6 +15,7 @@ from lakevilla.lake.context import Context
 from lakevilla.lake.refs.branch_head import has_ended, has_moved
 from lakevilla.lake.refs.states import not_found
 from lakevilla.refs.branches import close
+from lakevilla.refs.end_clone import end_clone
 from lakevilla.refs.entries import find_ref, finish, replace
 from lakevilla.results import Finding
 from lakevilla.store.effects import Program, parallel
@@ -33,7 +34,7 @@ def delete_ref(context: Context, name: str) -> Program[None]:
     ------
     RefNotFound
     InvalidOperation
-        It is protected.
+        It is protected, or a clone of which a table names files that it keeps.
     """
     _, first = yield from find_ref(context, name)
 
@@ -45,6 +46,9 @@ def delete_ref(context: Context, name: str) -> Program[None]:
         return None
 
     closed = False
+    if first.kind == "clone":
+        yield from end_clone(context, name, first)
+        return
     if first.kind == "tag":
         yield from _change(context, name, first, ended)
         return
@@ -160,7 +164,7 @@ def _version_of(entry: RefEntry) -> Program[int | None]:
 
     One whose own HEAD is lost or damaged is listed, at its base: it can be deleted.
     """
-    if entry.kind == "tag":
+    if entry.kind != "branch":
         return entry.base.sequence
     held = yield from _head_of(entry)
     if held is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -28,10 +29,12 @@ from lakevilla.lake.refs.frozen import Frozen
 from lakevilla.lake.refs.states import base_of
 from lakevilla.refs.branches import store_first_head, was_made
 from lakevilla.refs.entries import find_ref, finish, replace
-from lakevilla.refs.states import at_time, at_version, chosen, now
+from lakevilla.refs.states import at_time, at_version, below_source, chosen, now
 from lakevilla.refs.taken_in import with_logs
 from lakevilla.store.effects import Program, parallel
 from lakevilla.store.home import at_home
+from lakevilla.tables.mount_places import refuse_outside, refuse_place
+from lakevilla.tables.surroundings import found_there
 
 _MAX_RACES = 200
 
@@ -50,8 +53,9 @@ def create_ref(
     protected: bool,
     metadata: Mapping[str, str],
     created_by: str,
+    source: str = "",
 ) -> Program[RefEntry]:
-    """Make a ref of a state of the lake.
+    """Make a ref of a state of the lake; a clone is of what is at ``source`` and below it.
 
     Its base names only what the HEAD that is replaced holds, or what no vacuum may delete
     (``refs.states``); so whoever deletes has seen the ref, or moved HEAD before it was made.
@@ -65,12 +69,7 @@ def create_ref(
     InvalidOperation
         The name can't be one.
     """
-    check_name(name)
-    if at is not None and absorb is not None:
-        raise InvalidOperation(
-            "absorb takes in what others have committed by now, and at asks for an older state: "
-            "leave one of them out"
-        )
+    _check_asked(name, at, absorb, source)
     described = {"created_by": created_by, "protected": protected, "metadata": dict(metadata)}
     tried: dict[str, RefEntry] = {}
     for _ in range(_MAX_RACES):
@@ -84,7 +83,8 @@ def create_ref(
             held = yield from context.make_head()
         context.refuse_foreign_root()
         head = held.head
-        yield from load_refs(head, [name])
+        # All: the base has the clones among them, as the lake shows them.
+        yield from load_refs(head)
         known = head.refs.get(name)
         if known is not None and known.id in tried:
             return known  # an answer was lost
@@ -99,19 +99,51 @@ def create_ref(
                 f"there is a {known.kind} {name!r} already, of global version "
                 f"{known.base.sequence}: choose another name, or delete_ref({name!r}) first"
             )
-        new = yield from _next(context, head, at, tables, absorb)
+        if source:
+            yield from _refuse_mount(head, source, name, is_first=not tried)
+        new = yield from _next(context, head, at, tables, absorb, source)
         base = yield from _base(context, head, new, name, kind, at)
-        if tables is not None:
-            base = yield from chosen(base, tables)
-        elif not base.tables.refs and all(one.dropped for one in base.tables.values()):
-            _tell_empty(context, kind, name)
+        base = yield from _narrowed(context, head, base, tables, source)
         stored = yield from _stored(context, head, base, new.replacement)
-        only = (yield from _only(head, at)) if tables is None else tuple(tables)
-        entry = msgspec.structs.replace(stored, only=only, **described)
+        shown = yield from _shown(head, new, at, tables, source)
+        entry = msgspec.structs.replace(stored, **shown, **described)
         tried[entry.id] = entry
         if (yield from replace(context, held, with_refs(new, {name: entry}))):
             return entry
     raise StoreError(f"HEAD was replaced by others {_MAX_RACES} times in a row: try again")
+
+
+def _refuse_mount(head: Head, source: str, to: str, *, is_first: bool) -> Program[None]:
+    """Refuse a place for a clone, by HEAD, and once by what lies there."""
+    yield from refuse_place(head, source, to)
+    reason = (yield from found_there(to, head)) if is_first else None
+    if reason is not None:
+        raise InvalidOperation(f"clone: {reason}", table=to)
+
+
+def _check_asked(name: str, at: At, absorb: Sequence[str] | None, source: str) -> None:
+    """Refuse what can't be asked of any lake. Raises ``InvalidOperation``."""
+    if source:
+        refuse_outside(name)
+    check_name(name)
+    if at is not None and absorb is not None:
+        raise InvalidOperation(
+            "absorb takes in what others have committed by now, and at asks for an older state: "
+            "leave one of them out"
+        )
+
+
+def _narrowed(
+    context: Context, head: Head, base: Base, tables: Sequence[str] | None, source: str
+) -> Program[Base]:
+    """What a ref shows of a state."""
+    if source:
+        return (yield from below_source(head, base, source))
+    if tables is not None:
+        return (yield from chosen(base, tables))
+    if not base.tables.refs and all(one.dropped for one in base.tables.values()):
+        _tell_empty(context, base.kind, base.name)
+    return base
 
 
 def _stored(context: Context, head: Head, base: Base, made: int) -> Program[RefEntry]:
@@ -142,7 +174,7 @@ def open_ref(context: Context, name: str) -> Program[Frozen | Branch]:
     plain, version = parsed(name)
     for _ in range(_MAX_RACES):
         head, entry = yield from find_ref(context, plain)
-        if entry.kind == "tag" or version is not None:
+        if entry.kind != "branch" or version is not None:
             base = yield from base_of(head, name)
             return Frozen.of(name, entry, base, head)
         held = yield from load_branch(name, entry)
@@ -183,14 +215,24 @@ def _next(
     at: At,
     tables: Sequence[str] | None,
     absorb: Sequence[str] | None,
+    source: str,
 ) -> Program[Head]:
     """The HEAD that is to follow, as far as its tables go."""
     if at is not None:
         return successor(head, nonce=context.ids.nonce(), now_ms=context.now_ms())
-    new = yield from with_logs(context, head, tables, absorb)
+    new = yield from with_logs(context, head, tables, absorb, below=source or None)
     # The base names its leaves, and is stored before it.
     yield from store_leaves(new)
     return new
+
+
+def _shown(
+    head: Head, new: Head, at: At, tables: Sequence[str] | None, source: str
+) -> Program[dict[str, Any]]:
+    """What a ref has of its base."""
+    if source:
+        return {"source": source, "since": new.sequence}
+    return {"only": (yield from _only(head, at)) if tables is None else tuple(tables)}
 
 
 def _only(head: Head, at: At) -> Program[tuple[str, ...]]:

@@ -73,6 +73,11 @@ def keep(context: Context, name: str) -> Program[Report]:
         It is a branch.
     """
     _, first = yield from find_ref(context, name)
+    if first.kind == "clone":
+        raise InvalidOperation(
+            f"keep: {name!r} is a clone, and tags alone are kept from the clean-up of others yet: "
+            "tag the lake, which shows its tables, and keep that"
+        )
     if first.kind == "branch":
         raise InvalidOperation(
             f"keep: {name!r} is a branch, and tags alone are kept from the clean-up of others: tag "

@@ -75,7 +75,13 @@ def moved_to(
     nonce = context.ids.nonce()
     # Its versions go on behind those that were, so that each names one state of the branch.
     first = first_head(
-        context.held.head, life, base.tables, base.names, nonce, sequence=was.sequence + 1
+        context.held.head,
+        life,
+        base.tables,
+        base.names,
+        nonce,
+        sequence=was.sequence + 1,
+        clones=base.clones,
     )
     held = HeldHead(first, _NONE)
     txn = _begun(context.of_branch(held), held, wanted.owner)

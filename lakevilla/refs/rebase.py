@@ -119,6 +119,7 @@ def _attempt(
     bases = yield from parallel([load_base(ref) for ref in entry.bases])
     before, since = bases[0], bases[-1]
     yield from _refuse_keys(branch, since)
+    yield from load_refs(held.head)
     only = yield from those_that_fit(held.head, entry.only)
     following = yield from with_logs(context, held.head, only)
     # The base names its leaves, and is stored before it.

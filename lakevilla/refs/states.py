@@ -11,8 +11,8 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from lakevilla.errors import VersionNotFound
-from lakevilla.global_log.bases import Base
+from lakevilla.errors import TableNotFound, VersionNotFound
+from lakevilla.global_log.bases import Base, load_base_tables
 from lakevilla.global_log.head import (
     CommitSummary,
     Head,
@@ -22,10 +22,13 @@ from lakevilla.global_log.head import (
     moment_of,
 )
 from lakevilla.global_log.history import Timeline
-from lakevilla.global_log.refs import RefKind
+from lakevilla.global_log.refs import RefKind, is_at
 from lakevilla.global_log.repo import fetch_leaves, load_all, load_tables, rules_table
 from lakevilla.lake.context import Context
+from lakevilla.lake.missing_tables import near_names
 from lakevilla.lake.past import Past, not_kept, past_at, view_at
+from lakevilla.lake.refs.mounted_then import tombstones_then
+from lakevilla.lake.refs.mounts import clones_of, mounted_in_base
 from lakevilla.lake.refs.patterns import called_by, that_fit
 from lakevilla.lake.table_log import refresh
 from lakevilla.lake.view import View
@@ -36,7 +39,10 @@ from lakevilla.tables.dropped import is_emptied
 
 
 def now(head: Head, name: str, kind: RefKind) -> Base:
-    """The state of a HEAD, as the base of a ref. No object of a table is looked at."""
+    """The state of a HEAD, as the base of a ref. No object of a table is looked at.
+
+    All refs of the HEAD are at hand.
+    """
     return Base(
         FORMAT,
         head.lake_id,
@@ -46,6 +52,7 @@ def now(head: Head, name: str, kind: RefKind) -> Base:
         moment_of(head),
         head.tables,
         head.names,
+        clones=clones_of(head),
     )
 
 
@@ -78,11 +85,13 @@ def at_version(context: Context, head: Head, base: Base, version: int) -> Progra
     )
     kept = {place: head.tables[place] for place in past.head.tables if place not in touched}
     own = past.head.commits[-1].timestamp_ms if past.head.commits else 0
+    dropped = yield from tombstones_then(past)
     return msgspec.structs.replace(
         base,
         sequence=past.sequence,
         timestamp_ms=own,
-        tables=TableMap({**kept, **dict(zip(changed, states, strict=True))}),
+        tables=TableMap({**dropped, **kept, **dict(zip(changed, states, strict=True))}),
+        clones={name: one for name, one in base.clones.items() if one.since <= past.sequence},
     )
 
 
@@ -98,6 +107,39 @@ def chosen(base: Base, patterns: Sequence[str]) -> Program[Base]:
         names=NameMap({name: place for name, place in base.names.items() if place in kept}),
         kept={place: apart for place, apart in base.kept.items() if place in kept},
     )
+
+
+def below_source(head: Head, base: Base, source: str) -> Program[Base]:
+    """What a clone shows of a base: nothing beside the source is kept by it.
+
+    Raises
+    ------
+    TableNotFound
+        There is nothing.
+    """
+    clones = {
+        name: one for name, one in base.clones.items() if is_at(name, source) or is_at(source, name)
+    }
+    base = msgspec.structs.replace(
+        base,
+        source=source,
+        names=NameMap(),
+        clones=clones,
+        kept={place: apart for place, apart in base.kept.items() if is_at(place, source)},
+    )
+    yield from load_base_tables(base, [source])
+    yield from fetch_leaves(base.tables, base.tables.missing_below(f"{source}/"))
+    own = (place for place in base.tables.at_hand() if is_at(place, source) and base.has(place))
+    if next(own, None) is None and not (yield from mounted_in_base(base)):
+        yield from load_all(head)
+        near = near_names(source, [*head.names, *head.tables])
+        meant = f"; did you mean {', '.join(near)}?" if near else ""
+        raise TableNotFound(
+            f"clone: there is no table at {source} or below it in global version "
+            f"{base.sequence}{meant}",
+            table=source,
+        )
+    return base
 
 
 def those_that_fit(head: Head, patterns: Sequence[str]) -> Program[tuple[str, ...] | None]:

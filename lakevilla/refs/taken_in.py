@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from lakevilla.errors import LakeVillaError, StoreError
 from lakevilla.global_log.head import Head, successor
-from lakevilla.global_log.repo import load_tables, make_room
+from lakevilla.global_log.refs import is_at
+from lakevilla.global_log.repo import load_tables, load_tables_below, make_room
 from lakevilla.lake.absorb import absorb as take_in
 from lakevilla.lake.absorb import moved_to
 from lakevilla.lake.context import Context, Event
@@ -28,6 +29,7 @@ def with_logs(
     head: Head,
     tables: Sequence[str] | None = None,
     absorb: Sequence[str] | None = None,
+    below: str | None = None,
 ) -> Program[Head]:
     """The HEAD that follows ``head``, with what the logs of its tables hold.
 
@@ -41,8 +43,13 @@ def with_logs(
     absorb : sequence of str, optional
         Patterns of the tables whose logs are looked at. If not given, those that the ref is to
         have and others can write, unless they are more than ``MOST_TABLES``.
+    below : str, optional
+        The ref is to have what is at this place or below it.
     """
-    looked_at = yield from _looked_at(context, head, tables, absorb)
+    if below is None:
+        looked_at = yield from _looked_at(context, head, tables, absorb)
+    else:
+        looked_at = yield from _below(context, head, below)
     tails = yield from parallel([_log(context, location) for location in looked_at])
     absorbed = yield from take_in(context, head, _found(tails))
     moved_states = {}
@@ -79,6 +86,15 @@ def _looked_at(
         yield from load_tables(head)
         found = [location for location, state in head.tables.items() if not state.dropped]
     open_to_others = [location for location in found if not head.tables[location].guarded]
+    return open_to_others if len(open_to_others) <= MOST_TABLES else _none(context)
+
+
+def _below(context: Context, head: Head, place: str) -> Program[list[str]]:
+    yield from load_tables(head, [place])
+    yield from load_tables_below(head, f"{place}/")
+    there = [one for one in head.tables.at_hand() if is_at(one, place)]
+    states = {one: head.tables[one] for one in sorted(there)}
+    open_to_others = [p for p, one in states.items() if not (one.dropped or one.guarded)]
     return open_to_others if len(open_to_others) <= MOST_TABLES else _none(context)
 
 

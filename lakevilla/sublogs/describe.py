@@ -11,6 +11,7 @@ from lakevilla.sublogs.operations import (
     Append,
     Create,
     Delete,
+    Detach,
     Drop,
     Guard,
     Insert,
@@ -64,6 +65,8 @@ def _one(operation: Operation) -> tuple[str, dict[str, str]]:
             return "DELETE", {"predicate": render_sql(where)}
         case Merge(on=on):
             return "MERGE", {"predicate": render_sql(on)}
+        case Detach():
+            return "CLONE", {"source": operation.source, "sourceVersion": str(operation.base[2])}
         case Create():
             return "CREATE TABLE", {}
         case Alter(request=request):

@@ -150,6 +150,20 @@ class Create(msgspec.Struct, frozen=True, tag="create", omit_defaults=True):
     applied: bool = False
 
 
+class Detach(Create, frozen=True, tag="detach", omit_defaults=True, kw_only=True):
+    """Make a table of what a clone shows, before it is first written to.
+
+    ``clone`` is the name of the clone, ``entry_id`` its id, ``base`` what it is of (the fields of a
+    ``BaseRef``), and ``source`` where the base has the table. Its ``change`` has no files: the base
+    tells them.
+    """
+
+    clone: str
+    entry_id: str
+    base: tuple[int, str, int, int]
+    source: str
+
+
 class Drop(msgspec.Struct, frozen=True, tag="drop", omit_defaults=True):
     """Drop a table from the lake; its log stays until its data is deleted.
 
@@ -278,6 +292,7 @@ Operation = Union[
     Delete,
     Merge,
     Create,
+    Detach,
     Drop,
     Rename,
     Alter,
@@ -302,10 +317,11 @@ class ReadRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 def is_direct(operation: Operation) -> bool:
     """Whether it changes rows or definitions by itself: no other state has it so.
 
-    What no branch does (names, guards), and what moves rows, is upkeep.
+    What no branch does (names, guards), and what moves rows, is upkeep. A table of a clone is made
+    for the sake of what comes after.
     """
     match operation:
-        case Transplant() | Optimize() | Guard() | Rename():
+        case Transplant() | Optimize() | Guard() | Rename() | Detach():
             return False
         case Create(applied=applied) | Drop(applied=applied):
             return not applied

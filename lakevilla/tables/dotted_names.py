@@ -10,6 +10,7 @@ from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError, Table
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import load_tables
 from lakevilla.lake.context import Context
+from lakevilla.lake.refs.mounts import mount_of
 from lakevilla.lake.table_log import known_tail
 from lakevilla.store.effects import Program, parallel
 
@@ -45,6 +46,9 @@ def meant(context: Context, head: Head | None, exact: str, path: str) -> Program
     """
     yield from load_tables(head, [exact, path])
     there = [place for place in (exact, path) if is_in_lake(head, place)]
+    if not there:
+        mounts = yield from parallel([mount_of(head, place) for place in (exact, path)])
+        there = [one for one, mount in zip((exact, path), mounts, strict=True) if mount]
     if not there:
         found = yield from parallel([_is_there(context, place) for place in (exact, path)])
         there = [place for place, is_there in zip((exact, path), found, strict=True) if is_there]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lakevilla.formats.iceberg.metadata.pointer import name_in_catalog
-from lakevilla.global_log.head import NOWHERE, Head, TableState
+from lakevilla.global_log.head import NOWHERE, Head, TableState, shown_tables
 from lakevilla.global_log.leaves import HIGHEST
 from lakevilla.global_log.repo import fetch_leaves, load_names
+from lakevilla.lake.refs.mounts import mounted, mounted_between
 from lakevilla.store.effects import Program
 
 #: Of a large lake each leaf has so many tables, or more.
@@ -42,6 +43,7 @@ def listed(
     last = prefix + HIGHEST
     registered = sorted((name, place) for place, name in called.items() if first <= name < last)
     yield from fetch_leaves(head.tables, head.tables.missing(place for _, place in registered))
+    mounted = yield from mounted_between(head, first, last)
     found: list[ListedName] = []
     ranges = head.tables.ranges(first, last)
     at_once = len(ranges) if limit is None else 1 + limit // _IN_A_LEAF
@@ -56,6 +58,11 @@ def listed(
             if not state.dropped and place not in called
         ]
         there += [
+            ListedName(place, place, place, state)
+            for place, state in mounted.items()
+            if start <= place < end
+        ]
+        there += [
             ListedName(name, name, place, head.tables[place])
             for name, place in registered
             if start <= name < end and not head.tables[place].dropped
@@ -64,6 +71,19 @@ def listed(
         if limit is not None and len(found) > limit:
             return found[:limit], True
     return found, False
+
+
+def all_shown(head: Head) -> Program[dict[str, str]]:
+    """The locations of all tables by the names that are shown, those of clones among them.
+
+    All leaves of the HEAD are at hand.
+    """
+    own = shown_tables(head)
+    there = yield from mounted(head)
+    if not there:
+        return own
+    found = [*own.items(), *((place, place) for place in there)]
+    return dict(sorted(found, key=lambda one: one[1]))
 
 
 def _name_of(location: str, state: TableState) -> str:

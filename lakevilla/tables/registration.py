@@ -48,6 +48,7 @@ from lakevilla.tables.claims import note_names
 from lakevilla.tables.discovery import FoundTable
 from lakevilla.tables.dotted_names import is_in_lake, refuse_twin
 from lakevilla.tables.dropped import refuse_half_deleted, refuse_strays
+from lakevilla.tables.mount_places import refuse_shown
 
 _MAX_RACES = 200
 
@@ -213,6 +214,10 @@ def _with_tables(
         state = head.tables.get(location)
         if not is_in_lake(head, location):
             yield from refuse_twin(head, location)
+            if state is None:
+                yield from refuse_shown(head, location)
+        if name != location and name not in head.names:
+            yield from refuse_shown(head, name)
         names |= yield from _new_names(head, name, location, names)
         if state is None or state.dropped:
             if state is not None and state.pending:

@@ -9,6 +9,7 @@ from lakevilla.errors import InvalidOperation, TableExists, TableNotFound
 from lakevilla.global_log.head import NOWHERE, Head, NameMap
 from lakevilla.global_log.repo import load_names, load_tables
 from lakevilla.lake.context import Context
+from lakevilla.lake.refs.mounts import mount_of
 from lakevilla.lake.table_log import open_tail
 from lakevilla.store.effects import Program
 from lakevilla.store.location import is_external
@@ -54,7 +55,7 @@ def known_name(names: NameMap, name: str, location: str) -> str:
     return location
 
 
-def refuse_taken(context: Context, names: NameMap, one: Rename) -> Program[None]:
+def refuse_taken(context: Context, head: Head | None, names: NameMap, one: Rename) -> Program[None]:
     """Refuse a new name that would mean two tables, by the names and by what lies at its path.
 
     Raises
@@ -65,6 +66,7 @@ def refuse_taken(context: Context, names: NameMap, one: Rename) -> Program[None]
     _check_name(names, one)
     if one.place == one.table:
         return
+    yield from _refuse_shown(head, one)
     there = yield from open_tail(context, one.place, missing_ok=True)
     if there.tip >= 0:
         raise _two_tables(one)
@@ -98,9 +100,22 @@ def names_after(
         there = None if head is None else head.tables.get(one.place)
         if one.place != one.table and there is not None and not there.dropped:
             raise _two_tables(one)
+        if one.place != one.table and there is None:
+            yield from _refuse_shown(head, one)
         names = names.updated(_changes(one))
         changes |= _changes(one)
     return changes
+
+
+def _refuse_shown(head: Head | None, one: Rename) -> Program[None]:
+    """Refuse a name that is the path of a table which a clone shows."""
+    mount = yield from mount_of(head, one.place)
+    if mount is not None:
+        raise TableExists(
+            f"name {one.new!r} could mean two tables: clone {mount.name!r} shows a table at "
+            f"{one.place}; choose another name",
+            table=one.table,
+        )
 
 
 def _check_name(names: NameMap, one: Rename) -> None:

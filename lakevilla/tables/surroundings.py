@@ -16,6 +16,7 @@ from lakevilla.store.base import Missing, ObjectInfo
 from lakevilla.store.effects import Program, list_objects, parallel
 from lakevilla.store.effects import Stat as HeadOf
 from lakevilla.tables.dotted_names import twin_in_lake
+from lakevilla.tables.mount_places import shown_by_clones
 from lakevilla.tables.nested_tables import (
     LOG,
     inner_tables,
@@ -36,6 +37,9 @@ def in_the_way(location: str, head: Head | None) -> Program[str | None]:
     Asked again of each newer HEAD before it is replaced: of two tables, one within the other,
     that are made at the same time, the second to be decided is refused.
     """
+    shown = yield from shown_by_clones(location, head)
+    if shown is not None:
+        return shown
     yield from load_names(head, [location])
     named = None if head is None else head.names.get(location)
     if named not in (None, NOWHERE, location):
@@ -71,12 +75,12 @@ def refuse_surroundings(location: str, head: Head | None, txn_id: str) -> Progra
     """
     reason = yield from in_the_way(location, head)
     if reason is None:
-        reason = yield from _found(location, head)
+        reason = yield from found_there(location, head)
     if reason is not None:
         raise InvalidOperation(reason, table=location, txn_id=txn_id)
 
 
-def _found(location: str, head: Head | None) -> Program[str | None]:
+def found_there(location: str, head: Head | None) -> Program[str | None]:
     """What the store has in the way: the listings and requests are one round."""
     outers = outer_paths(location)
     lakes = [HeadOf(f"{outer}/{HEAD_KEY}") for outer in outers]

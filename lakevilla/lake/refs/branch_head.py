@@ -11,8 +11,9 @@ from lakevilla.global_log.bases import Base
 from lakevilla.global_log.head import HEAD_KEY, moment_of
 from lakevilla.global_log.history import Timeline
 from lakevilla.global_log.refs import RefEntry
-from lakevilla.global_log.repo import HeldHead, load_head
+from lakevilla.global_log.repo import HeldHead, load_head, load_refs
 from lakevilla.lake.past import changed_on_branch
+from lakevilla.lake.refs.mounts import clones_of
 from lakevilla.store.codec import FORMAT
 from lakevilla.store.effects import Program
 from lakevilla.store.home import at_home, key_at
@@ -51,6 +52,7 @@ def load_branch(name: str, entry: RefEntry) -> Program[HeldHead]:
         raise CorruptObject(
             f"{key} is not the HEAD of branch {name!r}: it was replaced by hand; {remedy}", key=key
         )
+    yield from load_refs(held.head)
     return held
 
 
@@ -66,7 +68,7 @@ def open_branch(name: str, entry: RefEntry) -> Program[Branch]:
 
 
 def frozen_now(branch: Branch) -> Base:
-    """What a branch shows, as a base has it."""
+    """What a branch shows, as a base has it. Its refs, which are clones, are at hand."""
     head = branch.held.head
     return Base(
         FORMAT,
@@ -79,6 +81,7 @@ def frozen_now(branch: Branch) -> Base:
         head.names,
         life=branch.entry.life,
         origin=branch.entry.life,
+        clones=clones_of(head),
     )
 
 

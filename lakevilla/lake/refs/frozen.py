@@ -13,17 +13,23 @@ from dataclasses import dataclass
 
 from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
 from lakevilla.formats.base import TableSnapshot
-from lakevilla.global_log.bases import Base, head_of, load_base_tables
+from lakevilla.global_log.bases import Base, head_of, load_base, load_base_tables
+from lakevilla.global_log.commits import TablePart
 from lakevilla.global_log.head import Head, PendingRef, TableState, application_id
-from lakevilla.global_log.refs import RefEntry, parsed
+from lakevilla.global_log.refs import BaseRef, RefEntry, parsed
 from lakevilla.global_log.repo import load_refs
 from lakevilla.lake.context import Context
 from lakevilla.lake.missing_tables import near_names
+from lakevilla.lake.refs.by_uri import made_elsewhere
 from lakevilla.lake.refs.kept_apart import kept_view
+from lakevilla.lake.refs.mounts import Mount, mount_in, mounted_id
 from lakevilla.lake.table_log import entry_at, open_tail, probe, snapshot_at
 from lakevilla.lake.tail import Tail
-from lakevilla.lake.view import Placement, View, pending_parts
+from lakevilla.lake.view import Mounted, Placement, View, pending_parts
 from lakevilla.store.effects import Program, parallel
+
+#: What a file of a table in memory takes, about.
+_FILE_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,10 @@ def frozen_view(context: Context, base: Base, location: str) -> Program[View]:
     """
     yield from load_base_tables(base, [location])
     state = base.tables.get(location)
+    if state is None:
+        mount = yield from mount_in(base.clones, location)
+        if mount is not None:
+            return (yield from mounted_view(context, mount, location))
     if state is None or state.dropped:
         raise TableNotFound(
             f"table {location} is not in {base.kind} {base.name!r}: it was not in the lake at "
@@ -76,6 +86,40 @@ def frozen_view(context: Context, base: Base, location: str) -> Program[View]:
     except VersionNotFound as error:
         why = error.message.partition("; ask for")[0].partition(": ask for")[0]
         raise not_kept(base, location, why) from error
+
+
+def mounted_view(context: Context, mount: Mount, location: str) -> Program[View]:
+    """A table that a clone shows, as one that is just being made of its source's files.
+
+    Raises
+    ------
+    VersionNotFound
+        Its base can't be read any more.
+    """
+    name = f"mounted {mount.entry.id} {mount.entry.base.hash} {location}"
+    known = context.commits.get(name)
+    if isinstance(known, View):
+        return known
+    snapshot = yield from source_of_clone(context, mount.entry.base, mount.source)
+    table_id = mounted_id(mount.entry.id, location)
+    made_ms = mount.entry.created_ms
+    made = yield from made_elsewhere(snapshot, context.root, location, table_id, made_ms)
+    blank = context.formats.of(snapshot).blank(location, location)
+    shown = blank.apply(made)
+    # As a commit that is pending: what comes when somebody makes it is none of a change.
+    part = TablePart(table_id, made, created=True, contract=shown.contract)
+    clone = Mounted(mount.name, mount.entry, mount.source)
+    view = View(location, None, Placement(-1, ()), (part,), blank, shown, -1, clone)
+    context.commits.keep(name, view, _FILE_BYTES * len(made.adds))
+    return view
+
+
+def source_of_clone(context: Context, ref: BaseRef, source: str) -> Program[TableSnapshot]:
+    """The state of a table in the base of a clone. Errors as ``frozen_view``."""
+    # To a branch's programs logs end with the branch's base, which has nothing to do with the
+    # clone's.
+    base = yield from load_base(ref)
+    return (yield from frozen_view(context.lake, base, source)).snapshot
 
 
 def not_kept(base: Base, location: str, why: str) -> VersionNotFound:
@@ -124,7 +168,7 @@ def frozen_views(
     for base in bases:
         yield from load_base_tables(base, [location])
         state = base.tables.get(location)
-        if state is not None and not state.dropped:
+        if state is not None and base.has(location):
             pending = tuple((ref.txn, ref.hash) for ref in state.pending)
             wanted.setdefault((state.published, pending, base.kept.get(location)), base)
     return (

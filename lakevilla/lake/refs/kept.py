@@ -61,8 +61,7 @@ def refuse_kept(head: Head, location: str, verb: str) -> Program[None]:
     names = set()
     for base in (yield from load_bases(head)):
         yield from load_base_tables(base, [location])
-        state = base.tables.get(location)
-        if state is not None and not state.dropped:
+        if base.has(location):
             names.add(base.name)
     if names:
         raise InvalidOperation(

@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from typing import Protocol
 
 from lakevilla.errors import (
+    InvalidOperation,
     LakeVillaError,
     RefNotFound,
     StoreError,
@@ -22,9 +23,16 @@ from lakevilla.global_log.history import Timeline
 from lakevilla.global_log.refs import parsed
 from lakevilla.global_log.repo import fetch_leaves, load_all, load_refs, load_tables
 from lakevilla.lake.context import Context, Event
-from lakevilla.lake.past import past_at, view_at
+from lakevilla.lake.past import Past, past_at, view_at
 from lakevilla.lake.refs.branch_head import branch_at, frozen_now, open_branch
-from lakevilla.lake.refs.frozen import frozen_view
+from lakevilla.lake.refs.frozen import frozen_view, mounted_view
+from lakevilla.lake.refs.mounted_then import all_mounted_then, mounted_then
+from lakevilla.lake.refs.mounts import (
+    mount_of,
+    mounted,
+    mounted_in_base,
+    state_in,
+)
 from lakevilla.lake.refs.patterns import called_by, that_fit
 from lakevilla.lake.table_log import refresh
 from lakevilla.lake.view import View, build_view
@@ -79,13 +87,18 @@ class AtVersion:
 
     def tables(self) -> Program[Iterable[str]]:
         past = yield from past_at(self.timeline, self.version)
-        return list(past.head.tables)
+        return [*past.head.tables, *(yield from all_mounted_then(past))]
 
     def views(self, context: Context, locations: Sequence[str]) -> Program[dict[str, View | None]]:
         past = yield from past_at(self.timeline, self.version, locations)
-        there = [location for location in locations if location in past.head.tables]
-        views = yield from parallel([view_at(context, past, location) for location in there])
-        return dict.fromkeys(locations) | dict(zip(there, views, strict=True))
+        views = yield from parallel([self._view(context, past, place) for place in locations])
+        return dict(zip(locations, views, strict=True))
+
+    def _view(self, context: Context, past: Past, location: str) -> Program[View | None]:
+        if location in past.head.tables:
+            return (yield from view_at(context, past, location))
+        mount = yield from mounted_then(past, location)
+        return None if mount is None else (yield from mounted_view(context, mount, location))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +117,8 @@ class AtHead:
 
     def tables(self) -> Program[Iterable[str]]:
         yield from load_tables(self.head)
-        return [location for location, state in self.head.tables.items() if not state.dropped]
+        own = [location for location, state in self.head.tables.items() if not state.dropped]
+        return [*own, *(yield from mounted(self.head))]
 
     def views(self, context: Context, locations: Sequence[str]) -> Program[dict[str, View | None]]:
         yield from load_tables(self.head, locations)
@@ -113,7 +127,10 @@ class AtHead:
 
     def _view(self, context: Context, location: str) -> Program[View | None]:
         state = self.head.tables.get(location)
-        if state is None or state.dropped:
+        if state is None:
+            mount = yield from mount_of(self.head, location)
+            return None if mount is None else (yield from mounted_view(context, mount, location))
+        if state.dropped:
             return None
         tail = yield from refresh(context, location)
         return (yield from build_view(context, self.head, location, tail))
@@ -135,16 +152,15 @@ class AtBase:
 
     def tables(self) -> Program[Iterable[str]]:
         yield from load_base_tables(self.base)
-        return [location for location, state in self.base.tables.items() if not state.dropped]
+        own = [location for location in self.base.tables if self.base.has(location)]
+        return [*own, *(yield from mounted_in_base(self.base))]
 
     def views(self, context: Context, locations: Sequence[str]) -> Program[dict[str, View | None]]:
         views = yield from parallel([self._view(context, location) for location in locations])
         return dict(zip(locations, views, strict=True))
 
     def _view(self, context: Context, location: str) -> Program[View | None]:
-        yield from load_base_tables(self.base, [location])
-        state = self.base.tables.get(location)
-        if state is None or state.dropped:
+        if (yield from state_in(self.base, location)) is None:
             return None
         return (yield from frozen_view(context, self.base, location))
 
@@ -199,12 +215,19 @@ def base_of(head: Head, ref: str) -> Program[Base]:
     RefNotFound
     VersionNotFound
         The branch has no such version.
+    InvalidOperation
+        It is a clone.
     """
     name, version = parsed(ref)
     yield from load_refs(head, [name])
     entry = head.refs.get(name)
     if entry is None:
         raise (yield from not_found(head, name))
+    if entry.kind == "clone":
+        raise InvalidOperation(
+            f"{name!r} is a clone, whose tables are at {name}/... in the lake itself, and no state "
+            "of the lake: give a version, a tag or a branch"
+        )
     if entry.kind != "branch":
         base = yield from load_base(entry.base)
         if version not in (None, base.sequence):

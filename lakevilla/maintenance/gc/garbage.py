@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Sequence
 
 from lakevilla.errors import CorruptObject, UnsupportedFormat
-from lakevilla.global_log.bases import Base, load_base_tables, load_bases, named_leaves
+from lakevilla.global_log.bases import Base, load_base_tables, load_bases_by_ref, named_leaves
 from lakevilla.global_log.head import CommitSummary, Head, find_commit
 from lakevilla.global_log.refs import parts_of
 from lakevilla.global_log.repo import commits_since
@@ -34,7 +34,8 @@ def garbage(
     What its refs hold stays. Safe beside whoever makes a ref: its base is of the HEAD that it
     replaces, which is this one or a later one, and a base that is not named yet has a later number.
     """
-    bases = yield from load_bases(head)
+    by_ref = yield from load_bases_by_ref(head)
+    bases = list(by_ref.values())
     still_named = set() if listed.history else (yield from named_pages(head))
     old_pages = [key for key in listed.pages if key not in still_named]
     # Without its pages, the commits in HEAD: fewer of the others' leftovers are known as such.
@@ -57,7 +58,7 @@ def garbage(
             doomed.append(key)
     doomed.extend(old_pages)
     doomed.extend(key for key in listed.proposals if _is_over(key, head))
-    doomed.extend(_old_bases(head, listed.bases))
+    doomed.extend(_old_bases(head, {ref.key for ref in by_ref}, listed.bases))
     named = named_leaves(head, bases)
     doomed.extend(
         (yield from unreferenced_leaves(context, head, named, listed.leaves, dry_run=dry_run))
@@ -74,9 +75,8 @@ def _is_over(key: str, head: Head) -> bool:
     return number is not None and is_over(number, head)
 
 
-def _old_bases(head: Head, listed: Iterable[str]) -> list[str]:
+def _old_bases(head: Head, named: Collection[str], listed: Iterable[str]) -> list[str]:
     """Bases that no ref names, and none ever will: HEAD has come past what they were made for."""
-    named = {base.key for entry in head.refs.values() for base in entry.bases}
     old = [(key, parts_of(key)) for key in listed if key not in named]
     return [key for key, parts in old if parts is not None and parts[0] <= head.replacement]
 

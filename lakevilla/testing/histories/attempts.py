@@ -32,6 +32,7 @@ from lakevilla.testing.tables.iceberg_reader import uri_of
 from lakevilla.testing.world.client import Client
 from lakevilla.testing.world.engine import RowEngine
 from lakevilla.testing.world.scheduler import Simulation
+from lakevilla.testing.world.store import ROOT
 from lakevilla.transaction.state.due import is_due
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
@@ -140,7 +141,7 @@ def context_of(client: Client) -> Context:
         return client.simulation.store.replaces
 
     return Context(
-        "lake",
+        ROOT,
         client.clock,
         client.ids,
         client.simulation.settings,

@@ -42,6 +42,9 @@ from lakevilla.store.effects import (
     Stat,
 )
 
+#: The root of a simulated lake.
+ROOT = "memory://lake"
+
 #: What a single attempt brings.
 Answer = (
     GetOutcome | Stored | Refused | Failure | ObjectInfo | list[ObjectInfo] | tuple[str, ...] | None
@@ -103,7 +106,7 @@ class SimulatedStore:
     def get(
         self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
     ) -> GetOutcome:
-        found = self.objects.get(key)
+        found = self.objects.get(_relative(key))
         if found is None:
             return Missing()
         if known is not None and known == found.token:
@@ -136,7 +139,7 @@ class SimulatedStore:
             return Stored(after.token)
 
     def head(self, key: str) -> ObjectInfo | Missing:
-        found = self.objects.get(key)
+        found = self.objects.get(_relative(key))
         return Missing() if found is None else _info(key, found)
 
     def list(self, prefix: str, start_after: str | None = None) -> builtins.list[ObjectInfo]:
@@ -226,6 +229,11 @@ class SimulatedStore:
             path = directory / key
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(found.body)
+
+
+def _relative(key: str) -> str:
+    """A key as it lies below the root, where it was given as a URI."""
+    return key.removeprefix(f"{ROOT}/")
 
 
 def _info(key: str, found: StoredObject) -> ObjectInfo:

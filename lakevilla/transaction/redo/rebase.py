@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from lakevilla.errors import (
     CommitOutcomeUnknown,
     LakeVillaError,
@@ -18,7 +20,15 @@ from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import View
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.binding import Moves, moves, renumber, renumber_read, unsettled
-from lakevilla.sublogs.operations import Append, Create, Optimize, Overwrite, is_append, tables_read
+from lakevilla.sublogs.operations import (
+    Append,
+    Create,
+    Detach,
+    Optimize,
+    Overwrite,
+    is_append,
+    tables_read,
+)
 from lakevilla.transaction.redo.replay import redo, replay
 from lakevilla.transaction.state.errors import conflict
 from lakevilla.transaction.state.life import Life
@@ -56,6 +66,7 @@ def _interrupted(txn: TransactionState) -> LakeVillaError:
 
 def _moved(txn: TransactionState, held: HeldHead | None, found: Examination) -> Program[None]:
     context = txn.context
+    _let_others_detach(txn, found)
     # What each operation made its files for: a redo of one before it may change that.
     layouts = _layouts(txn)
     txn.bound.held = held
@@ -75,7 +86,7 @@ def _moved(txn: TransactionState, held: HeldHead | None, found: Examination) -> 
             working.view = new
             working.candidates.clear()
     first = len(txn.work.done) if found.redo_from is None else found.redo_from
-    if found.redo_from is not None:
+    if found.redo_from is not None and first < len(txn.work.done):
         table = txn.work.done[first].table
         # One that gives way ends by itself: each redo leaves it less to do.
         txn.work.redos += not isinstance(txn.work.done[first].operation, Optimize)
@@ -102,6 +113,23 @@ def _moved(txn: TransactionState, held: HeldHead | None, found: Examination) -> 
     yield from replay(txn, step)
     reads = [renumber_read(read, moved) for read in txn.work.reads.values()]
     txn.work.reads = {(read.table, read.where): read for read in reads}
+
+
+def _let_others_detach(txn: TransactionState, found: Examination) -> None:
+    """Let go of making a table of what a clone shows, where somebody else has made it.
+
+    It is the same table, with the same files, so all that was done to it stands on it.
+    """
+    for index in reversed(range(len(txn.work.done))):
+        done = txn.work.done[index]
+        if not isinstance(done.operation, Detach) or done.table not in found.views:
+            continue
+        del txn.work.done[index]
+        if found.redo_from is not None and found.redo_from > index:
+            found.redo_from -= 1
+        for key, read in txn.work.reads.items():
+            if read.after > index:
+                txn.work.reads[key] = msgspec.structs.replace(read, after=read.after - 1)
 
 
 def _definition(view: View) -> tuple[object, object]:

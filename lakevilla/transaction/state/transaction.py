@@ -22,6 +22,7 @@ from lakevilla.lake.view import View
 from lakevilla.phases import Phases
 from lakevilla.results import CommitResult
 from lakevilla.store.effects import Program
+from lakevilla.sublogs.operations import Detach
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.life import Life, LifeEvent, advance
 from lakevilla.transaction.state.parts import Binding, Ending, Options, Standing, Work, Working
@@ -145,7 +146,8 @@ class TransactionState:
                 table=location,
                 txn_id=self.id,
             )
-        if self.work.done and Feature.R not in self.options.features:
+        is_first = all(isinstance(done.operation, Detach) for done in self.work.done)
+        if not is_first and Feature.R not in self.options.features:
             raise InvalidOperation(
                 f"{verb}: transaction {self.id} has done one operation already: several in one "
                 "transaction need Feature.R (or Feature.CT or Feature.I)",

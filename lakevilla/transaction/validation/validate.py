@@ -41,6 +41,7 @@ from lakevilla.sublogs.operations import (
     Alter,
     Append,
     Create,
+    Detach,
     Drop,
     Guard,
     Insert,
@@ -57,6 +58,7 @@ from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.catalog import changed_catalog
 from lakevilla.transaction.validation.merged import changed_branch
+from lakevilla.transaction.validation.mounted import no_log, still_mounted
 from lakevilla.transaction.validation.overlap import is_cleared, only_appends
 from lakevilla.transaction.validation.versions import firing
 from lakevilla.transaction.validation.within import touched_within
@@ -144,15 +146,8 @@ def _table(
     """
     old = txn.work.tables[location].view
     state = None if head is None else head.tables.get(location)
-    if made:
-        reason = yield from in_the_way(location, head)
-        if reason is not None:
-            found.conflict = InvalidOperation(reason, table=location, txn_id=txn.id)
-            return None
-    elif _is_another(txn, location, state):
-        # Nothing that was made for the one fits the other, not even appended files: they
-        # may have gone with the old one's data. Its log is not looked at: it may be going.
-        found.conflict = conflict(txn, location, "it was dropped or replaced, and created again")
+    made = made and old.mount is None  # what a clone shows others make, and it is the same table
+    if not (yield from _needs_a_look(txn, head, old, state, found, made=made)):
         return None
     tail = yield from open_tail(txn.context, location, missing_ok=True)
     found.tails[location] = tail
@@ -192,6 +187,36 @@ def _table(
         return None
     found.views[location] = new
     return (yield from net_change(txn.context, old, new, tail))
+
+
+def _needs_a_look(
+    txn: TransactionState,
+    head: Head | None,
+    old: View,
+    state: TableState | None,
+    found: Examination,
+    *,
+    made: bool,
+) -> Program[bool]:
+    """Whether the log and the commits tell what came to a table, and not HEAD alone."""
+    location = old.location
+    if old.mount is not None:
+        found.conflict = yield from still_mounted(txn, head, old, state)
+        if found.conflict is not None or state is None:
+            if any(done.table == location for done in txn.work.done):
+                found.tails[location] = no_log(location, old.base)
+            return False
+    if made:
+        reason = yield from in_the_way(location, head)
+        if reason is not None:
+            found.conflict = InvalidOperation(reason, table=location, txn_id=txn.id)
+            return False
+    elif _is_another(txn, location, state):
+        # Nothing that was made for the one fits the other, not even appended files: they
+        # may have gone with the old one's data. Its log is not looked at: it may be going.
+        found.conflict = conflict(txn, location, "it was dropped or replaced, and created again")
+        return False
+    return True
 
 
 def _new_view(
@@ -284,7 +309,8 @@ def _is_another(txn: TransactionState, location: str, state: TableState | None) 
     if state is None or state.dropped:
         return False  # that is told by whoever looks at the state
     view = txn.work.tables[location].view
-    known = view.base.table_id if view.state is None else view.state.table_id
+    base = view.base if view.mount is None else view.snapshot
+    known = base.table_id if view.state is None else view.state.table_id
     return known != state.table_id
 
 
@@ -304,6 +330,8 @@ def _in_conflict(
     operation = done.operation
     if done.deferred:
         return False  # it will be performed on what came between
+    if isinstance(operation, Detach):
+        return done.table in found.views  # somebody was first, and that is as good
     target = nets.get(done.table)
     if is_blind(operation):
         if target is not None and target.contract:

@@ -23,8 +23,9 @@ from lakevilla.global_log.repo import (
 )
 from lakevilla.ids import is_by_entry
 from lakevilla.lake.own_versions import own_view
-from lakevilla.lake.past import view_at
-from lakevilla.lake.refs.frozen import frozen_view, not_kept_now
+from lakevilla.lake.refs.frozen import frozen_view, mounted_view, not_kept_now
+from lakevilla.lake.refs.mounted_then import then_view
+from lakevilla.lake.refs.mounts import mount_of
 from lakevilla.lake.table_log import known_tail, open_tail, probe
 from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import View, build_view
@@ -323,7 +324,7 @@ def _take_in(txn: TransactionState, location: str, probing: bool) -> Program[Non
 
 def _past_view(txn: TransactionState, location: str) -> Program[View]:
     if txn.bound.past is not None:
-        return (yield from view_at(txn.context, txn.bound.past, location))
+        return (yield from then_view(txn.context, txn.bound.past, location))
     own, frozen, until = txn.bound.own, txn.bound.frozen, None
     if frozen is not None:
         try:
@@ -404,6 +405,10 @@ def _view(txn: TransactionState, location: str, probing: bool) -> Program[tuple[
     head = txn.head
     yield from load_tables(head, [location])
     state = None if head is None else head.tables.get(location)
+    if state is None:
+        mount = yield from mount_of(head, location)
+        if mount is not None:
+            return (yield from mounted_view(txn.context, mount, location)), True
     if txn.through_head and state is None and not txn.context.life:
         try:
             yield from check_lake(location, head, txn.context.root)
@@ -414,7 +419,14 @@ def _view(txn: TransactionState, location: str, probing: bool) -> Program[tuple[
             # run again, it will be told whose table this is.
             raise txn.fail(_entered(txn, location)) from None
     was_known = known_tail(txn.context, location) is not None
-    tail = yield from open_tail(txn.context, location, missing_ok=state is not None)
+    try:
+        tail = yield from open_tail(txn.context, location, missing_ok=state is not None)
+    except TableNotFound:
+        if txn.through_head:
+            raise
+        # HEAD alone knows what a clone shows; with none there is told what is meant.
+        yield from join_head(txn)
+        return (yield from _view(txn, location, probing))
     # A tail that was listed just now is as good as probed.
     fresh = not was_known or location in txn.bound.fresh
     guarded = tail.tip >= 0 and tail.snapshot.guarded

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+import msgspec
 import pyarrow as pa
 
 from lakevilla.engines.catalog import refuse_reserved
@@ -16,6 +17,7 @@ from lakevilla.lake.table_log import open_tail
 from lakevilla.lake.view import Placement, View
 from lakevilla.phases import during
 from lakevilla.store.effects import Program
+from lakevilla.sublogs.operations import Detach, Drop, Operation
 from lakevilla.tables.drop_data import make_free
 from lakevilla.tables.dropped import is_emptied
 from lakevilla.tables.surroundings import refuse_surroundings
@@ -23,6 +25,9 @@ from lakevilla.transaction.state.errors import conflict
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.validate import extend
 from lakevilla.transaction.verbs.bind import bind_to_head
+
+#: A commit names each file of the table: of so many it takes some 300 MB.
+MOST_FILES = 1_000_000
 
 
 def create_change(
@@ -141,6 +146,52 @@ def _new_name(head: Head | None, location: str) -> Program[str | None]:
         return None
     yield from load_names(head)
     return next((name for name, place in head.names.items() if place == location), None)
+
+
+def detaching(txn: TransactionState, operation: Operation) -> Program[Detach | None]:
+    """What is to be done before an operation on a table that a clone shows; None for any other.
+
+    Raises
+    ------
+    InvalidOperation
+        The table has too many files for one commit.
+    TableExists
+        Another client has made a table at its place.
+    """
+    location = operation.table
+    view = txn.work.tables[location].view
+    mount = view.mount
+    if mount is None or isinstance(operation, Detach | Drop):
+        return None
+    if any(done.table == location and isinstance(done.operation, Detach) for done in txn.work.done):
+        return None
+    (part,) = view.parts
+    if len(part.change.adds) > MOST_FILES:
+        raise InvalidOperation(
+            f"table {location}, which clone {mount.name!r} shows, has {len(part.change.adds):,} "
+            f"files, and the first write to one of more than {MOST_FILES:,} can't name them all: "
+            "clone it with copy=True",
+            table=location,
+            txn_id=txn.id,
+        )
+    tail = yield from open_tail(txn.context, location, missing_ok=True)
+    if tail.tip >= 0:
+        raise TableExists(
+            f"table {location}: another client has made a table at this path, which clone "
+            f"{mount.name!r} shows tables below: move that one elsewhere",
+            table=location,
+            txn_id=txn.id,
+        )
+    base = mount.entry.base
+    txn.context.expected[location] = view.snapshot.format
+    return Detach(
+        location,
+        msgspec.structs.replace(part.change, adds=()),
+        clone=mount.name,
+        entry_id=mount.entry.id,
+        base=(base.made, base.hash, base.sequence, base.timestamp_ms),
+        source=mount.source,
+    )
 
 
 @contextmanager

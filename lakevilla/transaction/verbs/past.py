@@ -10,6 +10,7 @@ from lakevilla.lake.own_versions import OwnVersion
 from lakevilla.lake.past import not_kept, past_at
 from lakevilla.lake.refs import frozen as refs
 from lakevilla.lake.refs.frozen import Frozen
+from lakevilla.lake.refs.mounted_then import with_clones
 from lakevilla.store.effects import Program
 from lakevilla.transaction.state.transaction import TransactionState
 
@@ -38,7 +39,7 @@ def bind_to_past(
     if timestamp_ms is not None:
         version = yield from timeline.by(timestamp_ms)
     assert version is not None
-    past = yield from past_at(timeline, version)
+    past = yield from with_clones((yield from past_at(timeline, version)))
     txn.bound.past = past
     txn.bound.held = HeldHead(past.head, held.token)
     txn.bound.sequence = txn.bound.began = past.sequence

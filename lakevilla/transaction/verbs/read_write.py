@@ -32,6 +32,7 @@ from lakevilla.sublogs.binding import tie, tie_predicate
 from lakevilla.sublogs.operations import (
     Append,
     Create,
+    Detach,
     Drop,
     Guard,
     Operation,
@@ -51,7 +52,7 @@ from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.direct import refuse_direct
 from lakevilla.transaction.verbs.bind import join_head, take_places, touch
-from lakevilla.transaction.verbs.create_table import create_change
+from lakevilla.transaction.verbs.create_table import create_change, detaching
 from lakevilla.transaction.verbs.replaced_tables import conflict_if_replaced, read_again_if_replaced
 
 
@@ -335,6 +336,9 @@ def execute(txn: TransactionState, operation: Operation, verb: str) -> Program[D
     yield from touch(txn, [location], probing=location in reading, access=access)
     others = [table for table in reading if table != location]
     yield from touch(txn, others, probing=True, access="read")
+    making = yield from detaching(txn, operation)
+    if making is not None:
+        yield from _make(txn, making)
     if is_direct(operation):
         yield from refuse_direct(txn, location, verb)  # bound by now, it knows HEAD
     working = txn.work.tables[location]
@@ -362,6 +366,17 @@ def execute(txn: TransactionState, operation: Operation, verb: str) -> Program[D
     return _note(txn, operation, performed)
 
 
+def _make(txn: TransactionState, operation: Detach) -> Program[None]:
+    """Make the table that a clone shows: from here on it is the transaction's own."""
+    if not txn.through_head:
+        yield from join_head(txn)
+    name = file_namer(txn.context, txn.id, txn.through_head)
+    blank = txn.work.tables[operation.table].view.base
+    with during("metadata", operation.table):
+        performed = yield from perform(txn.context, operation, blank, name, txn.lookup)
+    _note(txn, operation, performed)
+
+
 def _put_off(txn: TransactionState, operation: Operation, verb: str) -> Program[Done | None]:
     """Note an operation by what is known of its tables, without a place; None if it can't be.
 
@@ -371,6 +386,8 @@ def _put_off(txn: TransactionState, operation: Operation, verb: str) -> Program[
     yield from touch(txn, [operation.table, *reading], probing=False)
     yield from refuse_direct(txn, operation.table, verb)  # what can wait changes rows
     _check_there(txn, operation.table, verb)
+    if (yield from detaching(txn, operation)) is not None:
+        return None  # it has to be made first
     snapshot = txn.work.tables[operation.table].snapshot
     sources = {table: txn.work.tables[table].snapshot.layout for table in reading}
     try:

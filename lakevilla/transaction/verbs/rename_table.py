@@ -44,5 +44,5 @@ def rename(txn: TransactionState, name: str, location: str, new: str, place: str
                 f"this transaction creates a table at {place}: choose another name than {new!r}",
                 table=name,
             )
-    yield from refuse_taken(txn.context, names, operation)
+    yield from refuse_taken(txn.context, txn.head, names, operation)
     return (yield from execute(txn, operation, "rename_table"))

@@ -7,8 +7,10 @@ import msgspec
 from lakevilla.engines.catalog import NameRange
 from lakevilla.formats.iceberg.metadata.pointer import name_in_catalog
 from lakevilla.global_log.head import NOWHERE, Head
+from lakevilla.global_log.leaves import HIGHEST
 from lakevilla.global_log.repo import fetch_leaves, load_names, load_tables
-from lakevilla.store.effects import Program
+from lakevilla.lake.refs.mounts import mount_of, mounted_between
+from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.operations import Create, Drop
 from lakevilla.tables.renaming import renamed, renames_of
 from lakevilla.transaction.state.transaction import TransactionState
@@ -37,7 +39,19 @@ def tables_named(txn: TransactionState, names: NameRange) -> Program[dict[str, s
         missing = head.tables.missing_between(names.first, names.last)
         yield from fetch_leaves(head.tables, missing)
         yield from load_tables(head, registered)
-    return _own(txn, dict(_shown(head, names, registered)), names)
+    shown = [*_shown(head, names, registered), *(yield from _of_clones(head, names))]
+    return _own(txn, dict(shown), names)
+
+
+def _of_clones(head: Head, names: NameRange) -> Program[list[tuple[str, str]]]:
+    """The tables within the range that clones show, which are called by their paths."""
+    if names.exact is not None:
+        places = sorted(names.exact)
+        mounts = yield from parallel([mount_of(head, place) for place in places])
+        return [(p, p) for p, mount in zip(places, mounts, strict=True) if mount is not None]
+    last = HIGHEST if names.last is None else f"{names.last}{HIGHEST}"
+    found = yield from mounted_between(head, names.first, last)
+    return [(place, place) for place in found if place in names]
 
 
 def _shown(head: Head, names: NameRange, registered: set[str]) -> list[tuple[str, str]]:

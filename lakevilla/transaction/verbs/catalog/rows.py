@@ -12,6 +12,7 @@ from lakevilla.engines.catalog import SCHEMAS, CatalogRead
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.sizes import NOTHING, UNKNOWN, growth_of
 from lakevilla.global_log.head import TableState
+from lakevilla.lake.refs.mounts import mounted
 from lakevilla.store.effects import Program
 from lakevilla.store.location import is_external
 from lakevilla.sublogs.operations import Create
@@ -63,6 +64,8 @@ def _table_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Ro
     found = yield from tables_named(txn, read.names)
     head = txn.head
     tables = {} if head is None else head.tables.at_hand()
+    if any(place not in tables for place in found.values()):
+        tables = {**(yield from mounted(head)), **tables}
     return (_table(txn, name, place, tables.get(place)) for name, place in found.items())
 
 

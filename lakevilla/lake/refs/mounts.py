@@ -1,0 +1,186 @@
+"""Clones: places whose tables are those of another place, as a base has them.
+
+A clone is a mount: what HEAD's own map of tables lacks at or below its name is, by the longest
+name, the table of its base below ``source`` (docs/design/0039-clones.md). What the map has counts
+first, a tombstone too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from blake3 import blake3
+
+from lakevilla.global_log.bases import Base, load_base, load_base_tables
+from lakevilla.global_log.head import Head, TableState
+from lakevilla.global_log.leaves import HIGHEST
+from lakevilla.global_log.refs import RefEntry, is_at
+from lakevilla.global_log.repo import fetch_leaves, load_refs, load_tables
+from lakevilla.ids import uuid_of
+from lakevilla.store.effects import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A table that a clone shows: which clone, and where its base has the table.
+
+    ``state`` is what the base, or that of the clone which it was cloned from, says of it.
+    """
+
+    name: str
+    entry: RefEntry
+    base: Base
+    source: str
+    state: TableState
+
+
+def clones_of(head: Head | None) -> dict[str, RefEntry]:
+    """The clones of a HEAD, by their places; its refs are at hand."""
+    if head is None or not head.refs:
+        return {}
+    return {name: one for name, one in head.refs.items() if one.kind == "clone"}
+
+
+def load_clones(head: Head | None) -> Program[dict[str, RefEntry]]:
+    """The same, fetched where they are not at hand."""
+    yield from load_refs(head)
+    return clones_of(head)
+
+
+def mounted_id(entry_id: str, location: str) -> str:
+    """The id of a table that a clone shows, from its first write on.
+
+    It is told from the clone and the place: whoever makes the table ever makes the same one.
+    """
+    return uuid_of(blake3(f"{entry_id} {location}".encode()).digest(length=16))
+
+
+def mount_of(head: Head | None, location: str) -> Program[Mount | None]:
+    """The clone that shows a table at a location which HEAD's own map lacks, if one does."""
+    if head is None or not head.refs:
+        return None
+    yield from load_tables(head, [location])
+    if head.tables.get(location) is not None:
+        return None
+    return (yield from mounted_at(head, location))
+
+
+def mounted_at(head: Head, location: str) -> Program[Mount | None]:
+    """The same, whatever HEAD's own map says of the location."""
+    places = places_of(location)
+    yield from load_refs(head, places)
+    refs = ((place, head.refs.get(place)) for place in places)
+    known = {place: ref for place, ref in refs if ref is not None and ref.kind == "clone"}
+    return (yield from mount_in(known, location))
+
+
+def mount_in(clones: Mapping[str, RefEntry], location: str) -> Program[Mount | None]:
+    """Which of some clones shows a table at a location."""
+    for name in places_of(location):
+        entry = clones.get(name)
+        if entry is None:
+            continue
+        base = yield from load_base(entry.base)
+        source = f"{entry.source}{location[len(name) :]}"
+        state = yield from state_in(base, source)
+        return None if state is None else Mount(name, entry, base, source, state)
+    return None
+
+
+def state_in(base: Base, location: str) -> Program[TableState | None]:
+    """What a base says of a table, its clones included; None if it has none there."""
+    if not base.covers(location):
+        return None
+    yield from load_base_tables(base, [location])
+    state = base.tables.get(location)
+    if state is not None:
+        return None if state.dropped else state
+    found = yield from mount_in(base.clones, location)
+    return None if found is None else found.state
+
+
+def places_of(location: str) -> list[str]:
+    """A location and the directories around it, the longest first."""
+    places = [location]
+    while "/" in places[-1]:
+        places.append(places[-1].rpartition("/")[0])
+    return places
+
+
+def mounted_between(head: Head | None, first: str, last: str) -> Program[dict[str, TableState]]:
+    """The tables that clones show from one location to before another, in their order.
+
+    Those that HEAD's own map has are not among them.
+    """
+    clones = yield from load_clones(head)
+    if head is None or not clones:
+        return {}
+    found = yield from _between(clones, first, last)
+    yield from load_tables(head, found)
+    return {place: state for place, state in found.items() if head.tables.get(place) is None}
+
+
+def mounted_below(head: Head | None, place: str) -> Program[dict[str, TableState]]:
+    """The tables that clones show below a place."""
+    return (yield from mounted_between(head, f"{place}/", f"{place}/{HIGHEST}"))
+
+
+def mounted(head: Head | None) -> Program[dict[str, TableState]]:
+    """All tables that clones show."""
+    return (yield from mounted_between(head, "", HIGHEST))
+
+
+def mounted_in_base(base: Base) -> Program[dict[str, TableState]]:
+    """All tables that the clones of a base show, and its own map lacks."""
+    found = yield from _between(base.clones, "", HIGHEST)
+    yield from load_base_tables(base, found)
+    return {
+        place: state
+        for place, state in found.items()
+        if base.covers(place) and base.tables.get(place) is None
+    }
+
+
+def _between(
+    clones: Mapping[str, RefEntry], first: str, last: str
+) -> Program[dict[str, TableState]]:
+    found: dict[str, TableState] = {}
+    for name, entry in clones.items():
+        if name >= last or f"{name}/{HIGHEST}" < first:
+            continue
+        base = yield from load_base(entry.base)
+        there = yield from _of_base(base, entry.source)
+        moved = {f"{name}{place[len(entry.source) :]}": one for place, one in there.items()}
+        for place, state in moved.items():
+            if first <= place < last:
+                found[place] = _as_made(state, mounted_id(entry.id, place))
+    return dict(sorted(found.items()))
+
+
+def _as_made(state: TableState, table_id: str) -> TableState:
+    """What HEAD would say of a table that was just made of what a clone shows."""
+    return TableState(table_id, -1, format=state.format, size=state.size)
+
+
+def _of_base(base: Base, source: str) -> Program[dict[str, TableState]]:
+    """The tables of a base at and below a place."""
+    until = f"{source}/{HIGHEST}"
+    yield from fetch_leaves(base.tables, base.tables.missing_between(source, until))
+    own = base.tables.within(source, until)
+    found = {place: state for place, state in own.items() if is_at(place, source)}
+    nested: Mapping[str, TableState] = {}
+    if base.clones:
+        nested = yield from _between(base.clones, source, until)
+    shown = {place: state for place, state in nested.items() if is_at(place, source)}
+    return {place: one for place, one in {**shown, **found}.items() if not one.dropped}
+
+
+def clone_around(clones: Iterable[str], location: str) -> str | None:
+    """The clone at or around a place, if there is one."""
+    return next((name for name in clones if is_at(location, name)), None)
+
+
+def clone_below(clones: Iterable[str], location: str) -> str | None:
+    """A clone below a place, if there is one."""
+    return next((name for name in sorted(clones) if name.startswith(f"{location}/")), None)

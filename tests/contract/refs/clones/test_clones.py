@@ -1,0 +1,314 @@
+"""Clones: tables of another place, as they are read, written, dropped and ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from tests.contract.foreign_readers import Format
+
+ROWS = [{"id": 1, "n": 10}, {"id": 2, "n": 20}]
+
+
+@pytest.fixture
+def shop(lake: lv.Lake, kind: Format) -> lv.Lake:
+    """Two tables below prod, and one that is called otherwise than its path."""
+    lake.create_table("prod/orders", ROWS, format=kind)
+    lake.create_table("prod/eu/stock", ROWS, format=kind)
+    lake.create_table("other", ROWS, format=kind)
+    return lake
+
+
+def rows(lake: lv.Lake, table: str) -> list[tuple[int, int]]:
+    return sorted((row["id"], row["n"]) for row in lake.read(table).to_pylist())
+
+
+def names(lake: lv.Lake) -> list[str]:
+    return [table.name for table in lake.tables()]
+
+
+def append(lake: lv.Lake, table: str, number: int = 3) -> None:
+    lake.run(lambda txn: txn.append(table, [{"id": number, "n": 10 * number}]))
+
+
+BEFORE = [(1, 10), (2, 20)]
+AFTER = [*BEFORE, (3, 30)]
+
+
+def test_a_table_is_cloned_and_both_go_on_by_themselves(shop: lv.Lake) -> None:
+    ref = shop.clone("other", "trial")
+    assert (ref.name, ref.kind, ref.version) == ("trial", "clone", 3)
+    assert rows(shop, "trial") == BEFORE
+    append(shop, "other")
+    assert (rows(shop, "other"), rows(shop, "trial")) == (AFTER, BEFORE)
+    append(shop, "trial", 4)
+    assert rows(shop, "trial") == [*BEFORE, (4, 40)]
+    assert rows(shop, "other") == AFTER
+
+
+def test_a_directory_is_cloned_with_all_that_is_below(shop: lv.Lake) -> None:
+    shop.clone("prod", "dev")
+    assert names(shop) == ["dev/eu/stock", "dev/orders", "other", "prod/eu/stock", "prod/orders"]
+    assert list(shop) == names(shop)
+    assert "dev/orders" in shop
+    assert "dev/nothing" not in shop
+    assert shop.table("dev/orders").schema == shop.table("prod/orders").schema
+    assert shop.sql('SELECT sum(n) AS n FROM "dev/orders"').to_pylist() == [{"n": 30}]
+    assert shop.sql("SELECT sum(n) AS n FROM dev.orders").to_pylist() == [{"n": 30}]
+    found = shop.sql("SELECT name, rows FROM lakevilla_tables WHERE name LIKE 'dev/%' ORDER BY 1")
+    assert found.to_pylist() == [
+        {"name": "dev/eu/stock", "rows": 2},
+        {"name": "dev/orders", "rows": 2},
+    ]
+    assert shop.query("/dev/**/files").num_rows == 2
+    page = shop.tables(limit=1, details=False)
+    assert [one.name for one in page] == ["dev/eu/stock"]
+    page = shop.tables(limit=2, details=False, after=page.next)
+    assert [one.name for one in page] == ["dev/orders", "other"]
+
+
+WRITES: dict[str, tuple[Callable[[lv.Transaction], object], list[tuple[int, int]]]] = {
+    "append": (lambda txn: txn.append("trial", [{"id": 3, "n": 30}]), AFTER),
+    "overwrite": (lambda txn: txn.overwrite("trial", [{"id": 9, "n": 9}]), [(9, 9)]),
+    "update": (
+        lambda txn: txn.update("trial", {"n": "n + 1"}, where="id = 1"),
+        [(1, 11), (2, 20)],
+    ),
+    "delete": (lambda txn: txn.delete("trial", where="id = 1"), [(2, 20)]),
+    "upsert": (
+        lambda txn: txn.upsert("trial", [{"id": 2, "n": 0}, {"id": 3, "n": 30}], "id"),
+        [(1, 10), (2, 0), (3, 30)],
+    ),
+    "sql": (lambda txn: txn.sql("INSERT INTO trial SELECT 3, 30"), AFTER),
+    "alter": (lambda txn: txn.alter("trial", set_properties={"owner": "me"}), BEFORE),
+    "rename_table": (lambda txn: txn.rename_table("trial", "called"), BEFORE),
+}
+
+
+@pytest.mark.parametrize("verb", WRITES)
+def test_each_verb_makes_the_table_when_it_first_writes_to_it(shop: lv.Lake, verb: str) -> None:
+    shop.clone("other", "trial")
+    write, expected = WRITES[verb]
+    shop.run(write)
+    name = "called" if verb == "rename_table" else "trial"
+    with lv.connect(shop.root) as again:
+        assert rows(again, name) == expected
+        assert rows(again, "other") == BEFORE
+    assert len(shop.table(name).history()) == 1  # made, and written to, in one
+
+
+@pytest.mark.parametrize("features", [lv.Feature(0), lv.Feature.R, lv.Feature.CT])
+def test_it_is_written_whatever_the_transaction_has_asked_for(
+    shop: lv.Lake, features: lv.Feature
+) -> None:
+    shop.clone("other", "trial")
+    with lv.connect(shop.root) as lake, lake.transaction(features=features) as txn:
+        txn.append("trial", [{"id": 3, "n": 30}])
+    assert rows(shop, "trial") == AFTER
+
+
+def test_what_was_read_there_is_held_against_what_others_write_there(shop: lv.Lake) -> None:
+    shop.clone("other", "trial")
+    txn = shop.transaction()
+    assert txn.read("trial", where="id = 1").num_rows == 1
+    txn.append("prod/orders", [{"id": 3, "n": 30}])
+    shop.run(lambda txn: txn.update("trial", {"n": "0"}, where="id = 1"))
+    with pytest.raises(lv.ConflictError):
+        txn.commit()
+    txn = shop.transaction()
+    assert txn.read("trial", where="id = 1").num_rows == 1
+    txn.append("prod/orders", [{"id": 3, "n": 30}])
+    append(shop, "trial")
+    txn.commit()
+
+
+def test_of_two_who_write_first_the_second_goes_on_from_the_first(shop: lv.Lake) -> None:
+    shop.clone("other", "trial")
+    first, second, third = (shop.transaction() for _ in range(3))
+    first.append("trial", [{"id": 3, "n": 30}])
+    second.update("trial", {"n": "n + 1"}, where="id = 2")
+    third.append("trial", [{"id": 4, "n": 40}])
+    for txn in (first, second, third):
+        txn.commit()
+    assert rows(shop, "trial") == [(1, 10), (2, 21), (3, 30), (4, 40)]
+    assert rows(shop, "other") == BEFORE
+
+
+def test_a_table_of_a_clone_is_dropped_and_made_anew(shop: lv.Lake, kind: Format) -> None:
+    shop.clone("prod", "dev")
+    shop.drop_table("dev/orders")
+    assert names(shop) == ["dev/eu/stock", "other", "prod/eu/stock", "prod/orders"]
+    with pytest.raises(lv.TableNotFound, match="dropped"):
+        shop.read("dev/orders")
+    shop.create_table("dev/orders", [{"id": 7, "n": 7}], format=kind)
+    assert rows(shop, "dev/orders") == [(7, 7)]
+    assert rows(shop, "prod/orders") == BEFORE
+
+
+def test_a_clone_ends_and_its_place_is_free_again(shop: lv.Lake) -> None:
+    shop.clone("prod", "dev")
+    shop.drop_table("dev/orders")
+    shop.delete_ref("dev")
+    assert names(shop) == ["other", "prod/eu/stock", "prod/orders"]
+    with pytest.raises(lv.TableNotFound):
+        shop.read("dev/eu/stock")
+    shop.clone("prod", "dev")
+    assert rows(shop, "dev/orders") == BEFORE
+
+
+def test_a_clone_does_not_end_while_a_table_needs_what_it_keeps(shop: lv.Lake) -> None:
+    shop.clone("prod", "dev")
+    append(shop, "dev/orders")
+    with pytest.raises(lv.InvalidOperation, match=r"dev/orders of clone 'dev' names files"):
+        shop.delete_ref("dev")
+    shop.drop_table("dev/orders")
+    shop.delete_ref("dev")
+
+
+def test_each_side_is_dropped_and_vacuumed_and_the_other_unharmed(
+    shop: lv.Lake, kind: Format
+) -> None:
+    shop.clone("prod", "dev")
+    append(shop, "dev/orders")
+    shop.run(lambda txn: txn.delete("prod/orders", where="true"))
+    shop.run(lambda txn: txn.delete("prod/eu/stock", where="true"))
+    for table in ("prod/orders", "prod/eu/stock", "dev/orders"):
+        shop.table(table).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    shop.gc()
+    assert rows(shop, "dev/orders") == AFTER
+    assert rows(shop, "dev/eu/stock") == BEFORE
+    for table in ("prod/orders", "prod/eu/stock"):
+        with pytest.raises(lv.InvalidOperation, match="'dev' keeps it"):
+            shop.drop_table(table, delete_data=True)
+        shop.drop_table(table)
+    assert rows(shop, "dev/orders") == AFTER
+    assert rows(shop, "dev/eu/stock") == BEFORE
+    shop.drop_table("dev/orders", delete_data=True)
+    shop.drop_table("dev/eu/stock", delete_data=True)
+    shop.register("prod/orders")
+    assert rows(shop, "prod/orders") == []
+
+
+def test_what_is_not_below_the_source_is_not_kept(shop: lv.Lake) -> None:
+    shop.clone("prod", "dev")
+    shop.drop_table("other", delete_data=True)
+
+
+def test_tags_and_branches_show_what_clones_do(shop: lv.Lake) -> None:
+    shop.clone("prod", "dev")
+    shop.tag("before")
+    shop.branch("etl")
+    append(shop, "dev/orders")
+    assert rows(shop.on("before"), "dev/orders") == BEFORE
+    branch = shop.on("etl")
+    assert "dev/orders" in names(branch)
+    append(branch, "dev/orders", 4)
+    append(branch, "dev/eu/stock", 5)
+    assert rows(branch, "dev/orders") == [*BEFORE, (4, 40)]
+    assert rows(shop, "dev/orders") == AFTER
+    assert rows(shop, "dev/eu/stock") == BEFORE
+
+
+def test_older_versions_show_a_clone_from_when_it_was_made(shop: lv.Lake) -> None:
+    append(shop, "other")
+    shop.clone("prod", "dev")
+    append(shop, "dev/orders")
+    shop.drop_table("dev/eu/stock")
+    assert rows(shop.snapshot(version=4), "dev/orders") == BEFORE
+    assert rows(shop.snapshot(version=5), "dev/orders") == AFTER
+    assert rows(shop.snapshot(version=5), "dev/eu/stock") == BEFORE
+    with pytest.raises(lv.TableNotFound):
+        shop.snapshot(version=6).read("dev/eu/stock")
+    with pytest.raises(lv.TableNotFound):
+        shop.snapshot(version=3).read("dev/orders")
+
+
+def test_an_older_version_a_tag_and_a_branch_are_cloned(shop: lv.Lake) -> None:
+    shop.tag("closing")
+    append(shop, "prod/orders")
+    shop.branch("etl")
+    append(shop.on("etl"), "prod/orders", 4)
+    shop.clone("prod", "by_version", at=3)
+    shop.clone("prod", "by_tag", at="closing")
+    shop.clone("prod", "by_branch", at="etl")
+    assert rows(shop, "by_version/orders") == BEFORE
+    assert rows(shop, "by_tag/orders") == BEFORE
+    assert rows(shop, "by_branch/orders") == [*AFTER, (4, 40)]
+    shop.delete_ref("etl")
+    shop.delete_ref("closing")
+    shop.gc()
+    append(shop, "by_branch/orders", 5)
+    assert rows(shop, "by_branch/orders") == [*AFTER, (4, 40), (5, 50)]
+
+
+def test_a_clone_is_cloned(shop: lv.Lake) -> None:
+    shop.clone("prod", "dev")
+    append(shop, "dev/orders")
+    shop.clone("dev", "test")
+    assert rows(shop, "test/orders") == AFTER
+    assert rows(shop, "test/eu/stock") == BEFORE
+    append(shop, "test/eu/stock", 4)
+    append(shop, "test/orders", 4)
+    assert rows(shop, "test/orders") == [*AFTER, (4, 40)]
+    assert rows(shop, "dev/eu/stock") == BEFORE
+
+
+REFUSED: dict[str, tuple[Callable[[lv.Lake], object], str]] = {
+    "in the source": (lambda lake: lake.clone("prod", "prod/x"), "inside its own source"),
+    "around the source": (lambda lake: lake.clone("prod/orders", "prod"), "around its own source"),
+    "at a table": (lambda lake: lake.clone("prod", "other"), "is a table"),
+    "in a table": (lambda lake: lake.clone("prod", "other/x"), "inside table other"),
+    "around tables": (lambda lake: lake.clone("other", "prod"), "around table prod/eu/stock"),
+    "at a clone": (lambda lake: lake.clone("prod", "dev"), "there is a clone 'dev' already"),
+    "in a clone": (lambda lake: lake.clone("other", "dev/x"), "inside clone 'dev'"),
+    "around a clone": (lambda lake: lake.clone("prod", "deep"), "around clone 'deep/trial'"),
+    "outside": (lambda lake: lake.clone("prod", "s3://bucket/x"), "outside the root"),
+    "nothing": (lambda lake: lake.clone("nothing", "x"), "no table at nothing or below"),
+    "a table at it": (lambda lake: lake.create_table("dev", ROWS), "around clone 'dev'"),
+    "a table it shows": (lambda lake: lake.create_table("dev/orders", ROWS), "shows a table"),
+    "a table in one": (lambda lake: lake.create_table("dev/orders/x", ROWS), "inside table"),
+    "a table around": (lambda lake: lake.create_table("dev/eu", ROWS), "around table"),
+    "around it": (lambda lake: lake.create_table("deep", ROWS), "around clone"),
+    "a name": (
+        lambda lake: lake.rename_table("other", "dev/orders"),
+        "shows a table at dev/orders",
+    ),
+    "on a clone": (lambda lake: lake.on("dev"), "is a clone"),
+    "of a clone": (lambda lake: lake.tag("x", at="dev"), "is a clone"),
+    "rebased": (lambda lake: lake.rebase("dev"), "clone 'dev' can't be rebased"),
+    "merged": (lambda lake: lake.merge("dev"), "clone 'dev' can't be merged"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_odd_places_are_refused_by_name(shop: lv.Lake, what: str) -> None:
+    shop.clone("prod", "dev")
+    shop.clone("other", "deep/trial")
+    call, message = REFUSED[what]
+    with pytest.raises(lv.LakeVillaError, match=message):
+        call(shop)
+    shop.create_table("dev/free", ROWS)
+    assert rows(shop, "dev/free") == BEFORE
+
+
+def test_files_of_others_at_the_place_are_refused(shop: lv.Lake) -> None:
+    place = Path(shop.root) / "taken"
+    place.mkdir()
+    (place / "some.parquet").write_bytes(b"")
+    with pytest.raises(lv.InvalidOperation, match="taken holds files"):
+        shop.clone("prod", "taken")
+
+
+def test_a_partitioned_table_with_deletes_is_cloned(lake: lv.Lake, kind: Format) -> None:
+    data = pa.table({"id": [1, 2, 3, 4], "shop": ["n", "n", "s", "s"]})
+    lake.create_table("sales", data, format=kind, partition_by="shop")
+    lake.run(lambda txn: txn.delete("sales", where="id = 2"))
+    lake.clone("sales", "trial")
+    assert lake.read("trial", where="shop = 'n'").to_pylist() == [{"id": 1, "shop": "n"}]
+    lake.run(lambda txn: txn.delete("trial", where="id = 3"))
+    assert sorted(lake.read("trial")["id"].to_pylist()) == [1, 4]
+    assert sorted(lake.read("sales")["id"].to_pylist()) == [1, 3, 4]
