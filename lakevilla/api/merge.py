@@ -25,11 +25,13 @@ ParseAssignments = Callable[[Mapping[str, object]], dict[str, Expr]]
 class Described:
     """A merge into a table that a caller is describing.
 
-    ``ended``: executed, or given up with an error that the caller has seen.
+    ``ended``: executed, or given up with an error that the caller has seen. ``verb``: what the
+    caller calls it.
     """
 
     table: str
     ended: bool = False
+    verb: str = "merge"
 
 
 def new_columns(

@@ -26,6 +26,7 @@ from lakevilla.expressions.types import (
     is_decimal,
     is_integer,
     is_numeric,
+    is_whole_decimal,
     type_name,
 )
 from lakevilla.expressions.values import adapt, cast_value, literal, literal_of, value_of
@@ -480,7 +481,7 @@ def _assignable(type_: str, to: str) -> bool:
     if type_ in (to, "void"):
         return True
     if is_numeric(type_) and is_numeric(to):
-        return is_integer(type_) or not is_integer(to)
+        return is_integer(type_) or not is_integer(to) or is_whole_decimal(type_)
     inner, inner_to = element_type(type_), element_type(to)
     if inner is not None and inner_to is not None:
         return _assignable(inner, inner_to)

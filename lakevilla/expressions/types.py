@@ -160,6 +160,11 @@ def is_decimal(name: str) -> bool:
     return name.startswith("decimal(")
 
 
+def is_whole_decimal(name: str) -> bool:
+    """Whether a decimal without a fraction, as sums of integers are."""
+    return is_decimal(name) and name.endswith(",0)")
+
+
 def is_integer(name: str) -> bool:
     return name in INTEGERS
 

@@ -34,21 +34,30 @@ def inserted_rows(operation: Insert, layout: Layout, rows: pa.Table) -> pa.Recor
             table=layout.table,
         )
     types = {field.name.lower(): field.type for field in layout.schema}
+    # No table is looked at: what has no zone is no column's, but a literal, which is in UTC.
+    literals = not (operation.source.tables or operation.source.views)
     columns = [
-        assigned(column, types.get(name.lower(), column.type))
+        assigned(column, types.get(name.lower(), column.type), literals=literals)
         for name, column in zip(operation.columns, rows.columns, strict=True)
     ]
     rows = pa.Table.from_arrays(columns, names=list(operation.columns))
     return to_reader(rows, table=layout.table, schema=layout.schema)
 
 
-def assigned(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
+def assigned(
+    column: pa.ChunkedArray, target: pa.DataType, *, literals: bool = False
+) -> pa.ChunkedArray:
     """The values in the column's type if INSERT turns them into it, else as they are."""
     source = column.type
     if source.equals(target) or not len(column):
         return column
     if pa.types.is_int32(source) and column.null_count == len(column):
         return pa.chunked_array([pa.nulls(len(column), target)])
+    if pa.types.is_timestamp(target) and target.tz is not None:
+        if pa.types.is_date(source) or (literals and _has_no_zone(source)):
+            return pc.assume_timezone(column.cast(pa.timestamp("us")), "UTC")
+        if literals and pa.types.is_string(source):
+            return _moments(column)
     for is_source, is_target in _TURNED:
         if is_source(source) and is_target(target):
             return _turned(column, target)
@@ -57,8 +66,11 @@ def assigned(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
 
 def _turned(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
     try:
+        if pa.types.is_decimal(column.type) and pa.types.is_floating(target):
+            # By way of text: Arrow's own cast is not the nearest double.
+            return column.cast(pa.string()).cast(pa.float64()).cast(target, safe=False)
         found = column.cast(target)
-        if pa.types.is_string(column.type):
+        if not pa.types.is_floating(column.type):
             return found
         same = pc.all(pc.equal(found.cast(column.type), column)).as_py() is not False
     except pa.ArrowException:
@@ -66,10 +78,32 @@ def _turned(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
     return found if same else column
 
 
+def _has_no_zone(source: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(source) and source.tz is None)
+
+
+def _moments(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Texts as moments; those without a zone are in UTC."""
+    try:
+        return pa.chunked_array([_moment(text) for text in column.to_pylist()], _MOMENT)
+    except pa.ArrowException:
+        return column
+
+
+def _moment(text: str | None) -> pa.Array:
+    given = pa.array([text], pa.string())
+    if text is None or text.endswith(("Z", "z")) or any(mark in text[10:] for mark in "+-"):
+        return given.cast(_MOMENT)
+    return pc.assume_timezone(given.cast(pa.timestamp("us")), "UTC")
+
+
+_MOMENT = pa.timestamp("us", "UTC")
 _Test = Callable[[pa.DataType], bool]
 _TURNED: tuple[tuple[_Test, _Test], ...] = (
     (pa.types.is_decimal, pa.types.is_floating),
     (pa.types.is_floating, pa.types.is_decimal),
     (pa.types.is_string, pa.types.is_date),
     (pa.types.is_string, pa.types.is_timestamp),
+    (pa.types.is_string, pa.types.is_time),
+    (pa.types.is_date, pa.types.is_timestamp),
 )

@@ -262,7 +262,7 @@ class Executor(Sources[Frame]):
         bind(condition, {aliases[0]: rows, aliases[1]: layout.schema})
 
         def perform(clauses: tuple[MergeClause, ...]) -> OperationResult:
-            with self.alone("merge", described.table):
+            with self.alone(described.verb, described.table):
                 together.finish()
                 return self.merge(
                     location, rows, stored, condition, aliases, clauses, widens=widens
@@ -277,7 +277,7 @@ class Executor(Sources[Frame]):
             parse=together.predicate,
             parse_assignments=together.assignments,
             perform=perform,
-            placing=partial(self.placing, "merge", described.table),
+            placing=partial(self.placing, described.verb, described.table),
             described=described,
         )
 
@@ -431,10 +431,16 @@ class Executor(Sources[Frame]):
             with _frames_go_in_views(source.tables):
                 return self.done(execute(self.state, operation, "insert"))
 
+    def schema_to_change(self, table: str) -> pa.Schema:
+        """The columns of a table that a statement will change."""
+        with self.alone("sql", table):
+            location = self.to_write(table, "sql")
+            return self.run(layout_of(self.state, location, probing=True)).schema
+
     def merge_from(
         self, statement: MergeStatement, params: dict[str, object], views: Mapping[str, object]
     ) -> MergeBuilder:
-        with self.alone("merge", statement.table):
+        with self.alone(statement.verb, statement.table):
             location = self.to_write(statement.table, "merge")
             layout = self.run(layout_of(self.state, location, probing=True))
             source = self._query_source(statement.source, params, views, layout.schema)
@@ -444,7 +450,7 @@ class Executor(Sources[Frame]):
             together = self.together(params)
             together.use(source.params)
             return self.merge_builder(
-                Described(statement.table),
+                Described(statement.table, verb=statement.verb),
                 location,
                 rows.schema,
                 lambda: source,

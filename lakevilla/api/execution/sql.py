@@ -7,12 +7,14 @@ from dataclasses import replace
 from lakevilla.api.execution.catalog import with_catalog
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
+from lakevilla.api.merge import MergeBuilder
 from lakevilla.engines.sql.dml import (
     DeleteStatement,
     InsertStatement,
     MergeStatement,
     UpdateStatement,
 )
+from lakevilla.engines.sql.merging import looks_elsewhere, merges_of
 from lakevilla.engines.sql.select import Select
 from lakevilla.engines.sql.statement import parse_statement
 from lakevilla.errors import InvalidOperation
@@ -32,8 +34,14 @@ def run_statement(
             "`lake.transaction()`, or with `lakevilla sql --write`",
             txn_id=executor.id,
         )
-    if views and isinstance(statement, UpdateStatement | DeleteStatement):
-        raise InvalidOperation("views work only with SELECT, INSERT ... SELECT and MERGE")
+    if isinstance(statement, UpdateStatement | DeleteStatement):
+        if looks_elsewhere(statement, executor.dialect):
+            return _as_merge(executor, statement, params, views)
+        if views:
+            raise InvalidOperation(
+                "views work only with SELECT, INSERT ... SELECT, MERGE, and an UPDATE or DELETE "
+                "that looks at other tables"
+            )
     if isinstance(statement, Select):
         statement, views = with_catalog(executor, executor.dialect, statement, params, views)
     elif isinstance(statement, InsertStatement | MergeStatement):
@@ -52,13 +60,48 @@ def run_statement(
             return _merge(executor, statement, params, views)
 
 
+def _as_merge(
+    executor: Executor[Frame],
+    statement: UpdateStatement | DeleteStatement,
+    params: dict[str, object],
+    views: dict[str, object],
+) -> OperationResult:
+    """An UPDATE or DELETE that looks at other rows."""
+    alias = statement.alias or _last(statement.table)
+    schema = executor.schema_to_change(statement.table)
+    builder = error = None
+    for merge in merges_of(statement, alias, schema, executor.dialect):
+        try:
+            builder = _begun(executor, merge, params, views)
+            break
+        except InvalidOperation as unbound:
+            error = unbound  # the next one is more general
+    if builder is None:
+        assert error is not None
+        raise error
+    return _finished(builder, merge)
+
+
 def _merge(
-    executor: Executor,
+    executor: Executor[Frame],
     statement: MergeStatement,
     params: dict[str, object],
     views: dict[str, object],
 ) -> OperationResult:
-    builder = executor.merge_from(statement, params, views)
+    return _finished(executor.merge_from(statement, params, views), statement)
+
+
+def _begun(
+    executor: Executor[Frame],
+    statement: MergeStatement,
+    params: dict[str, object],
+    views: dict[str, object],
+) -> MergeBuilder:
+    source, views = with_catalog(executor, executor.dialect, statement.source, params, views)
+    return executor.merge_from(replace(statement, source=source), params, views)
+
+
+def _finished(builder: MergeBuilder, statement: MergeStatement) -> OperationResult:
     for clause in statement.clauses:
         predicate, values = clause.predicate, clause.assignments
         match clause.kind:

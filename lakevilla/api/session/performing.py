@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from lakevilla.api.frame import Frame
 from lakevilla.api.reads import Reads
 from lakevilla.api.transaction import Transaction
-from lakevilla.engines.sql.dml import InsertStatement, MergeStatement
+from lakevilla.engines.sql.dml import DeleteStatement, UpdateStatement
+from lakevilla.engines.sql.merging import looks_elsewhere
 from lakevilla.engines.sql.script.definitions import CreateTable, DropTable
 from lakevilla.engines.sql.script.parsing import OfRows, Parsed
 from lakevilla.engines.sql.script.showing import Show
 from lakevilla.engines.sql.script.used import used_in
-from lakevilla.engines.sql.select import Dialect, Select
+from lakevilla.engines.sql.select import Dialect
 from lakevilla.errors import InvalidOperation, TableExists, TableNotFound
 from lakevilla.formats.base import FormatName
 from lakevilla.results import OperationResult
@@ -36,7 +37,11 @@ class Given:
 
     def views_of(self, node: OfRows) -> dict[str, object] | None:
         """Those that a statement can use."""
-        takes = isinstance(node.statement, Select | InsertStatement | MergeStatement)
+        statement = node.statement
+        if isinstance(statement, UpdateStatement | DeleteStatement):
+            takes = looks_elsewhere(statement, self.dialect)
+        else:
+            takes = True
         return dict(self.views) if takes and self.views else None
 
 

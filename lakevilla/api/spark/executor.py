@@ -206,14 +206,14 @@ class SparkExecutor(Executor["DataFrame"]):
     def merge_from(
         self, statement: MergeStatement, params: dict[str, object], views: Mapping[str, object]
     ) -> MergeBuilder:
-        with self.alone("merge", statement.table):
+        with self.alone(statement.verb, statement.table):
             location = self.to_write(statement.table, "merge")
             mine = parameters_in(statement.source.sql, params)
             rows, stored = self.merge_rows(location, self._selected(statement.source, mine, views))
             together = self.together(params)
             together.use(mine)
             return self.merge_builder(
-                Described(statement.table),
+                Described(statement.table, verb=statement.verb),
                 location,
                 rows,
                 stored,

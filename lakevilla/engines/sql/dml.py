@@ -22,21 +22,28 @@ class InsertStatement:
 
 @dataclass(frozen=True, slots=True)
 class UpdateStatement:
-    """UPDATE; assignments and ``where`` are SQL texts, ``where`` is ``true`` if there is none."""
+    """UPDATE; assignments and ``where`` are SQL texts, ``where`` is ``true`` if there is none.
+
+    ``written`` is the table's name as the statement spells it, ``source`` what follows FROM.
+    """
 
     table: str
     alias: str | None
     assignments: Mapping[str, str]
     where: str
+    written: str = ""
+    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteStatement:
-    """DELETE FROM; ``where`` is ``true`` if there is none."""
+    """DELETE FROM; ``where`` is ``true`` if there is none. ``source`` is what follows USING."""
 
     table: str
     alias: str | None
     where: str
+    written: str = ""
+    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +60,10 @@ class WhenClause:
 
 @dataclass(frozen=True, slots=True)
 class MergeStatement:
-    """MERGE INTO; ``source`` is the query after USING, or a SELECT of the table named there."""
+    """MERGE INTO; ``source`` is the query after USING, or a SELECT of the table named there.
+
+    ``verb`` is what errors call it: an UPDATE may be one too.
+    """
 
     table: str
     target_alias: str
@@ -61,6 +71,7 @@ class MergeStatement:
     source_alias: str
     on: str
     clauses: tuple[WhenClause, ...]
+    verb: str = "merge"
 
 
 def parse_dml(
@@ -98,21 +109,19 @@ class _Reader(TokenReader):
         return InsertStatement(table, columns, self.query(self.text()))
 
     def update(self) -> UpdateStatement:
-        table = self.table()
+        table, written = self.written_table()
         alias = self.alias("SET")
         self.expect("SET")
         assignments = self.assignments("WHERE", "FROM", "RETURNING")
-        if self.peek("FROM"):
-            self.refuse("UPDATE ... FROM", "use MERGE")
-        return UpdateStatement(table, alias, assignments, self.where())
+        source = self.text("WHERE", "RETURNING") if self.accept("FROM") else None
+        return UpdateStatement(table, alias, assignments, self.where(), written, source)
 
     def delete(self) -> DeleteStatement:
         self.expect("FROM")
-        table = self.table()
+        table, written = self.written_table()
         alias = self.alias("WHERE", "USING", "RETURNING")
-        if self.peek("USING"):
-            self.refuse("DELETE ... USING", "use MERGE")
-        return DeleteStatement(table, alias, self.where())
+        source = self.text("WHERE", "RETURNING") if self.accept("USING") else None
+        return DeleteStatement(table, alias, self.where(), written, source)
 
     def merge(self) -> MergeStatement:
         self.expect("INTO")

@@ -88,6 +88,12 @@ class TokenReader:
             parts.append(self.name())
         return table_name(parts), parts[-1].rsplit("/", 1)[-1]
 
+    def written_table(self) -> tuple[str, str]:
+        """A table's name, and how the statement spells it."""
+        start = self._next
+        name = self.table()
+        return name, self._slice(start, self._next)
+
     def alias(self, *ends: str) -> str | None:
         if self.accept("AS"):
             return self.name()
@@ -134,7 +140,8 @@ class TokenReader:
         start, depth, cases = self._next, 0, 0
         while not self.at_end:
             token = self._tokens[self._next]
-            if depth == 0 and cases == 0 and any(self.peek(end) for end in ends):
+            compares = self.peek("FROM") and self.peek("DISTINCT", -1)  # IS DISTINCT FROM
+            if not (depth or cases or compares) and any(self.peek(end) for end in ends):
                 break
             if token.token_type in (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE):
                 depth += 1

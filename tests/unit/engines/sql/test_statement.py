@@ -56,14 +56,26 @@ def test_update_is_cut_at_its_keywords() -> None:
              WHEN b THEN f(1, 2) END""",
         },
         "sku IN (SELECT_LIKE, 2) AND qty >= :n",
+        "sales.orders",
+    )
+
+
+def test_what_update_and_delete_look_at_beside_their_table_is_cut_out_too() -> None:
+    assert parse_statement("UPDATE t SET a = b IS DISTINCT FROM c FROM s, u AS v WHERE x") == (
+        UpdateStatement("t", None, {"a": "b IS DISTINCT FROM c"}, "x", "t", "s, u AS v")
+    )
+    assert parse_statement('DELETE FROM "a/t" USING (SELECT 1) AS s WHERE x') == (
+        DeleteStatement("a/t", None, "x", '"a/t"', "(SELECT 1) AS s")
     )
 
 
 def test_update_and_delete_without_where_take_every_row() -> None:
-    assert parse_statement("UPDATE t SET a = 1") == UpdateStatement("t", None, {"a": "1"}, "true")
-    assert parse_statement("DELETE FROM `t`") == DeleteStatement("t", None, "true")
+    assert parse_statement("UPDATE t SET a = 1") == UpdateStatement(
+        "t", None, {"a": "1"}, "true", "t"
+    )
+    assert parse_statement("DELETE FROM `t`") == DeleteStatement("t", None, "true", "`t`")
     assert parse_statement("delete from t x where x.a = ';'") == DeleteStatement(
-        "t", "x", "x.a = ';'"
+        "t", "x", "x.a = ';'", "t"
     )
 
 
@@ -137,8 +149,6 @@ def test_merge_of_a_table() -> None:
         ("COPY t TO 'x'", "COPY"),
         ("EXPLAIN SELECT 1", "EXPLAIN"),
         ("SHOW TABLES", "SHOW"),
-        ("UPDATE t SET a = 1 FROM u WHERE true", "UPDATE ... FROM"),
-        ("DELETE FROM t USING u WHERE true", "DELETE ... USING"),
         ("UPDATE t SET a = 1 RETURNING a", "RETURNING"),
         ("DELETE FROM t WHERE a RETURNING a", "RETURNING"),
         ("INSERT INTO t BY NAME SELECT 1", "BY"),

@@ -1,0 +1,303 @@
+"""UPDATE and DELETE that look at other rows, as merges: so they are redone as those are.
+
+Which rows of the table are meant, and what they are set to, the engine's own SQL says: a query over
+the table returns the values of the columns that the statement names, each combination once. What
+the statement means depends on nothing else of a row, so the rows with those values are the ones,
+whatever NULLs, NOT IN, EXISTS and correlated subqueries make of it (docs/design/0040).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import pyarrow as pa
+
+from lakevilla.engines.sql.dml import (
+    DeleteStatement,
+    MergeStatement,
+    UpdateStatement,
+    WhenClause,
+)
+from lakevilla.engines.sql.select import Dialect, named_parameters, query_of, select_of, tokens_of
+from lakevilla.expressions.syntax.late import Token, TokenType, exp
+
+_SOURCE = "__lakevilla_source"
+_KEY, _VALUE, _IN = "__lakevilla_key", "__lakevilla_value", "__lakevilla_in"
+_QUERY = frozenset({"SELECT", "WITH", "FROM", "VALUES"})
+
+
+def looks_elsewhere(statement: UpdateStatement | DeleteStatement, dialect: Dialect) -> bool:
+    """Whether a statement looks at other rows than the one it changes."""
+    if statement.source is not None:
+        return True
+    return any(_has_query(text, dialect) for text in _texts(statement))
+
+
+def merges_of(
+    statement: UpdateStatement | DeleteStatement, alias: str, schema: pa.Schema, dialect: Dialect
+) -> Iterator[MergeStatement]:
+    """Merges that do the same, the cheapest first; where one can't be bound, the next is meant.
+
+    Parameters
+    ----------
+    statement : UpdateStatement or DeleteStatement
+        One that ``looks_elsewhere``.
+    alias : str
+        What the statement calls the table.
+    schema : pyarrow.Schema
+        Of the table.
+    dialect : {"duckdb", "spark"}
+
+    Raises
+    ------
+    InvalidOperation
+        The parser can't read it.
+    """
+    if statement.source is not None:
+        if isinstance(statement, UpdateStatement) and not _any_query(statement, dialect):
+            named = _single(statement.source, dialect)
+            if named is not None:
+                yield _joined(statement, alias, named, dialect)
+                return
+    elif (listed := _in_list(statement, alias, dialect)) is not None:
+        yield listed
+    yield _by_values(statement, alias, schema, dialect)
+
+
+# ------------------------------------------------------------------ one source, by a join
+
+
+def _joined(statement: UpdateStatement, alias: str, named: str, dialect: Dialect) -> MergeStatement:
+    """UPDATE ... FROM one table or query: two of its rows that match one row are an error."""
+    source = select_of(f"SELECT * FROM {statement.source}", None, dialect)
+    clause = WhenClause("matched_update", None, statement.assignments)
+    return MergeStatement(
+        statement.table, alias, source, named, statement.where, (clause,), "update"
+    )
+
+
+def _single(source: str, dialect: Dialect) -> str | None:
+    """What the only table or query of a FROM is called; None if there are several."""
+    root = query_of(_parsed_as(f"SELECT * FROM {source}", dialect), dialect)
+    if not isinstance(root, exp.Select) or root.args.get("joins") or root.args.get("laterals"):
+        return None
+    start = root.args.get("from_") or root.args.get("from")
+    node = None if start is None else start.this
+    if not isinstance(node, exp.Table | exp.Subquery) or node.args.get("joins"):
+        return None
+    named = node.args.get("alias")
+    if named is not None and named.args.get("columns"):
+        return None
+    return str(node.alias_or_name).rsplit("/", 1)[-1] or None
+
+
+# ------------------------------------------------------------------ x IN (SELECT ...)
+
+
+def _in_list(
+    statement: UpdateStatement | DeleteStatement, alias: str, dialect: Dialect
+) -> MergeStatement | None:
+    """``... AND x IN (SELECT ...) AND ...`` as a join with the values, which the table is not."""
+    if isinstance(statement, UpdateStatement) and any(
+        _has_query(text, dialect) for text in statement.assignments.values()
+    ):
+        return None
+    parts = _conjuncts(statement.where, dialect)
+    if parts is None:
+        return None
+    asking = [part for part in parts if _has_query(part, dialect)]
+    if len(asking) != 1:
+        return None
+    found = _sides(asking[0], dialect)
+    if found is None:
+        return None
+    value, query = found
+    source = select_of(
+        f"SELECT DISTINCT {_IN} FROM ({query}) AS {_SOURCE}({_IN}) WHERE {_IN} IS NOT NULL",
+        None,
+        dialect,
+    )
+    rest = [f"({part})" for part in parts if part is not asking[0]]
+    on = " AND ".join([f"({value}) = {_SOURCE}.{_IN}", *rest])
+    return MergeStatement(
+        statement.table, alias, source, _SOURCE, on, (_clause(statement),), _verb(statement)
+    )
+
+
+def _conjuncts(text: str, dialect: Dialect) -> list[str] | None:
+    """The terms of AND at the top; None where it is joined otherwise."""
+    tokens = tokens_of(text, dialect)
+    depth = cases = between = 0
+    places = [-1]
+    for place, token in enumerate(tokens):
+        word = _word(token)
+        depth += _opens(token)
+        cases += (word == "CASE") - (word == "END" and cases > 0)
+        if depth or cases:
+            continue
+        if word in ("OR", "XOR"):
+            return None
+        if word == "BETWEEN":
+            between += 1
+        elif word == "AND":
+            if between:
+                between -= 1
+            else:
+                places.append(place)
+    places.append(len(tokens))
+    parts = []
+    for before, after in pairwise(places):
+        if after - before < 2:
+            return None
+        parts.append(_slice(text, tokens[before + 1 : after]))
+    return parts
+
+
+def _sides(text: str, dialect: Dialect) -> tuple[str, str] | None:
+    """The value and the query of ``value IN (query)``; None for anything else."""
+    tokens = tokens_of(text, dialect)
+    depth = 0
+    for place, token in enumerate(tokens):
+        depth += _opens(token)
+        if depth or _word(token) != "IN":
+            continue
+        value, query = tokens[:place], tokens[place + 1 :]
+        words = {_word(one) for one in value}
+        is_plain = value and not words & {"NOT", "SELECT", ","}
+        closes = len(query) > 2 and _closing(query) == len(query) - 1
+        if not is_plain or not closes or _word(query[1]) not in _QUERY:
+            return None
+        return _slice(text, value), _slice(text, query[1:-1])
+    return None
+
+
+def _closing(tokens: Sequence[Token]) -> int:
+    """Where the parenthesis is closed with which they begin; -1 if they begin with none."""
+    depth = 0
+    for place, token in enumerate(tokens):
+        depth += _opens(token)
+        if depth == 0:
+            return place if place else -1
+    return -1
+
+
+# ------------------------------------------------------------------ any condition, by values
+
+
+def _by_values(
+    statement: UpdateStatement | DeleteStatement, alias: str, schema: pa.Schema, dialect: Dialect
+) -> MergeStatement:
+    asked: dict[str, str] = {}
+    kept: dict[str, str] = {}
+    if isinstance(statement, UpdateStatement):
+        for column, text in statement.assignments.items():
+            place = kept if not _computed(statement, text, dialect) else asked
+            place[column] = text
+    values = {column: f"{_VALUE}_{n}" for n, column in enumerate(asked)}
+    tables = f"{statement.written} AS {_quoted(alias, dialect)}"
+    if statement.source is not None:
+        tables += f", {statement.source}"
+    texts = [f"({text}) AS {values[column]}" for column, text in asked.items()]
+    query = f"FROM {tables} WHERE {statement.where}"
+    root = query_of(_parsed_as(f"SELECT {', '.join(['1', *texts])} {query}", dialect), dialect)
+    named = _named_columns(root, alias, schema)
+    keys = {name: f"{_KEY}_{n}" for n, name in enumerate(named)}
+    own = _quoted(alias, dialect)
+    columns = [f"{own}.{_quoted(name, dialect)} AS {key}" for name, key in keys.items()]
+    columns += texts or ["1 AS __lakevilla_any"]
+    source = select_of(f"SELECT DISTINCT {', '.join(columns)} {query}", None, dialect)
+    fields = {name: schema.field(name) for name in keys}
+    on = [
+        f"{_quoted(alias)}.{_quoted(name)} {'<=>' if fields[name].nullable else '='} "
+        f"{_SOURCE}.{key}"
+        for name, key in keys.items()
+    ]
+    assignments = {column: f"{_SOURCE}.{value}" for column, value in values.items()}
+    clause = _clause(statement, {**kept, **assignments})
+    condition = " AND ".join(on) or "true"
+    return MergeStatement(
+        statement.table, alias, source, _SOURCE, condition, (clause,), _verb(statement)
+    )
+
+
+def _computed(statement: UpdateStatement, text: str, dialect: Dialect) -> bool:
+    """Whether the engine's SQL computes an assignment: it may look at other rows."""
+    return statement.source is not None or _has_query(text, dialect)
+
+
+def _named_columns(root: exp.Expr, alias: str, schema: pa.Schema) -> list[str]:
+    """The columns that a query can mean, in their order; too many do no harm."""
+    words: set[str] = set()
+    for node in root.walk():
+        if isinstance(node, exp.Columns):
+            return list(schema.names)
+        if isinstance(node, exp.Star):
+            parent = node.parent
+            if isinstance(parent, exp.Column) and parent.table.lower() == alias.lower():
+                return list(schema.names)
+        if isinstance(node, exp.Column):
+            parts = [part.name.lower() for part in node.parts]
+            if parts == [alias.lower()]:
+                return list(schema.names)  # a row as a value
+            words.update(parts)
+    return [name for name in schema.names if name.lower() in words]
+
+
+# ------------------------------------------------------------------ texts and tokens
+
+
+def _clause(
+    statement: UpdateStatement | DeleteStatement, assignments: dict[str, str] | None = None
+) -> WhenClause:
+    if isinstance(statement, DeleteStatement):
+        return WhenClause("matched_delete", None, {})
+    return WhenClause(
+        "matched_update", None, statement.assignments if assignments is None else assignments
+    )
+
+
+def _verb(statement: UpdateStatement | DeleteStatement) -> str:
+    return "delete" if isinstance(statement, DeleteStatement) else "update"
+
+
+def _texts(statement: UpdateStatement | DeleteStatement) -> list[str]:
+    values = statement.assignments.values() if isinstance(statement, UpdateStatement) else ()
+    return [statement.where, *values]
+
+
+def _any_query(statement: UpdateStatement | DeleteStatement, dialect: Dialect) -> bool:
+    return any(_has_query(text, dialect) for text in _texts(statement))
+
+
+def _has_query(text: str, dialect: Dialect) -> bool:
+    tokens = tokens_of(text, dialect)
+    return any(
+        before.token_type is TokenType.L_PAREN and _word(token) in _QUERY
+        for before, token in pairwise(tokens)
+    )
+
+
+def _parsed_as(text: str, dialect: Dialect) -> str:
+    return named_parameters(text, None) if dialect == "duckdb" else text
+
+
+def _word(token: Token) -> str:
+    quoted = token.token_type in (TokenType.IDENTIFIER, TokenType.STRING)
+    return "" if quoted else token.text.upper()
+
+
+def _opens(token: Token) -> int:
+    if token.token_type in (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE):
+        return 1
+    closing = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
+    return -1 if token.token_type in closing else 0
+
+
+def _slice(text: str, tokens: Sequence[Token]) -> str:
+    return text[tokens[0].start : tokens[-1].end + 1]
+
+
+def _quoted(name: str, dialect: Dialect = "duckdb") -> str:
+    mark = '"' if dialect == "duckdb" else "`"
+    return mark + name.replace(mark, mark * 2) + mark

@@ -1,0 +1,183 @@
+"""UPDATE and DELETE that look at other rows do what DuckDB does, and are redone as merges are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import duckdb
+import pytest
+
+import lakevilla as lv
+
+SETUP = """
+    CREATE TABLE t (id BIGINT, k VARCHAR, v BIGINT, f DOUBLE);
+    CREATE TABLE s (k VARCHAR, w BIGINT);
+    INSERT INTO t VALUES (1, 'a', 10, 1.5), (2, 'b', 20, NULL), (3, NULL, 30, 2.5),
+        (4, 'a', NULL, 3.5), (4, 'a', NULL, 3.5);
+    INSERT INTO s VALUES ('a', 1), ('c', 3), (NULL, 5)
+"""
+
+
+def lake_with_tables() -> lv.Lake:
+    lake = lv.connect("memory://")
+    lake.session().sql(SETUP)
+    return lake
+
+
+def rows_of(lake: lv.Lake, table: str = "t") -> list[tuple[Any, ...]]:
+    return sorted((tuple(row.values()) for row in lake.read(table).to_pylist()), key=repr)
+
+
+STATEMENTS = [
+    "DELETE FROM t WHERE k IN (SELECT k FROM s)",
+    "DELETE FROM t WHERE k IN (SELECT k FROM s) OR id = 2",
+    "DELETE FROM t WHERE NOT k IN (SELECT k FROM s)",
+    "DELETE FROM t WHERE k NOT IN (SELECT k FROM s)",
+    "DELETE FROM t WHERE k NOT IN (SELECT k FROM s WHERE k IS NOT NULL)",
+    "DELETE FROM t WHERE k NOT IN (SELECT k FROM s WHERE false)",
+    "DELETE FROM t WHERE lower(k) IN (SELECT k FROM s) AND id BETWEEN 2 AND 4 AND f > 1",
+    "DELETE FROM t WHERE (k, v) IN (SELECT k, 10 FROM s)",
+    "DELETE FROM t WHERE EXISTS (SELECT 1 FROM s WHERE s.k = t.k)",
+    "DELETE FROM t WHERE NOT EXISTS (SELECT 1 FROM s WHERE s.k = t.k AND s.w < t.id)",
+    "DELETE FROM t WHERE EXISTS (SELECT 1 FROM s)",
+    "DELETE FROM t WHERE v > (SELECT avg(v) FROM t)",
+    "DELETE FROM t WHERE id IN (SELECT id FROM s WHERE w = 1)",  # id is that of t
+    "DELETE FROM t WHERE id IN (SELECT max(id) FROM t GROUP BY k HAVING count(*) > 1)",
+    "DELETE FROM t WHERE v = ANY (SELECT w * 10 FROM s)",
+    "DELETE FROM t WHERE v > ALL (SELECT w * 10 FROM s WHERE w < 2)",
+    "DELETE FROM t WHERE CASE WHEN k IN (SELECT k FROM s) THEN id > 1 ELSE v = 20 END",
+    "DELETE FROM t USING s WHERE t.k = s.k",
+    "DELETE FROM t AS x USING s WHERE x.k = s.k AND s.w < x.id",
+    "DELETE FROM t USING s AS a, s AS b WHERE t.k = a.k AND a.w <= b.w",
+    "DELETE FROM t USING (SELECT k FROM s WHERE w > 2) AS q WHERE t.k IS DISTINCT FROM q.k",
+    "UPDATE t SET v = (SELECT sum(w) FROM s WHERE s.k = t.k)",
+    "UPDATE t SET v = (SELECT max(w) FROM s)",
+    "UPDATE t SET v = v + (SELECT max(w) FROM s) WHERE id IN (SELECT w FROM s)",
+    "UPDATE t SET v = 1 WHERE k IN (SELECT k FROM s) AND f BETWEEN 1 AND 3 AND id < 9",
+    "UPDATE t SET f = (SELECT avg(w) FROM s), v = v + 1 WHERE f IS DISTINCT FROM 2.5",
+    "UPDATE t SET k = NULL, v = -v WHERE EXISTS (FROM s WHERE s.w = t.id)",
+    "UPDATE t SET v = s.w FROM s WHERE t.k = s.k",
+    "UPDATE t AS x SET v = s.w + x.v, f = 0 FROM s WHERE x.k = s.k AND x.id > 1",
+    "UPDATE t SET v = q.most FROM (SELECT k, max(w) AS most FROM s GROUP BY k) AS q "
+    "WHERE q.k IS NOT DISTINCT FROM t.k",
+    "UPDATE t SET v = a.w + b.w FROM s AS a JOIN s AS b ON a.k = b.k WHERE t.k = a.k",
+    "UPDATE t SET v = s.w FROM s WHERE t.k = s.k AND t.id > (SELECT min(id) FROM t)",
+]
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+@pytest.mark.daily(8)
+def test_it_does_what_duckdb_does(statement: str) -> None:
+    lake, oracle = lake_with_tables(), duckdb.connect()
+    oracle.execute(SETUP)
+    lake.session().sql(statement)
+    oracle.execute(statement)
+    assert rows_of(lake) == sorted(oracle.sql("FROM t").fetchall(), key=repr)
+
+
+def test_two_rows_that_match_one_are_an_error_as_in_a_merge() -> None:
+    lake = lake_with_tables()
+    lake.session().sql("INSERT INTO s VALUES ('a', 2)")
+    for source in ("s", "s AS s JOIN (SELECT 1 AS one) AS o ON o.one > 0"):
+        with pytest.raises(lv.InvalidOperation, match="two source rows of the merge match one"):
+            lake.session().sql(f"UPDATE t SET v = s.w FROM {source} WHERE t.k = s.k")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM t WHERE k IN (SELECT k FROM s)",
+        "DELETE FROM t WHERE EXISTS (SELECT 1 FROM s WHERE s.k = t.k)",
+        "DELETE FROM t USING s WHERE t.k = s.k",
+    ],
+)
+def test_it_is_redone_on_what_others_have_committed(statement: str) -> None:
+    lake = lake_with_tables()
+    session = lake.session()
+    session.sql("BEGIN")
+    session.sql(statement)
+    other = lake.session()
+    other.sql("INSERT INTO t VALUES (7, 'a', 1, 1.0), (8, 'new', 1, 1.0)")
+    other.sql("INSERT INTO s VALUES ('new', 1); DELETE FROM s WHERE k = 'a'")
+    session.sql("COMMIT")
+    assert [row[0] for row in rows_of(lake)] == [1, 2, 3, 4, 4, 7]
+
+
+def test_parameters_and_views_reach_all_parts() -> None:
+    lake = lake_with_tables()
+    views = {"more": [{"k": "a", "n": 5}]}
+    done = lake.session().sql(
+        "UPDATE t SET v = (SELECT max(n) FROM more) + :plus, f = :f WHERE k IN (SELECT k FROM more "
+        "WHERE n > :n) AND id < :id",
+        {"plus": 1, "f": 0.5, "n": 4, "id": 4},
+        views,
+    )
+    assert done.rows_updated == 1
+    assert rows_of(lake)[0] == (1, "a", 6, 0.5)
+    with pytest.raises(lv.InvalidOperation, match="views work only with"):
+        lake.run(lambda txn: txn.sql("DELETE FROM t WHERE id = 1", views=views))
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("DELETE FROM t WHERE k IN (SELECT no_such FROM s)", "no_such"),
+        ("DELETE FROM t WHERE k IN (SELECT k FROM no_such)", "no_such"),
+        ("UPDATE t SET v = (SELECT w FROM s)", "more than one row"),
+        ("UPDATE t SET v = random() FROM s AS a, s AS b", "random"),
+        (
+            "DELETE FROM t WHERE k IN (SELECT k FROM read_csv('x'))",
+            "read_csv is no table of the lake",
+        ),
+        ("UPDATE t SET v = s.w FROM s WHERE k = 'a'", "could be any of"),
+    ],
+)
+def test_what_it_can_not_mean_is_refused(statement: str, message: str) -> None:
+    lake = lake_with_tables()
+    before = rows_of(lake)
+    with pytest.raises(lv.LakeVillaError, match=message):
+        lake.session().sql(statement)
+    assert rows_of(lake) == before
+
+
+def test_a_row_is_told_by_all_columns_that_a_condition_can_mean() -> None:
+    """Rows that are alike in one column and differ in another that the condition names too."""
+    lake = lake_with_tables()
+    lake.session().sql(
+        "DELETE FROM t WHERE v IS NULL AND f > (SELECT min(f) FROM t AS o WHERE o.k = t.k)"
+    )
+    assert [row[0] for row in rows_of(lake)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("type_", "written", "stored"),
+    [
+        ("DOUBLE", "1.5", 1.5),
+        ("FLOAT", "0.1", pytest.approx(0.1)),
+        ("DOUBLE", "12345678901234567890.123456789", 12345678901234567890.123456789),
+        ("BIGINT", "NULL", None),
+        ("VARCHAR[]", "NULL", None),
+        ("DECIMAL(10,2)", "1.5", "1.50"),
+        ("DATE", "'2024-02-29'", "2024-02-29"),
+        ("TIMESTAMP", "'2024-02-29 12:00:00'", "2024-02-29 12:00:00+00:00"),
+        ("TIMESTAMP", "'2024-02-29 12:00:00+02:00'", "2024-02-29 10:00:00+00:00"),
+        ("TIMESTAMP", "TIMESTAMP '2024-02-29 12:00:00'", "2024-02-29 12:00:00+00:00"),
+        ("TIMESTAMP_NTZ", "'2024-02-29 12:00:00'", "2024-02-29 12:00:00"),
+        ("TIMESTAMP", "DATE '2024-02-29'", "2024-02-29 00:00:00+00:00"),
+    ],
+)
+def test_constants_take_the_type_of_their_column(type_: str, written: str, stored: Any) -> None:
+    lake = lv.connect("memory://")
+    session = lake.session()
+    session.sql(f"CREATE TABLE t (a {type_}); INSERT INTO t VALUES ({written})")
+    (row,) = lake.read("t").to_pylist()
+    as_it_is: Callable[[Any], Any] = str if isinstance(stored, str) else lambda value: value
+    assert as_it_is(row["a"]) == stored
+
+
+def test_a_text_that_is_no_date_is_refused() -> None:
+    session = lv.connect("memory://").session()
+    session.sql("CREATE TABLE t (a DATE)")
+    with pytest.raises(lv.InvalidOperation, match="write DATE '2024-02-29'"):
+        session.sql("INSERT INTO t VALUES ('leap day')")
