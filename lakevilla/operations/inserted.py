@@ -66,11 +66,12 @@ def assigned(
 
 def _turned(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
     try:
-        if pa.types.is_decimal(column.type) and pa.types.is_floating(target):
+        if pa.types.is_decimal(column.type):
             # By way of text: Arrow's own cast is not the nearest double.
-            return column.cast(pa.string()).cast(pa.float64()).cast(target, safe=False)
-        found = column.cast(target)
-        if not pa.types.is_floating(column.type):
+            found = column.cast(pa.string()).cast(pa.float64()).cast(target, safe=False)
+        else:
+            found = column.cast(target)
+        if pa.types.is_string(column.type) or pa.types.is_date(column.type):
             return found
         same = pc.all(pc.equal(found.cast(column.type), column)).as_py() is not False
     except pa.ArrowException:

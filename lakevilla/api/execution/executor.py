@@ -431,12 +431,6 @@ class Executor(Sources[Frame]):
             with _frames_go_in_views(source.tables):
                 return self.done(execute(self.state, operation, "insert"))
 
-    def schema_to_change(self, table: str) -> pa.Schema:
-        """The columns of a table that a statement will change."""
-        with self.alone("sql", table):
-            location = self.to_write(table, "sql")
-            return self.run(layout_of(self.state, location, probing=True)).schema
-
     def merge_from(
         self, statement: MergeStatement, params: dict[str, object], views: Mapping[str, object]
     ) -> MergeBuilder:

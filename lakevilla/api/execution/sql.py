@@ -14,11 +14,12 @@ from lakevilla.engines.sql.dml import (
     MergeStatement,
     UpdateStatement,
 )
-from lakevilla.engines.sql.merging import looks_elsewhere, merges_of
+from lakevilla.engines.sql.merging import looks_elsewhere, merge_verb, merges_of
 from lakevilla.engines.sql.select import Select
 from lakevilla.engines.sql.statement import parse_statement
 from lakevilla.errors import InvalidOperation
 from lakevilla.results import OperationResult
+from lakevilla.transaction.verbs.read_write import layout_of
 
 __all__ = ["run_statement"]
 
@@ -68,7 +69,9 @@ def _as_merge(
 ) -> OperationResult:
     """An UPDATE or DELETE that looks at other rows."""
     alias = statement.alias or _last(statement.table)
-    schema = executor.schema_to_change(statement.table)
+    with executor.alone(merge_verb(statement), statement.table):
+        location = executor.to_write(statement.table, "merge")
+        schema = executor.run(layout_of(executor.state, location, probing=True)).schema
     builder = error = None
     for merge in merges_of(statement, alias, schema, executor.dialect):
         try:

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from difflib import get_close_matches
 
+from lakevilla.api.begin import begin_transaction
 from lakevilla.engines.sql.script.control import SETTINGS
 from lakevilla.errors import InvalidOperation
 from lakevilla.transaction.state.features import Feature
 
-__all__ = ["setting"]
+__all__ = ["DEFAULTS", "setting", "spelled"]
+
+#: What a session's transactions begin with if nothing else is said.
+DEFAULTS: Mapping[str, object] = {
+    name: one.default
+    for name, one in inspect.signature(begin_transaction).parameters.items()
+    if name in SETTINGS
+}
+
+
+def spelled(value: object) -> str:
+    """A setting's value as SET takes it."""
+    if isinstance(value, Feature):
+        return ", ".join(str(one.name) for one in value) or "NONE"
+    return "default" if value is None else str(value)
 
 
 def setting(name: str, text: str) -> object:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from lakevilla.api.session.placing import placing
 from lakevilla.engines.sql.script.control import Begin, Commit, Rollback, SetOption
-from lakevilla.engines.sql.script.parsing import Block, Node, OfRows, Parsed
-from lakevilla.engines.sql.script.showing import Show
+from lakevilla.engines.sql.script.parsing import Apart, Block, Node, OfRows, Parsed, Telling
 from lakevilla.errors import InvalidOperation
 
 __all__ = ["One", "Whole", "planned", "refuse_in_transaction"]
 
 
+_KINDS = ("BRANCH", "TAG")
 _NESTED = "a transaction is open, and can't hold another: COMMIT or ROLLBACK it first"
 
 
@@ -44,7 +44,7 @@ class Whole:
 def only_reads(statement: Parsed) -> bool:
     """Whether a statement changes nothing."""
     node = statement.node
-    return isinstance(node, Show) or (isinstance(node, OfRows) and node.reads)
+    return isinstance(node, Telling) or (isinstance(node, OfRows) and node.reads)
 
 
 def planned(statements: Sequence[Parsed], *, is_open: bool) -> list[One | Whole]:
@@ -142,5 +142,15 @@ def refuse_in_transaction(statement: Parsed) -> None:
             f"a transaction keeps the {node.name} that it began with: SET it before, or give it "
             "to BEGIN"
         )
+    if isinstance(node, Apart):
+        raise InvalidOperation(
+            f"{_words(statement.text)} takes effect by itself, and can't be part of a transaction: "
+            "run it alone"
+        )
     if isinstance(node, Begin | Block):
         raise InvalidOperation(_NESTED)
+
+
+def _words(text: str) -> str:
+    first, *rest = text.split()[:2]
+    return " ".join([first, *(word for word in rest if word.upper() in _KINDS)]).upper()

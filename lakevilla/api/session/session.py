@@ -9,9 +9,11 @@ from typing import Any, Generic, Self
 from lakevilla.api.arguments import check_text, check_views
 from lakevilla.api.frame import Frame
 from lakevilla.api.parameters import parameters
+from lakevilla.api.session.apart import apart
+from lakevilla.api.session.given import Given
 from lakevilla.api.session.host import Host
-from lakevilla.api.session.options import setting
-from lakevilla.api.session.performing import Given, perform, tell
+from lakevilla.api.session.options import DEFAULTS, setting, spelled
+from lakevilla.api.session.performing import perform, tell
 from lakevilla.api.session.placing import placing
 from lakevilla.api.session.planning import (
     One,
@@ -24,7 +26,8 @@ from lakevilla.api.snapshot import once
 from lakevilla.api.transaction import Transaction
 from lakevilla.engines.sql.script.control import Begin, Commit, Rollback, SetOption
 from lakevilla.engines.sql.script.cutting import ScriptStatement, is_complete, statements_of
-from lakevilla.engines.sql.script.parsing import Parsed, parsed
+from lakevilla.engines.sql.script.parsing import Apart, Parsed, parsed
+from lakevilla.engines.sql.script.refs import CreateRef, DropRef, MergeBranch, UseBranch
 from lakevilla.engines.sql.script.used import used_in
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.parse import refuse_unused
@@ -147,7 +150,7 @@ class Session(Generic[Frame]):
         """
         if self._is_closed:
             raise InvalidOperation("the session is closed: begin another by lake.session()")
-        given = Given(parameters(params), check_views(views), self._dialect)
+        values, frames = parameters(params), check_views(views)
         found = self.statements(text)
         if not found:
             raise InvalidOperation("sql is empty; give a statement as text")
@@ -157,9 +160,10 @@ class Session(Generic[Frame]):
             number = len(statements) + 1
             with placing(number, one.line, is_script=is_script):
                 statements.append(parsed(one, number, self._dialect))
-        refuse_unused(given.params, used_in(text, given.params, self._dialect))
+        refuse_unused(values, used_in(text, values, self._dialect))
         result: Frame | OperationResult | CommitResult | None = None
         for part in planned(statements, is_open=self._transaction is not None):
+            given = Given(self._lake, values, frames, self._dialect, self._settings())
             if isinstance(part, Whole):
                 result = self._whole(part, given)
             else:
@@ -171,7 +175,7 @@ class Session(Generic[Frame]):
     def _dialect(self) -> Any:
         return self._lake._executor.dialect
 
-    def _one(self, part: One, given: Given) -> Frame | OperationResult | CommitResult | None:
+    def _one(self, part: One, given: Given[Frame]) -> Frame | OperationResult | CommitResult | None:
         statement = part.statement
         match statement.node:
             case Begin() as node:
@@ -189,14 +193,30 @@ class Session(Generic[Frame]):
                 return self._alone(statement, given)
         return None
 
-    def _alone(self, statement: Parsed, given: Given) -> Frame | OperationResult | None:
+    def _alone(self, statement: Parsed, given: Given[Frame]) -> Frame | OperationResult | None:
         """A statement outside a transaction."""
+        if isinstance(statement.node, Apart):
+            return self._apart(statement.node)
         if only_reads(statement):
             with once(self._lake.snapshot()) as state:
                 return tell(state, statement, given)
         return self._lake.run(lambda txn: perform(txn, statement, given), **self._options)
 
-    def _whole(self, part: Whole, given: Given) -> Frame | OperationResult | CommitResult | None:
+    def _apart(self, node: Apart) -> Frame | None:
+        """What takes effect by itself; USE takes the session to a branch, or back."""
+        if isinstance(node, UseBranch):
+            there = self._lake.on(node.name)
+            with once(there.snapshot()) as state:
+                _ = state.version  # a name that leads nowhere raises
+            self._lake = there
+            return None
+        # On a branch as on the lake itself: there is one set of refs.
+        is_of_refs = isinstance(node, CreateRef | DropRef | MergeBranch)
+        return apart(self._lake.on("main") if is_of_refs else self._lake, node)
+
+    def _whole(
+        self, part: Whole, given: Given[Frame]
+    ) -> Frame | OperationResult | CommitResult | None:
         """A transaction from its beginning to its end, run again after a conflict."""
         result: Frame | OperationResult | None = None
         if part.reads:
@@ -246,6 +266,10 @@ class Session(Generic[Frame]):
         txn, self._transaction = self._transaction, None
         if txn is not None:
             txn.abort()
+
+    def _settings(self) -> dict[str, object]:
+        """What SHOW SETTINGS tells: what the session's transactions begin with."""
+        return {name: spelled(self._options.get(name, value)) for name, value in DEFAULTS.items()}
 
     def _set(self, statement: Parsed, node: SetOption) -> None:
         if self._transaction is not None:

@@ -121,7 +121,7 @@ def _in_list(
     rest = [f"({part})" for part in parts if part is not asking[0]]
     on = " AND ".join([f"({value}) = {_SOURCE}.{_IN}", *rest])
     return MergeStatement(
-        statement.table, alias, source, _SOURCE, on, (_clause(statement),), _verb(statement)
+        statement.table, alias, source, _SOURCE, on, (_clause(statement),), merge_verb(statement)
     )
 
 
@@ -217,7 +217,7 @@ def _by_values(
     clause = _clause(statement, {**kept, **assignments})
     condition = " AND ".join(on) or "true"
     return MergeStatement(
-        statement.table, alias, source, _SOURCE, condition, (clause,), _verb(statement)
+        statement.table, alias, source, _SOURCE, condition, (clause,), merge_verb(statement)
     )
 
 
@@ -257,7 +257,8 @@ def _clause(
     )
 
 
-def _verb(statement: UpdateStatement | DeleteStatement) -> str:
+def merge_verb(statement: UpdateStatement | DeleteStatement) -> str:
+    """What errors of those merges call them."""
     return "delete" if isinstance(statement, DeleteStatement) else "update"
 
 

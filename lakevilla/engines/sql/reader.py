@@ -57,6 +57,19 @@ class TokenReader:
         return plain and token.text.upper() == word
 
     @property
+    def place(self) -> int:
+        """How many tokens were taken."""
+        return self._next
+
+    def skip(self, count: int) -> None:
+        self._next += count
+
+    @property
+    def left(self) -> int:
+        """How many tokens are left."""
+        return len(self._tokens) - self._next
+
+    @property
     def next_type(self) -> TokenType | None:
         return None if self.at_end else self._tokens[self._next].token_type
 

@@ -155,7 +155,6 @@ def test_a_row_is_told_by_all_columns_that_a_condition_can_mean() -> None:
     [
         ("DOUBLE", "1.5", 1.5),
         ("FLOAT", "0.1", pytest.approx(0.1)),
-        ("DOUBLE", "12345678901234567890.123456789", 12345678901234567890.123456789),
         ("BIGINT", "NULL", None),
         ("VARCHAR[]", "NULL", None),
         ("DECIMAL(10,2)", "1.5", "1.50"),
@@ -179,5 +178,5 @@ def test_constants_take_the_type_of_their_column(type_: str, written: str, store
 def test_a_text_that_is_no_date_is_refused() -> None:
     session = lv.connect("memory://").session()
     session.sql("CREATE TABLE t (a DATE)")
-    with pytest.raises(lv.InvalidOperation, match="write DATE '2024-02-29'"):
+    with pytest.raises(lv.InvalidOperation, match="never cast for you"):
         session.sql("INSERT INTO t VALUES ('leap day')")

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
 from lakevilla.engines.sql.reader import TokenReader
 from lakevilla.engines.sql.remembered import remembered
+from lakevilla.engines.sql.script.alterations import (
+    AlterTable,
+    CommentOn,
+    RenameTable,
+    Truncate,
+    alter_table,
+    comment_on,
+    truncate,
+)
 from lakevilla.engines.sql.script.control import (
     Begin,
     Commit,
@@ -27,7 +37,29 @@ from lakevilla.engines.sql.script.definitions import (
     create_table,
     drop_table,
 )
-from lakevilla.engines.sql.script.showing import Show, show
+from lakevilla.engines.sql.script.past import PREFIX as PAST
+from lakevilla.engines.sql.script.past import PastTable, without_pasts
+from lakevilla.engines.sql.script.refs import (
+    CreateRef,
+    DropRef,
+    MergeBranch,
+    UseBranch,
+    create_branch,
+    create_tag,
+    drop_branch,
+    drop_tag,
+    merge_branch,
+    use_branch,
+)
+from lakevilla.engines.sql.script.showing import (
+    Describe,
+    Explain,
+    Show,
+    describe,
+    explain,
+    show,
+)
+from lakevilla.engines.sql.script.upkeep import OptimizeTable, VacuumTable, optimize, vacuum
 from lakevilla.engines.sql.select import Dialect, Select
 from lakevilla.engines.sql.statement import Statement, is_of_rows, parse_statement
 from lakevilla.errors import InvalidOperation
@@ -54,18 +86,26 @@ class Block:
 
 Control = Begin | Commit | Rollback
 #: What a transaction does beside statements over rows.
-Definition = CreateTable | DropTable
-Node = Control | SetOption | OfRows | Definition | Show | Block
+Definition = CreateTable | DropTable | AlterTable | RenameTable | Truncate | CommentOn
+#: What only tells.
+Telling = Show | Describe | Explain
+#: What takes effect by itself, in no transaction of a session.
+Apart = CreateRef | DropRef | MergeBranch | UseBranch | OptimizeTable | VacuumTable
+Node = Control | SetOption | OfRows | Definition | Telling | Apart | Block
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What one statement asks for, and where it stands: ``number`` counts from 1."""
+    """What one statement asks for, and where it stands: ``number`` counts from 1.
+
+    ``text`` names a view for each of ``pasts``.
+    """
 
     node: Node
     text: str
     number: int
     line: int
+    pasts: tuple[PastTable, ...] = ()
 
 
 _FIRST: Mapping[str, Callable[[TokenReader], Node]] = {
@@ -78,8 +118,22 @@ _FIRST: Mapping[str, Callable[[TokenReader], Node]] = {
     "SET": set_option,
     "RESET": reset_option,
     "SHOW": show,
+    "DESCRIBE": describe,
+    "DESC": describe,
+    "EXPLAIN": explain,
+    "TRUNCATE": truncate,
+    "OPTIMIZE": optimize,
+    "VACUUM": vacuum,
+    "USE": use_branch,
     "CREATE TABLE": create_table,
+    "CREATE BRANCH": create_branch,
+    "CREATE TAG": create_tag,
     "DROP TABLE": drop_table,
+    "DROP BRANCH": drop_branch,
+    "DROP TAG": drop_tag,
+    "MERGE BRANCH": merge_branch,
+    "ALTER TABLE": alter_table,
+    "COMMENT ON": comment_on,
 }
 #: Words with which other systems begin what is called otherwise here.
 _ELSEWHERE = {
@@ -92,9 +146,10 @@ _ELSEWHERE = {
     "CREATE INDEX": "files are found by their statistics: OPTIMIZE name ZORDER BY (columns)",
     "SAVEPOINT": "a statement that raises has changed nothing by itself",
     "COPY": "INSERT INTO name SELECT ..., with rows in views={name: rows}",
-    "USE": "name a table by its path: sales.orders",
     "UPSERT": "MERGE INTO name USING ...",
     "REPLACE": "MERGE INTO name USING ...",
+    "RESTORE": "use lake.table(name).restore(version)",
+    "ANALYZE": "statistics are made with each file",
     "CALL": "use the methods of the lake",
     "PRAGMA": "SET isolation = 'snapshot', and the like, are settings here",
 }
@@ -112,10 +167,23 @@ def parsed(statement: ScriptStatement, number: int, dialect: Dialect) -> Parsed:
         inner = tuple(
             parsed(one, place, dialect) for place, one in enumerate(statement.inner, number)
         )
-        node: Node = Block(inner)
-    else:
-        node = _node(statement.text, dialect)
-    return Parsed(node, statement.text, number, statement.line)
+        return Parsed(Block(inner), statement.text, number, statement.line)
+    text = statement.text
+    pasts: tuple[PastTable, ...] = ()
+    if not _OF_REFS.match(text):
+        text, pasts = without_pasts(text, dialect)
+    node = _node(text, dialect)
+    changed = getattr(node.statement, "table", "") if isinstance(node, OfRows) else ""
+    if pasts and (changed.startswith(PAST) or not isinstance(node, OfRows | CreateTable | Explain)):
+        raise InvalidOperation(
+            "a table is changed as it is now: a past state is for queries; "
+            "lake.table(name).restore(version) makes the table what it was"
+        )
+    return Parsed(node, text, number, statement.line, pasts)
+
+
+_OF_REFS = re.compile(r"\s*(CREATE|DROP|MERGE)\s+(BRANCH|TAG)\b", re.IGNORECASE)
+_MERGES_BRANCH = re.compile(r"\s*MERGE\s+BRANCH\b", re.IGNORECASE)
 
 
 def _begins_block(text: str) -> bool:
@@ -124,7 +192,7 @@ def _begins_block(text: str) -> bool:
 
 @remembered
 def _node(text: str, dialect: Dialect) -> Node:
-    if is_of_rows(text, dialect):
+    if is_of_rows(text, dialect) and not _MERGES_BRANCH.match(text):
         return OfRows(text, parse_statement(text, None, dialect))
     reader = TokenReader(text, script_tokens(text, dialect), dialect)
     first = reader.take().text.upper()

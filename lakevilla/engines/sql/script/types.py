@@ -21,6 +21,8 @@ def column_type(text: str, column: str, dialect: Dialect) -> pa.DataType:
     plain = " ".join(text.upper().split())
     if plain in _ZONES:
         text = _ZONES[plain]
+    elif dialect == "duckdb":
+        text = _BY_BYTES.get(plain, text)
     try:
         return type_named(text, column)
     except InvalidOperation:
@@ -40,6 +42,15 @@ _ZONES = {
     "TIMESTAMP WITH TIME ZONE": "timestamp",
     "TIMESTAMP WITHOUT TIME ZONE": "timestamp_ntz",
     "DATETIME": "timestamp_ntz",
+}
+#: Numbers that count bytes for DuckDB, and bits for others.
+_BY_BYTES = {
+    "INT1": "tinyint",
+    "INT2": "smallint",
+    "INT4": "int",
+    "INT8": "bigint",
+    "FLOAT4": "float",
+    "FLOAT8": "double",
 }
 
 

@@ -1,0 +1,176 @@
+"""Statements that tell of the lake and its tables, as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from lakevilla.api.execution.executor import Executor
+from lakevilla.api.frame import Frame
+from lakevilla.api.reads import Reads
+from lakevilla.api.session.host import Host
+from lakevilla.engines.sql.script.showing import Describe, Show
+from lakevilla.expressions.types import type_name
+from lakevilla.formats.layout import Layout
+from lakevilla.results import OperationResult
+from lakevilla.transaction.verbs.read_write import layout_of
+
+__all__ = ["asked", "described", "rows_of", "shown"]
+
+_COLUMNS = pa.schema(
+    [
+        ("name", pa.string()),
+        ("type", pa.string()),
+        ("nullable", pa.bool_()),
+        ("partition", pa.string()),
+        ("comment", pa.string()),
+    ]
+)
+_DETAIL = pa.schema([("name", pa.string()), ("value", pa.string())])
+_TIME = pa.timestamp("us", "UTC")
+_OWN_VERSIONS = pa.schema(
+    [("version", pa.int64()), ("timestamp", _TIME), ("snapshot_id", pa.int64())]
+)
+_HISTORY = pa.schema(
+    [
+        ("version", pa.int64()),
+        ("timestamp", _TIME),
+        ("operation", pa.string()),
+        ("txn_ids", pa.list_(pa.string())),
+    ]
+)
+_TRANSACTIONS = pa.schema(
+    [
+        ("id", pa.string()),
+        ("state", pa.string()),
+        ("owner", pa.string()),
+        ("started", _TIME),
+        ("last_seen", _TIME),
+        ("tables", pa.list_(pa.string())),
+        ("waits_for", pa.list_(pa.string())),
+    ]
+)
+_SETTINGS = pa.schema([("name", pa.string()), ("value", pa.string())])
+
+
+def rows_of(state: Reads[Frame], schema: pa.Schema, rows: Iterable[Sequence[object]]) -> Frame:
+    """Rows that are here, as what the lake's callers get."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    arrays = [
+        pa.array(list(values), field.type) for values, field in zip(columns, schema, strict=True)
+    ]
+    return state._executor.framed(pa.table(arrays, schema=schema))
+
+
+def shown(
+    state: Reads[Frame], node: Show, lake: Host[Frame], settings: Mapping[str, object]
+) -> Frame:
+    """What SHOW tells, in a transaction or a snapshot."""
+    match node.what:
+        case "tables":
+            return _named(state, "SELECT name, format FROM lakevilla_tables", node.like)
+        case "branches" | "tags":
+            kind = "branch" if node.what == "branches" else "tag"
+            text = (
+                "SELECT name, version, base_version, created, protected FROM lakevilla_refs "
+                f"WHERE kind = '{kind}'"
+            )
+            return _named(state, text, node.like)
+        case "columns":
+            assert node.table is not None
+            return described(state, Describe(node.table, "columns"), lake)
+        case "versions" if node.table is not None:
+            kept = lake.table(node.table).versions()
+            rows = [(one.version, one.timestamp, one.snapshot_id) for one in kept]
+            return rows_of(state, _OWN_VERSIONS, rows)
+        case "versions":
+            return asked(
+                state,
+                "SELECT version, timestamp, txn_id, kind, count(*) AS tables FROM "
+                "lakevilla_commits GROUP BY ALL ORDER BY version DESC",
+            )
+        case "transactions":
+            found = [
+                (x.id, x.state, x.owner, x.started, x.last_seen, list(x.tables), list(x.waits_for))
+                for x in lake.transactions()
+            ]
+            return rows_of(state, _TRANSACTIONS, found)
+        case _:
+            known = [(name, str(value)) for name, value in sorted(settings.items())]
+            return rows_of(state, _SETTINGS, known)
+
+
+def asked(
+    state: Reads[Frame],
+    text: str,
+    params: Mapping[str, object] | None = None,
+    views: Mapping[str, object] | None = None,
+) -> Frame:
+    """The rows of a query."""
+    rows = state.sql(text, params, views=views)
+    assert not isinstance(rows, OperationResult)
+    return rows
+
+
+def _named(state: Reads[Frame], text: str, like: str | None) -> Frame:
+    """A query of names, or of those that a pattern fits."""
+    if like is None:
+        return asked(state, f"{text} ORDER BY name")
+    joined = "AND" if " WHERE " in text else "WHERE"
+    return asked(state, f"{text} {joined} name LIKE :pattern ORDER BY name", {"pattern": like})
+
+
+def described(state: Reads[Frame], node: Describe, lake: Host[Frame]) -> Frame:
+    """What DESCRIBE tells of a table, with what the transaction has changed of it."""
+    if node.what == "history":
+        entries = lake.table(node.table).history()
+        return rows_of(
+            state,
+            _HISTORY,
+            [(one.version, one.timestamp, one.operation, list(one.txn_ids)) for one in entries],
+        )
+    executor: Executor[Frame] = state._executor
+    with executor.alone("open", node.table):
+        location = executor.resolve(node.table)
+        layout = executor.run(layout_of(executor.state, location, probing=True))
+    if node.what == "columns":
+        by = {part.column.lower(): part.spelled for part in layout.partition_fields}
+        by |= {name.lower(): name for name in layout.partition_by}
+        return rows_of(
+            state,
+            _COLUMNS,
+            [
+                (
+                    field.name,
+                    type_name(field.type),
+                    field.nullable,
+                    by.get(field.name.lower()),
+                    _comment(field),
+                )
+                for field in layout.schema
+            ],
+        )
+    view = executor.look(node.table)
+    found: dict[str, Any] = {
+        "uri": executor.client.uri_of(view.location),
+        "format": view.snapshot.format,
+        "version": view.log_version,
+        "partitioned by": ", ".join(layout.partition_by or _spelled(layout)),
+        "guarded": view.guarded,
+        **dict(sorted(layout.properties.items())),
+    }
+    rows = [(name, None if value is None else str(value)) for name, value in found.items()]
+    return rows_of(state, _DETAIL, rows)
+
+
+def _spelled(layout: Layout) -> list[str]:
+    return [part.spelled for part in layout.partition_fields]
+
+
+def _comment(field: pa.Field) -> str | None:
+    """What the table's metadata says of a column."""
+    metadata = field.metadata or {}
+    said = metadata.get(b"comment", metadata.get(b"doc"))
+    return None if said is None else said.decode(errors="replace")

@@ -1,0 +1,147 @@
+"""Tables as they were, or as a branch or tag has them: each mention becomes a view of its own.
+
+VERSION AS OF 3 and TIMESTAMP AS OF '...' are the table's own past, as Spark spells it. AT (VERSION
+=> 3) is the lake's, as DuckLake spells it, and AT (BRANCH => 'etl') is another ref's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+
+from lakevilla.engines.sql.reader import TokenReader
+from lakevilla.engines.sql.script.cutting import script_tokens
+from lakevilla.engines.sql.script.refs import State, moment_of, state
+from lakevilla.engines.sql.select import Dialect, table_name
+from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.syntax.late import Token, TokenType
+
+#: What those views are called.
+PREFIX = "__lakevilla_past_"
+_MENTION = re.compile(r"\bAS\s+OF\b|=>", re.IGNORECASE)
+_STATES = ("VERSION", "TIMESTAMP", "BRANCH", "TAG")
+
+
+@dataclass(frozen=True, slots=True)
+class PastTable:
+    """A mention of a table as it was; ``own``: by the table's own versions, not the lake's."""
+
+    view: str
+    table: str
+    at: State
+    own: bool
+
+
+def without_pasts(text: str, dialect: Dialect) -> tuple[str, tuple[PastTable, ...]]:
+    """A statement that names a view for each past table, and what those are.
+
+    Raises
+    ------
+    InvalidOperation
+        A state is none, or belongs to no table.
+    """
+    if not _MENTION.search(text):
+        return text, ()
+    tokens = script_tokens(text, dialect)
+    found: list[PastTable] = []
+    pieces: list[str] = []
+    copied = 0
+    for place in range(len(tokens)):
+        read = _state_at(text, tokens, place, dialect)
+        if read is None:
+            continue
+        at, own, after = read
+        start, name, called = _table_before(tokens, place)
+        view = f"{PREFIX}{len(found)}"
+        found.append(PastTable(view, name, at, own))
+        alias = "" if _has_alias(tokens, after) else f" AS {_quoted(called, dialect)}"
+        pieces += [text[copied : tokens[start].start], view + alias]
+        copied = tokens[after - 1].end + 1
+    return "".join([*pieces, text[copied:]]), tuple(found)
+
+
+def _state_at(
+    text: str, tokens: Sequence[Token], place: int, dialect: Dialect
+) -> tuple[State, bool, int] | None:
+    """The state that is named there, whether by the table's versions, and where that ends."""
+    words = [_word(token) for token in tokens[place : place + 4]]
+    if words[:1] == ["FOR"]:
+        words, shift = words[1:], 1
+    else:
+        shift = 0
+    reader = TokenReader(text, tokens, dialect)
+    reader.skip(place + shift)
+    behind = tokens[place + shift + 3 : place + shift + 4]
+    # VERSION AS OF may also give a column a name.
+    if words[1:3] == ["AS", "OF"] and behind and behind[0].token_type in _values():
+        if place and _word(tokens[place - 1]) == "FOR":
+            return None  # read from FOR on
+        if words[0] in ("VERSION", "SYSTEM_VERSION"):
+            reader.skip(3)
+            return _own(reader), True, reader.place
+        if words[0] in ("TIMESTAMP", "SYSTEM_TIME"):
+            reader.skip(3)
+            return _own(reader), True, reader.place
+    if not shift and words[:2] == ["AT", "("] and words[2:3] and words[2] in _STATES:
+        if words[3:4] != ["=>"]:
+            return None
+        reader.skip(1)
+        return state(reader), False, reader.place
+    return None
+
+
+@lru_cache(1)
+def _values() -> frozenset[TokenType]:
+    kinds = TokenType
+    return frozenset(
+        {kinds.NUMBER, kinds.STRING, kinds.VAR, kinds.TIMESTAMP, kinds.DATE, kinds.COLON}
+    )
+
+
+def _own(reader: TokenReader) -> int | datetime:
+    """A table's version, or a moment."""
+    if reader.next_type is TokenType.NUMBER:
+        return reader.number()
+    if not reader.accept("TIMESTAMP"):
+        reader.accept("DATE")
+    if reader.next_type is not TokenType.STRING:
+        reader.refuse(
+            f"AS OF {reader.shown()}", "write VERSION AS OF 3, or TIMESTAMP AS OF '2024-02-29'"
+        )
+    return moment_of(reader.string())
+
+
+def _table_before(tokens: Sequence[Token], place: int) -> tuple[int, str, str]:
+    """Where the table's name begins that stands before, the name, and its last part."""
+    names = (TokenType.VAR, TokenType.IDENTIFIER)
+    start = place - 1
+    if start < 0 or not (tokens[start].token_type in names or tokens[start].text.isidentifier()):
+        raise InvalidOperation(
+            f"{tokens[place].text} {tokens[place + 1].text} stands behind no table: write it "
+            "behind the table's name, and an alias behind it"
+        )
+    while start >= 2 and tokens[start - 1].text == ".":
+        start -= 2
+    parts = [token.text for token in tokens[start:place:2]]
+    return start, table_name(parts), parts[-1].rsplit("/", 1)[-1]
+
+
+def _has_alias(tokens: Sequence[Token], place: int) -> bool:
+    if place >= len(tokens):
+        return False
+    token = tokens[place]
+    is_name = token.token_type in (TokenType.VAR, TokenType.IDENTIFIER)
+    return is_name or _word(token) == "AS"
+
+
+def _word(token: Token) -> str:
+    quoted = token.token_type in (TokenType.IDENTIFIER, TokenType.STRING)
+    return "" if quoted else token.text.upper()
+
+
+def _quoted(name: str, dialect: Dialect) -> str:
+    mark = '"' if dialect == "duckdb" else "`"
+    return mark + name.replace(mark, mark * 2) + mark

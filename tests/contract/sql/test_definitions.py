@@ -1,0 +1,267 @@
+"""Tables made, changed and told of by SQL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from lakevilla.api.session import Session
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    return lv.connect(tmp_path).session()
+
+
+def rows(session: Session, text: str) -> list[dict[str, Any]]:
+    found = session.sql(text)
+    assert isinstance(found, pa.Table)
+    return found.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("spelled", "type_"),
+    [
+        ("STRING", pa.string()),
+        ("VARCHAR", pa.string()),
+        ("TEXT", pa.string()),
+        ("BIGINT", pa.int64()),
+        ("INT8", pa.int64()),
+        ("LONG", pa.int64()),
+        ("INTEGER", pa.int32()),
+        ("SMALLINT", pa.int16()),
+        ("TINYINT", pa.int8()),
+        ("DOUBLE", pa.float64()),
+        ("FLOAT", pa.float32()),
+        ("REAL", pa.float32()),
+        ("BOOLEAN", pa.bool_()),
+        ("BLOB", pa.binary()),
+        ("DATE", pa.date32()),
+        ("DECIMAL(10, 2)", pa.decimal128(10, 2)),
+        ("NUMERIC(10, 2)", pa.decimal128(10, 2)),
+        ("TIMESTAMP", pa.timestamp("us", "UTC")),
+        ("TIMESTAMPTZ", pa.timestamp("us", "UTC")),
+        ("TIMESTAMP WITH TIME ZONE", pa.timestamp("us", "UTC")),
+        ("TIMESTAMP_NTZ", pa.timestamp("us")),
+        ("TIMESTAMP WITHOUT TIME ZONE", pa.timestamp("us")),
+        ("DATETIME", pa.timestamp("us")),
+        ("ARRAY<ARRAY<INT>>", pa.list_(pa.list_(pa.int32()))),
+        ("INTEGER[]", pa.list_(pa.int32())),
+        ("MAP<STRING, BIGINT>", pa.map_(pa.string(), pa.int64())),
+        ("MAP(VARCHAR, BIGINT)", pa.map_(pa.string(), pa.int64())),
+        ("STRUCT<a: INT, b: STRING>", pa.struct([("a", pa.int32()), ("b", pa.string())])),
+        ("STRUCT(a INTEGER, b VARCHAR)", pa.struct([("a", pa.int32()), ("b", pa.string())])),
+    ],
+)
+def test_types_have_the_names_of_spark_and_of_duckdb(spelled: str, type_: pa.DataType) -> None:
+    lake = lv.connect("memory://")
+    lake.session().sql(f"CREATE TABLE t (a {spelled}, b INT)")
+    found = lake.table("t").schema.field("a").type
+    assert str(found).replace("element", "item") == str(type_).replace("element", "item")
+
+
+def test_a_table_is_made_with_all_that_is_said_of_it(session: Session) -> None:
+    session.sql("""
+        CREATE TABLE IF NOT EXISTS sales.orders (
+            id BIGINT NOT NULL CHECK (id > 0),
+            note STRING COMMENT 'by hand',
+            day DATE,
+            CONSTRAINT dated CHECK (day > DATE '2000-01-01')
+        ) USING delta PARTITIONED BY (day) TBLPROPERTIES ('delta.appendOnly' = 'false')
+    """)
+    assert rows(session, "DESCRIBE sales.orders") == [
+        {"name": "id", "type": "long", "nullable": False, "partition": None, "comment": None},
+        {
+            "name": "note",
+            "type": "string",
+            "nullable": True,
+            "partition": None,
+            "comment": "by hand",
+        },
+        {"name": "day", "type": "date", "nullable": True, "partition": "day", "comment": None},
+    ]
+    detail = {row["name"]: row["value"] for row in rows(session, "DESC DETAIL sales.orders")}
+    assert detail["format"] == "delta"
+    assert detail["delta.appendOnly"] == "false"
+    for wrong in ("(0, NULL, DATE '2024-01-01')", "(1, NULL, DATE '1999-01-01')"):
+        with pytest.raises(lv.InvalidOperation, match="constraint"):
+            session.sql(f"INSERT INTO sales.orders VALUES {wrong}")
+    with pytest.raises(lv.TableExists):
+        session.sql("CREATE TABLE sales.orders (a INT)")
+    session.sql("CREATE TABLE IF NOT EXISTS sales.orders (a INT)")
+
+
+def test_iceberg_tables_are_partitioned_by_transforms(session: Session) -> None:
+    session.sql(
+        "CREATE TABLE t (id INT, at TIMESTAMP) USING iceberg "
+        "PARTITIONED BY (bucket(4, id), day(at))"
+    )
+    found = {row["name"]: row["partition"] for row in rows(session, "SHOW COLUMNS FROM t")}
+    assert found == {"id": "bucket(4, id)", "at": "day(at)"}
+    with pytest.raises(lv.InvalidOperation, match="Iceberg has no CHECK constraints"):
+        session.sql("ALTER TABLE t ADD CONSTRAINT c CHECK (id > 0)")
+
+
+def test_a_table_of_a_query_has_its_rows_and_types(session: Session) -> None:
+    session.sql("CREATE TABLE t (k STRING, n BIGINT); INSERT INTO t VALUES ('a', 1), ('b', 2)")
+    session.sql(
+        "CREATE TABLE u USING iceberg AS SELECT k, sum(n) AS n, max(x) AS x FROM t, more "
+        "WHERE n > :n GROUP BY k",
+        {"n": 1},
+        {"more": [{"x": 1.5}]},
+    )
+    assert rows(session, "FROM u") == [{"k": "b", "n": 2, "x": 1.5}]
+
+
+def test_alter_table(session: Session) -> None:
+    session.sql(
+        "CREATE TABLE t (id INT NOT NULL, name STRING) "
+        "TBLPROPERTIES ('delta.columnMapping.mode' = 'name', 'delta.enableTypeWidening' = 'true')"
+    )
+    session.sql("INSERT INTO t VALUES (1, 'a')")
+    session.sql("ALTER TABLE t ADD COLUMN n INT, ADD COLUMN s STRUCT<a: INT, b: STRING>")
+    session.sql("ALTER TABLE t ADD COLUMNS (x DOUBLE, y DATE COMMENT 'when')")
+    session.sql("ALTER TABLE t RENAME COLUMN name TO who; ALTER TABLE t DROP COLUMN x")
+    session.sql("ALTER TABLE t ALTER COLUMN n TYPE BIGINT, ALTER id DROP NOT NULL")
+    session.sql("ALTER TABLE t ADD CONSTRAINT plus CHECK (id > 0)")
+    with pytest.raises(lv.InvalidOperation, match="plus"):
+        session.sql("INSERT INTO t (id) VALUES (-1)")
+    session.sql("ALTER TABLE t DROP CONSTRAINT plus; INSERT INTO t (id) VALUES (-1)")
+    session.sql("ALTER TABLE t SET TBLPROPERTIES (own.key = 'x'); COMMENT ON TABLE t IS 'all'")
+    detail = {row["name"]: row["value"] for row in rows(session, "DESCRIBE EXTENDED t")}
+    assert (detail["own.key"], detail["comment"]) == ("x", "all")
+    session.sql("ALTER TABLE t UNSET TBLPROPERTIES ('own.key'); COMMENT ON TABLE t IS NULL")
+    assert not {"own.key", "comment"} & {row["name"] for row in rows(session, "DESC DETAIL t")}
+    found = {row["name"]: row["type"] for row in rows(session, "DESCRIBE t")}
+    assert found == {
+        "id": "integer",
+        "who": "string",
+        "n": "long",
+        "s": "struct<a:integer,b:string>",
+        "y": "date",
+    }
+    session.sql("ALTER TABLE t RENAME TO people")
+    assert rows(session, "SHOW TABLES") == [{"name": "people", "format": "delta"}]
+    done = session.sql("TRUNCATE TABLE people")
+    assert done.rows_deleted == 2  # type: ignore[union-attr]
+
+
+def test_what_a_transaction_has_defined_is_told_in_it_and_undone_with_it(session: Session) -> None:
+    session.sql("CREATE TABLE t (a INT)")
+    session.sql("BEGIN; ALTER TABLE t ADD COLUMN b INT; CREATE TABLE u (c INT); DROP TABLE t")
+    session.sql("ROLLBACK")
+    session.sql("BEGIN; ALTER TABLE t ADD COLUMN b INT; CREATE TABLE u (c INT)")
+    session.sql("INSERT INTO t VALUES (1, 2)")
+    assert [row["name"] for row in rows(session, "DESCRIBE t")] == ["a", "b"]
+    assert [row["name"] for row in rows(session, "SHOW TABLES")] == ["t", "u"]
+    session.sql("ROLLBACK")
+    assert [row["name"] for row in rows(session, "DESCRIBE t")] == ["a"]
+    assert [row["name"] for row in rows(session, "SHOW TABLES")] == ["t"]
+
+
+def test_the_past_of_a_table_and_of_the_lake(session: Session) -> None:
+    session.sql("CREATE TABLE t (id BIGINT); CREATE TABLE u (id BIGINT)")
+    for number in (1, 2, 3):
+        session.sql(f"INSERT INTO t VALUES ({number})")
+        session.sql(f"INSERT INTO u VALUES (-{number})")
+    versions = [row["version"] for row in rows(session, "SHOW VERSIONS")]
+    assert versions == [7, 6, 5, 4, 3, 2, 1]
+    assert [row["version"] for row in rows(session, "SHOW VERSIONS FROM t")] == [3, 2, 1, 0]
+    assert rows(session, "SELECT max(id) AS m FROM t VERSION AS OF 2") == [{"m": 2}]
+    assert rows(session, "SELECT max(id) AS m FROM t FOR SYSTEM_VERSION AS OF 1 AS x") == [{"m": 1}]
+    assert rows(session, "SELECT min(u.id) AS m FROM u AT (VERSION => 5) WHERE u.id < 0") == [
+        {"m": -2}
+    ]
+    mixed = "SELECT count(*) AS n FROM t AT (VERSION => 4) a JOIN t b ON a.id = b.id"
+    assert rows(session, mixed) == [{"n": 2}]
+    session.sql("BEGIN; DELETE FROM t")
+    session.sql("INSERT INTO t SELECT id * 10 FROM t VERSION AS OF 2 WHERE id > 1")
+    assert rows(session, "FROM t") == [{"id": 20}]
+    assert rows(session, "SELECT count(*) AS n FROM t VERSION AS OF 3") == [{"n": 3}]
+    session.sql("COMMIT")
+    session.sql("CREATE TABLE old AS SELECT id FROM t AT (VERSION => 2)")
+    session.sql("DELETE FROM old WHERE id NOT IN (SELECT id FROM t VERSION AS OF 3)")
+    assert rows(session, "FROM old") == [{"id": 1}]
+    moment = rows(session, "SHOW VERSIONS FROM t")[1]["timestamp"].isoformat()
+    assert rows(session, f"SELECT count(*) AS n FROM t TIMESTAMP AS OF '{moment}'") == [{"n": 3}]
+
+
+def test_branches_and_tags(session: Session) -> None:
+    session.sql("CREATE TABLE t (id BIGINT); INSERT INTO t VALUES (1)")
+    session.sql("CREATE BRANCH etl")
+    session.sql('CREATE TAG "first.state" AT (VERSION => 1)')
+    session.sql("CREATE BRANCH IF NOT EXISTS etl")
+    with pytest.raises(lv.RefExists):
+        session.sql("CREATE TAG IF NOT EXISTS etl")
+    session.sql("USE BRANCH etl")
+    session.sql("BEGIN; INSERT INTO t VALUES (2)")
+    session.sql("COMMIT")
+    session.sql("CREATE TAG second FROM etl")
+    session.sql("USE main")
+    assert rows(session, "SELECT max(id) AS m FROM t") == [{"m": 1}]
+    assert rows(session, "SELECT max(id) AS m FROM t AT (BRANCH => etl) AS b") == [{"m": 2}]
+    assert rows(session, "SELECT max(id) AS m FROM t AT (TAG => 'second')") == [{"m": 2}]
+    assert [row["name"] for row in rows(session, "SHOW BRANCHES")] == ["etl"]
+    assert [row["name"] for row in rows(session, "SHOW TAGS LIKE 'f%'")] == ["first.state"]
+    assert rows(session, "MERGE BRANCH etl INTO main DELETE") == [
+        {"table": "t", "change": "physical"}
+    ]
+    assert rows(session, "SELECT max(id) AS m FROM t") == [{"m": 2}]
+    with pytest.raises(lv.InvalidOperation, match="'second' is a tag, and no branch"):
+        session.sql("DROP BRANCH second")
+    session.sql("DROP TAG second")
+    session.sql("DROP TAG IF EXISTS second")
+    for text in ("DROP TAG second", "USE BRANCH second", "FROM t AT (TAG => second)"):
+        with pytest.raises(lv.RefNotFound):
+            session.sql(text)
+
+
+def test_upkeep(session: Session) -> None:
+    session.sql("CREATE TABLE t (id BIGINT, p STRING) PARTITIONED BY (p)")
+    for number in range(4):
+        session.sql(f"INSERT INTO t VALUES ({number}, 'a'), ({number}, 'b')")
+    (some,) = rows(session, "OPTIMIZE t WHERE p = 'a'")
+    assert (some["files_removed"], some["files_added"], some["partitions"]) == (4, 1, 1)
+    (rest,) = rows(session, "OPTIMIZE t ZORDER BY (id)")
+    assert rest["partitions"] == 2
+    assert rows(session, "VACUUM t") == []
+    assert rows(session, "VACUUM TABLE t RETAIN 200 HOURS DRY RUN") == []
+    with pytest.raises(lv.InvalidOperation, match="retention of 1 hours is below"):
+        session.sql("VACUUM t RETAIN 1 HOURS")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("BEGIN; OPTIMIZE t; COMMIT", "OPTIMIZE takes effect by itself"),
+        ("SELECT 1; CREATE TAG x", "CREATE TAG takes effect by itself"),
+        ("DROP BRANCH x; SELECT 1", "DROP BRANCH takes effect by itself"),
+        ("MERGE BRANCH x INTO y", "merged into main"),
+        ("USE sales", "USE BRANCH name goes to a branch"),
+        ("VACUUM", "lake.maintain()"),
+        ("ALTER TABLE t ALTER COLUMN a SET NOT NULL", "ADD CONSTRAINT name CHECK"),
+        ("ALTER TABLE t TRANSFER x", "use ADD, DROP, RENAME"),
+        ("COMMENT ON COLUMN t.a IS 'x'", "where CREATE TABLE makes it"),
+        ("DROP TABLE t PURGE", "delete_data=True"),
+        ("DELETE FROM t VERSION AS OF 1", "a past state is for queries"),
+        ("FROM t VERSION AS OF two", "write VERSION AS OF 3"),
+        ("FROM t AT (VERSOIN => 1)", "cannot be read"),
+        ("FROM (FROM t) VERSION AS OF 1", "stands behind no table"),
+        ("FROM t TIMESTAMP AS OF 'yesterday'", "'yesterday' is no moment"),
+        ("SHOW BRANHCES", "did you mean SHOW BRANCHES?"),
+        ("RESTORE TABLE t TO VERSION AS OF 1", "restore(version)"),
+        ("ANALYZE TABLE t", "statistics are made with each file"),
+    ],
+)
+def test_what_is_not_there_is_refused_and_says_what_is(
+    session: Session, text: str, message: str
+) -> None:
+    session.sql("CREATE TABLE t (a BIGINT); INSERT INTO t VALUES (1)")
+    with pytest.raises(lv.InvalidOperation) as caught:
+        session.sql(text)
+    assert message in str(caught.value)
+    assert session.transaction is None
