@@ -32,6 +32,9 @@ from lakevilla.forked import lock, not_closed_in_child
 #: and files that tables had once are not met again.
 _MOST_NAMES = 20_000
 
+#: Rows that are fetched between two looks whether somebody has pressed Ctrl-C.
+_ROWS_AT_ONCE = 100_000
+
 _CLOSING = (
     # A query opens its files more than once: to plan, and to run.
     "SET parquet_metadata_cache = true",
@@ -213,7 +216,12 @@ class ClosedSession:
     def run(self, sql: str, params: Mapping[str, object]) -> pa.Table:
         """The rows of a SELECT."""
         values: Any = dict(params) if params else None
-        return self.connection.execute(sql, values).to_arrow_table()
+        reader = self.connection.execute(sql, values).to_arrow_reader(_ROWS_AT_ONCE)
+        # Not in one call, which would hear Ctrl-C when it has all rows, if they fit in memory.
+        batches = []
+        for batch in reader:
+            batches.append(batch)
+        return pa.Table.from_batches(batches, reader.schema)
 
     def _pass(self) -> None:
         while self._passing:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -67,6 +68,20 @@ def test_ctrl_c_stops_a_statement_of_a_transaction_and_leaves_nothing_behind(
             txn.sql(ENDLESS)
         found = lake.snapshot().sql("SELECT count(*) AS n FROM rows").to_pylist()
         assert found == [{"n": 10}]
+
+
+def test_ctrl_c_is_heard_while_the_rows_of_a_query_are_fetched(
+    on_signal: Callable[[Any], None], tmp_path: Path
+) -> None:
+    with lv.connect(str(tmp_path / "lake")) as lake:
+        lake.create_table("rows", pa.table({"id": range(10)}))
+        began = time.process_time()
+        on_signal(signal.default_int_handler)
+        with pytest.raises(KeyboardInterrupt):
+            lake.sql("SELECT range FROM range(400_000_000)")
+        # All rows would take five times as long and 3 GB.
+        assert time.process_time() - began < 2
+        assert lake.sql("SELECT count(*) AS n FROM rows").to_pylist() == [{"n": 10}]
 
 
 class Failing:
