@@ -58,6 +58,7 @@ class Session(Generic[Frame]):
         self._begun_with = dict(options)
         self._options = dict(options)
         self._transaction: Transaction[Frame] | None = None
+        self._last: Transaction[Frame] | None = None
         self._is_closed = False
 
     # -- life --------------------------------------------------------------------
@@ -66,6 +67,14 @@ class Session(Generic[Frame]):
     def transaction(self) -> Transaction[Frame] | None:
         """The open transaction; None outside BEGIN and COMMIT."""
         return self._transaction
+
+    @property
+    def last_transaction(self) -> Transaction[Frame] | None:
+        """The transaction of the last call of ``sql``, open or over; None if it needed none.
+
+        After an interrupt ``Lake.outcome`` tells by its id whether it has committed.
+        """
+        return self._last
 
     def __repr__(self) -> str:
         txn = self._transaction
@@ -161,6 +170,7 @@ class Session(Generic[Frame]):
             with placing(number, one.line, is_script=is_script):
                 statements.append(parsed(one, number, self._dialect))
         refuse_unused(values, used_in(text, values, self._dialect))
+        self._last = self._transaction
         result: Frame | OperationResult | CommitResult | None = None
         for part in planned(statements, is_open=self._transaction is not None):
             given = Given(self._lake, values, frames, self._dialect, self._settings())
@@ -200,7 +210,12 @@ class Session(Generic[Frame]):
         if only_reads(statement):
             with once(self._lake.snapshot()) as state:
                 return tell(state, statement, given)
-        return self._lake.run(lambda txn: perform(txn, statement, given), **self._options)
+
+        def body(txn: Transaction[Frame]) -> Frame | OperationResult | None:
+            self._last = txn
+            return perform(txn, statement, given)
+
+        return self._lake.run(body, **self._options)
 
     def _apart(self, node: Apart) -> Frame | None:
         """What takes effect by itself; USE takes the session to a branch, or back."""
@@ -225,10 +240,9 @@ class Session(Generic[Frame]):
                     with placing(one.number, one.line, is_script=True):
                         result = tell(state, one, given)
             return result
-        last: list[Transaction[Frame]] = []
 
         def body(txn: Transaction[Frame]) -> Frame | OperationResult | None:
-            last[:] = [txn]
+            self._last = txn
             result: Frame | OperationResult | None = None
             for one in part.statements:
                 with placing(one.number, one.line, is_script=True):
@@ -237,9 +251,10 @@ class Session(Generic[Frame]):
 
         options = self._options if part.begin is None else self._with(part.begin)
         result = self._lake.run(body, **options)
-        if part.begin is None or not last:
+        last = self._last
+        if part.begin is None or last is None:
             return result
-        return last[0].result or self._lake.outcome(last[0].id).result
+        return last.result or self._lake.outcome(last.id).result
 
     # -- the transaction ---------------------------------------------------------
 
@@ -249,7 +264,7 @@ class Session(Generic[Frame]):
         return self._options | own | ({"read_only": True} if begin.read_only else {})
 
     def _begin(self, node: Begin) -> None:
-        self._transaction = self._lake.transaction(**self._with(node))
+        self._last = self._transaction = self._lake.transaction(**self._with(node))
 
     def _commit(self) -> CommitResult:
         txn = self._transaction

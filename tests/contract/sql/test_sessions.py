@@ -248,3 +248,25 @@ def test_options_that_are_none_are_refused_where_they_are_written(lake: lv.Lake)
     for options in ({"isolaton": "snapshot"}, {"idempotency_key": "a"}, {"features": 3}):
         with pytest.raises(lv.InvalidOperation):
             lake.session(**options)  # type: ignore[arg-type]
+
+
+def test_the_transaction_of_the_last_statement_can_be_asked_for(lake: lv.Lake) -> None:
+    session = lake.session()
+    assert session.last_transaction is None
+    session.sql("INSERT INTO orders VALUES (1, 'tea')")
+    alone = session.last_transaction
+    assert alone is not None
+    assert session.transaction is None
+    assert (alone.state, lake.outcome(alone.id).state) == ("committed", "committed")
+    session.sql("SELECT * FROM orders")
+    assert session.last_transaction is None
+    session.sql("BEGIN")
+    begun = session.last_transaction
+    assert begun is session.transaction
+    session.sql("SELECT * FROM orders")
+    session.sql("ROLLBACK")
+    assert session.last_transaction is begun
+    assert begun is not None
+    assert begun.state == "aborted"
+    session.sql("BEGIN; INSERT INTO orders VALUES (2, 'jam'); COMMIT")
+    assert session.last_transaction is not begun
