@@ -237,5 +237,6 @@ BODIES: dict[str, Body] = {
     "keyed": keyed,
     "numbered": keyed,
     "shared": lists,
+    "carried": lists,
     "reshape": reshape,
 }

@@ -48,6 +48,7 @@ from lakevilla.transaction.verbs import save
 from lakevilla.transaction.verbs.abort import abort
 from lakevilla.transaction.verbs.begin import begin
 from lakevilla.transaction.verbs.bind import bind_to_head
+from lakevilla.transaction.verbs.carrying.carry import carried, taken_up
 from lakevilla.transaction.verbs.rerun import rerun
 
 
@@ -172,7 +173,7 @@ def _once(
     attempt = world.begin(context, client, kind, core)
     attempt.key = key
 
-    def body() -> Program[None]:
+    def body() -> Program[TransactionState]:
         if key is not None:
             yield from bind_to_head(core)
         yield from BODIES[kind](Hand(world, attempt), client)
@@ -185,8 +186,20 @@ def _once(
             if client.random.random() < 0.5:
                 yield from think(core, 3 * client.random.random())
                 yield from lists(Hand(world, attempt), client)
+        if kind == "carried" and core.work.done and core.standing.queue is None:
+            attempt.core = yield from _carried(core, client)
+        return attempt.core
 
     return attempt, (yield from _conclude(world, context, client, attempt, body()))
+
+
+def _carried(core: TransactionState, client: Client) -> Program[TransactionState]:
+    """The same transaction in another process, some time later, unless that never comes."""
+    bundle = yield from carried(core)
+    if client.random.random() < 0.2:
+        raise _GoneAwayError
+    yield from sleep(client.random.choice((0.1, 10.0, 200.0)) * client.random.random())
+    return (yield from taken_up(context_of(client), bundle, client.name))
 
 
 class _GoneAwayError(Exception):
@@ -194,13 +207,13 @@ class _GoneAwayError(Exception):
 
 
 def _conclude(
-    world: World, context: Context, client: Client, attempt: Try, body: Program[None]
+    world: World, context: Context, client: Client, attempt: Try, body: Program[TransactionState]
 ) -> Program[_Ending]:
-    """Run a body and commit; what the caller is told is noted."""
+    """Run a body and commit what it returns; what the caller is told is noted."""
     core = attempt.core
     again: _Ending = "again"
     try:
-        yield from body
+        core = yield from body
         decided_only = client.random.random() < (0.6 if world.plan.neglected else 0.15)
         yield from _commit(world, client, core, publish=not decided_only)
         world.end(attempt, "committed")
@@ -356,9 +369,10 @@ def _take_over(
     attempt = world.begin(context, client, "resumed", core)
     _inherit(attempt, old)
 
-    def body() -> Program[None]:
+    def body() -> Program[TransactionState]:
         if client.random.random() < 0.5:
             yield from lists(Hand(world, attempt), client)
+        return core
 
     yield from _conclude(world, context, client, attempt, body())
     heartbeat.drop(core)

@@ -1,4 +1,7 @@
-"""Planted bugs of who commits again, and of files that are gone: see note 19."""
+"""Planted bugs of who commits again, or what another has begun, and of files that are gone.
+
+See notes 19 and 42.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ from typing import Any
 from lakevilla.lake import fitness
 from lakevilla.maintenance import recovery
 from lakevilla.publishing import replay_pending
-from lakevilla.store.effects import Program
-from lakevilla.testing.planted.bugs import attribute, nothing, planted
+from lakevilla.store.effects import Program, delete, parallel
+from lakevilla.testing.planted.bugs import attribute, instead, nothing, planted
 from lakevilla.transaction.commit import by_log_entry, doubt
 from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.verbs.carrying import carry
 
 _LOG = (Feature.NONE, Feature.R)
 
@@ -86,4 +90,34 @@ class _NeverRaised(Exception):
 def replay_needs_its_base() -> Iterator[None]:
     """The log before a decided commit is cleaned up, and the replay asks for the state there."""
     with attribute(replay_pending, "VersionNotFound", _NeverRaised):
+        yield
+
+
+@planted(kinds=("carried", "lists"), transactions=5)
+def carried_past_what_came_between() -> Iterator[None]:
+    """Who takes a transaction up counts it as bound to the HEAD that he finds."""
+    original = carry.taken_up
+
+    def taken_up(*given: Any, **named: Any) -> Program[Any]:
+        txn = yield from original(*given, **named)
+        assert txn.head is not None
+        txn.bound.sequence = txn.head.sequence
+        return txn
+
+    with instead(original, taken_up):
+        yield
+
+
+@planted(kinds=("carried", "lists"), transactions=5)
+def carried_files_deleted() -> Iterator[None]:
+    """Who has made a transaction's files deletes them when another has it."""
+    original = carry.carried
+
+    def carried(txn: Any) -> Program[Any]:
+        stored = [*txn.work.stored, *txn.work.bodies]
+        bundle = yield from original(txn)
+        yield from parallel([delete(key) for key in stored])
+        return bundle
+
+    with instead(original, carried):
         yield

@@ -143,12 +143,26 @@ def append(
     txn: TransactionState, location: str, data: pa.RecordBatchReader, columns: bytes | None = None
 ) -> Program[Done]:
     """Add rows, already in the table's columns and types."""
-    txn.check_write(location, "append")
-    access: Access = "append" if columns is None else "write"
-    layout = yield from _written_layout(txn, location, columns, access)
+    layout = yield from layout_to_append(txn, location, columns)
     files = yield from _write(txn, layout, data)
     with _giving_back(txn, location, files):
-        return (yield from execute(txn, Append(location, files, columns), "append"))
+        return (yield from append_files(txn, location, files, columns))
+
+
+def layout_to_append(
+    txn: TransactionState, location: str, columns: bytes | None
+) -> Program[Layout]:
+    """The layout of the files that ``append_files`` takes."""
+    txn.check_write(location, "append")
+    access: Access = "append" if columns is None else "write"
+    return (yield from _written_layout(txn, location, columns, access))
+
+
+def append_files(
+    txn: TransactionState, location: str, files: tuple[DataFile, ...], columns: bytes | None
+) -> Program[Done]:
+    """Add the rows of files that were written for it."""
+    return (yield from execute(txn, Append(location, files, columns), "append"))
 
 
 def overwrite(
@@ -164,6 +178,30 @@ def overwrite(
     """Replace all rows, those for which ``where`` is true, or ``by_partition`` those of the
     partitions that have rows in ``data``.
     """
+    layout = yield from layout_to_overwrite(
+        txn, location, where, columns, replaces_schema=replaces_schema, by_partition=by_partition
+    )
+    files = yield from _write(txn, layout, data)
+    with _giving_back(txn, location, files):
+        if by_partition:
+            where = rows_replaced(layout, files)
+        return (
+            yield from overwrite_by_files(
+                txn, location, files, where, columns, replaces_schema=replaces_schema
+            )
+        )
+
+
+def layout_to_overwrite(
+    txn: TransactionState,
+    location: str,
+    where: Expr | None,
+    columns: bytes | None,
+    *,
+    replaces_schema: bool,
+    by_partition: bool,
+) -> Program[Layout]:
+    """The layout of the files that ``overwrite_by_files`` takes, with ``where`` as a constraint."""
     txn.check_write(location, "overwrite")
     access: Access | None = None if txn.puts_off and columns is None else "write"
     layout = yield from _written_layout(
@@ -176,12 +214,21 @@ def overwrite(
         condition = bind(where, layout.schema)
         must = Constraint("where of the overwrite", condition, render_sql(where))
         layout = dataclasses.replace(layout, constraints=(*layout.constraints, must))
-    files = yield from _write(txn, layout, data)
-    with _giving_back(txn, location, files):
-        if by_partition:
-            where = rows_replaced(layout, files)
-        operation = Overwrite(location, files, where, columns, replaces_schema=replaces_schema)
-        return (yield from execute(txn, operation, "overwrite"))
+    return layout
+
+
+def overwrite_by_files(
+    txn: TransactionState,
+    location: str,
+    files: tuple[DataFile, ...],
+    where: Expr | None,
+    columns: bytes | None,
+    *,
+    replaces_schema: bool,
+) -> Program[Done]:
+    """Put the rows of files that were written for it in the place of others."""
+    operation = Overwrite(location, files, where, columns, replaces_schema=replaces_schema)
+    return (yield from execute(txn, operation, "overwrite"))
 
 
 def refresh(

@@ -95,7 +95,7 @@ def save(txn: TransactionState) -> Program[None]:
 
 def _store_sublog(txn: TransactionState) -> Program[None]:
     context = txn.context
-    body = encode(_sublog(txn))
+    body = encode(sublog_of(txn))
     digest = blake3(body).hexdigest(length=16)
     stored = yield from put(sublog_key(txn.id, digest), body, ANY)
     if not isinstance(stored, Stored):
@@ -192,7 +192,7 @@ def _join_head(txn: TransactionState) -> Program[None]:
     yield from store_files(txn)
 
 
-def _sublog(txn: TransactionState) -> Sublog:
+def sublog_of(txn: TransactionState) -> Sublog:
     return Sublog(
         FORMAT,
         txn.context.ids.nonce(),
@@ -285,7 +285,7 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[TransactionStat
         )
     sublog = yield from _load_sublog(txn_id, record.sublog)
     held_record = yield from _taken_over(context, txn_id, record, outcome.token, owner)
-    txn = _revived(context, txn_id, owner, sublog)
+    txn = revived(context, txn_id, owner, sublog)
     txn.bound.held = held
     txn.bound.began = record.began
     txn.standing.claim = held_record.record.claim
@@ -295,8 +295,8 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[TransactionStat
         txn.standing.queue = Queue.resumed(record.tickets)
     key = sublog_key(txn_id, record.sublog)
     for location, saved in sublog.tables.items():
-        txn.work.tables[location] = yield from _working(txn, key, location, saved)
-    for done in _operations_of(sublog):
+        txn.work.tables[location] = yield from working_of(txn, key, location, saved)
+    for done in operations_of(sublog):
         txn.work.done.append(done)
         working = txn.work.tables[done.table]
         working.snapshot = working.snapshot.apply(done.change)
@@ -332,7 +332,7 @@ def _taken_over(
     return HeldRecord(taken, stored.token, context.clock.elapsed())
 
 
-def _revived(context: Context, txn_id: str, owner: str, sublog: Sublog) -> TransactionState:
+def revived(context: Context, txn_id: str, owner: str, sublog: Sublog) -> TransactionState:
     """A transaction as its sublog tells, without its tables and operations."""
     options = Options(
         Feature(sublog.features),
@@ -360,7 +360,7 @@ def _revived(context: Context, txn_id: str, owner: str, sublog: Sublog) -> Trans
     return txn
 
 
-def _operations_of(sublog: Sublog) -> list[Done]:
+def operations_of(sublog: Sublog) -> list[Done]:
     return [
         Done(
             saved.operation,
@@ -388,7 +388,9 @@ def _load_sublog(txn_id: str, digest: str) -> Program[Sublog]:
     return decode(key, outcome.body, Sublog)
 
 
-def _working(txn: TransactionState, key: str, location: str, saved: SavedTable) -> Program[Working]:
+def working_of(
+    txn: TransactionState, key: str, location: str, saved: SavedTable
+) -> Program[Working]:
     """The state that the transaction was bound to, built again from what its sublog says."""
     context, txn_id = txn.context, txn.id
     refs = tuple(PendingRef(*ref) for ref in saved.overlay)

@@ -1,0 +1,115 @@
+"""A transaction that goes on in another process, as bytes in its caller's hands (note 42).
+
+Nothing of it is on the store, so nobody else can go on with it: of the two processes the one
+that has the bytes commits, and the one that made them has let go. Its files may be fenced
+and deleted meanwhile, as those of any transaction that is open for too long; then its id is
+behind HEAD's floor, and its commit is refused.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from lakevilla.errors import ConflictError, TransactionAborted
+from lakevilla.lake.context import Context
+from lakevilla.store.codec import decode, encode
+from lakevilla.store.effects import Program
+from lakevilla.sublogs.record import Sublog
+from lakevilla.transaction.state.files import store_files
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.values import KeyUse
+from lakevilla.transaction.verbs.abort import abort
+from lakevilla.transaction.verbs.bind import bind_to_head
+from lakevilla.transaction.verbs.idempotency import enter_key
+from lakevilla.transaction.verbs.save import operations_of, revived, sublog_of, working_of
+
+__all__ = ["Carried", "carried", "taken_up"]
+
+
+class Carried(msgspec.Struct, frozen=True):
+    """What another process needs to go on with a transaction, but for its files.
+
+    ``began`` is HEAD's sequence when it began, ``life`` that of the branch it is on, or empty.
+    """
+
+    txn: str
+    began: int
+    life: str
+    sublog: bytes
+
+
+def carried(txn: TransactionState) -> Program[Carried]:
+    """The transaction as it is now; here it has ended.
+
+    It commits through HEAD, and holds no place in a queue.
+    """
+    assert txn.through_head
+    assert txn.standing.queue is None
+    assert not txn.ending.tried
+    yield from bind_to_head(txn)
+    yield from store_files(txn)
+    bundle = Carried(txn.id, txn.bound.began, txn.context.life, encode(sublog_of(txn)))
+    txn.work.stored = []  # the files are another's now
+    yield from abort(txn)
+    return bundle
+
+
+def taken_up(
+    context: Context, bundle: Carried, owner: str, key: KeyUse | None = None
+) -> Program[TransactionState]:
+    """Go on with a transaction that another process has begun.
+
+    ``key``: that of the transaction from now on, if it was not known before.
+
+    Raises
+    ------
+    AlreadyCommitted
+        Its idempotency key is done.
+    TransactionAborted
+        It is older than what gc keeps.
+    ConflictError
+        A table of it was dropped or created again, or its branch has another life.
+    """
+    sublog = decode(f"transaction {bundle.txn}", bundle.sublog, Sublog)
+    if key is None and sublog.key is not None:
+        key = KeyUse(*sublog.key)
+    elif key is not None and key.version is not None:
+        sublog = msgspec.structs.replace(
+            sublog, applications={**sublog.applications, key.key: key.version}
+        )
+    txn = revived(context, bundle.txn, owner, sublog)
+    if bundle.life != context.life:
+        raise txn.fail(
+            ConflictError(
+                f"transaction {bundle.txn} was begun on a branch that was merged or made anew "
+                "since: run it again",
+                txn_id=bundle.txn,
+            )
+        )
+    # Nobody else has it: what it has written may be deleted if it does not commit.
+    txn.ending.tried = txn.ending.shared = False
+    age = max(0, context.now_ms() - sublog.started_ms) / 1000
+    txn.bound.began_at = context.clock.elapsed() - age
+    txn.bound.held = yield from context.head()
+    txn.bound.began = bundle.began
+    txn.ending.id_was_seen = True  # by the names of its files
+    if txn.head is None:
+        raise txn.fail(
+            TransactionAborted(
+                f"transaction {bundle.txn} was begun in a lake whose HEAD is gone since: run it "
+                "again",
+                txn_id=bundle.txn,
+            )
+        )
+    txn.check_not_fenced(txn.head)
+    source = f"what was carried of transaction {bundle.txn}"
+    for location, saved in sublog.tables.items():
+        txn.work.tables[location] = yield from working_of(txn, source, location, saved)
+    for done in operations_of(sublog):
+        txn.work.done.append(done)
+        working = txn.work.tables[done.table]
+        working.snapshot = working.snapshot.apply(done.change)
+    if key is not None:
+        txn.standing.key = key
+        yield from enter_key(txn, key)
+    return txn

@@ -1,0 +1,35 @@
+"""Histories in which transactions go on in another process, carried there as bytes (note 42)."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from lakevilla.settings import Settings
+from lakevilla.testing.histories import campaign
+from lakevilla.testing.histories.plan import draw
+from lakevilla.transaction.state.features import Feature
+
+HISTORIES = 30
+
+
+def plan_of(seed):
+    plan = replace(
+        draw(seed),
+        features=(Feature.R | Feature.I,),
+        kinds=("carried", "carried", "lists", "add"),
+        collects=seed % 2 == 0,
+    )
+    # Some are older than gc keeps when they are taken up.
+    return replace(plan, settings=Settings(max_age_seconds=60.0)) if seed % 4 == 0 else plan
+
+
+@pytest.mark.daily(3, of="campaigns")
+def test_histories_with_carried_transactions_keep_every_promise():
+    ends = Counter()
+    for seed in range(HISTORIES):
+        outcome, _, error = campaign.replay(seed, plan=plan_of(seed))
+        assert error is None, f"seed {seed} as this test draws it: {error} ({plan_of(seed)})"
+        ends.update(outcome.ended)
+    assert ends["carried committed"] > HISTORIES, ends
+    assert ends["carried aborted"] > 10, ends
