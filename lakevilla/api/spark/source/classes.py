@@ -11,10 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from lakevilla.api.spark.source.writing.classes import stream_writer_class, writer_class
 from lakevilla.engines.spark.importing import importer
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
 
 
 def data_source(lakes: bytes) -> type[DataSource]:
@@ -23,7 +30,9 @@ def data_source(lakes: bytes) -> type[DataSource]:
     from pyspark.sql.types import StructType
 
     work = importer("lakevilla.api.spark.source.work")
+    writing = importer("lakevilla.api.spark.source.writing.work")
     reader_class, stream_reader_class = _reader_class(), _stream_reader_class()
+    written, streamed = writer_class(), stream_writer_class()
 
     class LakeVillaSource(DataSource):
         """Bound to a state of the lake when Spark asks for its columns."""
@@ -42,6 +51,15 @@ def data_source(lakes: bytes) -> type[DataSource]:
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:
             return stream_reader_class(work().stream(lakes, dict(self.options), schema))
+
+        def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+            options = dict(self.options)
+            return written(writing().plan(lakes, options, schema, overwrite=overwrite))
+
+        def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+            options = dict(self.options)
+            begun = writing().plan(lakes, options, schema, overwrite=overwrite, streaming=True)
+            return streamed(begun)
 
         def _bound(self) -> bytes:
             if self.state is None:

@@ -73,6 +73,10 @@ def register_data_source(spark: SparkSession) -> None:
     ``spark.readStream`` takes ``lake``, ``table``, ``columns``, ``where`` and
     ``startingVersion``.
 
+    ``df.write.format("lakevilla").mode("append").save("sales/orders")`` is one transaction, with
+    ``overwrite`` too; ``stream.writeStream.format("lakevilla")`` is one for each batch, and needs
+    the option queryId. ``docs/spark.md`` has all options.
+
     Examples
     --------
     >>> lv.register_data_source(spark)

@@ -1,0 +1,81 @@
+"""What Spark pickles of a writer: classes without a thought of their own, as those of a reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Never
+
+from lakevilla.engines.spark.importing import importer
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceArrowWriter,
+        DataSourceStreamArrowWriter,
+        WriterCommitMessage,
+    )
+
+__all__ = ["stream_writer_class", "writer_class"]
+
+_WORK = "lakevilla.api.spark.source.writing.work"
+
+
+def writer_class() -> Callable[[bytes], DataSourceArrowWriter]:
+    """The writer of a frame; it is given a plan."""
+    from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+    work = importer(_WORK)
+
+    class Writer(DataSourceArrowWriter):
+        """Tasks write files, one process commits them."""
+
+        def __init__(self, state: bytes) -> None:
+            self.state = state
+
+        def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+            message = WriterCommitMessage()
+            message.content = work().written(self.state, iterator)  # type: ignore[attr-defined]
+            return message
+
+        def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+            work().commit(self.state, [getattr(one, "content", None) for one in messages])
+
+        def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+            work().abort(self.state, [getattr(one, "content", None) for one in messages])
+
+    return Writer
+
+
+def stream_writer_class() -> Callable[[bytes], DataSourceStreamArrowWriter]:
+    """The writer of a stream; it is given a plan, of which its batches are told by tasks."""
+    try:
+        from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+    except ImportError:
+        return _no_stream_writer  # PySpark 4.0
+
+    work = importer(_WORK)
+
+    class StreamWriter(DataSourceStreamArrowWriter):
+        """As ``Writer``, for each batch; Spark makes another one to commit it."""
+
+        def __init__(self, state: bytes) -> None:
+            self.state = state
+
+        def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+            message = WriterCommitMessage()
+            message.content = work().written(self.state, iterator)  # type: ignore[attr-defined]
+            return message
+
+        def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+            work().commit_batch([getattr(one, "content", None) for one in messages], batchId)
+
+        def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+            work().abort_batch([getattr(one, "content", None) for one in messages])
+
+    return StreamWriter
+
+
+def _no_stream_writer(state: bytes) -> Never:
+    raise NotImplementedError(
+        "writeStream.format('lakevilla') needs PySpark 4.1 or newer: use "
+        "writeStream.foreachBatch(lake.foreach_batch(...))"
+    )

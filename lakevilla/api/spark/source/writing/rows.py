@@ -1,0 +1,72 @@
+"""What a task of a write does: rows become files, which nobody knows until they are committed.
+
+Each attempt writes under names of its own, and tells of them in its message; Spark takes one
+message of each task. Files of the other attempts belong to nobody, and gc deletes them.
+"""
+
+from __future__ import annotations
+
+import pickle
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import pyarrow as pa
+
+from lakevilla.api.spark.source.writing.plan import WritePlan
+from lakevilla.engines.spark.tasks import LakeAddress, TaskReport, Worker, reports
+from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError
+from lakevilla.global_log.head import HEAD_KEY
+from lakevilla.store.base import Missing
+from lakevilla.store.effects import stat
+from lakevilla.store.location import root_location
+
+__all__ = ["Message", "written"]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What one attempt has done, and where. ``plan``: the stream's batch that it did it for."""
+
+    report: TaskReport
+    host: str
+    plan: WritePlan | None = None
+
+
+def written(state: bytes, batches: Iterator[pa.RecordBatch]) -> bytes:
+    """Write the rows of a task; what comes out is a pickled ``Message``.
+
+    An error that another attempt would meet again is told in it: Spark would only repeat it.
+    """
+    plan: WritePlan = pickle.loads(state)
+    host = socket.gethostname()
+    report = TaskReport()
+    if plan.task is not None:
+        try:
+            _check_reachable(pickle.dumps(plan.access.place), host)
+            (row,) = reports(pickle.dumps(plan.task), batches)
+            report = pickle.loads(row.column("report")[0].as_py())
+        except LakeVillaError as error:
+            report = TaskReport(error=error)
+        if isinstance(report.error, StoreError):
+            report.error.message = f"worker {host}: {report.error.message}"
+            report.error.args = (report.error.message,)
+    for _ in batches:  # what is left is read, or Spark would take an early end for a broken worker
+        pass
+    its_plan = replace(plan, task=None) if plan.options.query_id is not None else None
+    return pickle.dumps(Message(report, host, its_plan))
+
+
+@lru_cache(maxsize=8)
+def _check_reachable(place: bytes, host: str) -> None:
+    """Refuse a local root that is another directory here: its files nobody else would find."""
+    address: LakeAddress = pickle.loads(place)
+    if root_location(address.root).scheme != "file":
+        return
+    if isinstance(Worker(address).runner.run(stat(HEAD_KEY)), Missing):
+        raise InvalidOperation(
+            f"worker {host} can't reach the lake: there is no {HEAD_KEY} below {address.root} "
+            "there; a local root must be on a disk that all machines share, so mount it, or use "
+            "an object store"
+        )

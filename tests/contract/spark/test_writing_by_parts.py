@@ -1,0 +1,420 @@
+"""A write by the data source, one part after the other: planned, written by tasks, committed.
+
+Spark calls the parts in processes of its own; here they are called as it does, in one, so that
+each can be left out, done twice, or come too late.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from lakevilla.api.spark.source.writing import work
+from lakevilla.engines.spark.rows import spark_schema
+from lakevilla.settings import Settings
+from tests.support.places import Place
+from tests.support.tables import in_order
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
+Rows = list[tuple[object, ...]]
+
+
+def batch(schema: pa.Schema, rows: Rows) -> pa.RecordBatch:
+    columns = list(zip(*rows, strict=True)) if rows else [[] for _ in schema]
+    arrays = [pa.array(column, f.type) for column, f in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+@dataclass
+class Job:
+    """A write as Spark runs it."""
+
+    place: Place
+    table: str = "t"
+    overwrite: bool = False
+    streaming: bool = False
+    schema: pa.Schema = SCHEMA
+    options: dict[str, str] = field(default_factory=dict)
+    state: bytes = b""
+
+    def __post_init__(self) -> None:
+        options = {"lake": self.place.root, "path": self.table, **self.options}
+        self.state = work.plan(
+            pickle.dumps({}),
+            options,
+            spark_schema(self.schema),
+            overwrite=self.overwrite,
+            streaming=self.streaming,
+        )
+
+    def task(self, *rows: tuple[object, ...]) -> bytes:
+        """One attempt of one task."""
+        return work.written(self.state, iter([batch(self.schema, list(rows))]))
+
+    def commit(self, *messages: bytes | None) -> None:
+        work.commit(self.state, messages)
+
+    def abort(self, *messages: bytes | None) -> None:
+        work.abort(self.state, messages)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(str(tmp_path / "lake"))
+
+
+@pytest.fixture
+def lake(place: Place) -> Any:
+    with place.connect() as lake:
+        lake.create_table("t", pa.table({"id": [1], "v": ["a"]}, SCHEMA))
+        yield lake
+
+
+def ids(lake: lv.Lake, table: str = "t") -> list[int]:
+    return sorted(row["id"] for row in in_order(lake.snapshot().read(table)))
+
+
+def add(lake: lv.Lake, number: int) -> None:
+    lake.run(lambda txn: txn.append("t", [{"id": number, "v": "other"}]))
+
+
+def clean_up(place: Place) -> None:
+    """As gc does when all that is open now has become too old."""
+    with place.connect(settings=Settings(max_age_seconds=0)) as lake:
+        lake.gc()
+
+
+def job_file(message: bytes) -> str:
+    """The one file that a task has message of."""
+    (written,) = pickle.loads(message).report.rewrite.written
+    return Path(written.file.path).name
+
+
+def parquet(place: Place) -> set[str]:
+    return {path.name for path in Path(place.root).rglob("*.parquet")}
+
+
+# -- attempts, and ends that come twice or not at all ------------------------------------
+
+
+def test_files_of_an_attempt_that_was_not_accepted_go_with_gc(place: Place, lake: lv.Lake) -> None:
+    job = Job(place)
+    job.task((2, "lost"))  # an attempt whose executor died, or the slower of two copies
+    job.commit(job.task((2, "b")), None)
+    assert ids(lake) == [1, 2]
+    assert len(parquet(place)) == 3
+    clean_up(place)
+    assert len(parquet(place)) == 2
+    assert ids(lake) == [1, 2]
+
+
+def test_a_write_that_is_given_up_leaves_nothing(place: Place, lake: lv.Lake) -> None:
+    before = parquet(place)
+    job = Job(place)
+    message = job.task((2, "b"))
+    job.task((3, "lost"))
+    job.abort(message, None)
+    assert len(parquet(place) - before) == 1  # of the attempt that nobody has heard of
+    with pytest.raises(lv.TransactionAborted):
+        job.commit(message)
+    clean_up(place)
+    assert parquet(place) == before
+    assert ids(lake) == [1]
+
+
+def test_an_abort_after_a_commit_that_spark_has_not_heard_of_deletes_nothing(
+    place: Place, lake: lv.Lake
+) -> None:
+    job = Job(place)
+    message = job.task((2, "b"))
+    job.commit(message)
+    job.abort(message)
+    clean_up(place)
+    assert ids(lake) == [1, 2]
+
+
+def test_a_write_whose_driver_died_before_the_commit_goes_with_gc(
+    place: Place, lake: lv.Lake
+) -> None:
+    before = parquet(place)
+    Job(place).task((2, "b"))
+    clean_up(place)
+    assert parquet(place) == before
+
+
+def test_a_commit_that_comes_after_gc_is_refused(place: Place, lake: lv.Lake) -> None:
+    job = Job(place)
+    message = job.task((2, "b"))
+    add(lake, 5)
+    clean_up(place)
+    with pytest.raises(lv.TransactionAborted, match="run it again"):
+        job.commit(message)
+    assert ids(lake) == [1, 5]
+
+
+def test_what_a_task_has_met_is_raised_once_and_nothing_is_left(
+    place: Place, lake: lv.Lake
+) -> None:
+    lake.run(lambda txn: txn.alter("t", add_constraints={"small": "id < 10"}))
+    before = parquet(place)
+    job = Job(place)
+    good, bad = job.task((2, "b")), job.task((20, "x"))
+    with pytest.raises(lv.InvalidOperation, match="small"):
+        job.commit(good, bad)
+    assert parquet(place) == before
+    assert ids(lake) == [1]
+
+
+# -- what happens between the plan and the commit ----------------------------------------
+
+
+def test_rows_of_others_stay_beside_an_append(place: Place, lake: lv.Lake) -> None:
+    job = Job(place)
+    message = job.task((2, "b"))
+    add(lake, 5)
+    job.commit(message)
+    assert ids(lake) == [1, 2, 5]
+
+
+def test_a_table_that_gets_a_constraint_refuses_rows_that_break_it(
+    place: Place, lake: lv.Lake
+) -> None:
+    job = Job(place)
+    message = job.task((20, "x"))
+    before = parquet(place) - {job_file(message)}
+    lake.run(lambda txn: txn.alter("t", add_constraints={"small": "id < 10"}))
+    with pytest.raises(lv.LakeVillaError):
+        job.commit(message)
+    assert parquet(place) == before
+    assert ids(lake) == [1]
+
+
+def test_a_table_that_was_made_anew_is_not_written(place: Place, lake: lv.Lake) -> None:
+    job = Job(place)
+    message = job.task((2, "b"))
+    with place.connect(settings=Settings(reuse_after_seconds=0)) as other:
+        other.drop_table("t", delete_data=True)
+        other.create_table("t", pa.table({"id": [9], "v": ["z"]}, SCHEMA))
+    with pytest.raises(lv.ConflictError):
+        job.commit(message)
+    assert ids(lake) == [9]
+
+
+def test_of_two_that_create_a_table_one_does(place: Place, lake: lv.Lake) -> None:
+    first, second = Job(place, "new"), Job(place, "new")
+    messages = [job.task((number, "x")) for number, job in enumerate((first, second))]
+    first.commit(messages[0])
+    with pytest.raises((lv.ConflictError, lv.TableExists)):
+        second.commit(messages[1])
+    assert ids(lake, "new") == [0]
+
+
+def test_an_overwrite_replaces_what_others_have_added_meanwhile(
+    place: Place, lake: lv.Lake
+) -> None:
+    job = Job(place, overwrite=True)
+    message = job.task((2, "b"))
+    add(lake, 5)
+    job.commit(message)
+    assert ids(lake) == [2]
+
+
+@pytest.mark.parametrize("when", ["before the plan", "after the plan"])
+def test_an_overwrite_of_rows_that_were_read_loses_no_update(
+    place: Place, lake: lv.Lake, when: str
+) -> None:
+    read = str(lake.snapshot().version)
+    if when == "before the plan":
+        add(lake, 5)
+        with pytest.raises(lv.ConflictError, match="read it again"):
+            Job(place, overwrite=True, options={"readVersion": read})
+    else:
+        job = Job(place, overwrite=True, options={"readVersion": read})
+        message = job.task((2, "b"))
+        add(lake, 5)
+        with pytest.raises(lv.ConflictError):
+            job.commit(message)
+    assert ids(lake) == [1, 5]
+
+
+def test_a_version_that_was_read_holds_while_other_tables_change(
+    place: Place, lake: lv.Lake
+) -> None:
+    read = str(lake.snapshot().version)
+    lake.create_table("u", SCHEMA)
+    job = Job(place, overwrite=True, options={"readVersion": read})
+    job.commit(job.task((2, "b")))
+    assert ids(lake) == [2]
+
+
+# -- what is replaced, added and made ----------------------------------------------------
+
+
+def test_replace_where_takes_rows_that_it_would_replace_again(place: Place, lake: lv.Lake) -> None:
+    add(lake, 5)
+    job = Job(place, overwrite=True, options={"replaceWhere": "id < 4"})
+    job.commit(job.task((2, "b")))
+    assert ids(lake) == [2, 5]
+    job = Job(place, overwrite=True, options={"replaceWhere": "id < 4"})
+    message = job.task((7, "g"))
+    with pytest.raises(lv.InvalidOperation, match="where of the overwrite"):
+        job.commit(message)
+    assert ids(lake) == [2, 5]
+
+
+def test_dynamic_partitions_replace_those_that_come(place: Place, lake: lv.Lake) -> None:
+    lake.create_table("p", pa.table({"id": [1, 2], "v": ["a", "b"]}, SCHEMA), partition_by=["v"])
+    job = Job(place, "p", overwrite=True, options={"partitionOverwriteMode": "dynamic"})
+    job.commit(job.task((3, "b")), job.task((4, "c")))
+    assert ids(lake, "p") == [1, 3, 4]
+
+
+@pytest.mark.parametrize("mode", ["merge", "overwrite"])
+def test_columns_come_with_the_rows_if_that_is_asked_for(
+    place: Place, lake: lv.Lake, mode: str
+) -> None:
+    wider = SCHEMA.append(pa.field("w", pa.float64()))
+    with pytest.raises(lv.InvalidOperation, match=r"no column 'w'.*mergeSchema"):
+        Job(place, schema=wider)
+    replaces = mode == "overwrite"
+    option = "overwriteSchema" if replaces else "mergeSchema"
+    schema = pa.schema([wider.field("id"), wider.field("w")]) if replaces else wider
+    row = (2, 0.5) if replaces else (2, "b", 0.5)
+    job = Job(place, schema=schema, overwrite=replaces, options={option: "true"})
+    job.commit(job.task(row))
+    assert lake.snapshot().read("t").column_names == schema.names
+    assert ids(lake) == [2] if replaces else [1, 2]
+
+
+def test_a_frame_lacking_columns_leaves_them_null(place: Place, lake: lv.Lake) -> None:
+    job = Job(place, schema=pa.schema([("id", pa.int64())]))
+    job.commit(job.task((2,)))
+    assert in_order(lake.snapshot().read("t"))[-1] == {"id": 2, "v": None}
+
+
+@pytest.mark.parametrize("choice", ["append", "error", "ignore"])
+def test_a_table_that_exists_may_be_an_error_or_reason_to_do_nothing(
+    place: Place, lake: lv.Lake, choice: str
+) -> None:
+    options = {"ifExists": choice}
+    if choice == "error":
+        with pytest.raises(lv.TableExists, match="option ifExists is error"):
+            Job(place, options=options)
+        assert ids(lake) == [1]
+        return
+    job = Job(place, options=options)
+    job.commit(job.task((2, "b")))
+    assert ids(lake) == ([1] if choice == "ignore" else [1, 2])
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_new_table_is_what_the_options_say(place: Place, lake: lv.Lake, kind: str) -> None:
+    options = {"tableFormat": kind, "partitionBy": "v", "metadata": '{"job": "nightly"}'}
+    job = Job(place, "sales/new", options=options)
+    job.commit(job.task((1, "a"), (2, "b")))
+    assert ids(lake, "sales/new") == [1, 2]
+    assert lake.table("sales/new").format == kind
+    assert lake.history()[0].metadata["job"] == "nightly"
+
+
+def test_an_idempotency_key_commits_once(place: Place, lake: lv.Lake) -> None:
+    for number in (2, 3):
+        job = Job(place, options={"idempotencyKey": "nightly"})
+        job.commit(job.task((number, "x")))
+    assert ids(lake) == [1, 2]
+
+
+def test_two_with_one_key_at_once_commit_once(place: Place, lake: lv.Lake) -> None:
+    jobs = [Job(place, options={"idempotencyKey": "nightly"}) for _ in range(2)]
+    messages = [job.task((number, "x")) for number, job in enumerate(jobs, 2)]
+    before = len(parquet(place))
+    for job, message in zip(jobs, messages, strict=True):
+        job.commit(message)
+    assert ids(lake) == [1, 2]
+    assert len(parquet(place)) == before - 1
+
+
+def test_a_branch_is_written_and_the_lake_is_not(place: Place, lake: lv.Lake) -> None:
+    lake.branch("etl")
+    job = Job(place, options={"ref": "etl"})
+    job.commit(job.task((2, "b")))
+    assert ids(lake) == [1]
+    assert ids(lake.on("etl")) == [1, 2]
+
+
+def test_a_branch_that_was_made_anew_meanwhile_takes_no_commit(place: Place, lake: lv.Lake) -> None:
+    lake.branch("etl")
+    job = Job(place, options={"ref": "etl"})
+    message = job.task((2, "b"))
+    lake.delete_ref("etl")
+    lake.branch("etl")
+    with pytest.raises(lv.ConflictError, match="merged or made anew"):
+        job.commit(message)
+    assert ids(lake.on("etl")) == [1]
+
+
+# -- streams -----------------------------------------------------------------------------
+
+
+def stream(place: Place, table: str = "t", **options: str) -> Job:
+    return Job(place, table, streaming=True, options={"queryId": "q", **options})
+
+
+def deliver(place: Place, number: int, *rows: tuple[object, ...]) -> None:
+    work.commit_batch([stream(place).task(*rows)], number)
+
+
+def test_a_batch_that_comes_again_takes_effect_once(place: Place, lake: lv.Lake) -> None:
+    deliver(place, 0, (2, "b"))
+    before = parquet(place)
+    deliver(place, 0, (2, "b"))  # its driver was killed before it heard of the commit
+    deliver(place, 1, (3, "c"))
+    assert ids(lake) == [1, 2, 3]
+    assert len(parquet(place) - before) == 1
+
+
+def test_a_batch_whose_driver_died_before_its_commit_is_done_when_it_comes_again(
+    place: Place, lake: lv.Lake
+) -> None:
+    stream(place).task((2, "lost"))
+    deliver(place, 0, (2, "b"))
+    clean_up(place)
+    assert ids(lake) == [1, 2]
+    assert len(parquet(place)) == 2
+
+
+def test_batches_of_another_checkpoint_are_no_silent_loss(place: Place, lake: lv.Lake) -> None:
+    deliver(place, 0, (2, "b"))
+    deliver(place, 1, (3, "c"))
+    with pytest.raises(lv.InvalidOperation, match="needs a queryId of its own"):
+        deliver(place, 0, (4, "d"))
+    assert ids(lake) == [1, 2, 3]
+
+
+def test_a_batch_without_tasks_or_rows_leaves_no_trace(place: Place, lake: lv.Lake) -> None:
+    before = lake.snapshot().version
+    work.commit_batch([], 0)
+    work.abort_batch([None])
+    deliver(place, 1)
+    assert lake.snapshot().version == before
+
+
+def test_a_batch_that_fails_leaves_nothing_and_can_come_again(place: Place, lake: lv.Lake) -> None:
+    before = parquet(place)
+    message = stream(place).task((2, "b"))
+    work.abort_batch([message, None])
+    assert parquet(place) == before
+    deliver(place, 0, (2, "b"))
+    assert ids(lake) == [1, 2]
+
+
+def test_foreach_batch_and_the_sink_share_their_numbers(place: Place, lake: lv.Lake) -> None:
+    lake.run(lambda txn: txn.append("t", [{"id": 2, "v": "b"}]), idempotency_key=("q", 0))
+    deliver(place, 0, (2, "again"))
+    assert ids(lake) == [1, 2]

@@ -1,0 +1,84 @@
+"""The options of a writer: what they mean, and what is told of those that mean nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakevilla.api.spark.source.writing.options import WriteOptions
+from lakevilla.errors import InvalidOperation
+
+GIVEN = {"lake": "s3://b/lake", "path": "t"}
+
+
+def test_names_are_read_in_any_case_and_what_is_left_out_has_a_default() -> None:
+    asked = WriteOptions.of(
+        {**GIVEN, "MERGEschema": "True", "PARTITIONBY": "a, b", "checkpointlocation": "/c"},
+        overwrite=False,
+    )
+    assert (asked.lake, asked.table, asked.ref) == ("s3://b/lake", "t", None)
+    assert (asked.schema_mode, asked.partition_by, asked.format) == ("merge", ("a", "b"), "delta")
+    assert (asked.if_exists, asked.where, asked.by_partition) == ("append", None, False)
+
+
+def test_objects_are_json() -> None:
+    options = {"properties": '{"delta.appendOnly": true}', "metadata": '{"job": "nightly"}'}
+    asked = WriteOptions.of({**GIVEN, **options}, overwrite=False)
+    assert asked.properties == {"delta.appendOnly": True}
+    assert asked.metadata == {"job": "nightly"}
+
+
+@pytest.mark.parametrize(
+    ("options", "overwrite", "says"),
+    [
+        ({}, False, "hands no options"),
+        ({"path": "t"}, False, "needs the lake's root"),
+        ({"lake": "x"}, False, r"\.save\('sales/orders'\)"),
+        ({**GIVEN, "table": "u"}, False, "'u' by its option and 't' by its path"),
+        ({**GIVEN, "merge_schema": "true"}, False, "did you mean mergeSchema"),
+        ({**GIVEN, "where": "a > 1"}, True, "did you mean replaceWhere"),
+        ({**GIVEN, "queryId": "q"}, False, "queryId belongs to writeStream"),
+        ({**GIVEN, "mergeSchema": "yes"}, False, "mergeSchema must be false or true, not 'yes'"),
+        ({**GIVEN, "replaceWhere": "a > 1"}, False, r"mode\('overwrite'\)"),
+        ({**GIVEN, "partitionOverwriteMode": "dynamic"}, False, r"mode\('overwrite'\)"),
+        (
+            {**GIVEN, "replaceWhere": "a > 1", "partitionOverwriteMode": "dynamic"},
+            True,
+            "replaceWhere or partitionOverwriteMode, not both",
+        ),
+        ({**GIVEN, "mergeSchema": "true", "overwriteSchema": "true"}, True, "not both"),
+        ({**GIVEN, "ifExists": "error"}, True, r"mode\('append'\)"),
+        ({**GIVEN, "ifExists": "fail"}, False, "append or error or ignore"),
+        ({**GIVEN, "tableFormat": "hudi"}, False, "delta or iceberg"),
+        ({**GIVEN, "partitionBy": "a,,b"}, False, "commas"),
+        ({**GIVEN, "readVersion": "-1"}, True, "whole number"),
+        ({**GIVEN, "properties": "{"}, False, "JSON object"),
+        ({**GIVEN, "metadata": '{"a": 1}'}, False, "a string for each name"),
+    ],
+)
+def test_a_wrong_option_is_named_with_what_to_do(
+    options: dict[str, str], overwrite: bool, says: str
+) -> None:
+    with pytest.raises(InvalidOperation, match=says):
+        WriteOptions.of(options, overwrite=overwrite)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, "needs .option\\('queryId'"),
+        ({"queryId": "q", "ref": "etl"}, "leave option ref out"),
+        ({"queryId": "q", "replaceWhere": "a > 1"}, "replaceWhere belongs to df.write"),
+        ({"queryid": "q", "query_name": "x"}, "no option query_name"),
+    ],
+)
+def test_a_stream_needs_a_name_and_takes_no_options_of_a_batch(
+    options: dict[str, str], says: str
+) -> None:
+    with pytest.raises(InvalidOperation, match=says):
+        WriteOptions.of({**GIVEN, **options}, overwrite=False, streaming=True)
+
+
+def test_an_error_repeats_no_value_of_an_unknown_option() -> None:
+    with pytest.raises(InvalidOperation) as raised:
+        WriteOptions.of({**GIVEN, "aws_secret_access_key": "abc/def"}, overwrite=False)
+    assert "abc" not in str(raised.value)
