@@ -243,12 +243,13 @@ class Engine(Protocol):
         """Merge a source. Two source rows for one target row raise ``InvalidOperation``."""
 
     def compact(
-        self, table: TableInput, z_order_by: Sequence[str], name: FileNamer
-    ) -> Program[tuple[Written, ...]]:
-        """The same rows in new files: one for the files of one partition.
+        self, parts: Sequence[TableInput], z_order_by: Sequence[str], name: FileNamer
+    ) -> Program[tuple[tuple[Written, ...], ...]]:
+        """The same rows in new files: one for each part, whose files are of one partition.
 
-        With ``z_order_by`` ordered along a Z curve over these columns, and cut at about
-        the target size.
+        With ``z_order_by`` each part is ordered along a Z curve over these columns, and cut at
+        about the target size. All parts are of one table; what is made of each comes back in
+        their order.
         """
 
     def write_change_files(

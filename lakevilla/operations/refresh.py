@@ -6,6 +6,7 @@ See docs/design/0038-reuse.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -78,13 +79,12 @@ def refreshed(
     kept = {file.ref: file for file in operation.kept}
     there = {file.ref for file in live}
     removed = tuple(file for file in live if file.ref not in kept)
-    written: list[Written] = []
-    for ref, file in kept.items():
-        if ref not in there:
-            rows = TableInput(snapshot.layout, files_from_structs([file]))
-            written += yield from context.engine.compact(rows, (), name)
+    touched = [file for ref, file in kept.items() if ref not in there]
+    parts = [TableInput(snapshot.layout, files_from_structs([file])) for file in touched]
+    made = yield from context.engine.compact(parts, (), name)
+    written = tuple(chain.from_iterable(made))
     change = Change(
         adds=(*operation.files, *(item.file for item in written)),
         removes=tuple(removal(file) for file in removed),
     )
-    return change, tuple(written), removed
+    return change, written, removed

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import msgspec
 import pyarrow as pa
@@ -75,8 +76,10 @@ def transplanted(
         (unfit_files if _must_be_written(file, after) else adds).append(_changed(file))
     written: tuple[Written, ...] = ()
     if unfit_files:
-        rows = TableInput(after.layout, files_from_structs(unfit_files))
-        written = yield from context.engine.compact(rows, (), name)
+        # Each a part of its own: they may be of several partitions.
+        parts = [TableInput(after.layout, files_from_structs([file])) for file in unfit_files]
+        made = yield from context.engine.compact(parts, (), name)
+        written = tuple(chain.from_iterable(made))
     change = msgspec.structs.replace(
         definition,
         adds=(*adds, *(item.file for item in written)),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
+from itertools import chain, islice
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -28,14 +28,14 @@ from lakevilla.engines.duckdb.reading.compared import compared, in_turn
 from lakevilla.engines.duckdb.reading.damage import looked_into, watched
 from lakevilla.engines.duckdb.reading.given import GivenTables
 from lakevilla.engines.duckdb.reading.query import query
-from lakevilla.engines.duckdb.reading.relation import Files, read_files
+from lakevilla.engines.duckdb.reading.relation import Files, read_files, whole_files
 from lakevilla.engines.duckdb.sqltext import name_list, quote_text
 from lakevilla.engines.duckdb.writing.by_key import write_by_key
 from lakevilla.engines.duckdb.writing.digest import digest
 from lakevilla.engines.duckdb.writing.merge import merge, numbered
 from lakevilla.engines.duckdb.writing.rewrite import CHANGE_TYPE, Rewriter, expression_sql
 from lakevilla.engines.duckdb.writing.writer import Writer
-from lakevilla.engines.duckdb.writing.z_order import in_z_order
+from lakevilla.engines.duckdb.writing.z_order import in_z_order, sampled, sorted_along
 from lakevilla.engines.staged import read_staged
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.files import ChangeFile, DataFile
@@ -48,6 +48,8 @@ T = TypeVar("T")
 
 #: Rows that are compacted go into one file, however much larger than its sources it becomes.
 _ANY_SIZE = 1 << 20
+#: Files that are made wait in memory up to this many bytes, and are stored in one round.
+_HELD_BYTES = 64 * 1024 * 1024
 
 
 class DuckDBEngine:
@@ -128,7 +130,7 @@ class DuckDBEngine:
         rows: Iterator[pa.RecordBatch]
         if table.verify:
             some = in_turn(self._data, self._database, table, files)
-            rows = itertools.chain.from_iterable(map(rows_of, some))
+            rows = chain.from_iterable(map(rows_of, some))
         else:
             with self._looked_into(table):
                 rows = rows_of(files)
@@ -169,29 +171,74 @@ class DuckDBEngine:
         return (yield from self._whole(rewriter, merge(rewriter, source, spec)))
 
     def compact(
-        self, table: TableInput, z_order_by: Sequence[str], name: FileNamer
-    ) -> Program[tuple[Written, ...]]:
-        """The same rows in new files; see ``engines.base.Engine``."""
-        # The rows are there already: whether they may be is not asked again.
-        layout = replace(table.layout, constraints=())
-        if z_order_by:
-            layout = replace(layout, sort_by=(), sort_order_id=None)
-        writer = self._writer(layout, name)
-        files = yield from read_files(self._data, table, "compact")
+        self, parts: Sequence[TableInput], z_order_by: Sequence[str], name: FileNamer
+    ) -> Program[tuple[tuple[Written, ...], ...]]:
+        """The same rows in new files, one part after the other; see ``engines.base.Engine``."""
+        made: list[tuple[Written, ...]] = []
+        writers: list[Writer] = []
+        first_held, held = 0, 0
         try:
-            with self._looked_into(table):
-                if z_order_by:
-                    rows = in_z_order(self._database, files, writer, z_order_by)
-                    writer.keeps_order = True
-                else:
-                    cursor = self._database.cursor()
-                    names = name_list(layout.schema.names)
-                    rows = writer.stream(cursor, f"SELECT {names} FROM ({files.bind(cursor)})")
-                    writer.target_bytes = files.bytes() * _ANY_SIZE
-                partition = files.partitions[0]
-                if partition is None:  # of an older spec: its rows may belong to several now
-                    return (yield from writer.rows(rows))
-                return (yield from writer.ordered(writer.in_order(rows), partition))
+            for part in parts:
+                writer = self._moving(part.layout, name, z_order_by)
+                writers.append(writer)
+                with self._looked_into(part):
+                    made.append((yield from self._moved(writer, part, z_order_by)))
+                held += sum(len(one.body or b"") for one in made[-1])
+                if held > _HELD_BYTES:  # memory holds no more of them than a round of PUTs
+                    waiting = made[first_held:]
+                    stored = iter((yield from writer.store(list(chain.from_iterable(waiting)))))
+                    made[first_held:] = [tuple(islice(stored, len(one))) for one in waiting]
+                    first_held, held = len(made), 0
+        except (Exception, KeyboardInterrupt):
+            for writer in writers:
+                yield from writer.withdraw()
+            raise
+        return tuple(made)
+
+    def _moving(self, layout: Layout, name: FileNamer, z_order_by: Sequence[str]) -> Writer:
+        """A writer of rows that are there already: whether they may be is not asked again."""
+        layout = replace(layout, constraints=())
+        if not z_order_by:
+            return self._writer(layout, name)
+        writer = self._writer(replace(layout, sort_by=(), sort_order_id=None), name)
+        writer.keeps_order = True
+        return writer
+
+    def _moved(
+        self, writer: Writer, part: TableInput, z_order_by: Sequence[str]
+    ) -> Program[tuple[Written, ...]]:
+        files = yield from read_files(self._data, part, "compact")
+        if z_order_by:
+            rows = in_z_order(self._database, files, writer, z_order_by)
+        else:
+            cursor = self._database.cursor()
+            names = name_list(writer.layout.schema.names)
+            rows = writer.stream(cursor, f"SELECT {names} FROM ({files.bind(cursor)})")
+            writer.target_bytes = files.bytes() * _ANY_SIZE
+        return (yield from writer.moved(rows, files.partitions[0]))
+
+    def sample(self, table: TableInput, columns: Sequence[str], rows: int) -> Program[pa.Table]:
+        """So many rows of some columns, or all if there are fewer."""
+        files = yield from read_files(self._data, table, "sample")
+        with self._looked_into(table):
+            return sampled(self._database, files, columns, rows)
+
+    def sorted_along(
+        self,
+        part: TableInput,
+        placed: pa.RecordBatchReader,
+        z_order_by: Sequence[str],
+        name: FileNamer,
+    ) -> Program[tuple[Written, ...]]:
+        """Rows that come with their place on a Z curve, in files; ``part`` is one of their files.
+
+        They may be more than memory holds.
+        """
+        writer = self._moving(part.layout, name, z_order_by)
+        partition = whole_files(self._data, part, "part").partitions[0]
+        try:
+            rows = sorted_along(self._database, placed, writer, z_order_by)
+            return (yield from writer.moved(rows, partition))
         except (Exception, KeyboardInterrupt):
             yield from writer.withdraw()
             raise

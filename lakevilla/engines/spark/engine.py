@@ -20,11 +20,10 @@ from lakevilla.engines.base import (
     projection,
 )
 from lakevilla.engines.duckdb import DuckDBEngine
-from lakevilla.engines.spark.bins import in_bins
-from lakevilla.engines.spark.jobs import failure, numbers, parallelism, run_job, scanned
+from lakevilla.engines.spark.jobs import failure, numbers, scanned
+from lakevilla.engines.spark.reported import Jobs, first_error
 from lakevilla.engines.spark.rows import SparkRows, spark_schema, spark_types
 from lakevilla.engines.spark.tasks import (
-    Bins,
     ChangeFilesTask,
     DeleteTask,
     InsertTask,
@@ -33,22 +32,20 @@ from lakevilla.engines.spark.tasks import (
     ScanTask,
     StagedTask,
     StageTask,
-    Task,
     TaskInput,
-    TaskReport,
     UpdateTask,
     WriteTask,
     joined,
     no_files,
     unmatched,
 )
+from lakevilla.engines.spark.upkeep.moving import compacted
 from lakevilla.engines.staged import to_ipc
-from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.files import ChangeFile, DataFile, file_key
+from lakevilla.formats.files import ChangeFile, DataFile
 from lakevilla.formats.layout import Layout
 from lakevilla.ids import Ids
-from lakevilla.meter import note
 from lakevilla.store.effects import Program, delete, parallel
 
 if TYPE_CHECKING:
@@ -78,8 +75,8 @@ class SparkEngine:
         embedded: DuckDBEngine,
         ids: Ids,
     ) -> None:
-        self._session, self._place, self._embedded, self._ids = session, place, embedded, ids
-        self._parallelism = 0
+        self._embedded = embedded
+        self._jobs = Jobs(session, place, ids)
 
     @property
     def reads_by_parts(self) -> bool:
@@ -97,19 +94,19 @@ class SparkEngine:
     ) -> DataFrame:
         """Rows for which ``where`` is true, as a DataFrame: read when it is used."""
         schema = projection(table.layout, columns)
-        bins = self._bins(table)
-        task = ScanTask(self._place(), bins, None if columns is None else tuple(columns), where)
-        return scanned(self._session(), task, len(bins.files), spark_schema(schema))
+        bins = self._jobs.bins(table)
+        task = ScanTask(self._jobs.place, bins, None if columns is None else tuple(columns), where)
+        return scanned(self._jobs.session, task, len(bins.files), spark_schema(schema))
 
     def stage(
         self, frame: DataFrame, schema: pa.Schema, table: str, prefix: str, keys: Sequence[str]
     ) -> Program[StagedRows]:
         """Put a DataFrame's rows aside on the store: it is run once, and read from there."""
         plain, names = _plain(frame)
-        task = StageTask(self._place(), table, names, schema, prefix, tuple(keys))
-        reports = self._run(plain, task, f"table {table}")
+        task = StageTask(self._jobs.place, table, names, schema, prefix, tuple(keys))
+        reports = self._jobs.run(plain, task, f"table {table}")
         staged = [one for report in reports for one in report.staged]
-        error = _first_error(reports)
+        error = first_error(reports)
         if error is not None:
             yield from parallel([delete(key) for key, _ in staged])
             raise error
@@ -122,8 +119,8 @@ class SparkEngine:
         if not rows.keys:
             return False
         schema = pa.schema([rows.schema.field(name) for name in columns])
-        task = StagedTask(self._place(), rows, tuple(columns))
-        frame = scanned(self._session(), task, len(rows.keys), spark_schema(schema))
+        task = StagedTask(self._jobs.place, rows, tuple(columns))
+        frame = scanned(self._jobs.session, task, len(rows.keys), spark_schema(schema))
         counted = frame.toDF(*(f"k{n}" for n in range(len(columns))))
         counted = counted.groupBy(*counted.columns).agg(functions.count("*").alias("n"))
         try:
@@ -137,7 +134,7 @@ class SparkEngine:
             # Spark can't take a slice of lists, and a copy is none.
             rows = rows.take(np.arange(rows.num_rows))
         declared = spark_schema(rows.schema)
-        return self._session().createDataFrame(rows.cast(spark_types(rows.schema)), declared)
+        return self._jobs.session.createDataFrame(rows.cast(spark_types(rows.schema)), declared)
 
     # -- the protocol's verbs ------------------------------------------------------
 
@@ -148,8 +145,8 @@ class SparkEngine:
         if not isinstance(data, SparkRows):
             return (yield from self._embedded.write(layout, data, name))
         plain, names = _plain(data.frame)
-        task = WriteTask(self._place(), layout, names, name)
-        return (yield from self._rewritten(layout, plain, task)).written
+        task = WriteTask(self._jobs.place, layout, names, name)
+        return (yield from self._jobs.rewritten(layout, plain, task)).written
 
     def write_by_key(
         self,
@@ -176,15 +173,15 @@ class SparkEngine:
         self, table: TableInput, assignments: Mapping[str, Expr], where: Expr, name: FileNamer
     ) -> Program[Rewrite]:
         """Rewrite the files that hold a row for which ``where`` is true."""
-        bins = self._bins(table)
-        task = UpdateTask(self._place(), bins, dict(assignments), where, name)
-        return (yield from self._rewritten(table.layout, bins, task))
+        bins = self._jobs.bins(table)
+        task = UpdateTask(self._jobs.place, bins, dict(assignments), where, name)
+        return (yield from self._jobs.rewritten(table.layout, bins, task))
 
     def delete(self, table: TableInput, where: Expr, name: FileNamer) -> Program[Rewrite]:
         """Delete rows; a file whose rows all match is removed, not rewritten."""
-        bins = self._bins(table)
-        task = DeleteTask(self._place(), bins, where, name)
-        return (yield from self._rewritten(table.layout, bins, task))
+        bins = self._jobs.bins(table)
+        task = DeleteTask(self._jobs.place, bins, where, name)
+        return (yield from self._jobs.rewritten(table.layout, bins, task))
 
     def merge(
         self,
@@ -206,9 +203,9 @@ class SparkEngine:
         merged = Rewrite()
         if table.files.num_rows:
             carried = TaskInput(rows if isinstance(rows, StagedRows) else to_ipc(rows))
-            bins = self._bins(table)
-            task = MergeTask(self._place(), bins, carried, into, name)
-            reports = yield from self._reported(layout, bins, task)
+            bins = self._jobs.bins(table)
+            task = MergeTask(self._jobs.place, bins, carried, into, name)
+            reports = yield from self._jobs.reported(layout, bins, task)
             merged = joined([report.rewrite for report in reports])
             for report in reports:
                 if report.matched is not None:
@@ -216,10 +213,10 @@ class SparkEngine:
         if not new.clauses or found.all():
             return merged
         if isinstance(rows, StagedRows):
-            places = numbers(self._session(), len(rows.keys))
+            places = numbers(self._jobs.session, len(rows.keys))
             matched = np.packbits(found).tobytes()
-            insert = InsertTask(self._place(), layout, rows, matched, new, name)
-            inserted = yield from self._rewritten(layout, places, insert, besides=merged)
+            insert = InsertTask(self._jobs.place, layout, rows, matched, new, name)
+            inserted = yield from self._jobs.rewritten(layout, places, insert, besides=merged)
         else:
             rest = unmatched(rows.to_reader(), ~found)
             try:
@@ -227,23 +224,23 @@ class SparkEngine:
                     TableInput(layout, no_files()), rest, new, name
                 )
             except (Exception, KeyboardInterrupt):
-                yield from _withdraw(layout, merged)
+                yield from self._jobs.withdraw(layout, merged)
                 raise
         return joined([merged, inserted])
 
     def compact(
-        self, table: TableInput, z_order_by: Sequence[str], name: FileNamer
-    ) -> Program[tuple[Written, ...]]:
-        """The same rows in new files; in the driver, one partition's files at a time."""
-        return (yield from self._embedded.compact(table, z_order_by, name))
+        self, parts: Sequence[TableInput], z_order_by: Sequence[str], name: FileNamer
+    ) -> Program[tuple[tuple[Written, ...], ...]]:
+        """The same rows in new files; see ``engines.base.Engine``."""
+        return (yield from compacted(self._jobs, parts, z_order_by, name))
 
     def write_change_files(
         self, table: TableInput, change_type: Literal["insert", "delete"], name: FileNamer
     ) -> Program[tuple[tuple[ChangeFile, bytes | None], ...]]:
         """Change files that tell every row of the files as inserted, or as deleted."""
-        bins = self._bins(table)
-        task = ChangeFilesTask(self._place(), bins, change_type, name)
-        return (yield from self._rewritten(table.layout, bins, task)).change_files
+        bins = self._jobs.bins(table)
+        task = ChangeFilesTask(self._jobs.place, bins, change_type, name)
+        return (yield from self._jobs.rewritten(table.layout, bins, task)).change_files
 
     def matching_rows(self, table: TableInput, where: Expr) -> Program[str]:
         """A digest of the multiset of rows for which ``where`` is true; in the driver."""
@@ -259,57 +256,6 @@ class SparkEngine:
         """One SELECT in DuckDB's dialect; in the driver. See ``frame`` for Spark's own."""
         return (yield from self._embedded.query(sql, tables, views, params))
 
-    # -- jobs --------------------------------------------------------------------
-
-    def _bins(self, table: TableInput) -> Bins:
-        if not self._parallelism:
-            self._parallelism = parallelism(self._session())
-        return in_bins(table, self._parallelism)
-
-    def _rewritten(
-        self,
-        layout: Layout,
-        over: DataFrame | Bins,
-        task: Task,
-        *,
-        besides: Rewrite | None = None,
-    ) -> Program[Rewrite]:
-        reports = yield from self._reported(layout, over, task, besides=besides)
-        return joined([report.rewrite for report in reports])
-
-    def _reported(
-        self,
-        layout: Layout,
-        over: DataFrame | Bins,
-        task: Task,
-        *,
-        besides: Rewrite | None = None,
-    ) -> Program[list[TaskReport]]:
-        """Run a job; if one of its tasks has failed, take back what the others have stored.
-
-        What a task that did not report has stored is gc's: nobody knows its names.
-        """
-        try:
-            if isinstance(over, Bins):
-                over = numbers(self._session(), len(over.files))
-            reports = self._run(over, task, f"table {layout.table}")
-            error = _first_error(reports)
-        except (Exception, KeyboardInterrupt):
-            yield from _withdraw(layout, besides or Rewrite())
-            raise
-        if error is not None:
-            done = joined([report.rewrite for report in reports] + [besides or Rewrite()])
-            yield from _withdraw(layout, done)
-            raise error
-        written = [one.file for report in reports for one in report.rewrite.written]
-        note(files=len(written), bytes=sum(file.size for file in written))
-        return reports
-
-    def _run(self, frame: DataFrame, task: Task, about: str) -> list[TaskReport]:
-        kind = type(task).__name__.removesuffix("Task").lower()
-        tag = f"lakevilla-{kind}-{self._ids.nonce()[:12]}"
-        return run_job(self._session(), frame, task, job=f"{about}: job {tag}", tag=tag)
-
 
 def _apart(spec: MergeSpec) -> tuple[MergeSpec, MergeSpec]:
     """The merge without what it inserts, and what it inserts alone."""
@@ -323,13 +269,3 @@ def _plain(frame: DataFrame) -> tuple[DataFrame, tuple[str, ...]]:
     """The frame under names that need no quoting, which Spark does not do here; and its own."""
     names = tuple(frame.columns)
     return frame.toDF(*(f"c{number}" for number in range(len(names)))), names
-
-
-def _first_error(reports: Sequence[TaskReport]) -> LakeVillaError | None:
-    return next((one.error for one in reports if one.error is not None), None)
-
-
-def _withdraw(layout: Layout, rewrite: Rewrite) -> Program[None]:
-    paths = [one.file.path for one in rewrite.written]
-    paths += [file.path for file, _ in rewrite.change_files]
-    yield from parallel([delete(file_key(layout.location, path)) for path in paths])

@@ -44,7 +44,7 @@ def run_job(
     InvalidOperation
         Spark could not run the job.
     """
-    function = _in_worker("reports", pickle.dumps(task))
+    function = in_worker("reports", pickle.dumps(task))
     try:
         session.addTag(tag)
         try:
@@ -65,7 +65,7 @@ def scanned(
     session: SparkSession, task: ScanTask | StagedTask, tasks: int, schema: StructType
 ) -> DataFrame:
     """The rows that ``tasks`` tasks read, each those of its number."""
-    return numbers(session, tasks).mapInArrow(_in_worker("rows_of", pickle.dumps(task)), schema)
+    return numbers(session, tasks).mapInArrow(in_worker("rows_of", pickle.dumps(task)), schema)
 
 
 def numbers(session: SparkSession, tasks: int) -> DataFrame:
@@ -107,13 +107,13 @@ def failure(error: Exception, job: str) -> LakeVillaError:
     return InvalidOperation(f"{job}: the Spark job failed: {reason}")
 
 
-def _in_worker(
-    entry: str, payload: bytes
+def in_worker(
+    entry: str, payload: bytes, module: str = "lakevilla.engines.spark.tasks"
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
-    """A function of ``tasks`` for ``mapInArrow``; pickled by its value."""
-    tasks = importer("lakevilla.engines.spark.tasks")
+    """A function of ``module`` for ``mapInArrow``; pickled by its value."""
+    imported = importer(module)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        return getattr(tasks(), entry)(payload, iter(batches))  # type: ignore[no-any-return]
+        return getattr(imported(), entry)(payload, iter(batches))  # type: ignore[no-any-return]
 
     return run

@@ -116,7 +116,7 @@ def reports(payload: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
     """Run a pickled task over its rows; the one row that comes out is its pickled report."""
     task: Task = pickle.loads(payload)
     try:
-        report = task.run(_worker(pickle.dumps(task.place)), batches)
+        report = task.run(worker_at(task.place), batches)
     except LakeVillaError as error:
         report = TaskReport(error=error)
     # What is left is read, or Spark would take an early end for a broken worker.
@@ -128,7 +128,12 @@ def reports(payload: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
 def rows_of(payload: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run a pickled ``ScanTask``; its rows come out."""
     task: ScanTask | StagedTask = pickle.loads(payload)
-    yield from task.rows(_worker(pickle.dumps(task.place)), batches)
+    yield from task.rows(worker_at(task.place), batches)
+
+
+def worker_at(place: LakeAddress) -> Worker:
+    """This process's worker for a lake: made once."""
+    return _worker(pickle.dumps(place))
 
 
 @lru_cache(maxsize=8)

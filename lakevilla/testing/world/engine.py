@@ -169,6 +169,14 @@ class RowEngine:
         )
 
     def compact(
+        self, parts: Sequence[TableInput], z_order_by: Sequence[str], name: FileNamer
+    ) -> Program[tuple[tuple[Written, ...], ...]]:
+        made = []
+        for part in parts:
+            made.append((yield from self._moved(part, z_order_by, name)))
+        return tuple(made)
+
+    def _moved(
         self, table: TableInput, z_order_by: Sequence[str], name: FileNamer
     ) -> Program[tuple[Written, ...]]:
         rows = [row for _, rows in (yield from _read(table)) for row in rows]

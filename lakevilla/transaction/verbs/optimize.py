@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
+from itertools import chain
 
 import msgspec
 import pyarrow as pa
@@ -35,8 +36,6 @@ from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.bind import touch
 from lakevilla.transaction.verbs.read_write import execute
 
-#: Files that are made wait in memory up to this many bytes, and are stored in one round.
-_HELD_BYTES = 64 * 1024 * 1024
 #: A curve over more columns than this tells of none of them.
 _MOST_COLUMNS = 32
 
@@ -97,11 +96,9 @@ def optimize(
     if not chosen:
         return None
     sized = dataclasses.replace(layout, target_file_size_bytes=target)
-    bins = []
-    for numbers in chosen:
-        some = files.take(pa.array(numbers, pa.int64()))
-        made = yield from _moved(txn, TableInput(sized, some), z_order_by)
-        bins.append(Bin(tuple(file_refs(some)), made))
+    parts = [files.take(pa.array(numbers, pa.int64())) for numbers in chosen]
+    made = yield from _moved(txn, sized, parts, z_order_by)
+    bins = [Bin(tuple(file_refs(part)), new) for part, new in zip(parts, made, strict=True)]
     yield from store_files(txn, location)
     predicates = [] if predicate is None else [render_sql(predicate)]
     parameters = {"predicate": json.dumps(predicates), "targetSize": str(target)}
@@ -216,19 +213,21 @@ def _refuse_rows(layout: Layout, where: Expr | None) -> None:
 
 
 def _moved(
-    txn: TransactionState, table: TableInput, z_order_by: Sequence[str]
-) -> Program[tuple[DataFile, ...]]:
-    """New files with the rows of these; memory holds no more of them than a round of PUTs."""
-    location = table.layout.location
+    txn: TransactionState, layout: Layout, parts: Sequence[pa.Table], z_order_by: Sequence[str]
+) -> Program[list[tuple[DataFile, ...]]]:
+    """For each part new files with its rows."""
+    location = layout.location
     name = file_namer(txn.context, txn.id, txn.through_head)
+    inputs = [TableInput(layout, part) for part in parts]
     with during("data", location):
-        written = yield from txn.context.engine.compact(table, z_order_by, name)
-    for item in written:
+        made = yield from txn.context.engine.compact(inputs, z_order_by, name)
+    for item in chain.from_iterable(made):
         key = f"{location}/{item.file.path}"
         if item.body is None:
             txn.work.stored.append(key)
         else:
             hold_file(txn, key, item.body)
-    if txn.work.held_bytes > _HELD_BYTES:
-        yield from store_files(txn, location)
-    return tuple(msgspec.structs.replace(item.file, data_change=False) for item in written)
+    return [
+        tuple(msgspec.structs.replace(item.file, data_change=False) for item in written)
+        for written in made
+    ]

@@ -230,6 +230,16 @@ class Writer:
             return tuple((yield from self._few(taken)))
         return tuple((yield from self._many(itertools.chain(taken, rest or ()), key)))
 
+    def moved(
+        self, batches: Iterable[pa.RecordBatch], partition: PartitionKey | None
+    ) -> Program[tuple[Written, ...]]:
+        """Write rows of one partition that were in files of it; None: of an older spec, so that
+        they may belong to several now.
+        """
+        if partition is None:
+            return (yield from self.rows(batches))
+        return (yield from self.ordered(self.in_order(batches), partition))
+
     def register(
         self,
         cursor: duckdb.DuckDBPyConnection,

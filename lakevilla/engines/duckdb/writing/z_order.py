@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -12,7 +12,8 @@ from lakevilla.engines.duckdb.sqltext import name_list, quote_name
 from lakevilla.engines.duckdb.writing.writer import Writer
 from lakevilla.engines.zorder import SAMPLE_ROWS, boundaries, z_values
 
-_Z = pa.field("__lakevilla_z", pa.uint64())
+#: A row's place on the curve.
+Z = pa.field("__lakevilla_z", pa.uint64())
 
 
 def in_z_order(
@@ -22,20 +23,11 @@ def in_z_order(
 
     Two passes: a sample of the columns alone, then all rows with their place.
     """
-    cursor = database.cursor()
     layout = files.layout
-    keys = pa.schema([layout.schema.field(column) for column in columns])
-    sample = stream(
-        cursor,
-        f"SELECT {name_list(columns)} FROM ({files.bind(cursor)}) "
-        f"USING SAMPLE reservoir({SAMPLE_ROWS} ROWS) REPEATABLE (1)",
-        keys,
-        layout.table,
-    )
-    cuts = boundaries(pa.Table.from_batches(sample, keys))
-    schema = pa.schema([*layout.schema, _Z])
-    names = name_list(layout.schema.names)
+    cuts = boundaries(sampled(database, files, columns, SAMPLE_ROWS))
+    schema = pa.schema([*layout.schema, Z])
     source = database.cursor()
+    names = name_list(layout.schema.names)
     rows = writer.stream(source, f"SELECT {names} FROM ({files.bind(source)})")
 
     def placed() -> Iterator[pa.RecordBatch]:
@@ -43,8 +35,30 @@ def in_z_order(
             z = z_values(batch.select(list(columns)), cuts)
             yield pa.RecordBatch.from_arrays([*batch.columns, z], schema=schema)
 
+    return sorted_along(database, placed(), writer, columns)
+
+
+def sampled(database: Database, files: Files, columns: Sequence[str], rows: int) -> pa.Table:
+    """So many rows of some columns, the same ones each time."""
+    cursor = database.cursor()
+    layout = files.layout
+    schema = pa.schema([layout.schema.field(column) for column in columns])
+    sql = (
+        f"SELECT {name_list(columns)} FROM ({files.bind(cursor)}) "
+        f"USING SAMPLE reservoir({rows} ROWS) REPEATABLE (1)"
+    )
+    return pa.Table.from_batches(stream(cursor, sql, schema, layout.table), schema)
+
+
+def sorted_along(
+    database: Database, placed: Iterable[pa.RecordBatch], writer: Writer, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Rows that come with their place ``Z`` on the curve, sorted by it."""
     sorter = database.cursor()
-    writer.register(sorter, "__lakevilla_placed", placed(), schema)
+    layout = writer.layout
+    schema = pa.schema([*layout.schema, Z])
+    writer.register(sorter, "__lakevilla_placed", placed, schema)
     # Beside the curve the first column, so that one column alone sorts the rows whole.
-    order = name_list([_Z.name]) + f", {quote_name(columns[0])}"
+    order = name_list([Z.name]) + f", {quote_name(columns[0])}"
+    names = name_list(layout.schema.names)
     return writer.stream(sorter, f"SELECT {names} FROM __lakevilla_placed ORDER BY {order}")
