@@ -38,7 +38,7 @@ def connect(
     isolation : {"serializable", "snapshot", "write-serializable"}, optional
         Of its transactions; see ``Lake.transaction``.
     autocommit : bool
-        Whether each statement outside of ``BEGIN`` and ``COMMIT`` is a transaction by itself. If
+        Whether each statement outside of BEGIN and COMMIT is a transaction by itself. If
         not, the first statement begins one, and ``commit`` or ``rollback`` ends it.
     **options
         Of ``lakevilla.connect``: ``settings``, ``boto3_session``, ``catalogs`` and so on.

@@ -33,7 +33,7 @@ class Error(Exception):
     Attributes
     ----------
     kind : str
-        The ``kind`` of LakeVilla's error, which is the ``__cause__``; ``error`` if there is none.
+        The ``kind`` of LakeVilla's error, which is its cause; ``error`` if there is none.
     table : str or None
         The table in question.
     txn_id : str or None

@@ -38,7 +38,7 @@ NAMES = {
         abort alter append apply changes commit create_table delete drop_table id merge operations
         overwrite read rename_table result save scan sql state take_turn update upsert
     """,
-    "session": "close is_complete sql statements transaction",
+    "session": "close is_complete last_transaction sql statements transaction",
     "snapshot": "attach changes read scan sql timestamp version versions",
     "table": """
         format guarded history name optimize partition_by properties read restore schema snapshot_id
