@@ -7,7 +7,9 @@ each can be left out, done twice, or come too late.
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass, field
+import shutil
+import socket
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,8 @@ class Job:
     state: bytes = b""
 
     def __post_init__(self) -> None:
+        if self.state:
+            return
         options = {"lake": self.place.root, "path": self.table, **self.options}
         self.state = work.plan(
             pickle.dumps({}),
@@ -215,6 +219,23 @@ def test_of_two_that_create_a_table_one_does(place: Place, lake: lv.Lake) -> Non
     assert ids(lake, "new") == [0]
 
 
+def test_of_two_that_create_a_table_unless_it_is_there_one_does(
+    place: Place, lake: lv.Lake
+) -> None:
+    jobs = [Job(place, "new", options={"ifExists": "ignore"}) for _ in range(2)]
+    messages = [job.task((number, "x")) for number, job in enumerate(jobs)]
+    before = len(parquet(place))
+    for job, message in zip(jobs, messages, strict=True):
+        job.commit(message)
+    assert ids(lake, "new") == [0]
+    assert len(parquet(place)) == before - 1
+
+
+def test_an_overwrite_by_no_rows_leaves_none(place: Place, lake: lv.Lake) -> None:
+    Job(place, overwrite=True).commit()
+    assert ids(lake) == []
+
+
 def test_an_overwrite_replaces_what_others_have_added_meanwhile(
     place: Place, lake: lv.Lake
 ) -> None:
@@ -251,6 +272,46 @@ def test_a_version_that_was_read_holds_while_other_tables_change(
     job = Job(place, overwrite=True, options={"readVersion": read})
     job.commit(job.task((2, "b")))
     assert ids(lake) == [2]
+
+
+# -- a root that is another directory on another machine ---------------------------------
+
+
+def elsewhere(job: Job, root: Path) -> Job:
+    """The job on a machine where the root is a directory of its own."""
+    plan = pickle.loads(job.state)
+    address = replace(plan.access.place, root=str(root))
+    task = replace(plan.task, place=address)
+    plan = replace(plan, access=replace(plan.access, place=address), task=task)
+    return replace(job, state=pickle.dumps(plan))
+
+
+def test_a_worker_that_has_no_such_directory_says_which_and_writes_nothing(
+    place: Place, lake: lv.Lake, tmp_path: Path
+) -> None:
+    job = Job(place)
+    root = tmp_path / "not-mounted"
+    message = elsewhere(job, root).task((2, "b"))
+    with pytest.raises(lv.InvalidOperation, match="can't reach the lake") as raised:
+        job.commit(message)
+    assert socket.gethostname() in str(raised.value)
+    assert str(root) in str(raised.value)
+    assert not root.exists()
+    assert ids(lake) == [1]
+
+
+def test_files_on_a_disk_of_a_workers_own_are_not_committed(
+    place: Place, lake: lv.Lake, tmp_path: Path
+) -> None:
+    root = tmp_path / "same-name-another-disk"
+    shutil.copytree(place.root, root)
+    job = Job(place)
+    message = elsewhere(job, root).task((2, "b"))
+    with pytest.raises(lv.InvalidOperation, match="is not there for the driver") as raised:
+        job.commit(message)
+    assert job_file(message) in str(raised.value)
+    assert socket.gethostname() in str(raised.value)
+    assert ids(lake) == [1]
 
 
 # -- what is replaced, added and made ----------------------------------------------------

@@ -18,8 +18,10 @@ from lakevilla.client.client import LakeClient
 from lakevilla.errors import (
     AlreadyCommitted,
     CommitOutcomeUnknown,
+    ConflictError,
     InvalidOperation,
     LakeVillaError,
+    TableExists,
 )
 from lakevilla.formats.files import DataFile, file_key
 from lakevilla.operations.replaced_partitions import rows_replaced
@@ -117,6 +119,10 @@ def _commit(plan: WritePlan, messages: list[Message], key: KeyUse | None) -> Non
         _committed(client, state, plan, messages)
     except AlreadyCommitted:
         return
+    except (ConflictError, TableExists):
+        if plan.options.if_exists != "ignore":
+            raise
+        # It was to be created: somebody else did that first.
     except CommitOutcomeUnknown:
         if client.run(outcome(client.context, state.id)).state != "committed":
             raise

@@ -158,6 +158,11 @@ class WriteOptions:
             )
         if len(asked) > 1:
             raise InvalidOperation(f"give option {asked[0]} or {asked[1]}, not both")
+        if self.read_version is not None and self.ref is not None:
+            raise InvalidOperation(
+                "option readVersion is a version of the lake itself, and option ref names branch "
+                f"{self.ref!r}: leave one of them out"
+            )
         if self.if_exists != "append" and self.overwrite:
             raise InvalidOperation(
                 "option ifExists goes with .mode('append'); an overwrite is of what is there"

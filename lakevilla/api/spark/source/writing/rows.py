@@ -10,16 +10,14 @@ import pickle
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from pathlib import Path
 
 import pyarrow as pa
 
 from lakevilla.api.spark.source.writing.plan import WritePlan
-from lakevilla.engines.spark.tasks import LakeAddress, TaskReport, Worker, reports
+from lakevilla.engines.spark.tasks import TaskReport, reports
 from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError
 from lakevilla.global_log.head import HEAD_KEY
-from lakevilla.store.base import Missing
-from lakevilla.store.effects import stat
 from lakevilla.store.location import root_location
 
 __all__ = ["Message", "written"]
@@ -44,7 +42,7 @@ def written(state: bytes, batches: Iterator[pa.RecordBatch]) -> bytes:
     report = TaskReport()
     if plan.task is not None:
         try:
-            _check_reachable(pickle.dumps(plan.access.place), host)
+            _check_reachable(plan.access.place.root, host)
             (row,) = reports(pickle.dumps(plan.task), batches)
             report = pickle.loads(row.column("report")[0].as_py())
         except LakeVillaError as error:
@@ -58,15 +56,12 @@ def written(state: bytes, batches: Iterator[pa.RecordBatch]) -> bytes:
     return pickle.dumps(Message(report, host, its_plan))
 
 
-@lru_cache(maxsize=8)
-def _check_reachable(place: bytes, host: str) -> None:
+def _check_reachable(root: str, host: str) -> None:
     """Refuse a local root that is another directory here: its files nobody else would find."""
-    address: LakeAddress = pickle.loads(place)
-    if root_location(address.root).scheme != "file":
-        return
-    if isinstance(Worker(address).runner.run(stat(HEAD_KEY)), Missing):
+    location = root_location(root)
+    if location.scheme == "file" and not Path(location.uri, HEAD_KEY).exists():
         raise InvalidOperation(
-            f"worker {host} can't reach the lake: there is no {HEAD_KEY} below {address.root} "
-            "there; a local root must be on a disk that all machines share, so mount it, or use "
-            "an object store"
+            f"worker {host} can't reach the lake: there is no {HEAD_KEY} below {root} there; a "
+            "local root must be on a disk that all machines share, so mount it, or use an object "
+            "store"
         )

@@ -51,6 +51,7 @@ def test_objects_are_json() -> None:
         ({**GIVEN, "tableFormat": "hudi"}, False, "delta or iceberg"),
         ({**GIVEN, "partitionBy": "a,,b"}, False, "commas"),
         ({**GIVEN, "readVersion": "-1"}, True, "whole number"),
+        ({**GIVEN, "readVersion": "1", "ref": "etl"}, True, "names branch 'etl'"),
         ({**GIVEN, "properties": "{"}, False, "JSON object"),
         ({**GIVEN, "metadata": '{"a": 1}'}, False, "a string for each name"),
     ],
