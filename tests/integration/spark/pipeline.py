@@ -58,6 +58,7 @@ def main() -> None:
     handle(batch, 0)
     handle(batch, 0)  # handed over again
     told["streamed"] = _streamed(lake, session, sys.argv[3])
+    told["written"] = _written(root, session, sys.argv[3])
     with lake.snapshot() as now:
         for table in ("orders", "stock", "log"):
             rows = now.read(table).collect()
@@ -69,6 +70,25 @@ def main() -> None:
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     print("RESULT " + json.dumps(told), flush=True)
     session.stop()
+
+
+def _written(root: str, session: Any, checkpoint: str) -> dict[str, int]:
+    """Rows by the data source, a frame's and those of a stream of the changes that they made."""
+    frame = session.range(6).selectExpr("id", "id % 2 as part")
+    odd = frame.where("part = 1")
+    for rows, mode, name, value in (
+        (frame, "append", "partitionBy", "part"),
+        (odd, "overwrite", "replaceWhere", "part = 1"),
+    ):
+        writer = rows.write.format("lakevilla").option("lake", root).option(name, value)
+        writer.mode(mode).save("by_source")
+    reader = session.readStream.format("lakevilla").option("lake", root)
+    changes = reader.option("startingVersion", 1).load("by_source")
+    sink = changes.writeStream.format("lakevilla").option("lake", root).option("queryId", "w")
+    sink = sink.option("checkpointLocation", f"{checkpoint}-written").trigger(availableNow=True)
+    sink.start("by_stream").awaitTermination()
+    read = session.read.format("lakevilla").option("lake", root)
+    return {name: read.load(name).count() for name in ("by_source", "by_stream")}
 
 
 def _streamed(lake: Any, session: Any, checkpoint: str) -> dict[str, int]:
