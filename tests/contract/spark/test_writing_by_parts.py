@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
+from lakevilla.api.execution.executor import Executor
 from lakevilla.api.spark.source.writing import work
 from lakevilla.engines.spark.rows import spark_schema
 from lakevilla.settings import Settings
@@ -141,6 +142,30 @@ def test_an_abort_after_a_commit_that_spark_has_not_heard_of_deletes_nothing(
     job.abort(message)
     clean_up(place)
     assert ids(lake) == [1, 2]
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_a_commit_without_an_answer_is_settled(
+    place: Place, lake: lv.Lake, monkeypatch: pytest.MonkeyPatch, lands: bool
+) -> None:
+    job = Job(place)
+    message = job.task((2, "b"))
+    commit = Executor.commit
+
+    def unheard(self: Executor) -> None:
+        if lands:
+            commit(self)
+        raise lv.CommitOutcomeUnknown("no answer", txn_id=self.id)
+
+    monkeypatch.setattr(Executor, "commit", unheard)
+    if lands:
+        job.commit(message)
+    else:
+        with pytest.raises(lv.CommitOutcomeUnknown):
+            job.commit(message)
+        job.abort(message)  # as Spark does then
+    clean_up(place)
+    assert ids(lake) == [1, 2] if lands else [1]
 
 
 def test_a_write_whose_driver_died_before_the_commit_goes_with_gc(
