@@ -27,6 +27,8 @@ HERE = Path(__file__).parent
 KILLS = int(os.environ.get("LAKEVILLA_SPARK_KILLS", "3"))
 DAYS = ["2026-01-01", "2026-01-02", "2026-01-01", "2026-01-03"]
 TABLES = ("bronze", "silver", "gold")
+#: Of the driver: three for each file, the frames' gold, and three streams.
+STEPS = 3 * len(DAYS) + 4
 Counts = dict[str, Counter[tuple[object, ...]]]
 
 
@@ -53,8 +55,8 @@ def arrive(directory: Path) -> Counts:
     return expected
 
 
-def drive(arguments: list[str], kill_after: float | None) -> bool:
-    """Run the driver; kill it so many seconds after it has begun. Whether it came to its end."""
+def drive(arguments: list[str], kill_at: tuple[int, float] | None) -> bool:
+    """Run the driver; kill it so many seconds after a step. Whether it came to its end."""
     driver = subprocess.Popen(
         [sys.executable, str(HERE / "three_ways.py"), *arguments],
         env={**os.environ, "PYTHONPATH": str(HERE.parents[2])},
@@ -63,6 +65,7 @@ def drive(arguments: list[str], kill_after: float | None) -> bool:
         start_new_session=True,  # its JVM and Python workers go with it
     )
     timer = None
+    steps = 0
 
     def kill() -> None:
         os.killpg(driver.pid, signal.SIGKILL)
@@ -70,8 +73,9 @@ def drive(arguments: list[str], kill_after: float | None) -> bool:
     try:
         assert driver.stdout is not None
         for line in driver.stdout:
-            if line == "READY\n" and kill_after is not None:
-                timer = threading.Timer(kill_after, kill)
+            steps += line == "STEP\n"
+            if timer is None and kill_at is not None and steps == kill_at[0]:
+                timer = threading.Timer(kill_at[1], kill)
                 timer.start()
             if line.startswith("RESULT"):
                 return True
@@ -84,7 +88,7 @@ def drive(arguments: list[str], kill_after: float | None) -> bool:
         driver.wait()
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2400)
 def test_frames_sql_and_streams_make_equal_tables_however_often_they_are_killed(
     tmp_path: Path,
 ) -> None:
@@ -95,7 +99,7 @@ def test_frames_sql_and_streams_make_equal_tables_however_often_they_are_killed(
     moments = random.Random(seed)
     ended = False
     for _ in range(KILLS):
-        ended = drive(arguments, moments.uniform(0.5, 12.0)) or ended
+        ended = drive(arguments, (moments.randint(1, STEPS), moments.uniform(0, 3))) or ended
     assert drive(arguments, None), f"seed {seed}"
     with lv.connect(root, settings=lv.Settings(max_age_seconds=0)) as lake:
         for way in "fqs":

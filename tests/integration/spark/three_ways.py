@@ -2,7 +2,8 @@
 
 ``python three_ways.py ROOT INCOMING CHECKPOINTS``: files of orders, one of a day each (a later one
 corrects an earlier one of the same day), become ``bronze`` (all rows), ``silver`` (what was sold
-a day) and ``gold`` (what was sold of each kind, corrections included).
+a day) and ``gold`` (what was sold of each kind, corrections included). Prints ``STEP`` as it comes
+to each of ``STEPS``.
 """
 
 from __future__ import annotations
@@ -30,14 +31,19 @@ def main() -> None:
 
     settings = lv.Settings(lease_seconds=2)  # an undecided use of a key is waited for that long
     lake = lv.connect(ROOT, spark=spark, settings=settings)
-    print("READY", flush=True)
     for number, path in enumerate(sorted(Path(INCOMING).glob("*.json"))):
         rows = spark.read.schema(COLUMNS).json(str(path))
         by_frames(rows, number)
+        step()
         by_sql(lake, rows, number)
+    step()
     frames_gold(spark, lake)
     by_streams(spark, lake)
     print("RESULT " + json.dumps({"done": True}), flush=True)
+
+
+def step() -> None:
+    print("STEP", flush=True)
 
 
 def save(frame: Any, table: str, mode: str, **options: object) -> None:
@@ -48,7 +54,9 @@ def save(frame: Any, table: str, mode: str, **options: object) -> None:
 
 
 def by_frames(rows: Any, number: int) -> None:
+    step()
     save(rows, "f_bronze", "append", idempotencyKey=f"bronze {number}")
+    step()
     days = rows.groupBy("day").sum("amount").toDF("day", "sold")
     where = f"day = '{rows.first()['day']}'"
     save(days, "f_silver", "overwrite", replaceWhere=where, idempotencyKey=f"silver {number}")
@@ -86,6 +94,7 @@ def by_streams(spark: Any, lake: Any) -> None:
         return stream.json(INCOMING)
 
     def start(writer: Any, name: str, *table: str) -> None:
+        step()
         writer = writer.option("checkpointLocation", f"{CHECKPOINTS}/{name}")
         writer.trigger(availableNow=True).start(*table).awaitTermination()
 
