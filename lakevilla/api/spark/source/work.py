@@ -12,7 +12,9 @@ from lakevilla.api.spark.source import changes, tables, versions
 from lakevilla.api.spark.source.options import asks_for_versions
 from lakevilla.api.spark.source.tables import Bound
 from lakevilla.api.spark.source.versions import LakeVersions
+from lakevilla.api.spark.source.writing.options import NO_OPTIONS
 from lakevilla.engines.spark.rows import spark_schema
+from lakevilla.errors import InvalidOperation
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -33,6 +35,9 @@ __all__ = [
 
 def bound(lakes: bytes, options: Mapping[str, str]) -> bytes:
     """What a reader sees: the same for all that is read of it later."""
+    # Of a table of its catalog Spark hands over nothing, but its own entry while it is created.
+    if not options or {"provider", "owner"} <= {name.lower() for name in options}:
+        raise InvalidOperation(NO_OPTIONS)
     if asks_for_versions(options):
         return pickle.dumps(versions.bound(lakes, options))
     return tables.bound(lakes, options)

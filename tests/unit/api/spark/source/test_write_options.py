@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
+from lakevilla.api.spark.source.work import bound
 from lakevilla.api.spark.source.writing.options import WriteOptions
 from lakevilla.errors import InvalidOperation
 
@@ -77,6 +80,15 @@ def test_a_stream_needs_a_name_and_takes_no_options_of_a_batch(
 ) -> None:
     with pytest.raises(InvalidOperation, match=says):
         WriteOptions.of({**GIVEN, **options}, overwrite=False, streaming=True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"lake": "x", "option.lake": "x", "table": "t", "provider": "lakevilla", "owner": "me"}],
+)
+def test_a_table_of_sparks_catalog_is_read_by_a_view_instead(options: dict[str, str]) -> None:
+    with pytest.raises(InvalidOperation, match="CREATE TEMPORARY VIEW v USING lakevilla"):
+        bound(pickle.dumps({}), options)
 
 
 def test_an_error_repeats_no_value_of_an_unknown_option() -> None:
