@@ -177,3 +177,12 @@ def status_code(text: str) -> int | None:
 def error_code(text: str) -> str | None:
     found = _CODE.search(text)
     return None if found is None else found[1] or found[2]
+
+
+class PanicError(OSError):
+    """The backend's client gave up on itself."""
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether it did; no ``except Exception`` would see that."""
+    return type(error).__name__ == "PanicException"

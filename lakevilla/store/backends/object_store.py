@@ -17,6 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from obstore import open_writer
 from obstore.exceptions import (
     AlreadyExistsError,
     BaseError,
@@ -28,16 +29,20 @@ from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import Settings, shown
+from lakevilla.store.backends.after_fork import ForkedError, note_use
 from lakevilla.store.backends.endpoints import check_endpoints, endpoint_options, shown_endpoint
 from lakevilla.store.backends.failures import (
+    PanicError,
     classify_failure,
     error_code,
     ignores_ranges,
     is_beyond_the_end,
     is_missing_bucket,
+    is_panic,
     is_the_whole,
     status_code,
 )
+from lakevilla.store.backends.large_copies import COPIED_BYTES, REFUSALS, PartWriter, write_parts
 from lakevilla.store.backends.local import LocalStore
 from lakevilla.store.backends.routing import LakeStore
 from lakevilla.store.base import (
@@ -194,8 +199,34 @@ class ObstoreBackend:
     def copy_object(self, source: str, key: str) -> Stored | Missing | Failure:
         outcome = self._attempt(lambda: self._store.copy(check_key(source), check_key(key)))
         if isinstance(outcome, BaseException):
-            return Missing() if _is_missing_object(outcome) else self._failure(outcome)
+            if _is_missing_object(outcome):
+                return Missing()
+            return self._copied_in_parts(source, key, outcome) or self._failure(outcome)
         return Stored(Token(None))  # the store does not say
+
+    def _copied_in_parts(
+        self, source: str, key: str, error: BaseException
+    ) -> Stored | Missing | Failure | None:
+        """The copy of an object that is too large for the store's own; None if this one is not."""
+        if self._provider != "s3" or status_code(str(error)) not in REFUSALS:
+            return None
+        info = self.head(source)
+        if not isinstance(info, ObjectInfo) or info.size <= COPIED_BYTES:
+            return None
+        # Of the very object that was looked at: another may take its place meanwhile.
+        same: GetOptions = {} if info.token.e_tag is None else {"if_match": info.token.e_tag}
+
+        def fetch(start: int, end: int) -> bytes:
+            options: GetOptions = {**same, "range": (start, end)}
+            return bytes(self._store.get(check_key(source), options=options).bytes())
+
+        def writer(part: int) -> PartWriter:
+            return open_writer(self._store, check_key(key), buffer_size=part, max_concurrency=2)
+
+        outcome = self._attempt(lambda: write_parts(info, fetch, writer))
+        if isinstance(outcome, BaseException):
+            return Missing() if _is_missing_object(outcome) else self._failure(outcome)
+        return Stored(Token(None))
 
     def head(self, key: str) -> ObjectInfo | Missing | Failure:
         outcome = self._attempt(lambda: self._store.head(check_key(key)))
@@ -239,11 +270,9 @@ class ObstoreBackend:
 
     def _attempt(self, request: Callable[[], _T]) -> _T | BaseException:
         """Make a request; an answer of the store is a value even where the client raises it."""
-        global _used
-        if self._remote:
-            if _forked_after_use:
-                return _ForkedError()
-            _used = True
+        forked = note_use() if self._remote else None
+        if forked is not None:
+            return forked
         try:
             return request()
         except (BaseError, OSError) as error:
@@ -253,55 +282,20 @@ class ObstoreBackend:
                 f"the store cannot name this key: {_first_line(error)}"
             ) from None
         except BaseException as error:
-            if not _is_panic(error):
+            if not is_panic(error):
                 raise
-            return _PanicError(_first_line(error))
+            return PanicError(_first_line(error))
 
     def _failure(self, error: BaseException, reading: bool = False) -> Failure:
-        if isinstance(error, _ForkedError):
-            return Failure(
-                "this process was forked after its parent had used the store; start processes with "
-                'multiprocessing.get_context("spawn"), or connect in the child only',
-                ambiguous=False,
-                permanent=True,
-            )
-        if isinstance(error, _PanicError):
+        if isinstance(error, ForkedError):
+            return Failure(error.reason, ambiguous=False, permanent=True)
+        if isinstance(error, PanicError):
             # Nothing is known of the request but that it brings the client down.
             reason = (
                 f"the store's client broke down ({error}); correct the endpoint and the options"
             )
             return Failure(reason, ambiguous=not reading, permanent=True)
         return classify_failure(str(error), reading, self._provider)
-
-
-# -------------------------------------------------------------- after a fork
-
-_used = False
-_forked_after_use = False
-
-
-class _ForkedError(OSError):
-    pass
-
-
-class _PanicError(OSError):
-    pass
-
-
-def _is_panic(error: BaseException) -> bool:
-    """Whether the backend's client gave up on itself; no ``except Exception`` would see that."""
-    return type(error).__name__ == "PanicException"
-
-
-def _after_fork() -> None:
-    # The backend's threads do not exist in the child, and a request would wait
-    # for them for ever: say so instead.
-    global _forked_after_use
-    _forked_after_use = _used
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 # ------------------------------------------------------------ errors, values

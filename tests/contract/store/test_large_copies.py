@@ -1,0 +1,59 @@
+"""Copies of objects that S3 does not copy itself (above 5 GB; here a lower limit is set)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from lakevilla.store.backends import large_copies, object_store
+from lakevilla.store.backends.object_store import open_store
+from lakevilla.store.backends.routing import LakeStore
+from lakevilla.store.base import AnyVersion, Failure, Found, Missing, Stored
+from tests.fixtures.s3 import S3Server
+from tests.support.gateway import Gateway
+
+BODY = bytes(range(256)) * 48 * 1024  # 12 MiB: three parts
+
+
+@pytest.fixture
+def gateway(s3_server: S3Server) -> Iterator[Gateway]:
+    gateway = Gateway(s3_server.endpoint)
+    yield gateway
+    gateway.close()
+
+
+@pytest.fixture
+def store(
+    s3_server: S3Server, s3_root: str, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> LakeStore:
+    """A store that refuses to copy more than 8 MiB, as S3 does above 5 GB."""
+    monkeypatch.setattr(object_store, "COPIED_BYTES", 8 * 1024**2)
+    monkeypatch.setattr(large_copies, "_PART_BYTES", 5 * 1024**2)
+    refused: list[str] = []
+
+    def fails(method: str, path: str) -> tuple[int, bool] | None:
+        if method != "PUT" or not path.endswith("/refused") or refused:
+            return None
+        refused.append(path)
+        return 400, False
+
+    gateway.fails = fails
+    server = replace(s3_server, endpoint=gateway.endpoint)
+    return open_store(s3_root, server.storage_options)
+
+
+def test_what_the_store_does_not_copy_is_copied_in_parts(store: LakeStore) -> None:
+    assert isinstance(store.put("t/large", BODY, AnyVersion()), Stored)
+    assert isinstance(store.copy_object("t/large", "copies/refused"), Stored)
+    found = store.get("copies/refused")
+    assert isinstance(found, Found)
+    assert found.body == BODY
+
+
+def test_a_refusal_of_another_kind_stays_one(store: LakeStore) -> None:
+    assert isinstance(store.put("t/small", b"rows", AnyVersion()), Stored)
+    assert isinstance(store.copy_object("t/small", "copies/refused"), Failure)
+    assert store.get("copies/refused") == Missing()
+    assert isinstance(store.copy_object("t/nowhere", "copies/of-nothing"), Missing)
