@@ -32,10 +32,10 @@ _OF_BATCH = (
 _OF_STREAM = ("queryId",)
 #: What SQL can do here; Spark hands the options of a table in its catalog to no Python source.
 NO_OPTIONS = (
-    "for a table of its catalog Spark hands no options to a Python data source, so it knows neither "
-    "lake nor table: use CREATE TEMPORARY VIEW v USING lakevilla OPTIONS (lake '...', table '...') "
-    "and SELECT from it or INSERT INTO it; lake.create_table creates a table of the lake, and so "
-    "does the first write to it"
+    "for a table of its catalog Spark hands no options to a Python data source, so it knows "
+    "neither lake nor table: use CREATE TEMPORARY VIEW v USING lakevilla OPTIONS "
+    "(lake '...', table '...') and SELECT from it or INSERT INTO it; lake.create_table creates a "
+    "table of the lake, and so does the first write to it"
 )
 #: Given by Spark itself: where a stream keeps its offsets.
 _SPARKS = frozenset({"checkpointlocation"})
