@@ -21,7 +21,7 @@ def root(tmp_path: Path) -> str:
 
 
 def invoke(*arguments: str, columns: int | None = None) -> Result:
-    env = {} if columns is None else {"COLUMNS": str(columns)}
+    env = {"COLUMNS": None if columns is None else str(columns)}
     return CliRunner().invoke(app, list(arguments), env=env)
 
 
