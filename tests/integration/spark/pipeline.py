@@ -1,4 +1,4 @@
-"""A driver that does every verb once, on the session it is told; prints what came out.
+"""A driver that does every verb once, on the session it is said; prints what came out.
 
 ``python pipeline.py MODE ROOT CHECKPOINT``: ``connect`` (a Connect server of its own), ``cluster``
 (``local-cluster``: executors are processes of their own) or ``local``.
@@ -29,46 +29,46 @@ def main() -> None:
     import lakevilla as lv
 
     lake = lv.connect(root, spark=session, storage_options=OPTIONS)
-    told: dict[str, Any] = {"session": type(session).__module__, "reads": {}}
+    said: dict[str, Any] = {"session": type(session).__module__, "reads": {}}
     orders = session.range(100).selectExpr("id", "id % 4 as shop", "'new' as state")
     lake.create_table("orders", orders, partition_by=["shop"])
     lake.create_table("stock", session.range(4).selectExpr("id as shop", "100L as pieces"))
     lake.create_table("log", session.range(0).selectExpr("id", "'' as what"))
     with lake.transaction() as txn:
-        told["updated"] = txn.update("orders", {"state": "'paid'"}, where="shop = 1").rows_updated
-        told["deleted"] = txn.delete("orders", where="id >= 96").rows_deleted
+        said["updated"] = txn.update("orders", {"state": "'paid'"}, where="shop = 1").rows_updated
+        said["deleted"] = txn.delete("orders", where="id >= 96").rows_deleted
         txn.update("stock", {"pieces": "pieces - 25"}, where="true")
         more = session.range(90, 110).selectExpr("id", "id % 4 as shop", "'more' as state")
-        told["upserted"] = txn.upsert("orders", more, "id").rows_inserted
+        said["upserted"] = txn.upsert("orders", more, "id").rows_inserted
         merge = txn.merge("stock", session.range(2, 6).selectExpr("id as shop"), "t.shop = s.shop",
                           source_alias="s", target_alias="t")  # fmt: skip
         merge.when_matched_update({"pieces": "t.pieces + 1"})
         merge.when_not_matched_insert({"shop": "s.shop", "pieces": "0"}).execute()
         txn.sql("INSERT INTO log SELECT id, state FROM orders WHERE id > :id", {"id": 107})
-        told["reads"]["own"] = txn.read("orders", ["state"], where="shop = 1").distinct().count()
+        said["reads"]["own"] = txn.read("orders", ["state"], where="shop = 1").distinct().count()
         paid = txn.sql("SELECT count(*) AS n FROM orders WHERE state = 'paid'").first()
-        told["paid"] = paid["n"]
-    told["versions"] = txn.result.versions
+        said["paid"] = paid["n"]
+    said["versions"] = txn.result.versions
     if mode == "connect":
-        told["interrupted"] = _interrupted(lake, session)
+        said["interrupted"] = _interrupted(lake, session)
     if mode == "cluster":
-        told["retried"] = _with_retries(lake, session)
+        said["retried"] = _with_retries(lake, session)
     handle = lake.foreach_batch(lambda txn, batch: txn.append("log", batch), query_id="q")
     batch = session.range(3).selectExpr("id", "'batch' as what")
     handle(batch, 0)
     handle(batch, 0)  # handed over again
-    told["streamed"] = _streamed(lake, session, sys.argv[3])
-    told["written"] = _written(root, session, sys.argv[3])
+    said["streamed"] = _streamed(lake, session, sys.argv[3])
+    said["written"] = _written(root, session, sys.argv[3])
     with lake.snapshot() as now:
         for table in ("orders", "stock", "log"):
             rows = now.read(table).collect()
-            told["reads"][table] = sorted([list(map(str, row)) for row in rows])
-        told["embedded"] = {
+            said["reads"][table] = sorted([list(map(str, row)) for row in rows])
+        said["embedded"] = {
             table: lv.connect(root, storage_options=OPTIONS).snapshot().read(table).num_rows
             for table in ("orders", "stock", "log")
         }
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    print("RESULT " + json.dumps(told), flush=True)
+    print("RESULT " + json.dumps(said), flush=True)
     session.stop()
 
 
