@@ -13,6 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -63,9 +64,11 @@ def read_deletes(table: TableInput) -> Program[Deleted]:
     places = dict(zip(held.to_pylist(), data_files(table.files.take(held)), strict=True))
     parts = yield from _vectors(table.layout, places)
     users: dict[DeleteFile, list[int]] = defaultdict(list)
+    called: dict[tuple[str, int], str] = {}
     for ordinal, file in places.items():
         for delete in file.deletes:
-            users[delete].append(ordinal)
+            users[msgspec.structs.replace(delete, names=None)].append(ordinal)
+            called[delete.path, ordinal] = delete.names or file.path
     bodies = yield from parallel([_body(table.layout, delete) for delete in users])
     equality = []
     for (delete, ordinals), body in zip(users.items(), bodies, strict=True):
@@ -73,7 +76,7 @@ def read_deletes(table: TableInput) -> Program[Deleted]:
             case "vector":
                 parts += [_rows_of_vector(table.layout, delete, body, n) for n in ordinals]
             case "position":
-                named = {places[n].path: n for n in ordinals}
+                named = {called[delete.path, n]: n for n in ordinals}
                 parts.append(_rows_of_positions(table.layout, delete, body, named))
             case "equality":
                 rows = _values(table.layout, delete, body)

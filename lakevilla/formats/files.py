@@ -32,6 +32,7 @@ DELETE_FILE_TYPE = pa.struct(
         ("equality_ids", pa.list_(pa.int32())),
         ("offset", pa.int64()),
         ("length", pa.int64()),
+        ("names", pa.string()),
     ]
 )
 
@@ -87,7 +88,8 @@ class DeleteFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """An Iceberg delete file, or a deletion vector in one, that applies to a data file.
 
     ``kind``: ``position`` (paths and row numbers), ``equality`` (rows that agree in the
-    columns ``equality_ids``) or ``vector`` (``length`` bytes from ``offset`` on).
+    columns ``equality_ids``) or ``vector`` (``length`` bytes from ``offset`` on). ``names``: the
+    path by which it names the data file, where that is a copy and lies elsewhere.
     """
 
     path: str
@@ -96,6 +98,7 @@ class DeleteFile(msgspec.Struct, frozen=True, omit_defaults=True):
     equality_ids: tuple[int, ...] = ()
     offset: int | None = None
     length: int | None = None
+    names: str | None = None
 
 
 class DataFile(msgspec.Struct, frozen=True, omit_defaults=True):

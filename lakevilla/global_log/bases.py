@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from lakevilla.errors import CorruptObject, StoreError, VersionNotFound
 from lakevilla.global_log.commits import digest_of
-from lakevilla.global_log.head import CommitSummary, Head, NameMap, TableMap
-from lakevilla.global_log.refs import BaseRef, RefEntry, RefKind, RefMap, is_at
+from lakevilla.global_log.head import CommitSummary, Head, NameMap, TableMap, TableState
+from lakevilla.global_log.refs import BaseRef, KeptTable, RefEntry, RefKind, RefMap, is_at
 from lakevilla.global_log.repo import (
     fetch_leaves,
     load_head,
@@ -20,18 +20,6 @@ from lakevilla.ids import NO_TXN
 from lakevilla.store.base import ABSENT, Found, Unknown
 from lakevilla.store.codec import decode, encode
 from lakevilla.store.effects import Program, get_immutable, parallel, put
-from lakevilla.store.home import home_of
-
-
-class KeptTable(msgspec.Struct, frozen=True):
-    """Where a table's state lies that is kept apart from its log (docs/design/0037-upkeep.md)."""
-
-    life: str
-    hash: str
-
-    @property
-    def key(self) -> str:
-        return f"{home_of(self.life)}/kept/{self.hash}.parquet"
 
 
 class Base(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -68,6 +56,19 @@ class Base(msgspec.Struct, frozen=True, omit_defaults=True):
     def covers(self, location: str) -> bool:
         """Whether a place is one that it keeps."""
         return not self.source or is_at(location, self.source)
+
+    def kept_of(self, location: str) -> KeptTable | None:
+        """Where a table's state lies, if not in its log. Another may have its path on a branch."""
+        return kept_for(self.kept, location, self.tables.get(location))
+
+
+def kept_for(
+    kept: Mapping[str, KeptTable], location: str, state: TableState | None
+) -> KeptTable | None:
+    """Of what is kept apart that which is of this very table."""
+    found = kept.get(location)
+    is_it = found is not None and state is not None and found.table_id in ("", state.table_id)
+    return found if is_it else None
 
 
 def seal_base(base: Base, made: int) -> tuple[BaseRef, bytes]:

@@ -165,6 +165,7 @@ class BranchLife(msgspec.Struct, frozen=True, omit_defaults=True):
     ``ref_id`` is the id of its entry in the lake's HEAD, ``base`` the state that it was made of.
     ``closed``: nothing is committed on it any more, and why. One that is ``moved`` goes on in
     another life (docs/design/0034-rebase.md). ``keyed``: a commit of it has an idempotency key.
+    ``apart``: its base keeps tables apart from their logs (docs/design/0037-upkeep.md).
     """
 
     id: str
@@ -173,6 +174,7 @@ class BranchLife(msgspec.Struct, frozen=True, omit_defaults=True):
     base: BaseRef
     closed: Literal["", "deleted", "moved"] = ""
     keyed: bool = False
+    apart: bool = False
 
     @property
     def begins_with_base(self) -> bool:

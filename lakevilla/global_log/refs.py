@@ -13,6 +13,7 @@ import msgspec
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.global_log.leaves import Leaf, LeafMap
+from lakevilla.store.home import home_of
 
 BASES_PREFIX = "_lakevilla/bases"
 #: The ref that every lake has: what is committed outside of any branch.
@@ -40,6 +41,24 @@ class BaseRef(msgspec.Struct, frozen=True):
     @property
     def key(self) -> str:
         return f"{BASES_PREFIX}/{self.made:020}-{self.hash}.json"
+
+
+class KeptTable(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a table's state lies that is kept apart from its log (docs/design/0037-upkeep.md).
+
+    ``through``: the last commit that is in it; what is pending after that is laid over it. None:
+    all that is pending is in it. ``table_id``: of which table it is; another may have its path on a
+    branch.
+    """
+
+    life: str
+    hash: str
+    through: int | None = None
+    table_id: str = ""
+
+    @property
+    def key(self) -> str:
+        return f"{home_of(self.life)}/kept/{self.hash}.parquet"
 
 
 class RefEntry(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -13,8 +13,11 @@ from itertools import takewhile
 
 from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
 from lakevilla.formats.base import Entry, FormatName, TableFormat, TableSnapshot
+from lakevilla.global_log.bases import kept_for, load_base
 from lakevilla.global_log.head import TableState, application_id
+from lakevilla.global_log.refs import KeptTable
 from lakevilla.global_log.repo import load_tables
+from lakevilla.lake.apart.kept_state import kept_snapshot
 from lakevilla.lake.context import Context
 from lakevilla.lake.missing_tables import missing_table
 from lakevilla.lake.tail import Tail
@@ -406,6 +409,13 @@ def standing_at(context: Context, location: str, state: TableState | None) -> Pr
         Another client has cleaned up what the branch needs.
     """
     known = context.tails.get(location)
+    kept = None if state is None else (yield from _kept_apart(context, location, state))
+    if kept is not None:
+        assert state is not None
+        if known is not None and known.tip == state.published:
+            return known
+        snapshot = yield from kept_snapshot(context, location, state, kept)
+        return context.keep_tail(Tail(location, state.published, {state.published: snapshot}))
     if state is None or state.published < 0:
         format_name = context.expected.get(location, "delta") if state is None else state.format
         if known is not None and known.tip < 0 and known.snapshot.format == format_name:
@@ -430,3 +440,12 @@ def standing_at(context: Context, location: str, state: TableState | None) -> Pr
             table=location,
         ) from error
     return context.keep_tail(Tail(location, state.published, {state.published: snapshot}))
+
+
+def _kept_apart(context: Context, location: str, state: TableState) -> Program[KeptTable | None]:
+    """Where the branch's base keeps a table's state, if that is apart from the table's log."""
+    life = None if context.held is None else context.held.head.life
+    if life is None or not life.apart:
+        return None
+    base = yield from load_base(life.base)
+    return kept_for(base.kept, location, state)

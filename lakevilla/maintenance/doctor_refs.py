@@ -13,7 +13,7 @@ from lakevilla.lake.context import Context
 from lakevilla.lake.refs.branch_head import has_ended, has_moved, load_branch
 from lakevilla.lake.refs.frozen import frozen_view
 from lakevilla.lake.view import View
-from lakevilla.refs.keep import unsafe_objects
+from lakevilla.refs.copies import unsafe_objects
 from lakevilla.results import Finding
 from lakevilla.store.effects import Program, parallel
 from lakevilla.store.home import key_at
@@ -53,7 +53,7 @@ def _ref(context: Context, name: str, entry: RefEntry) -> Program[list[Finding]]
         return [Finding("error", error.kind, message, key=entry.base.key)]
     trouble = (yield from _head_of(name, entry)) if entry.kind == "branch" else []
     live = [location for location, state in base.tables.items() if not state.dropped]
-    found = yield from parallel([_table(context, base, location) for location in live])
+    found = yield from parallel([_table(context, base, name, location) for location in live])
     return [*trouble, *(finding for finding in found if finding is not None)]
 
 
@@ -80,12 +80,12 @@ def _head_of(name: str, entry: RefEntry) -> Program[list[Finding]]:
     return []
 
 
-def _table(context: Context, base: Base, location: str) -> Program[Finding | None]:
+def _table(context: Context, base: Base, name: str, location: str) -> Program[Finding | None]:
     risk = None
     try:
         view = yield from frozen_view(context, base, location)
-        if base.kind == "tag":
-            risk = yield from _risk(context, base, view)
+        if base.kind != "clone":
+            risk = yield from _risk(context, base, name, view)
     except StoreError:
         raise
     except LakeVillaError as error:
@@ -93,16 +93,16 @@ def _table(context: Context, base: Base, location: str) -> Program[Finding | Non
     return risk
 
 
-def _risk(context: Context, base: Base, view: View) -> Program[Finding | None]:
-    """That the table has removed what a tag needs, which other clients may clean up."""
+def _risk(context: Context, base: Base, name: str, view: View) -> Program[Finding | None]:
+    """That the table has removed what a ref needs, which other clients may clean up."""
     unsafe = yield from unsafe_objects(context, view.location, view.snapshot)
     if not unsafe:
         return None
     return Finding(
         "note",
         "ref_at_risk",
-        f"tag {base.name!r} needs {len(unsafe)} files that table {view.location} has removed since:"
-        f" VACUUM of other clients deletes them after its retention; `lakevilla keep ROOT "
-        f"{base.name}` copies them",
+        f"{base.kind} {name!r} needs {len(unsafe)} files that table {view.location} has removed "
+        f"since: VACUUM of other clients deletes them after its retention; `lakevilla keep ROOT "
+        f"{name}` copies them",
         table=view.location,
     )

@@ -30,7 +30,7 @@ def store_first_head(
     Were it made by the first commit, one that stalls until the branch is deleted and swept would be
     acknowledged, and lost.
     """
-    life = BranchLife(base.life, base.name, entry_id, ref)
+    life = BranchLife(base.life, base.name, entry_id, ref, apart=bool(base.kept))
     first = first_head(now, life, base.tables, base.names, context.ids.nonce(), clones=base.clones)
     yield from put_first(base.life, first)
 
@@ -44,7 +44,7 @@ def store_again(context: Context, closed: Head, life: str) -> Program[None]:
     assert before is not None, "the HEAD of a branch"
     again = first_head(
         closed,
-        BranchLife(life, before.name, before.ref_id, before.base),
+        BranchLife(life, before.name, before.ref_id, before.base, apart=before.apart),
         closed.tables,
         closed.names,
         context.ids.nonce(),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from lakevilla.errors import CorruptObject, InvalidOperation, StoreError
+from lakevilla.errors import CorruptObject, InvalidOperation
 from lakevilla.global_log.bases import Base
 from lakevilla.global_log.head import Head, successor, with_policy, with_refs
 from lakevilla.global_log.refs import Policy, RefEntry
@@ -16,15 +16,13 @@ from lakevilla.lake.refs.branch_head import has_ended, has_moved
 from lakevilla.lake.refs.states import not_found
 from lakevilla.refs.branches import close
 from lakevilla.refs.end_clone import end_clone
-from lakevilla.refs.entries import find_ref, finish, replace
+from lakevilla.refs.entries import LeftAsIs, Next, find_ref, finish, following, until_replaced
 from lakevilla.results import Finding
 from lakevilla.store.effects import Program, parallel
 from lakevilla.store.home import at_home
 from lakevilla.tables.registration import replace_until_stored
 from lakevilla.transaction.commit.together.merging import with_merged
 from lakevilla.transaction.state.values import Merging
-
-_MAX_RACES = 200
 
 
 def delete_ref(context: Context, name: str) -> Program[None]:
@@ -102,15 +100,15 @@ def note_merged(context: Context, merging: Merging) -> Program[None]:
 
     Not if its entry has changed since: then somebody else has merged it, or ended it.
     """
-    for _ in range(_MAX_RACES):
-        held = yield from context.head()
-        yield from load_refs(None if held is None else held.head, [merging.name])
-        if held is None or held.head.refs.get(merging.name) != merging.entry:
-            return
-        following = successor(held.head, nonce=context.ids.nonce(), now_ms=context.now_ms())
-        if (yield from replace(context, held, (yield from with_merged(merging, following)))):
-            return
-    raise StoreError(f"HEAD was replaced by others {_MAX_RACES} times in a row: try again")
+
+    def noted(
+        held: HeldHead | None, entry: RefEntry | None
+    ) -> Program[LeftAsIs[None] | Next[None]]:
+        if held is None or entry != merging.entry:
+            return LeftAsIs(None)
+        return Next((yield from with_merged(merging, following(context, held))), None)
+
+    yield from until_replaced(context, merging.name, noted)
 
 
 def protect(context: Context, name: str, *, on: bool) -> Program[None]:
@@ -194,22 +192,22 @@ def _change(
     none of the caller's, and after a lost answer it tells that the change was made. Returned, and
     left as it is, where the life that the caller has closed (``is_closed``) is not its newest.
     """
-    for attempt in range(_MAX_RACES):
-        held = yield from context.head()
-        context.refuse_foreign_root()
-        head = None if held is None else held.head
-        yield from load_refs(head, [name])
-        entry = None if head is None else head.refs.get(name)
+    is_again = False
+
+    def step(
+        held: HeldHead | None, entry: RefEntry | None
+    ) -> Program[LeftAsIs[RefEntry | None] | Next[RefEntry | None]]:
+        nonlocal is_again
         if held is None or entry is None or entry.id != first.id:
-            if attempt or is_closed:
-                return None  # whoever finds a branch that is closed takes it out
-            raise (yield from not_found(head, name))
+            if is_again or is_closed:
+                return LeftAsIs(None)  # whoever finds a branch that is closed takes it out
+            raise (yield from not_found(None if held is None else held.head, name))
+        is_again = True
         if is_closed and entry.life != first.life:
-            return entry
+            return LeftAsIs(entry)
         new = changed(entry)
         if new == entry:
-            return None
-        following = successor(held.head, nonce=context.ids.nonce(), now_ms=context.now_ms())
-        if (yield from replace(context, held, with_refs(following, {name: new}))):
-            return None
-    raise StoreError(f"HEAD was replaced by others {_MAX_RACES} times in a row: try again")
+            return LeftAsIs(None)
+        return Next(with_refs(following(context, held), {name: new}), None)
+
+    return (yield from until_replaced(context, name, step))

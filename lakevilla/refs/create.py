@@ -29,7 +29,7 @@ from lakevilla.lake.refs.frozen import Frozen
 from lakevilla.lake.refs.states import base_of
 from lakevilla.refs.branches import store_first_head, was_made
 from lakevilla.refs.entries import find_ref, finish, replace
-from lakevilla.refs.states import at_time, at_version, below_source, chosen, now
+from lakevilla.refs.states import at_time, at_version, below_source, chosen, now, parted
 from lakevilla.refs.taken_in import with_logs
 from lakevilla.store.effects import Program, parallel
 from lakevilla.store.home import at_home
@@ -258,9 +258,6 @@ def _base(
         case ("ref", str(other)):
             other_base = yield from base_of(head, other)
             if kind == "branch" and other_base.kept:
-                raise InvalidOperation(
-                    f"branch {name!r} can't begin at {other!r}: `keep` has parted that from the "
-                    f"logs of its tables; rollback({other!r}) makes the lake what it was"
-                )
+                other_base = yield from parted(other_base)
             return msgspec.structs.replace(other_base, name=name, kind=kind)
     raise AssertionError(at)

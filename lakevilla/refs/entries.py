@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import msgspec
 
+from lakevilla.errors import StoreError
 from lakevilla.global_log.head import Head, successor, with_refs
 from lakevilla.global_log.refs import RefEntry, life_of
 from lakevilla.global_log.repo import HeldHead, load_refs, replace_head
@@ -15,6 +18,10 @@ from lakevilla.lake.refs.states import not_found
 from lakevilla.refs.branches import store_again
 from lakevilla.store.base import Stored
 from lakevilla.store.effects import Program, sleep
+
+T = TypeVar("T")
+
+_MAX_RACES = 200
 
 #: So many lives of a branch stay in HEAD that it needs for no file.
 MOST_RECENT = 256
@@ -28,6 +35,50 @@ def replace(context: Context, held: HeldHead, new: Head) -> Program[bool]:
         return True
     yield from sleep(context.settings.retry_base_seconds * context.ids.jitter())
     return False
+
+
+@dataclass(frozen=True, slots=True)
+class LeftAsIs(Generic[T]):
+    """Nothing is left to be replaced: what it came to."""
+
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
+class Next(Generic[T]):
+    """The HEAD that is to be stored, and what it has come to once it is."""
+
+    head: Head
+    value: T
+
+
+#: Of a HEAD, the ref's entry in it, and the HEAD that may follow, what is to be done.
+Step = Callable[[HeldHead | None, RefEntry | None], Program[LeftAsIs[T] | Next[T]]]
+
+
+def until_replaced(context: Context, name: str, step: Step[T]) -> Program[T]:
+    """Change what HEAD says of a ref: again on each newer HEAD until that is stored, or needless.
+
+    The one loop of those who change an entry. After a lost answer the step is asked again, and
+    tells from the entry that is there whether it was its own replacement that has made it.
+    """
+    for _ in range(_MAX_RACES):
+        held = yield from context.head()
+        context.refuse_foreign_root()
+        head = None if held is None else held.head
+        yield from load_refs(head, [name])
+        found = yield from step(held, None if head is None else head.refs.get(name))
+        if isinstance(found, LeftAsIs):
+            return found.value
+        assert held is not None, "without a HEAD there is nothing to be replaced"
+        if (yield from replace(context, held, found.head)):
+            return found.value
+    raise StoreError(f"HEAD was replaced by others {_MAX_RACES} times in a row: try again")
+
+
+def following(context: Context, held: HeldHead) -> Head:
+    """The HEAD that comes after one, as yet without any change."""
+    return successor(held.head, nonce=context.ids.nonce(), now_ms=context.now_ms())
 
 
 def find_ref(context: Context, name: str) -> Program[tuple[Head, RefEntry]]:
@@ -54,14 +105,14 @@ def finish(context: Context, name: str, entry: RefEntry) -> Program[None]:
     if held is None or known is None or (known.id, known.lives) != (entry.id, entry.lives):
         return
     branch = yield from load_branch(name, known)
-    following = successor(held.head, nonce=context.ids.nonce(), now_ms=context.now_ms())
+    new = following(context, held)
     if has_ended(branch):
-        yield from replace(context, held, with_refs(following, {name: None}))
+        yield from replace(context, held, with_refs(new, {name: None}))
     elif has_moved(branch):
-        life = life_of(following.replacement, context.ids.nonce())
+        life = life_of(new.replacement, context.ids.nonce())
         yield from store_again(context, branch.head, life)
         entry = with_life(context, known, life, kept=known.lives)
-        yield from replace(context, held, with_refs(following, {name: entry}))
+        yield from replace(context, held, with_refs(new, {name: entry}))
 
 
 def with_life(

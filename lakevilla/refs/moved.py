@@ -15,7 +15,7 @@ from lakevilla.global_log.repo import HeldHead
 from lakevilla.lake.context import Context
 from lakevilla.lake.file_names import branch_of
 from lakevilla.lake.fitness import paths_of
-from lakevilla.lake.refs.states import SeenBase
+from lakevilla.lake.refs.states import AtBase
 from lakevilla.store.base import Token
 from lakevilla.store.effects import Program
 from lakevilla.store.home import at_home
@@ -37,11 +37,15 @@ _NONE = Token(None)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked of a rebase: ``keys`` by location, and whose rows count in a conflict."""
+    """What is asked of a rebase: ``keys`` by location, and whose rows count in a conflict.
+
+    ``verb``: what the history of a table calls it.
+    """
 
     keys: Mapping[str, tuple[str, ...]]
     on_conflict: OnConflict = "error"
     owner: str = ""
+    verb: str = "REBASE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +65,8 @@ def moved_to(
     entry: RefEntry,
     base: Base,
     ref: BaseRef,
-    since: Base,
-    was: Base,
+    since: AtBase,
+    was: AtBase,
     wanted: Wanted,
 ) -> Program[Moved]:
     """What was done on a branch from ``since`` to ``was``, done to the state that ``base`` has.
@@ -71,7 +75,7 @@ def moved_to(
     commit, if there is anything to do. Errors as ``apply``.
     """
     assert context.held is not None, "a branch is found by the lake's HEAD"
-    life = BranchLife(base.life, base.name, entry.id, ref)
+    life = BranchLife(base.life, base.name, entry.id, ref, apart=bool(base.kept))
     nonce = context.ids.nonce()
     # Its versions go on behind those that were, so that each names one state of the branch.
     first = first_head(
@@ -80,14 +84,13 @@ def moved_to(
         base.tables,
         base.names,
         nonce,
-        sequence=was.sequence + 1,
+        sequence=was.version + 1,
         clones=base.clones,
     )
     held = HeldHead(first, _NONE)
     txn = _begun(context.of_branch(held), held, wanted.owner)
-    states = SeenBase(since, context), SeenBase(was, context)
     applying = apply_states(
-        txn, first, *states, None, dict(wanted.keys), wanted.on_conflict, "REBASE"
+        txn, first, since, was, None, dict(wanted.keys), wanted.on_conflict, wanted.verb
     )
     yield from at_home(base.life, applying)
     if not txn.work.done:

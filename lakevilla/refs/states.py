@@ -27,6 +27,7 @@ from lakevilla.global_log.repo import fetch_leaves, load_all, load_tables, rules
 from lakevilla.lake.context import Context
 from lakevilla.lake.missing_tables import near_names
 from lakevilla.lake.past import Past, not_kept, past_at, view_at
+from lakevilla.lake.refs.frozen import beyond
 from lakevilla.lake.refs.mounted_then import tombstones_then
 from lakevilla.lake.refs.mounts import clones_of, mounted_in_base
 from lakevilla.lake.refs.patterns import called_by, that_fit
@@ -140,6 +141,26 @@ def below_source(head: Head, base: Base, source: str) -> Program[Base]:
             table=source,
         )
     return base
+
+
+def parted(base: Base) -> Program[Base]:
+    """A base on which a branch may commit, though it keeps tables apart from their logs.
+
+    Of these the branch's HEAD has what is pending beyond the state that is kept, and no more: its
+    programs lay all of it over.
+    """
+    yield from load_base_tables(base, base.kept)
+    states: dict[str, TableState] = {}
+    kept = dict(base.kept)
+    for location in base.kept:
+        state, apart = base.tables.get(location), base.kept_of(location)
+        if state is None or apart is None:
+            del kept[location]
+            continue
+        states[location] = msgspec.structs.replace(state, pending=beyond(apart, state))
+        through = base.sequence if apart.through is None else apart.through
+        kept[location] = msgspec.structs.replace(apart, through=through, table_id=state.table_id)
+    return msgspec.structs.replace(base, tables=base.tables.updated(states), kept=kept)
 
 
 def those_that_fit(head: Head, patterns: Sequence[str]) -> Program[tuple[str, ...] | None]:

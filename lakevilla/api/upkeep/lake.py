@@ -79,24 +79,27 @@ class Upkeep:
         return self._maintain(tasks, budget_seconds, lambda: False)
 
     def keep(self, name: str) -> Report:
-        """Keep a tag from the clean-up of other clients, which know of no tags.
+        """Keep a tag or a branch from the clean-up of other clients, which know of neither.
 
         The files that its tables have removed since are copied by the store, and the state of
         these tables is stored apart from their logs. It reads as before, after VACUUM with
         whatever retention and after clean-up of the logs. What the tables remove later is not
-        copied yet: call it again, or let ``maintain`` do it, which keeps tags that are older
+        copied yet: call it again, or let ``maintain`` do it, which keeps refs that are older
         than three days.
+
+        A branch goes on as after a ``rebase`` onto the state that it stands on already: versions
+        of it from before can't be read any more, and transactions that are open on it conflict.
 
         Parameters
         ----------
         name : str
-            A tag.
+            A tag or a branch.
 
         Raises
         ------
         RefNotFound
         InvalidOperation
-            It is a branch.
+            Idempotency keys wait on the branch to be merged.
 
         Examples
         --------
@@ -108,7 +111,7 @@ class Upkeep:
         client = self._client.main("keep")
         check_ref("keep", name)
         with client.measured("keep"):
-            report = client.run_safely(keep(client.context, name))
+            report = client.run_safely(keep(client.context, name, client.owner))
         return named_report(report, catalog_names(client.context))
 
     def recover(self, *, rebuild_head: bool = False, confirm_head: bool = False) -> Report:

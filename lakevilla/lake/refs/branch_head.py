@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import msgspec
 
 from lakevilla.errors import CorruptObject, RefNotFound
-from lakevilla.global_log.bases import Base
+from lakevilla.global_log.bases import Base, load_base
 from lakevilla.global_log.head import HEAD_KEY, moment_of
 from lakevilla.global_log.history import Timeline
-from lakevilla.global_log.refs import RefEntry
+from lakevilla.global_log.refs import KeptTable, RefEntry
 from lakevilla.global_log.repo import HeldHead, load_head, load_refs
 from lakevilla.lake.past import changed_on_branch
 from lakevilla.lake.refs.mounts import clones_of
@@ -67,9 +67,12 @@ def open_branch(name: str, entry: RefEntry) -> Program[Branch]:
     return Branch(name, entry, held)
 
 
-def frozen_now(branch: Branch) -> Base:
+def frozen_now(branch: Branch) -> Program[Base]:
     """What a branch shows, as a base has it. Its refs, which are clones, are at hand."""
     head = branch.held.head
+    kept: dict[str, KeptTable] = {}
+    if head.life is not None and head.life.apart:
+        kept = (yield from load_base(head.life.base)).kept
     return Base(
         FORMAT,
         head.lake_id,
@@ -80,6 +83,7 @@ def frozen_now(branch: Branch) -> Base:
         head.tables,
         head.names,
         life=branch.entry.life,
+        kept=kept,
         origin=branch.entry.life,
         clones=clones_of(head),
     )
@@ -95,8 +99,9 @@ def branch_at(branch: Branch, version: int) -> Program[Base]:
     base = yield from timeline.base()
     own = yield from timeline.at(version)
     changed = yield from changed_on_branch(timeline, version)
+    shown = yield from frozen_now(branch)
     return msgspec.structs.replace(
-        frozen_now(branch),
+        shown,
         sequence=version,
         timestamp_ms=base.timestamp_ms if own is None else own.timestamp_ms,
         tables=base.tables.updated(changed),

@@ -16,12 +16,12 @@ from lakevilla.formats.base import TableSnapshot
 from lakevilla.global_log.bases import Base, head_of, load_base, load_base_tables
 from lakevilla.global_log.commits import TablePart
 from lakevilla.global_log.head import Head, PendingRef, TableState, application_id
-from lakevilla.global_log.refs import BaseRef, RefEntry, parsed
+from lakevilla.global_log.refs import BaseRef, KeptTable, RefEntry, parsed
 from lakevilla.global_log.repo import load_refs
+from lakevilla.lake.apart.kept_state import kept_snapshot
 from lakevilla.lake.context import Context
 from lakevilla.lake.missing_tables import near_names
 from lakevilla.lake.refs.by_uri import made_elsewhere
-from lakevilla.lake.refs.kept_apart import kept_view
 from lakevilla.lake.refs.mounts import Mount, mount_in, mounted_id
 from lakevilla.lake.table_log import entry_at, open_tail, probe, snapshot_at
 from lakevilla.lake.tail import Tail
@@ -79,9 +79,9 @@ def frozen_view(context: Context, base: Base, location: str) -> Program[View]:
             table=location,
         )
     try:
-        kept = base.kept.get(location)
+        kept = base.kept_of(location)
         if kept is not None:
-            return (yield from kept_view(context, location, state, kept))
+            return (yield from _kept_view(context, location, state, kept))
         return (yield from _view(context, location, state, base.sequence))
     except VersionNotFound as error:
         why = error.message.partition("; ask for")[0].partition(": ask for")[0]
@@ -170,7 +170,7 @@ def frozen_views(
         state = base.tables.get(location)
         if state is not None and base.has(location):
             pending = tuple((ref.txn, ref.hash) for ref in state.pending)
-            wanted.setdefault((state.published, pending, base.kept.get(location)), base)
+            wanted.setdefault((state.published, pending, base.kept_of(location)), base)
     return (
         yield from parallel([_view_or_error(context, base, location) for base in wanted.values()])
     )
@@ -202,6 +202,23 @@ def _view(context: Context, location: str, state: TableState, sequence: int) -> 
         logged, waiting = yield from _followed(context, tail, state, sequence)
         base = yield from _kept(context, tail, logged)
     return (yield from _laid_over(context, location, state, tail, base, logged, waiting))
+
+
+def _kept_view(
+    context: Context, location: str, state: TableState, kept: KeptTable
+) -> Program[View]:
+    """As ``frozen_view``, of a table that is kept apart from its log; errors say why alone."""
+    base = yield from kept_snapshot(context, location, state, kept)
+    tail = Tail(location, state.published, {state.published: base})
+    waiting = beyond(kept, state)
+    return (yield from _laid_over(context, location, state, tail, base, state.published, waiting))
+
+
+def beyond(kept: KeptTable, state: TableState) -> tuple[PendingRef, ...]:
+    """What is pending and not in the state that is kept apart."""
+    if kept.through is None:
+        return ()
+    return tuple(ref for ref in state.pending if ref.sequence > kept.through)
 
 
 def _laid_over(

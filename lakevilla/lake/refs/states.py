@@ -238,7 +238,7 @@ def base_of(head: Head, ref: str) -> Program[Base]:
         return base
     branch = yield from open_branch(name, entry)
     if version is None:
-        return frozen_now(branch)
+        return (yield from frozen_now(branch))
     return (yield from at_home(entry.life, branch_at(branch, version)))
 
 

@@ -42,7 +42,7 @@ from lakevilla.transaction.verbs.begin import begin
 from lakevilla.transaction.verbs.optimize import optimize, result_of
 
 DAY_SECONDS = 24 * 3600.0
-#: A tag that old is kept: well before other clients' clean-up, and most are gone by then.
+#: A ref that old is kept: well before other clients' clean-up, and most are gone by then.
 KEPT_AFTER_SECONDS = 3 * DAY_SECONDS
 #: What says that a table was left as it is, and that nobody has to do anything about it.
 _LEFT_ALONE = (InvalidOperation, UnsupportedTableFeature)
@@ -111,19 +111,27 @@ def _recover(context: Context, owner: str) -> Program[Piece]:
 
 
 def _keep(context: Context, owner: str) -> Program[Piece]:
-    """As ``lake.keep``, of each tag that is older than three days."""
+    """As ``lake.keep``, of each ref that is older than three days."""
     held = yield from context.head()
     head = None if held is None else held.head
     yield from load_refs(head)
     oldest_ms = context.now_ms() - KEPT_AFTER_SECONDS * 1000
     piece = Piece()
     for name, entry in sorted(head.refs.items()) if head is not None else ():
-        if entry.kind != "tag" or entry.created_ms > oldest_ms:
+        if entry.kind == "clone" or entry.created_ms > oldest_ms:
             continue
         try:
-            report = yield from keep(context, name)
-        except (RefNotFound, InvalidOperation):
+            report = yield from keep(context, name, owner)
+        except RefNotFound:
             continue  # it was deleted, or made anew
+        except StoreError:
+            raise
+        except LakeVillaError as error:
+            message = f"{entry.kind} {name!r} is left for the next time: {error.message}"
+            is_note = isinstance(error, _LEFT_ALONE)
+            found = Finding("note" if is_note else "warning", error.kind, message)
+            piece.add(Piece(is_note, findings=[found]))
+            continue
         piece.add(_of_report(report, "tables kept apart"))
     return piece
 

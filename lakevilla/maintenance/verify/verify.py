@@ -92,7 +92,8 @@ def states_of_refs(head: Head) -> Program[list[LakeState]]:
 
 
 def _now(name: str, entry: RefEntry) -> Program[Base]:
-    return frozen_now((yield from open_branch(name, entry)))
+    branch = yield from open_branch(name, entry)
+    return (yield from frozen_now(branch))
 
 
 def tables_of(states: Iterable[LakeState]) -> Program[list[str]]:

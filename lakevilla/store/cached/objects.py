@@ -13,7 +13,7 @@ from blake3 import blake3
 from lakevilla.forked import lock
 
 #: How the names of immutable objects end.
-_HASHED = re.compile(r"-([0-9a-f]{32})\.json$")
+_HASHED = re.compile(r"[-/]([0-9a-f]{32})\.(?:json|parquet)$")
 #: What an entry takes beside its value.
 _ENTRY_BYTES = 400
 #: Of a client that shares with nobody: of tests and of the simulator.

@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 
 from lakevilla.global_log.refs import RefEntry, life_of
+from lakevilla.lake.refs.states import SeenBase
 from lakevilla.maintenance.gc import dead_lives
-from lakevilla.refs import keep
+from lakevilla.refs import keep, keep_branch, states
 from lakevilla.refs.entries import find_ref
 from lakevilla.store.effects import Program
-from lakevilla.testing.planted.bugs import instead, planted
+from lakevilla.testing.planted.bugs import attribute, instead, planted
 
 
 @planted(for_histories=False)
@@ -42,12 +43,34 @@ def kept_goes_with_its_life() -> Iterator[None]:
 @planted(for_histories=False)
 def blindkeep() -> Iterator[None]:
     """The base is put into whatever ref has the name by now."""
-    original = keep._find_again
 
-    def find_again(context: Any, name: str, first: RefEntry) -> Program[Any]:
-        _, entry = yield from find_ref(context, name)
-        held, entry = yield from original(context, name, entry)
-        return held, msgspec.structs.replace(entry, base=first.base)
+    def the_same(name: str, first: RefEntry, held: Any, entry: Any) -> Program[Any]:
+        yield from ()
+        return held, entry and msgspec.structs.replace(entry, base=first.base)
 
-    with instead(original, find_again):
+    with instead(keep._the_same, the_same):
+        yield
+
+
+@planted(for_histories=False)
+def pending_again() -> Iterator[None]:
+    """A kept branch lays what was pending at its base over the state that has it already."""
+    original = states.parted
+
+    def parted(base: Any) -> Program[Any]:
+        new = yield from original(base)
+        return msgspec.structs.replace(new, tables=base.tables)
+
+    with instead(original, parted):
+        yield
+
+
+@planted(for_histories=False)
+def old_files_named() -> Iterator[None]:
+    """A kept branch goes on with commits that name the files of before."""
+
+    def view(self: Any, context: Any, location: str) -> Program[Any]:
+        return (yield from SeenBase._view(self, context, location))
+
+    with attribute(keep_branch._Copied, "_view", view):
         yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import deltalake
@@ -13,7 +14,10 @@ from typer.testing import CliRunner
 
 import lakevilla as lv
 from lakevilla.cli.app import app
+from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
 from lakevilla.store.runner import Requests
+from tests.contract.foreign_readers import read_by_others
+from tests.property.position_deletes import delete_positions
 from tests.support.foreign_changes import delete_by_vector
 from tests.support.places import Place
 from tests.support.tables import accounts, values
@@ -140,6 +144,35 @@ def test_an_iceberg_tag_survives_the_loss_of_all_that_the_table_does_not_need(
         assert other.doctor(files=True).ok
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kind", ["tag", "branch"])
+def test_rows_that_an_iceberg_client_deleted_by_position_stay_deleted(
+    lake: lv.Lake, kind: str, seed: int
+) -> None:
+    """Of four seeds each writes another form: a file for all or each, with and without bounds."""
+    lake.create_table("stock", [{"id": n, "qty": n} for n in range(4)], format="iceberg")
+    lake.run(lambda txn: txn.append("stock", [{"id": n, "qty": n} for n in range(4, 8)]))
+    table = ObjectStoreCatalog("tests", warehouse=lake.root).load_table(("stock",))
+    delete_positions(table, [1, 2, 6], Random(seed))
+    getattr(lake, kind)("closing")
+    lake.run(lambda txn: txn.delete("stock", where="id < 4"))  # the other file stays
+    assert lake.keep("closing").ok
+    forget(lake)
+    with lv.connect(lake.root) as other:
+        assert sorted(other.on("closing").read("stock")["id"].to_pylist()) == [0, 3, 4, 5, 7]
+        assert sorted(other.read("stock")["id"].to_pylist()) == [4, 5, 7]
+        assert other.doctor(files=True).ok
+        if kind == "branch":
+            etl = other.on("closing")
+            etl.run(lambda txn: txn.update("stock", {"qty": "qty + 1"}, where="id = 3"))
+            assert etl.sql("SELECT sum(qty) AS n FROM stock").to_pylist() == [{"n": 20}]
+            return
+        other.rollback("closing")
+        assert sorted(other.read("stock")["id"].to_pylist()) == [0, 3, 4, 5, 7]
+        for rows in read_by_others(f"{lake.root}/stock", "iceberg").values():
+            assert sorted(rows["id"].to_pylist()) == [0, 3, 4, 5, 7]
+
+
 def iceberg_files(lake: lv.Lake) -> list[str]:
     from pyiceberg.table import StaticTable
 
@@ -147,8 +180,13 @@ def iceberg_files(lake: lv.Lake) -> list[str]:
         Path(lake.root, "stock", "metadata").glob("*.metadata.json"),
         key=lambda path: json.loads(path.read_text())["last-sequence-number"],
     )
-    tasks = StaticTable.from_metadata(str(metadata)).scan().plan_files()
-    return [task.file.file_path.removeprefix("file://") for task in tasks]
+    table = StaticTable.from_metadata(str(metadata))
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    entries = [
+        one for m in snapshot.manifests(table.io) for one in m.fetch_manifest_entry(table.io)
+    ]
+    return [one.data_file.file_path.removeprefix("file://") for one in entries]
 
 
 def test_a_tag_is_kept_on_a_bucket(shared_place: Place) -> None:
@@ -208,15 +246,119 @@ def test_what_main_names_after_a_rollback_stays_when_the_tag_is_deleted(lake: lv
 def test_what_can_not_be_kept_is_refused(lake: lv.Lake) -> None:
     shop(lake)
     lake.branch("etl")
-    with pytest.raises(lv.InvalidOperation, match="'etl' is a branch"):
+    lake.on("etl").run(lambda txn: txn.append("orders", [{"id": 2}]), idempotency_key="night")
+    with pytest.raises(lv.InvalidOperation, match=r"'night', which is not merged yet.*keep it"):
         lake.keep("etl")
     with pytest.raises(lv.RefNotFound):
         lake.keep("closed")
     with pytest.raises(lv.InvalidOperation, match="main"):
         lake.keep("main")
+
+
+@pytest.mark.parametrize("merged", [False, True], ids=["not merged", "merged before"])
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_a_branch_that_is_kept_goes_on_whatever_others_clean_up(
+    lake: lv.Lake, format: str, merged: bool
+) -> None:
+    shop(lake, format=format)
+    lake.delete_ref("closing")
+    lake.branch("etl")
+    etl = lake.on("etl")
+    if merged:
+        etl.run(lambda txn: txn.append("orders", [{"id": 2}]))
+        lake.merge("etl")
+    etl.run(lambda txn: txn.append("stock", [{"sku": "rye", "qty": 7, "shop": "e"}]))
+    etl.run(lambda txn: txn.update("stock", {"qty": "qty + 1"}, where="sku = 'oil'"))
+    before = rows(lake, "etl")
+    lake.run(lambda txn: txn.update("stock", {"qty": "qty + 20"}, where="sku = 'tea'"))
+    report = lake.keep("etl")
+    assert ("kept", "stock") in [(one.kind, one.table) for one in report.findings]
+    assert lake.keep("etl").findings == ()
+    assert not [one for one in lake.doctor().findings if "'etl'" in one.message]
+    forget(lake)
+    assert rows(lake, "etl") == before  # by a client that had it open
+    with lv.connect(lake.root) as other:
+        assert rows(other, "etl") == before
+        assert other.doctor(files=True).ok
+        etl = other.on("etl")
+        etl.run(lambda txn: txn.append("stock", [{"sku": "ham", "qty": 9, "shop": "e"}]))
+        now = {row["sku"]: row["qty"] for row in rows(other)}
+        other.merge("etl", keys={"stock": ["sku"]}, delete=True)
+        want = now | {"rye": 7, "oil": 2, "ham": 9}
+        assert {row["sku"]: row["qty"] for row in rows(other)} == want
+        other.gc()
+        other["stock"].vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+        assert {row["sku"]: row["qty"] for row in rows(other)} == want
+        assert other.read("orders").num_rows == (2 if merged else 1)
+        assert other.doctor(files=True).ok
+        assert not list(Path(lake.root, "_lakevilla", "branches").rglob("*.parquet"))
+
+
+def forget(lake: lv.Lake) -> None:
+    """All goes that the table does not need, and nothing of LakeVilla's own."""
+    place = Path(lake.root, "stock")
+    if Path(place, "_delta_log").exists():
+        clean_up(lake)
+        return
+    live = {Path(uri) for uri in iceberg_files(lake)}
+    for path in set(place.rglob("*.parquet")) - live:
+        if "_lakevilla" not in path.parts:
+            path.unlink()
+
+
+def test_a_transaction_that_is_open_on_a_branch_while_it_is_kept_is_run_again(
+    lake: lv.Lake,
+) -> None:
+    shop(lake)
+    lake.branch("etl", at="closing")
+    etl = lake.on("etl")
+    runs = []
+
+    def work(txn: lv.Transaction) -> None:
+        txn.update("stock", {"qty": "qty + 1"}, where="sku = 'tea'")
+        if not runs:
+            lake.keep("etl")
+            clean_up(lake)
+        runs.append(txn.id)
+
+    etl.run(work)
+    assert len(runs) == 2
+    assert [row["qty"] for row in rows(lake, "etl")] == [2, 1, 6]
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_a_branch_of_a_kept_tag_is_written_tagged_compared_and_merged(
+    lake: lv.Lake, format: str
+) -> None:
+    shop(lake, format=format)
+    before, now = rows(lake, "closing"), rows(lake)
     lake.keep("closing")
-    with pytest.raises(lv.InvalidOperation, match=r"can't begin at 'closing'.*rollback"):
-        lake.branch("second", at="closing")
+    if format == "delta":
+        clean_up(lake)
+    lake.branch("etl", at="closing")
+    with lv.connect(lake.root) as other:
+        etl = other.on("etl")
+        assert rows(other, "etl") == before
+        etl.run(lambda txn: txn.append("stock", [{"sku": "rye", "qty": 7, "shop": "e"}]))
+        etl.run(lambda txn: txn.update("stock", {"qty": "qty + 1"}, where="sku = 'oil'"))
+        etl.run(lambda txn: txn.append("orders", [{"id": 2}]))
+        there = rows(other, "etl")
+        assert [row["qty"] for row in there] == [2, 2, 7, 5]
+        other.tag("reached", at="etl")
+        assert rows(other, "reached") == there
+        assert rows(other, "etl@" + str(other.refs("branch")[0].version - 1))[2]["qty"] == 7
+        assert other.diff("closing", "etl").rows("stock", keys=["sku"]).num_rows == 3
+        assert other.doctor(files=True).ok
+        other.merge("etl", keys={"stock": ["sku"]})
+        want = {row["sku"]: row["qty"] for row in now} | {"rye": 7, "oil": 2}
+        assert {row["sku"]: row["qty"] for row in rows(other)} == want
+        etl.run(lambda txn: txn.append("stock", [{"sku": "ham", "qty": 9, "shop": "e"}]))
+        other.merge("etl", delete=True)
+        other.delete_ref("closing")
+        other.gc()
+        assert rows(other, "reached") == there
+        assert {row["sku"]: row["qty"] for row in rows(other)} == want | {"ham": 9}
+        assert other.doctor(files=True).ok
 
 
 def test_a_table_that_nobody_has_changed_needs_nothing(lake: lv.Lake) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import lakevilla as lv
 from bench.size.many_tables import lake_of
-from lakevilla.refs import rebase
+from lakevilla.refs import next_life
 from lakevilla.store.effects import Program
 from lakevilla.testing.histories.plan import small_limits
 from tests.support.places import Place
@@ -420,7 +420,7 @@ def cut_off(lake: lv.Lake, monkeypatch: pytest.MonkeyPatch) -> lv.Lake:
     put_in(lake.on("etl"), "rum", 3)
     put_in(lake, "ale", 2)
     with monkeypatch.context() as patched:
-        patched.setattr(rebase, "replace", dies)
+        patched.setattr(next_life, "replace", dies)
         with pytest.raises(KeyboardInterrupt):
             lake.rebase("etl")
     return lake

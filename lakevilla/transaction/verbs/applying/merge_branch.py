@@ -57,7 +57,7 @@ def merge_branch(
         )
     since = yield from load_base(entry.base if entry.synced is None else entry.synced)
     branch = yield from open_branch(name, entry)
-    now = frozen_now(branch)
+    now = yield from frozen_now(branch)
     if fast_forward_only:
         yield from _refuse_changed(txn, head, since, now, tables)
     try:

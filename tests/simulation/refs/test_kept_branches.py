@@ -1,0 +1,225 @@
+"""Keeping a branch beside those who write, merge, rebase, delete and clean up; and every crash.
+
+Afterwards other clients clean up all that the tables do not need, logs too, and the branch has each
+of its rows once, and can be merged (docs/design/0037-upkeep.md).
+"""
+
+import os
+
+import pytest
+
+from lakevilla.errors import LakeVillaError
+from lakevilla.maintenance import recovery, vacuum
+from lakevilla.maintenance.gc import gc
+from lakevilla.refs.keep import keep
+from lakevilla.store.home import HOMES_PREFIX
+from lakevilla.testing.histories.attempts import context_of
+from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla.testing.planted.every import PLANTED
+from lakevilla.testing.tables import delta_cleaner
+from lakevilla.transaction.verbs.applying.merge_branch import merge_branch
+from tests.support.simulated.branches import appends, ends, makes, rebases, shows
+from tests.support.simulated.commits import add_to, alone, begin, commit, lake
+
+DAY = 24 * 3600
+SCHEDULES = 150 if "LAKEVILLA_SOAK" in os.environ else 10
+pytestmark = pytest.mark.daily(2, of="kept branches")
+SHARES = pytest.mark.parametrize("share", range(8))
+
+
+def keeps(name="etl"):
+    """A client that keeps a branch: whether all of it is kept, or the kind of the error."""
+
+    def program(client):
+        try:
+            return (yield from keep(context_of(client), name)).ok
+        except LakeVillaError as error:
+            return error.kind
+
+    return program
+
+
+def updates(client):
+    """A commit to the lake that rewrites the table's file."""
+    txn = begin(client)
+    yield from add_to(txn, "a", 10)
+    yield from commit(txn)
+    return "committed"
+
+
+def merges(client):
+    txn = begin(client)
+    try:
+        yield from merge_branch(txn, "etl", keys={})
+        yield from commit(txn)
+    except LakeVillaError as error:
+        return error.kind
+    return "merged"
+
+
+def vacuums(client):
+    return vacuum.vacuum(
+        context_of(client), "a", retention_seconds=0.0, dry_run=False, enforce_retention=False
+    )
+
+
+def collects(client):
+    return gc.gc(context_of(client))
+
+
+def recovers(client):
+    return recovery.recover(context_of(client), "recoverer")
+
+
+def others_clean_up(client):
+    """A checkpoint, the log below it deleted, and a VACUUM without any retention."""
+    for table in ("a", "b"):
+        yield from delta_cleaner.write_checkpoint(client, table)
+        yield from delta_cleaner.clean_log(client, table, 0.0)
+        yield from delta_cleaner.vacuum(client, table, 0.0)
+
+
+def all_clean_up(simulation):
+    for _ in range(2):
+        simulation.now += 10 * DAY
+        for program in (others_clean_up, vacuums, collects):
+            alone(simulation, program, f"{program.__name__} {simulation.now}")
+
+
+def a_branch(faults=None, schedule=None):
+    """A branch with a row of its own, whose base has 100, and 110 is on the lake since."""
+    simulation = lake(faults, schedule)
+    alone(simulation, makes(), "maker")
+    assert alone(simulation, appends(7), "first") == "committed"
+    assert alone(simulation, updates, "updater") == "committed"
+    simulation.now += 10 * DAY
+    return simulation
+
+
+def results(simulation):
+    return {client.name: client.result for client in simulation.clients}
+
+
+def is_whole(simulation, *rows, balance=100):
+    """All is kept now, and stays through whatever clean-up; then the branch is merged."""
+    assert alone(simulation, keeps(), f"last keeper {simulation.now}") is True
+    all_clean_up(simulation)
+    shown = alone(simulation, shows(), f"looker {simulation.now}")
+    assert shown.keys() == {0, 1, *rows}, (shown, results(simulation))
+    assert shown[0] == balance, (shown, results(simulation))
+    assert alone(simulation, merges, f"last merger {simulation.now}") == "merged"
+    assert alone(simulation, ends(), f"ender {simulation.now}") is None
+    all_clean_up(simulation)
+    assert not simulation.store.list(HOMES_PREFIX)
+
+
+@pytest.mark.parametrize(
+    "other", [keeps(), updates, vacuums, collects, recovers, merges, rebases(), appends(8)]
+)
+def test_a_branch_is_kept_beside_whoever_works_on_the_lake(other):
+    kept_beside(other, SCHEDULES)
+
+
+def kept_beside(other, limit):
+    def build(faults, schedule):
+        simulation = a_branch(faults, schedule)
+        simulation.add("keeper", keeps())
+        simulation.add("other", other)
+        return simulation
+
+    def check(simulation):
+        found = results(simulation)
+        assert found["keeper"] is True, found
+        # On a branch a transaction finds its life closed, and is run again in the next one.
+        assert not isinstance(found["other"], str) or found["other"] in (
+            "committed",
+            "merged",
+            "conflict",
+        ), found
+        added = (8,) if found["other"] == "committed" and other is not updates else ()
+        rebased = isinstance(found["other"], tuple) or hasattr(found["other"], "lives")
+        is_whole(simulation, 7, *added, balance=110 if rebased else 100)
+
+    assert interleavings(build, check, limit=limit) == limit
+
+
+def test_a_branch_that_is_deleted_while_it_is_kept_is_gone_with_all_that_it_had():
+    def build(faults, schedule):
+        simulation = a_branch(faults, schedule)
+        simulation.add("keeper", keeps())
+        simulation.add("ender", ends())
+        return simulation
+
+    def check(simulation):
+        found = results(simulation)
+        assert found["ender"] is None, found
+        assert found["keeper"] in (True, "ref_not_found"), found
+        all_clean_up(simulation)
+        assert not simulation.store.list(HOMES_PREFIX)
+        assert not [info.key for info in simulation.store.list("a") if "/_lakevilla/b/" in info.key]
+
+    assert interleavings(build, check, limit=SCHEDULES) == SCHEDULES
+
+
+@SHARES
+def test_who_keeps_a_branch_may_die_anywhere_and_begin_anew(share):
+    def build(faults, schedule):
+        simulation = a_branch(faults, schedule)
+        simulation.add("keeper", keeps(), restart=keeps())
+        return simulation
+
+    def check(simulation):
+        assert results(simulation)["keeper"] is not False
+        is_whole(simulation, 7)
+
+    assert crash_everywhere(build, check, "keeper", every=8, first=share) > 3
+
+
+def test_a_branch_whose_keeper_has_died_is_written_read_and_ended():
+    def build(faults, schedule):
+        simulation = a_branch(faults, schedule)
+        simulation.add("keeper", keeps())
+        return simulation
+
+    def check(simulation):
+        simulation.now += DAY
+        written = alone(simulation, appends(8), "writer")
+        assert written == "committed", written
+        is_whole(simulation, 7, 8)
+
+    assert crash_everywhere(build, check, "keeper", every=3) > 3
+
+
+def test_what_was_pending_when_the_branch_was_made_is_there_once():
+    def build(faults, schedule):
+        simulation = lake(faults, schedule)
+        simulation.add("updater", updates)
+        return simulation
+
+    def check(simulation):
+        # Decided, where the updater has come so far, and not published before it died.
+        alone(simulation, makes(), "maker")
+        before = alone(simulation, shows(), "first looker")
+        assert alone(simulation, updates, "second updater") == "committed"
+        simulation.now += 10 * DAY
+        is_whole(simulation, balance=before[0])
+
+    assert crash_everywhere(build, check, "updater") > 3
+
+
+#: One turn is taken away at each place: first of the keeper, then of the writer.
+NOCLOSE = {"other": appends(8), "limit": 80}
+
+
+@pytest.mark.parametrize(
+    ("name", "test", "arguments"),
+    [
+        ("noclose", kept_beside, NOCLOSE),
+        ("pending_again", test_what_was_pending_when_the_branch_was_made_is_there_once, {}),
+        ("old_files_named", test_who_keeps_a_branch_may_die_anywhere_and_begin_anew, {"share": 0}),
+    ],
+)
+def test_planted_bugs_are_found(name, test, arguments):
+    with PLANTED[name].plant(), pytest.raises((AssertionError, LakeVillaError)) as caught:
+        test(**arguments)
+    assert not isinstance(caught.value.__cause__, AttributeError | NameError | TypeError)
