@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from types import FunctionType
 from typing import TYPE_CHECKING, ClassVar, Never
 
 from lakevilla.arrow.scalars import plain
@@ -42,12 +44,37 @@ class Hinted:
     #: By the name of what is asked for.
     _elsewhere: ClassVar[Mapping[str, str]] = {}
 
+    def __init_subclass__(cls) -> None:
+        """Have Python name a method by the class that people know, where it is of a part of it."""
+        super().__init_subclass__()
+        for part in cls.__mro__[1:]:
+            for name, method in list(vars(part).items()):
+                if isinstance(method, FunctionType) and name[0] != "_" and name not in vars(cls):
+                    setattr(cls, name, _called(method, f"{cls.__name__}.{name}"))
+
     if not TYPE_CHECKING:  # a type checker would take every name for one that is there
 
         def __getattr__(self, name: str) -> Never:
             message = f"{type(self).__name__!r} object has no attribute {name!r}"
             hint = self._elsewhere.get(name)
             raise AttributeError(f"{message}: {hint}" if hint else message, name=name, obj=self)
+
+
+def _called(method: FunctionType, name: str) -> FunctionType:
+    """The same method under another name: Python names it where arguments are wrong."""
+    same = FunctionType(
+        method.__code__,
+        method.__globals__,
+        method.__name__,
+        method.__defaults__,
+        method.__closure__,
+    )
+    same.__kwdefaults__ = method.__kwdefaults__
+    functools.update_wrapper(same, method)
+    del same.__wrapped__  # type: ignore[attr-defined]
+    vars(same).update(vars(method))  # where it is a wrapper itself
+    same.__qualname__ = name
+    return same
 
 
 def verbs_elsewhere(why: str) -> dict[str, str]:

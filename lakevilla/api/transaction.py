@@ -22,6 +22,7 @@ from lakevilla.api.merge import Described, MergeBuilder
 from lakevilla.api.properties import PropertyValue, property_texts
 from lakevilla.api.reads import Reads
 from lakevilla.client.glance import ref_of
+from lakevilla.client.names import refuse_outside
 from lakevilla.display import table_html
 from lakevilla.engines.base import MergeClause
 from lakevilla.errors import InvalidOperation
@@ -466,6 +467,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
             partition = check_columns_by("partition_by", partition_by)
             texts = property_texts("properties", properties)
             location = executor.resolve(name, also_renamed=True)
+            refuse_outside(executor.client.root, name, location)
             executor.client.ensure_safe_store()
             created = create(executor.state, location, schema, partition, texts, format)
             with whole_or_not_at_all(executor.state, location):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from lakevilla.cli.command import Json, Limit, Options, Profile, Root, command
+from lakevilla.cli.command import Json, Limit, Options, Profile, Root, TableName, command
 from lakevilla.cli.connection import open_lake
 from lakevilla.cli.output import Output
 from lakevilla.cli.refs import shown_ref
@@ -95,6 +95,50 @@ def revert(
             on_conflict=on_conflict,
         )
     _show(found, as_json)
+
+
+@command
+def cherry_pick(
+    root: Root,
+    version: Annotated[
+        str, typer.Argument(help="The commit, by its global version; one of a branch as etl@57.")
+    ],
+    table: Tables = None,
+    key: Keys = None,
+    on_conflict: OnConflict = "error",
+    option: Options = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> None:
+    """Do again what one commit did; no data is copied."""
+    with open_lake(root, option, profile) as lake:
+        found = lake.cherry_pick(
+            int(version) if version.isascii() and version.isdigit() else version,
+            tables=table,
+            keys=_keys(key),
+            on_conflict=on_conflict,
+        )
+    _show(found, as_json)
+
+
+@command
+def restore(
+    root: Root,
+    table: TableName,
+    to: Annotated[
+        str,
+        typer.Argument(
+            help="A version of the table's own log (`lakevilla versions`), a time such as "
+            "2026-01-31T12:00:00Z, or the name of a ref."
+        ),
+    ],
+    option: Options = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> None:
+    """Make one table what it was, by a new commit; no data is copied."""
+    with open_lake(root, option, profile) as lake, time_hint(to):
+        _show(lake.table(table).restore(state(to, "TO")), as_json)
 
 
 @command

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Annotated, ParamSpec
 
 import typer
+from typer.core import TyperGroup
 
 from lakevilla.cli.output import Output
 from lakevilla.errors import InvalidOperation, LakeVillaError
@@ -34,17 +35,23 @@ _ELSEWHERE = {
     "untag": "`lakevilla tag ROOT NAME --delete` deletes a tag",
     "alter": "columns are changed in Python, by txn.alter(table, ...)",
     "discover": "`lakevilla tables` shows what is not in the lake yet, too",
-    "export": "tables are exported in Python, by lake.export(table, to), also of lake.on(name)",
     "history": "`lakevilla log` shows the commits",
     "list": "`lakevilla tables` lists the tables",
     "ls": "`lakevilla tables` lists the tables",
-    "query": "`lakevilla sql` runs a query",
     "read": "`lakevilla sql` runs a query",
 }
 
 
+class _Sorted(TyperGroup):
+    """The commands in the order of their names, whichever file is loaded first."""
+
+    def list_commands(self, ctx: object) -> list[str]:
+        return sorted(self.commands)
+
+
 app = typer.Typer(
     name="lakevilla",
+    cls=_Sorted,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -115,7 +122,8 @@ def command(function: Callable[P, Report | None], *, hidden: bool = False) -> Ca
         _add_option(run, signature, "on", _RefusedOn)
     # Typer calls a command by the names of its parameters.
     extra = {"allow_extra_args": hidden, "ignore_unknown_options": hidden}
-    app.command(function.__name__.rstrip("_"), hidden=hidden, context_settings=extra)(run)
+    called = function.__name__.rstrip("_").replace("_", "-")
+    app.command(called, hidden=hidden, context_settings=extra)(run)
     return run
 
 

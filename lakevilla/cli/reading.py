@@ -9,6 +9,7 @@ import typer
 from lakevilla.cli.command import (
     FINDINGS,
     Json,
+    Limit,
     On,
     Options,
     Profile,
@@ -43,6 +44,44 @@ def schema(
         for field in known.schema
     ]
     Output(as_json).rows(["name", "type", "nullable", "partition"], rows)
+
+
+@command
+def query(
+    root: Root,
+    path: Annotated[
+        str,
+        typer.Argument(help="Into the catalog, such as '/sales/*[rows > 0]/files'."),
+    ],
+    on: On = None,
+    limit: Limit = None,
+    option: Options = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> None:
+    """Show what a path into the lake's catalog leads to: tables, files, columns, commits."""
+    with open_lake(root, option, profile, on=on) as lake:
+        found = lake.query(path)
+    Output(as_json).frame(found, limit)
+
+
+@command
+def export(
+    root: Root,
+    table: TableName,
+    to: Annotated[str, typer.Argument(help="A path below the root, or a URI, of its own.")],
+    copy: Annotated[
+        bool, typer.Option("--copy", help="Copy the files, for deltalake and DuckDB on Delta.")
+    ] = False,
+    on: On = None,
+    option: Options = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> None:
+    """Write a table, as it is, as one of its own elsewhere, for readers without LakeVilla."""
+    with open_lake(root, option, profile, on=on) as lake:
+        uri = lake.export(table, to, copy=copy)
+    Output(as_json).value(uri, uri)
 
 
 @command

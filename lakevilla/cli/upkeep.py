@@ -18,7 +18,7 @@ from lakevilla.cli.output import Output
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.results import Report
 
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @command
@@ -57,14 +57,32 @@ def maintain(
 @command
 def keep(
     root: Root,
-    name: Annotated[str, typer.Argument(help="The tag.")],
+    name: Annotated[str, typer.Argument(help="The tag, or the branch.")],
     option: Options = None,
     profile: Profile = None,
     as_json: Json = False,
 ) -> Report:
-    """Keep a tag from the clean-up of other clients: copy what its tables have removed since."""
+    """Keep a ref from the clean-up of other clients: copy what its tables have removed since."""
     with open_lake(root, option, profile) as lake:
         return lake.keep(name)
+
+
+@command
+def absorb(
+    root: Root,
+    table: Annotated[
+        list[str] | None,
+        typer.Argument(help="These tables, or those like 'sales/*'. Default: all."),
+    ] = None,
+    option: Options = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> None:
+    """Give what other clients have committed its place in the lake's history."""
+    with open_lake(root, option, profile) as lake:
+        found = lake.absorb(table or None)
+    text = f"taken in: {', '.join(found)}" if found else "nothing to take in"
+    Output(as_json).value(found, text)
 
 
 def _again(
@@ -116,4 +134,8 @@ def _seconds(name: str, text: str) -> float:
     found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([smhd]?)", text.strip().lower())
     if found is None or float(found[1]) <= 0:
         raise InvalidOperation(f"{name} {text!r} is not a time: write 30s, 10m, 1h or 1d")
+    if not found[2]:
+        raise InvalidOperation(
+            f"{name} {text!r} has no unit: write {found[1]}s for seconds, {found[1]}m for minutes"
+        )
     return float(found[1]) * _UNITS[found[2]]

@@ -54,6 +54,20 @@ def resolve(root: str, names: Mapping[str, str], table: str, *, also_renamed: bo
     return location
 
 
+def refuse_outside(root: str, table: str, location: str) -> None:
+    """Refuse to make a table at a bare path outside of the root: mostly it is a name with a slash.
+
+    Raises ``InvalidOperation``.
+    """
+    if is_external(location) and "://" not in table:
+        raise InvalidOperation(
+            f"table name {table!r} is a path outside of the lake's root {root}: leave out the "
+            f"first slash ({table.lstrip('/')!r} lies under the root), or give "
+            f"{'file://' + table!r} if that place is meant",
+            table=table,
+        )
+
+
 def renamed(names: Mapping[str, str], table: str, location: str) -> str:
     """What to say of a path whose table is called otherwise by now."""
     known = names.at_hand() if isinstance(names, NameMap) else names

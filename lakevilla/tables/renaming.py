@@ -69,7 +69,7 @@ def refuse_taken(context: Context, head: Head | None, names: NameMap, one: Renam
     yield from _refuse_shown(head, one)
     there = yield from open_tail(context, one.place, missing_ok=True)
     if there.tip >= 0:
-        raise _two_tables(one)
+        raise _two_tables(one, head)
 
 
 def names_after(
@@ -99,7 +99,7 @@ def names_after(
         _check_name(names, one)
         there = None if head is None else head.tables.get(one.place)
         if one.place != one.table and there is not None and not there.dropped:
-            raise _two_tables(one)
+            raise _two_tables(one, head)
         if one.place != one.table and there is None:
             yield from _refuse_shown(head, one)
         names = names.updated(_changes(one))
@@ -136,9 +136,15 @@ def _check_name(names: NameMap, one: Rename) -> None:
             )
 
 
-def _two_tables(one: Rename) -> TableExists:
-    return TableExists(
-        f"name {one.new!r} could mean two tables: there is one at {one.place}, which can be "
-        "registered; choose another name",
-        table=one.table,
-    )
+def _two_tables(one: Rename, head: Head | None) -> TableExists:
+    state = None if head is None else head.tables.at_hand().get(one.place)
+    if state is not None and not state.dropped:
+        message = (
+            f"there is a table {one.new!r} already: choose another name, or rename that one first"
+        )
+    else:
+        message = (
+            f"name {one.new!r} could mean two tables: there is one at {one.place}, which can be "
+            "registered; choose another name"
+        )
+    return TableExists(message, table=one.table)

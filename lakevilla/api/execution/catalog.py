@@ -10,7 +10,7 @@ import pyarrow as pa
 from lakevilla.api.execution.base import ExecutorBase
 from lakevilla.api.frame import Frame
 from lakevilla.engines.catalog import NAMED_BY, SCHEMAS, CatalogRead, NameRange, Term, range_of
-from lakevilla.engines.sql.catalog import CatalogUse, catalog_query
+from lakevilla.engines.sql.catalog import MAIN_SCHEMA, CatalogUse, catalog_query
 from lakevilla.engines.sql.select import Dialect, Select
 from lakevilla.errors import InvalidOperation
 from lakevilla.global_log.head import NOWHERE, Head
@@ -20,8 +20,6 @@ from lakevilla.transaction.verbs.catalog.rows import catalog_rows
 
 __all__ = ["with_catalog"]
 
-#: The schema of tables whose name is no path, as DuckDB calls it.
-_MAIN = "main"
 _CATALOG = "lake"
 _HIGHEST = chr(0x10FFFF)
 
@@ -83,7 +81,7 @@ def _refuse_twin(head: Head | None, use: CatalogUse) -> None:
 
     No request is made for it: a table of such a name is not created, registered or renamed to.
     """
-    name = use.name.replace(".", "/")
+    name = use.name.removeprefix(f"{MAIN_SCHEMA}.").replace(".", "/")
     if head is None:
         return
     state = head.tables.at_hand().get(name)
@@ -142,7 +140,7 @@ def _information(executor: ExecutorBase[Frame], use: CatalogUse) -> pa.Table:
 
 
 def _schemata(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    for schema in sorted({_split(row["name"])[0] for row in rows} | {_MAIN}):
+    for schema in sorted({_split(row["name"])[0] for row in rows} | {MAIN_SCHEMA}):
         yield {"catalog_name": _CATALOG, "schema_name": schema}
 
 
@@ -183,7 +181,7 @@ def _named(name: str) -> dict[str, str]:
 def _split(name: str) -> tuple[str, str]:
     """A table's schema and name: its path up to the last slash, and what follows."""
     schema, slash, table = name.rpartition("/")
-    return (schema, table) if slash else (_MAIN, name)
+    return (schema, table) if slash else (MAIN_SCHEMA, name)
 
 
 def _names_asked(terms: Sequence[Term]) -> NameRange:
@@ -195,7 +193,7 @@ def _names_asked(terms: Sequence[Term]) -> NameRange:
     if schemas.exact is None or len(schemas.exact) != 1:
         return NameRange()
     (schema,) = schemas.exact
-    if schema == _MAIN:
+    if schema == MAIN_SCHEMA:
         # A table that is called so, or lies in a directory of that name.
         both = tables.exact or frozenset()
         exact = both | {f"{schema}/{name}" for name in both}

@@ -19,8 +19,10 @@ from lakevilla.api.feed.following import Follower
 from lakevilla.api.feed.versions import Teller
 from lakevilla.client.client import LakeClient
 from lakevilla.errors import InvalidOperation
+from lakevilla.feed.absorbing import absorb_all
 from lakevilla.feed.chosen import refuse_idle
 from lakevilla.feed.walk import check_kept, stretch
+from lakevilla.global_log.head import shown_names
 from lakevilla.results import Version
 
 __all__ = ["ChangeFeed"]
@@ -100,6 +102,54 @@ class ChangeFeed:
         found = client.run(stretch(client.context, head, first, last))
         client.run(refuse_idle(head, chosen, found.names))
         return teller.versions(found, net=net)
+
+    def absorb(self, tables: Sequence[str] | None = None) -> list[str]:
+        """Give what other clients have committed its place in the lake's order, by tables.
+
+        As every transaction does for the tables that it writes. Until then readers of these tables
+        see it, and what tells of the lake as a whole does not: ``changes``, ``history``,
+        ``lakevilla_tables`` and ``lakevilla_commits``. It costs a look at HEAD and at each log, and
+        for each 256 tables one replacement of HEAD where a log has gone on.
+
+        Parameters
+        ----------
+        tables : sequence of str, optional
+            Names, or patterns of names and paths with ``*`` and ``?``. All tables if not given.
+
+        Returns
+        -------
+        list of str
+            The tables of which something was taken in.
+
+        Raises
+        ------
+        TableNotFound
+            A name is none.
+        InvalidOperation
+            It is a branch or a tag: other clients commit to the lake alone.
+
+        Examples
+        --------
+        >>> import deltalake, pyarrow as pa
+        >>> row = pa.table({"sku": ["rum"], "qty": pa.array([1], pa.int64())})
+        >>> deltalake.write_deltalake(lake["stock"].uri, row, mode="append")
+        >>> lake.sql("SELECT rows FROM lakevilla_tables WHERE name = 'stock'").to_pylist()
+        [{'rows': 1}]
+        >>> lake.absorb()
+        ['stock']
+        >>> lake.sql("SELECT rows FROM lakevilla_tables WHERE name = 'stock'").to_pylist()
+        [{'rows': 2}]
+        """
+        client = self._client.main("absorb")
+        head = client.head()
+        chosen = chosen_of(client, head, tables)
+        if head is None:
+            return []
+        client.run(refuse_idle(head, chosen, ()))
+        taken = client.run_safely(absorb_all(client.context, chosen))
+        held = client.context.held
+        names = {} if held is None else shown_names(held.head)
+        return sorted(names.get(place, place) for place in taken)
 
     def follow(
         self,

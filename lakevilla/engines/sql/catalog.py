@@ -6,6 +6,7 @@ those that are left. So what is not understood is asked for whole (docs/design/0
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -30,6 +31,11 @@ from lakevilla.engines.sql.select import (
 )
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.syntax.late import exp
+
+#: The schema of tables whose name is no path, as DuckDB calls it.
+MAIN_SCHEMA = "main"
+#: ``TABLE name`` is all of a table, and takes no alias.
+_WHOLE = re.compile(r"\btable\s+\Z", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,10 @@ def catalog_query(
             continue
         use = _use(node, parts, len(uses), params)
         uses.append(use)
-        pieces.append((*_place(node), _spelled(node, parts, use.view, dialect)))
+        start, end = _place(node)
+        is_whole = _WHOLE.search(select.sql[:start]) is not None
+        spelled = use.view if is_whole else _spelled(node, parts, use.view, dialect)
+        pieces.append((start, end, spelled))
     changed = select.sql
     for start, end, new in sorted(pieces, reverse=True):
         changed = changed[:start] + new + changed[end:]
@@ -91,6 +100,8 @@ def catalog_query(
 
 def _meant(parts: Sequence[str]) -> tuple[CatalogKind, str] | None:
     lower = [part.lower() for part in parts]
+    if len(lower) == 2 and lower[0] == MAIN_SCHEMA and lower[1].startswith(PREFIX):
+        lower = lower[1:]
     if len(lower) == 1 and lower[0].startswith(PREFIX):
         for kind in SCHEMAS:
             if lower[0] == PREFIX + kind:

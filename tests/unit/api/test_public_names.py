@@ -27,7 +27,7 @@ NAMES = {
         register_data_source
     """,
     "lake": """
-        abort attach audited branch capabilities changes cherry_pick clone close create_table
+        abort absorb attach audited branch capabilities changes cherry_pick clone close create_table
         delete_ref diff discover doctor drop_table exists export follow foreach_batch gc guard
         history is_main_protected keep maintain merge on outcome protect protect_main query read
         rebase recover refs register rename_table resume revert rollback root run scan session

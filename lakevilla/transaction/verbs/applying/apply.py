@@ -20,6 +20,7 @@ from lakevilla.errors import (
 from lakevilla.formats.base import TableSnapshot
 from lakevilla.formats.files import data_files
 from lakevilla.global_log.head import Head
+from lakevilla.global_log.refs import parsed
 from lakevilla.global_log.repo import load_all, load_tables
 from lakevilla.lake.own_versions import OwnVersion, own_view
 from lakevilla.lake.refs.states import (
@@ -82,9 +83,29 @@ def apply(
         A pattern fits no table, or ``keys`` names what a table lacks.
     """
     head = yield from bound(txn)
-    old = yield from state_of(head, before)
-    new = yield from state_of(head, after)
+    if _is_later(before, after):
+        # Of two versions that are not there the one that was asked for is named.
+        old = yield from state_of(head, before)
+        new = yield from state_of(head, after)
+    else:
+        new = yield from state_of(head, after)
+        old = yield from state_of(head, before)
     return (yield from apply_states(txn, head, old, new, tables, keys, on_conflict, verb))
+
+
+def _is_later(one: StateName, other: StateName) -> bool:
+    """Whether of two versions of the lake, or of one branch, the one comes after the other."""
+    numbers = [_number(name) for name in (one, other)]
+    return numbers[0] > numbers[1]
+
+
+def _number(name: StateName) -> int:
+    match name:
+        case ("version", int(version)):
+            return version
+        case ("ref", str(ref)):
+            return parsed(ref)[1] or -1
+    return -1
 
 
 def apply_states(

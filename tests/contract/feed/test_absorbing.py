@@ -1,0 +1,86 @@
+"""``lake.absorb``: what other clients have committed gets its place in the lake's order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import lakevilla as lv
+from lakevilla.cli.app import app
+from tests.support.traces import cost
+
+ROW = pa.table({"id": pa.array([9], pa.int64())})
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[lv.Lake]:
+    with lv.connect(str(tmp_path)) as lake:
+        for name in ("sales/orders", "sales/items", "stock"):
+            lake.create_table(name, [{"id": 1}])
+        yield lake
+
+
+def append(lake: lv.Lake, name: str) -> None:
+    deltalake.write_deltalake(lake[name].uri, ROW, mode="append")
+
+
+def rows(lake: lv.Lake) -> dict[str, int]:
+    found = lake.sql("SELECT name, rows FROM lakevilla_tables").to_pylist()
+    return {row["name"]: row["rows"] for row in found}
+
+
+def test_it_counts_in_the_catalog_and_is_told_by_the_feed(lake: lv.Lake) -> None:
+    version = lake.history(1)[0].version
+    append(lake, "stock")
+    append(lake, "sales/orders")
+    assert rows(lake) == {"sales/items": 1, "sales/orders": 1, "stock": 1}
+    assert lake.absorb() == ["sales/orders", "stock"]
+    assert rows(lake) == {"sales/items": 1, "sales/orders": 2, "stock": 2}
+    seen = [(one.kind, sorted(one.tables)) for one in lake.changes(version)]
+    assert sorted(name for kind, names in seen for name in names) == ["sales/orders", "stock"]
+    assert {kind for kind, _ in seen} == {"foreign"}
+    assert lake.absorb() == []
+
+
+def test_only_the_tables_that_are_named(lake: lv.Lake) -> None:
+    append(lake, "stock")
+    append(lake, "sales/orders")
+    assert lake.absorb(["sales/*"]) == ["sales/orders"]
+    assert rows(lake)["stock"] == 1
+    lake.rename_table("stock", "shelf")  # takes it in itself
+    append(lake, "shelf")
+    assert lake.absorb(["shelf"]) == ["shelf"]
+
+
+def test_it_costs_a_look_at_each_log_and_one_replacement(lake: lv.Lake) -> None:
+    lake.absorb()
+    idle = cost(lake, lambda: lake.absorb())
+    assert (idle.get, idle.put, idle.list) == (2 + 3, 0, 0)  # HEAD for the names, and again
+    append(lake, "stock")
+    assert cost(lake, lambda: lake.absorb()).put == 1
+
+
+def test_wrong_names_and_places_are_refused(lake: lv.Lake) -> None:
+    with pytest.raises(lv.TableNotFound, match="'stocks'"):
+        lake.absorb(["stocks"])
+    with pytest.raises(lv.InvalidOperation, match=r"called like 'shop/\*'"):
+        lake.absorb(["shop/*"])
+    lake.branch("etl")
+    with pytest.raises(lv.InvalidOperation, match="absorb: this is branch 'etl'"):
+        lake.on("etl").absorb()
+
+
+def test_of_a_lake_without_tables_nothing_is_taken_in(tmp_path: Path) -> None:
+    with lv.connect(str(tmp_path / "new")) as lake:
+        assert lake.absorb() == []
+
+
+def test_the_command(lake: lv.Lake) -> None:
+    append(lake, "stock")
+    assert "taken in: stock" in CliRunner().invoke(app, ["absorb", lake.root]).stdout
+    assert "nothing to take in" in CliRunner().invoke(app, ["absorb", lake.root, "stock"]).stdout
