@@ -57,8 +57,8 @@ def main() -> None:
     batch = session.range(3).selectExpr("id", "'batch' as what")
     handle(batch, 0)
     handle(batch, 0)  # handed over again
-    said["streamed"] = _streamed(lake, session, sys.argv[3])
-    said["written"] = _written(root, session, sys.argv[3])
+    streamed = _streamed(lake, session, sys.argv[3])
+    said["streamed"] = streamed | _written(root, session, sys.argv[3])
     with lake.snapshot() as now:
         for table in ("orders", "stock", "log"):
             rows = now.read(table).collect()
