@@ -416,6 +416,13 @@ def test_an_idempotency_key_commits_once(place: Place, lake: lv.Lake) -> None:
     assert ids(lake) == [1, 2]
 
 
+def test_a_version_of_an_application_commits_once(place: Place, lake: lv.Lake) -> None:
+    for number, version in ((2, "0"), (3, "0"), (4, "1")):
+        job = Job(place, options={"txnAppId": "etl", "txnVersion": version})
+        job.commit(job.task((number, "x")))
+    assert ids(lake) == [1, 2, 4]
+
+
 def test_two_with_one_key_at_once_commit_once(place: Place, lake: lv.Lake) -> None:
     jobs = [Job(place, options={"idempotencyKey": "nightly"}) for _ in range(2)]
     messages = [job.task((number, "x")) for number, job in enumerate(jobs, 2)]

@@ -27,6 +27,8 @@ _OF_BATCH = (
     "ifExists",
     "readVersion",
     "idempotencyKey",
+    "txnAppId",
+    "txnVersion",
     "metadata",
 )
 _OF_STREAM = ("queryId",)
@@ -64,8 +66,8 @@ class WriteOptions:
         Of the table, if it is not there.
     read_version : int or None
         The global version that the rows were made from.
-    key : str or None
-        An idempotency key.
+    key : str, (str, int) or None
+        An idempotency key, or an application and a version of it.
     query_id : str or None
         The application whose versions are the batches of a stream.
     metadata : dict
@@ -84,7 +86,7 @@ class WriteOptions:
     format: FormatName
     properties: dict[str, str | bool | int | float]
     read_version: int | None
-    key: str | None
+    key: str | tuple[str, int] | None
     query_id: str | None
     metadata: dict[str, str]
 
@@ -138,7 +140,7 @@ class WriteOptions:
             format=_format(given),
             properties=_properties(given.get("properties")),
             read_version=_number(given, "readVersion"),
-            key=given.get("idempotencykey"),
+            key=_key(given),
             query_id=query_id,
             metadata=_metadata(given.get("metadata")),
         )
@@ -199,6 +201,18 @@ def _query_id(text: str | None) -> str:
         )
     parse_key((text, 0))
     return text
+
+
+def _key(given: Mapping[str, str]) -> str | tuple[str, int] | None:
+    key, application = given.get("idempotencykey"), given.get("txnappid")
+    version = _number(given, "txnVersion")
+    if (application is None) != (version is None):
+        raise InvalidOperation("options txnAppId and txnVersion go together: give both")
+    if application is None or version is None:
+        return key
+    if key is not None:
+        raise InvalidOperation("give option idempotencyKey, or txnAppId and txnVersion, not both")
+    return application, version
 
 
 def _choice(given: Mapping[str, str], name: str, *choices: str) -> str:

@@ -55,6 +55,13 @@ def test_objects_are_json() -> None:
         ({**GIVEN, "partitionBy": "a,,b"}, False, "commas"),
         ({**GIVEN, "readVersion": "-1"}, True, "whole number"),
         ({**GIVEN, "readVersion": "1", "ref": "etl"}, True, "names branch 'etl'"),
+        ({**GIVEN, "txnAppId": "etl"}, False, "go together"),
+        ({**GIVEN, "txnVersion": "7"}, False, "go together"),
+        (
+            {**GIVEN, "txnAppId": "etl", "txnVersion": "7", "idempotencyKey": "x"},
+            False,
+            "or txnAppId and txnVersion, not both",
+        ),
         ({**GIVEN, "properties": "{"}, False, "JSON object"),
         ({**GIVEN, "metadata": '{"a": 1}'}, False, "a string for each name"),
     ],
