@@ -12,12 +12,13 @@ import pyarrow as pa
 from lakevilla.api.arguments import check_names
 from lakevilla.engines.base import MergeClause, MergeKind
 from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.given import Predicate
 from lakevilla.expressions.tree import Column, Expr
 from lakevilla.results import OperationResult
 
 __all__ = ["Described", "MergeBuilder"]
 
-Parse = Callable[[str], Expr]
+Parse = Callable[[object], Expr]
 ParseAssignments = Callable[[Mapping[str, object]], dict[str, Expr]]
 
 
@@ -75,7 +76,7 @@ class MergeBuilder:
         self._described = described
 
     def when_matched_update(
-        self, updates: Mapping[str, object], predicate: str | None = None
+        self, updates: Mapping[str, object], predicate: Predicate | None = None
     ) -> Self:
         """Set columns of a target row that a source row matches.
 
@@ -89,7 +90,7 @@ class MergeBuilder:
         return self._add("matched_update", predicate, lambda: self._parse_assignments(updates))
 
     def when_matched_update_all(
-        self, predicate: str | None = None, except_cols: Sequence[str] | None = None
+        self, predicate: Predicate | None = None, except_cols: Sequence[str] | None = None
     ) -> Self:
         """Set all columns of a matched target row to those of its source row.
 
@@ -102,7 +103,7 @@ class MergeBuilder:
         """
         return self._add("matched_update", predicate, lambda: self._all(except_cols))
 
-    def when_matched_delete(self, predicate: str | None = None) -> Self:
+    def when_matched_delete(self, predicate: Predicate | None = None) -> Self:
         """Delete a target row that a source row matches.
 
         Parameters
@@ -113,7 +114,7 @@ class MergeBuilder:
         return self._add("matched_delete", predicate)
 
     def when_not_matched_insert(
-        self, updates: Mapping[str, object], predicate: str | None = None
+        self, updates: Mapping[str, object], predicate: Predicate | None = None
     ) -> Self:
         """Insert a row for a source row that matches none.
 
@@ -127,7 +128,7 @@ class MergeBuilder:
         return self._add("not_matched_insert", predicate, lambda: self._parse_assignments(updates))
 
     def when_not_matched_insert_all(
-        self, predicate: str | None = None, except_cols: Sequence[str] | None = None
+        self, predicate: Predicate | None = None, except_cols: Sequence[str] | None = None
     ) -> Self:
         """Insert a source row that matches none.
 
@@ -141,7 +142,7 @@ class MergeBuilder:
         return self._add("not_matched_insert", predicate, lambda: self._all(except_cols))
 
     def when_not_matched_by_source_update(
-        self, updates: Mapping[str, object], predicate: str | None = None
+        self, updates: Mapping[str, object], predicate: Predicate | None = None
     ) -> Self:
         """Set columns of a target row that no source row matches.
 
@@ -156,7 +157,7 @@ class MergeBuilder:
             "not_matched_by_source_update", predicate, lambda: self._parse_assignments(updates)
         )
 
-    def when_not_matched_by_source_delete(self, predicate: str | None = None) -> Self:
+    def when_not_matched_by_source_delete(self, predicate: Predicate | None = None) -> Self:
         """Delete a target row that no source row matches.
 
         Parameters
@@ -183,7 +184,7 @@ class MergeBuilder:
     def _add(
         self,
         kind: MergeKind,
-        predicate: str | None,
+        predicate: Predicate | None,
         assignments: Callable[[], dict[str, Expr]] = dict,
     ) -> Self:
         with self._giving_up():

@@ -12,6 +12,7 @@ from lakevilla.api.execution.executor import Executor
 from lakevilla.api.execution.sql import run_statement
 from lakevilla.api.frame import Frame
 from lakevilla.api.parameters import parameters
+from lakevilla.expressions.given import Predicate
 from lakevilla.results import OperationResult
 
 __all__ = ["Reads"]
@@ -27,7 +28,7 @@ class Reads(Generic[Frame]):
         self,
         table: str,
         columns: Sequence[str] | None = None,
-        where: str | None = None,
+        where: Predicate | None = None,
         *,
         params: Mapping[str, object] | None = None,
     ) -> Frame:
@@ -62,7 +63,7 @@ class Reads(Generic[Frame]):
         self,
         table: str,
         columns: Sequence[str] | None = None,
-        where: str | None = None,
+        where: Predicate | None = None,
         *,
         params: Mapping[str, object] | None = None,
     ) -> pa.RecordBatchReader:
@@ -91,7 +92,7 @@ class Reads(Generic[Frame]):
         since: int,
         *,
         columns: Sequence[str] | None = None,
-        where: str | None = None,
+        where: Predicate | None = None,
         params: Mapping[str, object] | None = None,
     ) -> Frame:
         """Rows that changed after global version ``since``, up to the state that is read here.

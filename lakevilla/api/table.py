@@ -29,6 +29,7 @@ from lakevilla.client.client import LakeClient
 from lakevilla.client.glance import known_size, ref_of
 from lakevilla.display import HtmlFields, size_text, table_html
 from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.given import Predicate
 from lakevilla.formats.base import FormatName
 from lakevilla.lake.view import View
 from lakevilla.maintenance.vacuum import vacuum
@@ -126,7 +127,7 @@ class Table(LiveRows, Restores, Hinted, Generic[Frame]):
     def read(
         self,
         columns: Sequence[str] | None = None,
-        where: str | None = None,
+        where: Predicate | None = None,
         *,
         params: Mapping[str, object] | None = None,
         version: int | None = None,
@@ -183,7 +184,7 @@ class Table(LiveRows, Restores, Hinted, Generic[Frame]):
     def to_pandas(
         self,
         columns: Sequence[str] | None = None,
-        where: str | None = None,
+        where: Predicate | None = None,
         *,
         params: Mapping[str, object] | None = None,
     ) -> pd.DataFrame:
@@ -220,7 +221,7 @@ class Table(LiveRows, Restores, Hinted, Generic[Frame]):
     def to_polars(
         self,
         columns: Sequence[str] | None = None,
-        where: str | None = None,
+        where: Predicate | None = None,
         *,
         params: Mapping[str, object] | None = None,
         lazy: Literal[False] = False,
@@ -230,7 +231,7 @@ class Table(LiveRows, Restores, Hinted, Generic[Frame]):
     def to_polars(
         self,
         columns: Sequence[str] | None = None,
-        where: str | None = None,
+        where: Predicate | None = None,
         *,
         params: Mapping[str, object] | None = None,
         lazy: Literal[True],
@@ -239,7 +240,7 @@ class Table(LiveRows, Restores, Hinted, Generic[Frame]):
     def to_polars(
         self,
         columns: Sequence[str] | None = None,
-        where: str | None = None,
+        where: Predicate | None = None,
         *,
         params: Mapping[str, object] | None = None,
         lazy: bool = False,
@@ -287,7 +288,7 @@ class Table(LiveRows, Restores, Hinted, Generic[Frame]):
     def to_duckdb(
         self,
         columns: Sequence[str] | None = None,
-        where: str | None = None,
+        where: Predicate | None = None,
         *,
         params: Mapping[str, object] | None = None,
         connection: object = None,
@@ -372,7 +373,7 @@ class Table(LiveRows, Restores, Hinted, Generic[Frame]):
 
     def optimize(
         self,
-        where: str | None = None,
+        where: Predicate | None = None,
         *,
         target_file_size_bytes: int | None = None,
         z_order_by: str | Sequence[str] = (),

@@ -27,6 +27,7 @@ from lakevilla.display import table_html
 from lakevilla.engines.base import MergeClause
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import exact
+from lakevilla.expressions.given import Predicate
 from lakevilla.expressions.tree import Call, Column, Expr
 from lakevilla.formats.base import FormatName
 from lakevilla.operations.refresh import refresh_key
@@ -191,7 +192,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         self,
         table: str,
         data: object,
-        where: str | None = None,
+        where: Predicate | None = None,
         *,
         params: Mapping[str, object] | None = None,
         schema_mode: Literal["merge", "overwrite"] | None = None,
@@ -250,7 +251,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
                     "partitions out"
                 )
             location = executor.to_write(table, "overwrite")
-            predicate = executor.optional_predicate(where, params)
+            predicate = executor.optional_predicate(where, params, table)
             columns: bytes | None
             if schema_mode == "overwrite":
                 reader, columns = executor.replacing(location, data)
@@ -279,7 +280,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         self,
         table: str,
         assignments: Mapping[str, object],
-        where: str | None = None,
+        where: Predicate | None = None,
         *,
         params: Mapping[str, object] | None = None,
     ) -> OperationResult:
@@ -295,7 +296,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         assignments : Mapping
             For each column SQL text, or a value.
         where : str
-            A predicate.
+            A predicate; with ``spark=`` also a ``Column``, as in ``assignments``.
         params : Mapping, optional
             Values of ``:name`` in the SQL.
 
@@ -307,7 +308,11 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         return self._executor.update(table, assignments, where, params)
 
     def delete(
-        self, table: str, where: str | None = None, *, params: Mapping[str, object] | None = None
+        self,
+        table: str,
+        where: Predicate | None = None,
+        *,
+        params: Mapping[str, object] | None = None,
     ) -> OperationResult:
         """Delete the rows for which ``where`` is true; ``"true"`` means all.
 
@@ -316,7 +321,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         table : str
             Its path below the root, a registered name, or its name in a catalog.
         where : str
-            A predicate.
+            A predicate; with ``spark=`` also a ``Column``, as in ``assignments``.
         params : Mapping, optional
             Values of ``:name`` in the SQL.
 
@@ -374,7 +379,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         self,
         table: str,
         source: object,
-        on: str,
+        on: Predicate,
         *,
         source_alias: str = "source",
         target_alias: str = "target",
@@ -418,7 +423,9 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
                 raise InvalidOperation(f"both aliases are {source_alias!r}: choose two names")
             location = executor.to_write(table, "merge")
             rows, stored = executor.merge_rows(location, source, widens=schema_mode is not None)
-            together = executor.together(params)
+            aliases = source_alias, target_alias
+            foreign = executor.foreign_of_merge(location, source, rows, aliases)
+            together = executor.together(params, foreign)
             described = Described(table)
             builder = executor.merge_builder(
                 described,
@@ -427,7 +434,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
                 stored,
                 together.predicate(on),
                 together,
-                (source_alias, target_alias),
+                aliases,
                 widens=schema_mode is not None,
             )
             executor.merges.append(described)

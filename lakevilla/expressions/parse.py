@@ -14,7 +14,7 @@ from typing import Any, ClassVar, cast
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.syntax.late import Dialect, errors, exp, parser, sqlglot, tokens
 from lakevilla.expressions.syntax.slips import what_to_write
-from lakevilla.expressions.syntax.sql_nodes import NotInLanguage, Reader
+from lakevilla.expressions.syntax.sql_nodes import Foreign, NotInLanguage, Reader
 from lakevilla.expressions.tree import Expr
 from lakevilla.expressions.values import literal
 from lakevilla.settings import is_unicode
@@ -45,7 +45,10 @@ def _dialect() -> Dialect:
 
 
 def parse_predicate(
-    sql: str | None, params: Mapping[str, object] | None = None, now: datetime | None = None
+    sql: object,
+    params: Mapping[str, object] | None = None,
+    now: datetime | None = None,
+    foreign: Foreign | None = None,
 ) -> Expr:
     """A ``where`` as a tree; that it is boolean is checked when it is bound.
 
@@ -57,13 +60,24 @@ def parse_predicate(
         Values of ``:name``; each must be used.
     now : datetime, optional
         Aware; what ``current_timestamp`` and ``current_date`` stand for.
+    foreign : callable, optional
+        Makes a tree of an expression that is an object of another library.
 
     Raises
     ------
     InvalidOperation
         No text, not exactly one expression, or something the language does not have.
     """
-    return parse_expression(required(sql), params, now)
+    reader = Reader({} if params is None else params, now, foreign)
+    tree = predicate_with(sql, reader)
+    refuse_unused(reader.params, reader.used)
+    return tree
+
+
+def predicate_with(given: object, reader: Reader) -> Expr:
+    """A predicate that must be given, by a reader that other expressions may share."""
+    tree = reader.of_foreign(given)
+    return parse_with(required(given), reader) if tree is None else tree
 
 
 def required(sql: object) -> str:
@@ -104,12 +118,14 @@ def read_assignments(assignments: object, reader: Reader) -> dict[str, Expr]:
             raise InvalidOperation(
                 f"assignments have the name {in_short(name)}: name columns by text"
             )
-    return {
-        name: parse_with(value, reader)
-        if isinstance(value, str)
-        else literal(value, f"the value for column {name}")
-        for name, value in assignments.items()
-    }
+    return {name: _assigned(name, value, reader) for name, value in assignments.items()}
+
+
+def _assigned(name: str, value: object, reader: Reader) -> Expr:
+    if isinstance(value, str):
+        return parse_with(value, reader)
+    tree = reader.of_foreign(value)
+    return literal(value, f"the value for column {name}") if tree is None else tree
 
 
 def refuse_unused(given: Iterable[str], used: Iterable[str]) -> None:

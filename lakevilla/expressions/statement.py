@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from lakevilla.expressions.parse import parse_with, read_assignments, refuse_unused, required
-from lakevilla.expressions.syntax.sql_nodes import Reader
+from lakevilla.expressions.parse import predicate_with, read_assignments, refuse_unused
+from lakevilla.expressions.syntax.sql_nodes import Foreign, Reader
 from lakevilla.expressions.tree import Expr
 
 
@@ -14,13 +14,16 @@ class StatementExpressions:
     """Parses expressions one by one; ``finish`` refuses parameters that none of them used."""
 
     def __init__(
-        self, params: Mapping[str, object] | None = None, now: datetime | None = None
+        self,
+        params: Mapping[str, object] | None = None,
+        now: datetime | None = None,
+        foreign: Foreign | None = None,
     ) -> None:
-        self._reader = Reader(dict(params or {}), now)
+        self._reader = Reader(dict(params or {}), now, foreign)
 
-    def predicate(self, sql: str | None) -> Expr:
+    def predicate(self, sql: object) -> Expr:
         """A required predicate."""
-        return parse_with(required(sql), self._reader)
+        return predicate_with(sql, self._reader)
 
     def assignments(self, values: Mapping[str, object]) -> dict[str, Expr]:
         """A ``str`` as SQL, any other Python value as a literal."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
@@ -30,6 +29,7 @@ from lakevilla.errors import (
     VersionNotFound,
 )
 from lakevilla.expressions.bind import bind, exact, exact_assignments
+from lakevilla.expressions.given import Predicate
 from lakevilla.expressions.parse import parse_predicate, refuse_unused
 from lakevilla.expressions.statement import StatementExpressions
 from lakevilla.expressions.tree import Expr
@@ -73,7 +73,7 @@ class Executor(Sources[Frame]):
         self,
         table: str,
         columns: Sequence[str] | None,
-        where: str | None,
+        where: Predicate | None,
         params: Mapping[str, object] | None,
     ) -> Frame:
         """Rows of a table; see ``Transaction.read``."""
@@ -85,14 +85,14 @@ class Executor(Sources[Frame]):
         self,
         table: str,
         columns: Sequence[str] | None,
-        where: str | None,
+        where: Predicate | None,
         params: Mapping[str, object] | None,
     ) -> pa.RecordBatchReader:
         """As ``read``, streamed."""
         with self.kept(), self.alone("read", table):
             self.state.check_open("read")
             columns = check_columns(columns)
-            predicate = self.optional_predicate(where, params)
+            predicate = self.optional_predicate(where, params, table)
             return self._scanned(table, columns, predicate)
 
     def scan_where(
@@ -115,7 +115,7 @@ class Executor(Sources[Frame]):
         table: str,
         since: int,
         columns: Sequence[str] | None,
-        where: str | None,
+        where: Predicate | None,
         params: Mapping[str, object] | None,
     ) -> Frame:
         """Rows changed after a global version; see ``Transaction.changes``."""
@@ -123,7 +123,7 @@ class Executor(Sources[Frame]):
             self.state.check_open("changes")
             columns = check_columns(columns)
             since = check_number("since", since)
-            predicate = self.optional_predicate(where, params)
+            predicate = self.optional_predicate(where, params, table)
             location = self.resolve(table)
             found = self.run(changes_seen(self.state, location, since, columns, predicate))
             return self.framed(found)
@@ -157,14 +157,10 @@ class Executor(Sources[Frame]):
 
     # -- text ----------------------------------------------------------------------
 
-    def _fixed_now(self) -> datetime:
-        if self._now is None:
-            self._now = datetime.fromtimestamp(self.client.context.clock.now(), UTC)
-        return self._now
-
     def optional_predicate(
-        self, where: str | None, params: Mapping[str, object] | None
+        self, where: object, params: Mapping[str, object] | None, table: str | None = None
     ) -> Expr | None:
+        """A ``where``, if there is one; ``table`` is that whose columns it names."""
         if where is None:
             if parameters(params):
                 raise InvalidOperation(
@@ -172,10 +168,8 @@ class Executor(Sources[Frame]):
                     "them out"
                 )
             return None
-        return parse_predicate(where, parameters(params), self._fixed_now())
-
-    def together(self, params: Mapping[str, object] | None) -> StatementExpressions:
-        return StatementExpressions(parameters(params), self._fixed_now())
+        foreign = None if table is None else self.foreign(table)
+        return parse_predicate(where, parameters(params), self._fixed_now(), foreign)
 
     # -- writing -------------------------------------------------------------------
 
@@ -285,13 +279,13 @@ class Executor(Sources[Frame]):
         self,
         table: str,
         assignments: Mapping[str, object],
-        where: str | None,
+        where: Predicate | None,
         params: Mapping[str, object] | None,
         alias: str | None = None,
     ) -> OperationResult:
         with self.alone("update", table):
             location = self.to_write(table, "update")
-            together = self.together(params)
+            together = self.together(params, self.foreign(table))
             condition = together.predicate(where)
             values = together.assignments(assignments)
             together.finish()
@@ -306,13 +300,15 @@ class Executor(Sources[Frame]):
     def delete(
         self,
         table: str,
-        where: str | None,
+        where: Predicate | None,
         params: Mapping[str, object] | None,
         alias: str | None = None,
     ) -> OperationResult:
         with self.alone("delete", table):
             location = self.to_write(table, "delete")
-            condition = parse_predicate(where, parameters(params), self._fixed_now())
+            together = self.together(params, self.foreign(table))
+            condition = together.predicate(where)
+            together.finish()
 
             def bound(layout: Layout) -> Delete:
                 return Delete(location, exact(condition, layout.schema, alias=alias))
@@ -323,7 +319,7 @@ class Executor(Sources[Frame]):
     def optimize(
         self,
         table: str,
-        where: str | None,
+        where: Predicate | None,
         target_file_size_bytes: int | None,
         z_order_by: Sequence[str],
     ) -> Done | None:
@@ -336,7 +332,7 @@ class Executor(Sources[Frame]):
                 optimize.optimize(
                     self.state,
                     location,
-                    self.optional_predicate(where, None),
+                    self.optional_predicate(where, None, table),
                     target_file_size_bytes=target_file_size_bytes,
                     z_order_by=z_order_by,
                 )

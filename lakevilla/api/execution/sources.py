@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Literal
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from lakevilla.api.alteration import given_schema
 from lakevilla.api.arguments import check_mode
 from lakevilla.api.execution.base import ExecutorBase
 from lakevilla.api.frame import Frame
+from lakevilla.api.parameters import parameters
 from lakevilla.arrow import input
 from lakevilla.arrow.cast import without_nulls
 from lakevilla.arrow.opening import open_data
@@ -20,6 +22,8 @@ from lakevilla.engines.staged import to_ipc
 from lakevilla.errors import (
     InvalidOperation,
 )
+from lakevilla.expressions.statement import StatementExpressions
+from lakevilla.expressions.syntax.sql_nodes import Foreign
 from lakevilla.formats.layout import Layout
 from lakevilla.phases import during
 from lakevilla.store.base import ANY
@@ -42,6 +46,26 @@ TWO_ROWS = "the data has two rows for one key; keep one of them"
 
 class Sources(ExecutorBase[Frame]):
     """An executor of verbs that take rows, as Arrow or as what can be made into it."""
+
+    def _fixed_now(self) -> datetime:
+        if self._now is None:
+            self._now = datetime.fromtimestamp(self.client.context.clock.now(), UTC)
+        return self._now
+
+    def together(
+        self, params: Mapping[str, object] | None, foreign: Foreign | None = None
+    ) -> StatementExpressions:
+        return StatementExpressions(parameters(params), self._fixed_now(), foreign)
+
+    def foreign(self, table: str) -> Foreign | None:
+        """What reads expressions over a table that are objects of the engine's own library."""
+        return None
+
+    def foreign_of_merge(
+        self, location: str, source: object, rows: pa.Schema, aliases: tuple[str, str]
+    ) -> Foreign | None:
+        """The same, over both sides of a merge; ``rows`` are the columns of ``source``."""
+        return None
 
     def framed(self, rows: pa.Table) -> Frame:
         """Rows that are here, as what the lake's callers get."""

@@ -26,6 +26,7 @@ from lakevilla.engines.duckdb.attaching import (
     show_tables,
 )
 from lakevilla.expressions.bind import bind
+from lakevilla.expressions.given import Predicate
 from lakevilla.expressions.tree import Call, Expr
 
 __all__ = ["attach", "relation_of"]
@@ -119,12 +120,12 @@ def relation_of(
     executor: Executor[Any],
     table: str,
     columns: Sequence[str] | None,
-    where: str | None,
+    where: Predicate | None,
     params: Mapping[str, object] | None,
     connection: object,
 ) -> Relation:
     """A table's rows as a relation of the connection; see ``Table.to_duckdb``."""
-    predicate = executor.optional_predicate(where, params)
+    predicate = executor.optional_predicate(where, params, table)
     rows = TableRows(executor, table, threading.Lock(), check_columns(columns), predicate)
     return as_relation(connection_of(connection), rows)
 

@@ -19,6 +19,7 @@ from lakevilla.api.reading.polars_predicates import translated
 from lakevilla.engines.base import projection
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import bind
+from lakevilla.expressions.given import Predicate
 from lakevilla.expressions.tree import Call, Expr
 
 if TYPE_CHECKING:
@@ -50,13 +51,13 @@ def lazy_frame(
     executor: Executor[Frame],
     table: str,
     columns: Sequence[str] | None,
-    where: str | None,
+    where: Predicate | None,
     params: Mapping[str, object] | None,
 ) -> pl.LazyFrame:
     """Rows of a table, read when they are collected, at the state that is bound to now."""
     layout = executor.look(table).snapshot.layout
     schema = projection(layout, check_columns(columns))
-    given = executor.optional_predicate(where, params)
+    given = executor.optional_predicate(where, params, table)
     if given is not None:
         bind(given, layout.schema)  # a mistake is the caller's who makes it, not of who collects
     empty = frame_of(schema.empty_table())

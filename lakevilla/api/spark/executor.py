@@ -21,6 +21,14 @@ from lakevilla.api.spark.client import SparkClient
 from lakevilla.arrow import input
 from lakevilla.engines.base import StagedRows, projection
 from lakevilla.engines.spark import SparkRows
+from lakevilla.engines.spark.columns import (
+    FrameIds,
+    SessionTerms,
+    Translator,
+    frame_ids,
+    is_column,
+    read_column,
+)
 from lakevilla.engines.spark.native import reads_otherwise
 from lakevilla.engines.spark.rows import arrow_schema, arrow_types, is_frame, is_spark_schema
 from lakevilla.engines.spark.sql import columns_named, parameters_in, run_select
@@ -28,7 +36,9 @@ from lakevilla.engines.sql.dml import InsertStatement
 from lakevilla.engines.sql.dml import MergeStatement as MergeStatement
 from lakevilla.engines.sql.select import Dialect, Select
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.bind import bind
+from lakevilla.expressions.bind import Schemas, bind
+from lakevilla.expressions.given import Predicate
+from lakevilla.expressions.syntax.sql_nodes import Foreign
 from lakevilla.expressions.tree import Expr
 from lakevilla.results import OperationResult
 from lakevilla.sublogs.operations import InlineSource, StagedSource
@@ -47,21 +57,67 @@ class SparkExecutor(Executor["DataFrame"]):
     dialect: Dialect = "spark"
     client: SparkClient
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        #: The frames that were read, with their tables: columns may be taken from them.
+        self._read_frames: list[tuple[str, DataFrame]] = []
+
+    # -- columns as expressions ----------------------------------------------------
+
+    def foreign(self, table: str) -> Foreign | None:
+        def read(given: object) -> Expr | None:
+            if not is_column(given):
+                return None
+            location = self.resolve(table)
+            mine = [(frame, None) for own, frame in self._read_frames if own == location]
+            whose = frame_ids(mine, f"a frame that this transaction has read from {table}")
+            schema = self.run(layout_of(self.state, location, probing=True)).schema
+            return self._tree_of(given, schema, whose)
+
+        return read
+
+    def foreign_of_merge(
+        self, location: str, source: object, rows: pa.Schema, aliases: tuple[str, str]
+    ) -> Foreign | None:
+        def read(given: object) -> Expr | None:
+            if not is_column(given):
+                return None
+            layout = self.run(layout_of(self.state, location, probing=True))
+            of_target = [(one, aliases[1]) for own, one in self._read_frames if own == location]
+            of_source = [(source, aliases[0])] if is_frame(source) else []
+            whose = frame_ids(
+                [*of_source, *of_target],
+                f"the merge's source, or a frame that this transaction has read from "
+                f"{layout.table}",
+            )
+            return self._tree_of(given, {aliases[0]: rows, aliases[1]: layout.schema}, whose)
+
+        return read
+
+    def _tree_of(self, column: object, schemas: Schemas, whose: FrameIds) -> Expr:
+        session = self.client.spark
+        terms = SessionTerms.of(session)
+        translator = Translator(schemas, terms, whose, self._fixed_now())
+        return translator.expression(read_column(column, session))
+
     # -- reading -----------------------------------------------------------------
 
     def read(
         self,
         table: str,
         columns: Sequence[str] | None,
-        where: str | None,
+        where: Predicate | None,
         params: Mapping[str, object] | None,
     ) -> DataFrame:
         """Rows of a table as a DataFrame; see ``Transaction.read``."""
         with self.kept(), self.alone("read", table):
             self.state.check_open("read")
             columns = check_columns(columns)
-            predicate = self.optional_predicate(where, params)
-            return self._frame(self.resolve(table), columns, predicate)
+            predicate = self.optional_predicate(where, params, table)
+            location = self.resolve(table)
+            frame = self._frame(location, columns, predicate)
+            self._read_frames.append((location, frame))
+            return frame
 
     def framed(self, rows: pa.Table) -> DataFrame:
         return self.client.engine.given(rows)

@@ -12,6 +12,7 @@ from lakevilla.api.arguments import check_choice
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.api.snapshot import Snapshot, once
+from lakevilla.expressions.given import Predicate
 
 __all__ = ["States", "Verify"]
 
@@ -28,7 +29,7 @@ class States(Generic[Frame]):
         self,
         table: str,
         columns: Sequence[str] | None = None,
-        where: str | None = None,
+        where: Predicate | None = None,
         *,
         params: Mapping[str, object] | None = None,
         version: int | None = None,
@@ -71,7 +72,7 @@ class States(Generic[Frame]):
         self,
         table: str,
         columns: Sequence[str] | None = None,
-        where: str | None = None,
+        where: Predicate | None = None,
         *,
         params: Mapping[str, object] | None = None,
         version: int | None = None,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal, DecimalException
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 from lakevilla.arrow.scalars import plain
 from lakevilla.expressions.functions.catalogue import FUNCTIONS, missing
@@ -20,6 +20,9 @@ from lakevilla.expressions.tree import Call, Case, Cast, Column, Expr, Literal
 from lakevilla.expressions.types import decimal_type, is_numeric
 from lakevilla.expressions.values import cast_value, literal, literal_of, parse_timestamp, value_of
 
+#: Makes a tree of an expression of another library; None of what is none.
+Foreign: TypeAlias = Callable[[object], Expr | None]
+
 
 class NotInLanguage(Exception):
     """Something that the language does not have."""
@@ -28,9 +31,15 @@ class NotInLanguage(Exception):
 class Reader:
     """Turns sqlglot's nodes into ours and remembers which parameters were used."""
 
-    def __init__(self, params: Mapping[str, object], now: datetime | None) -> None:
+    def __init__(
+        self,
+        params: Mapping[str, object],
+        now: datetime | None,
+        foreign: Foreign | None = None,
+    ) -> None:
         self.params = params
         self.now = now
+        self._foreign = foreign
         self.used: set[str] = set()
 
     def read(self, node: Any) -> Expr:
@@ -38,6 +47,10 @@ class Reader:
         if reader is None:
             raise NotInLanguage(f"{_shown(node)} is not available in an expression")
         return reader(self, node)
+
+    def of_foreign(self, given: object) -> Expr | None:
+        """An expression that is an object of another library; None for anything else."""
+        return None if self._foreign is None else self._foreign(given)
 
     def parameter(self, node: exp.Placeholder) -> object:
         name = node.this

@@ -1,0 +1,12 @@
+"""Spark's ``Column`` objects as expressions of the one language, where both mean the same.
+
+``connect`` reads the plan of a Spark Connect client and ``classic`` the JVM's nodes; both give
+``nodes``. ``translate`` makes a tree of them, typed as Spark types it, so that a value that
+Spark would compute is the value that comes out; what has another meaning there is refused.
+"""
+
+from lakevilla.engines.spark.columns.reading import FrameIds, frame_ids, is_column, read_column
+from lakevilla.engines.spark.columns.session_terms import SessionTerms
+from lakevilla.engines.spark.columns.translate import Translator
+
+__all__ = ["FrameIds", "SessionTerms", "Translator", "frame_ids", "is_column", "read_column"]

@@ -1,0 +1,129 @@
+"""What a ``Column`` says, in few kinds of nodes: the same of classic sessions and of Connect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TypeAlias
+
+from lakevilla.errors import InvalidOperation
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A column by its name; ``frame`` tells the DataFrame that it was taken from."""
+
+    parts: tuple[str, ...]
+    frame: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A value, of Spark's type in our names: ``integer``, ``timestamp``, ``decimal(3,2)``."""
+
+    value: object
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """An operator or function, under Spark's name of it."""
+
+    name: str
+    args: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CastTo:
+    """A cast, to a type as Spark spells it."""
+
+    arg: Node
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Branches:
+    """``when(...).when(...).otherwise(...)``."""
+
+    branches: tuple[tuple[Node, Node], ...]
+    otherwise: Node | None
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """``a["b"]``, ``a.b``, ``a.getItem(b)``: a field, an element, or the value of a key."""
+
+    of: Node
+    key: Node
+
+
+Node: TypeAlias = Name | Constant | Applied | CastTo | Branches | Item
+
+
+def refused(what: str, instead: str) -> InvalidOperation:
+    """A ``Column`` that the language can't say."""
+    return InvalidOperation(
+        f"a Spark Column with {what} can't be an expression of the lake: {instead}"
+    )
+
+
+def too_deep() -> InvalidOperation:
+    return InvalidOperation("a Spark Column is nested too deeply: use isin for many values")
+
+
+AS_TEXT = "write it as SQL text, in the language of docs/expressions.md"
+OF_MANY_ROWS = "it is no value of one row: compute it in a DataFrame, and merge that"
+SOURCE = "compute it in a DataFrame, and merge that"
+
+#: What there is beside the nodes above, by what Spark calls it, and what to do instead.
+BESIDE = {
+    "SqlExpression": ("F.expr(...)", "pass its text itself, in the language of "
+                      "docs/expressions.md"),
+    "SortOrder": ("a sort order", "leave asc() or desc() out"),
+    "Window": ("a window", OF_MANY_ROWS),
+    "LambdaFunction": ("a function of elements", SOURCE),
+    "UnresolvedNamedLambdaVariable": ("a function of elements", SOURCE),
+    "InvokeInlineUserDefinedFunction": ("a user-defined function", SOURCE),
+    "PythonUDF": ("a user-defined function", SOURCE),
+    "ScalaUDF": ("a user-defined function", SOURCE),
+    "UnresolvedStar": ("*", "name the columns"),
+    "UnresolvedRegex": ("a pattern of column names", "name the columns"),
+    "UpdateFields": ("withField or dropFields", "assign the fields, or compute the struct in a "
+                     "DataFrame, and merge that"),
+    "SubqueryExpression": ("a subquery", SOURCE),
+    "LazyExpression": ("a subquery", SOURCE),
+    "CallFunction": ("call_function", "call it by its own name in pyspark.sql.functions, or "
+                     + AS_TEXT),
+}  # fmt: skip
+
+
+def beside(kind: str) -> InvalidOperation:
+    """The refusal of a node that is none of ours, by the name of its kind."""
+    what, instead = BESIDE.get(kind, (kind, AS_TEXT))
+    return refused(what, instead)
+
+
+def of_python(value: object) -> Constant:
+    """A value of Python under the type that Spark gives it."""
+    if value is None:
+        return Constant(None, "void")
+    if isinstance(value, bool):
+        return Constant(value, "boolean")
+    if isinstance(value, int):
+        return Constant(value, "integer" if -(2**31) <= value < 2**31 else "long")
+    if isinstance(value, float):
+        return Constant(value, "double")
+    if isinstance(value, Decimal):
+        return Constant(value, _decimal_of(value))
+    if isinstance(value, str):
+        return Constant(value, "string")
+    assert isinstance(value, bytes | bytearray)
+    return Constant(bytes(value), "binary")
+
+
+def _decimal_of(value: Decimal) -> str:
+    _, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        raise refused(f"the literal {value}", "no decimal column holds it: pass a float")
+    scale = max(0, -exponent)
+    return f"decimal({max(len(digits) + max(0, exponent), scale, 1)},{scale})"

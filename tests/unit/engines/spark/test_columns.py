@@ -1,0 +1,124 @@
+"""Spark's Columns as the plan of Connect has them, in the language: no session is needed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.connect import functions as F
+from pyspark.sql.connect.column import Column
+from pyspark.sql.connect.dataframe import DataFrame
+from pyspark.sql.connect.expressions import ColumnReference
+from pyspark.sql.connect.plan import Range
+
+import lakevilla as lv
+from lakevilla.engines.spark.columns import SessionTerms, Translator, frame_ids
+from lakevilla.engines.spark.columns.connect import parts_of, read
+from lakevilla.engines.spark.columns.functions.catalogue import FUNCTIONS
+from lakevilla.expressions.render import render_sql
+
+SCHEMA = pa.schema(
+    [
+        ("i", pa.int32()),
+        ("l", pa.int64()),
+        ("f", pa.float32()),
+        ("d", pa.float64()),
+        ("m", pa.decimal128(38, 2)),
+        ("t", pa.string()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("s", pa.struct([("a.b", pa.int64())])),
+    ]
+)
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+def said(column: Any, zone: str = "UTC") -> str:
+    reader = Translator(SCHEMA, SessionTerms(zone), frame_ids([], "none"), NOW)
+    return render_sql(reader.expression(read(column, None)))
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        (F.col("l") + 1, "l + 1"),
+        (F.col("i") + 1, "cast(i + 1 as integer)"),
+        (F.col("f") * F.col("f"), "cast(f * f as float)"),
+        (F.col("l") == 2.0, "cast(l as double) = 2.0e0"),
+        (F.col("l") == 2, "l = 2"),
+        (F.col("m") == 1.5, "cast(m as double) = 1.5e0"),
+        (F.col("m") == Decimal("1.50"), "m = 1.50"),
+        (F.col("t").like("a\\%b"), "t like 'a\\%b' escape '\\'"),
+        (F.col("t").like("a%"), "t like 'a%'"),
+        (F.col("s")["a.b"] > 0, 's."a.b" > 0'),
+        (F.col("`s`.`a.b`") > 0, 's."a.b" > 0'),
+        (
+            F.col("at") > datetime(2024, 1, 1, tzinfo=UTC),
+            "\"at\" > timestamp '2024-01-01 00:00:00Z'",
+        ),
+        (F.current_timestamp(), "timestamp '2026-01-31 12:00:00Z'"),
+        (F.floor("d"), "cast(floor(d) as long)"),
+    ],
+)
+def test_the_casts_that_spark_makes_are_written_down(column: Any, text: str) -> None:
+    assert said(column) == text
+
+
+def test_what_goes_by_the_time_zone_is_said_for_utc_alone() -> None:
+    for column in (F.year("at"), F.col("at") > "2024-01-01", F.col("at").cast("date")):
+        said(column)
+        with pytest.raises(lv.InvalidOperation, match="time zone Asia/Tokyo"):
+            said(column, "Asia/Tokyo")
+    moment = F.col("at") > "2024-01-01 00:00:00+09:00"
+    assert "2023-12-31 15" in said(moment, "Asia/Tokyo")
+
+
+def test_digits_that_spark_would_round_away_are_refused() -> None:
+    for column in (F.col("m") + F.col("m"), F.col("m") * 2, F.col("m") / 2):
+        with pytest.raises(lv.InvalidOperation, match="round"):
+            said(column)
+
+
+def test_names_are_read_as_spark_reads_them() -> None:
+    assert parts_of("a.`b.c`.`d``e`") == ("a", "b.c", "d`e")
+    for name in ("a..b", "`a", "`a`b", ""):
+        with pytest.raises(lv.InvalidOperation):
+            parts_of(name)
+
+
+def test_a_column_of_a_frame_is_one_of_that_very_frame() -> None:
+    session: Any = SimpleNamespace(client=None)
+    mine, other = (DataFrame(Range(0, 3, 1), session) for _ in range(2))
+    whose = frame_ids([(mine, "source")], "the source")
+    reader = Translator({"source": SCHEMA, "target": SCHEMA}, SessionTerms(), whose, NOW)
+
+    def column_of(frame: Any) -> Any:
+        return Column(ColumnReference("l", frame._plan._plan_id))
+
+    assert render_sql(reader.expression(read(column_of(mine), None))) == "source.l"
+    with pytest.raises(lv.InvalidOperation, match=r"must be of the source itself.*F\.col\('l'\)"):
+        reader.expression(read(column_of(other), None))
+
+
+def test_a_chain_may_be_as_long_as_connect_takes_one() -> None:
+    chain = F.col("l") == 0
+    for number in range(1, 40):
+        chain = chain | (F.col("l") == number)
+    assert said(chain).count(" or ") == 39
+    for number in range(3000):
+        chain = chain | (F.col("l") == number)
+    with pytest.raises(lv.InvalidOperation, match="use isin"):
+        said(chain)
+
+
+def test_the_documentation_lists_the_functions() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "spark.md").read_text()
+    listed = page.partition("and the functions\n")[2].partition(".\n")[0].replace("\n", " ")
+    words = {word.strip() for word in listed.split(",")}
+    methods = {"in", "like", "ilike", "rlike", "isnull", "isnotnull", "not", "negative",
+               "positive", "if"}  # fmt: skip
+    assert words == {name for name in FUNCTIONS if name.isidentifier()} - methods
