@@ -153,6 +153,15 @@ def test_three_part_names(sales: Lake) -> None:
     assert found == [{"name": "Ann"}]
 
 
+def test_names_of_two_and_of_three_parts_begin_alike(sales: Lake) -> None:
+    found = query(
+        sales,
+        "SELECT name, o.id FROM prod.orders AS o JOIN Prod.ns.customers USING (c) ORDER BY id",
+        {"prod/orders": "sales/orders", "Prod/ns/customers": "customers"},
+    )
+    assert found[0]["name"] == "Ann"
+
+
 def test_joins_ctes_windows_and_views(sales: Lake) -> None:
     sql = """
         WITH customers AS (SELECT * FROM customers WHERE c < 3),

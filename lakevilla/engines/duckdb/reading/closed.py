@@ -152,6 +152,7 @@ class ClosedSession:
         self.connection = connection
         self.is_closed = False
         self._views: dict[str, _View] = {}
+        self._catalogs: set[str] = set()
         self._passing: list[Callable[[], object]] = []
 
     @contextmanager
@@ -172,6 +173,15 @@ class ClosedSession:
         self.is_closed = True
         self.connection.interrupt()  # closing waits for threads, which Ctrl-C has not stopped
         self.connection.close()
+
+    def attach(self, catalogs: Set[str]) -> None:
+        """Take these for catalogs, as names of three parts begin with them.
+
+        ``a.x`` then lies in the catalog ``a``: beside it, a schema ``a`` would be ambiguous.
+        """
+        for name in catalogs - self._catalogs:
+            self.connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {quote_name(name)}")
+        self._catalogs |= catalogs
 
     def show(self, path: str, files: Files, spelled: set[Parts], *, planned: bool) -> None:
         """A table under its path, and under each spelling of it.
@@ -241,11 +251,10 @@ class ClosedSession:
         for parts in spelled:
             if len(parts) == 1:
                 continue
-            if len(parts) == 3:
-                self.connection.execute(
-                    f"ATTACH IF NOT EXISTS ':memory:' AS {quote_name(parts[0])}"
-                )
-            schema = ".".join(map(quote_name, parts[:-1]))
+            within = parts[:-1]
+            if len(parts) == 2 and parts[0].lower() in self._catalogs:
+                within = (parts[0], "main")
+            schema = ".".join(map(quote_name, within))
             self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
             self.connection.execute(
                 f"CREATE OR REPLACE VIEW {schema}.{quote_name(parts[-1])} AS "

@@ -62,6 +62,7 @@ def opened(
     refuse_twins(spelled)
     within = closed.names_within(text, references)
     with translated(None), closed.session(shared=within is not None) as session:
+        session.attach({parts[0].lower() for parts in references if len(parts) == 3})
         session.hide((within or frozenset()) - {path.lower() for path in tables})
         for path in spelled.keys() & views.keys():
             session.show_rows(path, views[path], spelled[path])
