@@ -44,7 +44,8 @@ class Touch(msgspec.Struct, frozen=True, omit_defaults=True):
     commit, and of the one that came in: no later HEAD tells when that was.
 
     ``summary`` is what it wrote there, where there was room to tell. ``grown``: by how much the
-    table has grown by it (docs/design/0035-catalog-tables.md).
+    table has grown by it (docs/design/0035-catalog-tables.md). ``refreshed``: it tells the tags of
+    all files that a refresh may keep (docs/design/0038-reuse.md).
     """
 
     published: int
@@ -57,6 +58,7 @@ class Touch(msgspec.Struct, frozen=True, omit_defaults=True):
     entered: str | None = None
     summary: Summary | None = None
     grown: Size | None = None
+    refreshed: bool = False
 
     @property
     def growth(self) -> Size:
@@ -101,6 +103,14 @@ class PendingRef(msgspec.Struct, frozen=True, omit_defaults=True):
     life: str = ""
 
 
+class CommitRef(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A commit object, and under whose directory it lies: a branch's, or the lake's (``""``)."""
+
+    txn: str
+    hash: str
+    life: str = ""
+
+
 class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     """A table in HEAD: log[..published] plus ``pending``, and never anything else.
 
@@ -110,7 +120,8 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     catalog (docs/design/0016-catalogs.md). ``vacuumed_ms``: files that no state since then needs
     may have been deleted, or may be yet (docs/design/0030-refs.md). ``size`` is how much the
     state holds; None where nothing of that is known. ``changed``: the last commit that changed its
-    rows or metadata; 0 where that was before HEAD told.
+    rows or metadata; 0 where that was before HEAD told. ``refreshed``: of an Iceberg table, the
+    commit object that tells the tags of its files (docs/design/0038-reuse.md).
     """
 
     table_id: str
@@ -125,6 +136,7 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     vacuumed_ms: int | None = None
     size: Size | None = None
     changed: int = 0
+    refreshed: CommitRef | None = None
 
 
 class TableMap(LeafMap[TableState]):
@@ -350,7 +362,7 @@ def successor(
     added = _with_lives(head.tables, tables or {}, added)
     if tables and head.format >= FORMAT_WITH_REFS:
         tables = {name: _with_vacuum(head.tables, name, state) for name, state in tables.items()}
-    tables = with_sizes(head.tables, tables or {}, added, sizes or {})
+    tables = with_sizes(head.tables, tables or {}, added, sizes or {}, head.home)
     is_newer = any(one.vacuumed_ms is not None or one.size is not None for one in tables.values())
     return msgspec.structs.replace(
         head,
@@ -470,10 +482,11 @@ def with_sizes(
     after: Mapping[str, TableState],
     commits: Sequence[CommitSummary],
     known: Mapping[str, Size],
+    life: str = "",
 ) -> dict[str, TableState]:
-    """The new states of tables with their sizes, and who has changed them last.
+    """The new states of tables with their sizes, and who has changed and refreshed them last.
 
-    Whoever makes a state need not think of either.
+    Whoever makes a state need not think of these.
 
     The commits of one replacement are added one after the other, so it does not matter which of
     them come together in one.
@@ -483,27 +496,29 @@ def with_sizes(
         was = before.get(location)
         size = known.get(location)
         changed = 0 if was is None else was.changed
+        refreshed = None if was is None or was.table_id != state.table_id else was.refreshed
         if size is None and was is not None and not was.dropped and was.size is not None:
             size = was.size + sum(
                 (touch.growth for _, touch in _touches(commits, location)), NOTHING
             )
-        for sequence, touch in _touches(commits, location):
+        for commit, touch in _touches(commits, location):
             if touch.adds or touch.removes or touch.metadata or touch.entered is not None:
-                changed = sequence
+                changed = commit.sequence
+            if touch.refreshed and state.format == "iceberg":
+                refreshed = CommitRef(commit.txn, commit.hash, life)
         size = UNKNOWN if size is None or state.dropped else size.possible
         sized[location] = msgspec.structs.replace(
-            state, size=None if size.is_unknown else size, changed=changed
+            state,
+            size=None if size.is_unknown else size,
+            changed=changed,
+            refreshed=refreshed,
         )
     return sized
 
 
-def _touches(commits: Sequence[CommitSummary], location: str) -> list[tuple[int, Touch]]:
+def _touches(commits: Sequence[CommitSummary], location: str) -> list[tuple[CommitSummary, Touch]]:
     """What the commits did to one table."""
-    return [
-        (commit.sequence, commit.tables[location])
-        for commit in commits
-        if location in commit.tables
-    ]
+    return [(commit, commit.tables[location]) for commit in commits if location in commit.tables]
 
 
 def _live_id(state: TableState | None) -> str | None:

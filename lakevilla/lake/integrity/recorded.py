@@ -1,20 +1,26 @@
-"""The hashes of an Iceberg table's files, from the commit objects that added them."""
+"""The tags of an Iceberg table's files, whose manifests have no room for them.
+
+Commit objects have them: hashes of their bytes the one that has added a file, hashes of their rows
+the newest refresh, of the files that it made and of those that it kept (docs/design/0038-reuse.md).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
 import pyarrow as pa
 
 from lakevilla.formats.base import FormatName
-from lakevilla.formats.files import FILES_SCHEMA, HASH_TAG, hashes
+from lakevilla.formats.files import FILES_SCHEMA, HASH_TAG, DataFile, hashes
 from lakevilla.global_log.commits import CommitObject, commit_key, read_commit
-from lakevilla.global_log.head import CommitSummary
-from lakevilla.global_log.repo import commits_since
+from lakevilla.global_log.head import CommitRef, CommitSummary, Head
+from lakevilla.global_log.repo import commits_since, load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.file_names import branch_of, owner_of
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, parallel
+from lakevilla.sublogs.operations import Refresh
 
 #: Commit objects asked for in one round.
 _AT_ONCE = 64
@@ -57,6 +63,27 @@ def with_hashes(
     return files.set_column(place, field, pa.array(tags, field.type))
 
 
+def with_tags(
+    context: Context, head: Head | None, location: str, files: Sequence[DataFile]
+) -> Program[list[DataFile]]:
+    """The files, with the tags that the newest refresh has given them: one GET.
+
+    HEAD names its commit object, which gc leaves alone for as long.
+    """
+    if head is None or not files:
+        return list(files)
+    yield from load_tables(head, [location])
+    state = head.tables.get(location)
+    named = None if state is None else state.refreshed
+    found = None if named is None else (yield from _object(context, named))
+    operations = () if found is None else found.operations
+    mine = [one for one in operations if isinstance(one, Refresh) and one.table == location]
+    if not mine:
+        return list(files)
+    tags = {file.ref: file.tags for file in (*mine[-1].files, *mine[-1].kept)}
+    return [msgspec.structs.replace(f, tags=f.tags or tags.get(f.ref)) for f in files]
+
+
 def _added(
     context: Context, location: str, commits: Sequence[CommitSummary]
 ) -> Program[dict[str, str]]:
@@ -81,14 +108,18 @@ def _hashes_in(location: str, commits: Iterable[CommitObject | None]) -> dict[st
 
 
 def _commit(context: Context, commit: CommitSummary) -> Program[CommitObject | None]:
-    """A commit object; None if gc has let it go: its hashes are not known any more then."""
-    known = context.known_commit(commit.txn, commit.hash)
+    return (yield from _object(context, CommitRef(commit.txn, commit.hash, context.life)))
+
+
+def _object(context: Context, ref: CommitRef) -> Program[CommitObject | None]:
+    """A commit object; None if gc has let it go: its tags are not known any more then."""
+    known = context.known_commit(ref.txn, ref.hash)
     if known is not None:
         return known
-    key = commit_key(commit.txn, commit.hash, context.life)
+    key = commit_key(ref.txn, ref.hash, ref.life)
     outcome = yield from get(key)
     if not isinstance(outcome, Found):
         return None
     found = read_commit(key, outcome.body)
-    context.keep_commit(commit.hash, found, len(outcome.body))
+    context.keep_commit(ref.hash, found, len(outcome.body))
     return found

@@ -149,8 +149,10 @@ def _old_commits(
     kept: Sequence[CommitSummary],
     listed: Iterable[tuple[str, str, str]],
 ) -> Program[list[str]]:
-    """Commit objects of fenced ids that neither the history, nor ``pending``, nor a ref names."""
+    """Commit objects of fenced ids that neither the history, nor a table, nor a ref names."""
     named = {(commit.txn, commit.hash) for commit in kept}
+    refreshed = (state.refreshed for state in head.tables.values() if not state.dropped)
+    named |= {(ref.txn, ref.hash) for ref in refreshed if ref is not None}
     named |= {(ref.txn, ref.hash) for state in head.tables.values() for ref in state.pending}
     for base in bases:
         yield from load_base_tables(base)

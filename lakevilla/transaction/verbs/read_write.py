@@ -21,8 +21,7 @@ from lakevilla.formats.base import FormatName, TableSnapshot
 from lakevilla.formats.files import DataFile
 from lakevilla.formats.layout import Constraint, Layout
 from lakevilla.lake.file_names import file_namer
-from lakevilla.lake.integrity.recorded import with_hashes
-from lakevilla.operations.file_tags import with_tags
+from lakevilla.lake.integrity.recorded import with_hashes, with_tags
 from lakevilla.operations.perform import Performed, check_append_only, perform, performed_as
 from lakevilla.operations.refresh import refresh_key, reusable
 from lakevilla.operations.replaced_partitions import check_replaceable, rows_replaced

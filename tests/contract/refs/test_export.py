@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 import deltalake
+import polars as pl
 import pyarrow as pa
 import pytest
 from pyiceberg.table import StaticTable
 
 import lakevilla as lv
+from tests.contract.foreign_readers import read_by_others
 from tests.support.foreign_changes import delete_by_vector
 from tests.support.places import Place
 from tests.support.stores import Dying
-from tests.support.tables import accounts, values
+from tests.support.tables import accounts, bag, values
 
 Format = Literal["delta", "iceberg"]
 ROWS = [{"sku": "tea", "qty": 5, "shop": "n"}, {"sku": "jam", "qty": 2, "shop": "s"}]
@@ -52,6 +54,12 @@ def change(lake: lv.Lake) -> None:
     lake.run(lambda txn: txn.append("stock", [{"sku": "ale", "qty": 1, "shop": "w"}]))
 
 
+def by_polars(uri: str, kind: Format) -> pa.Table:
+    if kind == "delta":
+        return pl.scan_delta(uri).collect().to_arrow()
+    return pl.scan_iceberg(newest(uri)).collect().to_arrow()
+
+
 @pytest.mark.parametrize(
     ("kind", "copies"), [("delta", True), ("iceberg", True), ("iceberg", False)]
 )
@@ -72,6 +80,10 @@ def test_a_branch_is_read_by_others(lake: lv.Lake, kind: Format, copies: bool) -
     assert set(Path(uri).rglob("*.parquet")) == before  # what is there is not copied again
     etl.export("stock", uri, copy=copies)
     assert version(uri, kind) == 1  # nothing is new
+    expected = bag(etl.read("stock"))
+    for reader, found in read_by_others(uri, kind).items():
+        assert bag(found.select(etl["stock"].schema.names)) == expected, reader
+    assert bag(by_polars(uri, kind)) == expected
     assert lake.read("stock").num_rows == 2
     assert lake.discover() == []
     assert lake.doctor(files=True).ok

@@ -173,6 +173,20 @@ def test_rows_that_an_iceberg_client_deleted_by_position_stay_deleted(
             assert sorted(rows["id"].to_pylist()) == [0, 3, 4, 5, 7]
 
 
+def test_an_iceberg_tag_survives_that_pyiceberg_expires_its_snapshot(lake: lv.Lake) -> None:
+    shop(lake, format="iceberg")
+    before = rows(lake, "closing")
+    assert lake.keep("closing").ok
+    table = ObjectStoreCatalog("tests", warehouse=lake.root).load_table(("stock",))
+    old = [one.snapshot_id for one in table.metadata.snapshots][:-1]
+    table.maintenance.expire_snapshots().by_ids(old).commit()
+    assert len(table.refresh().metadata.snapshots) == 1
+    forget(lake)  # pyiceberg leaves the files to others
+    with lv.connect(lake.root) as other:
+        assert rows(other, "closing") == before
+        assert other.doctor(files=True).ok
+
+
 def iceberg_files(lake: lv.Lake) -> list[str]:
     from pyiceberg.table import StaticTable
 

@@ -26,6 +26,7 @@ from tests.support.foreign_changes import delete_by_vector
 from tests.support.places import Place
 from tests.support.stores import Closed, is_entry
 from tests.support.tables import contents
+from tests.support.traces import cost
 
 KINDS = ["delta", "mapped", "feed", "iceberg"]
 
@@ -208,6 +209,43 @@ def test_a_row_that_moves_to_another_partition_is_there_once(lake: lv.Lake) -> N
     )
     refresh(lake, moved)
     same_as_others(lake, "delta", moved)
+
+
+def test_an_iceberg_table_finds_its_tags_after_many_commits_and_a_gc(
+    lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = accounts()
+    make(lake, "iceberg", rows.schema)
+    lake.create_table("other", [{"n": 1}])
+    first = refresh(lake, rows)
+    for number in range(12):  # to this table and to others, beyond HEAD's own list
+        lake.run(lambda txn, n=number: txn.append("bank", [{"id": 1000 + n, "balance": 0.0}]))
+    for number in range(140):
+        lake.run(lambda txn, n=number: txn.append("other", [{"n": n}]))
+    clock = lake._client.context.clock
+    now = clock.now()
+    monkeypatch.setattr(clock, "now", lambda: now + 30 * 24 * 3600)
+    lake.gc()
+    with lv.connect(lake.root) as other:
+        before = cost(other, lambda: other.read("bank"))
+        assert before.get
+        again = refresh(other, rows)
+        assert (again.files_added, again.files_removed) == (0, 12)
+        assert first.files_added > 1
+    same_as_others(lake, "iceberg", rows)
+
+
+def test_a_branch_of_an_iceberg_table_finds_the_lakes_tags(lake: lv.Lake) -> None:
+    rows = accounts()
+    make(lake, "iceberg", rows.schema)
+    refresh(lake, rows)
+    lake.branch("etl")
+    etl = lake.on("etl")
+    assert refresh(etl, rows).files_added == 0
+    assert 1 <= refresh(etl, with_balance(rows, {7: -1.0})).files_added <= 2
+    assert refresh(etl, with_balance(rows, {7: -1.0})).files_added == 0
+    lake.merge("etl")
+    assert 1 <= refresh(lake, rows).files_added <= 2
 
 
 def test_rows_lie_in_the_tables_own_order_within_a_file(lake: lv.Lake) -> None:

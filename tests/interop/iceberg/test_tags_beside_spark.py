@@ -88,3 +88,25 @@ def test_files_that_a_tag_needs_are_no_orphans_to_the_lake(table: Beside, tmp_pa
             clean_up(lake)
         found = [sorted(lake.on(f"t{n}").read("t")["v"].to_pylist())[0] for n in range(3)]
         assert found == [0, 1, 2]
+
+
+@pytest.mark.parametrize("kind", ["tag", "branch"])
+def test_what_is_kept_stays_when_spark_expires_its_snapshot(table: Beside, kind: str) -> None:
+    with table.connect() as lake:
+        expected = bag(lake.read("t"))
+        getattr(lake, kind)("closing")
+        table.sql("UPDATE {t} SET v = 100 WHERE k < 5")
+        table.sql("ALTER TABLE {t} ADD COLUMN more STRING")
+        table.call("rewrite_data_files", ALL)
+        assert lake.keep("closing").ok
+        table.call("expire_snapshots", EXPIRE)
+        table.call("remove_orphan_files")
+    with table.connect() as new:
+        assert bag(new.on("closing").read("t")) == expected
+        assert new.doctor(files=True).ok
+        clean_up(new)
+        assert bag(new.on("closing").read("t")) == expected
+        if kind == "tag":
+            return
+        new.on("closing").run(lambda txn: txn.update("t", {"v": "v + 1"}, where="k = 8"))
+        assert sorted(new.on("closing").read("t")["v"].to_pylist())[-1] == 9

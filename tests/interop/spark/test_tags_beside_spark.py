@@ -107,3 +107,33 @@ def test_a_restore_by_spark_beside_a_tag(at_once: Beside) -> None:
                  for ref in lake.refs()}  # fmt: skip
         assert found == {"closing": [0, 1, 2], "restored": [0]}
         assert at_once.both()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_is_kept_stays_when_spark_deletes_all_that_the_table_does_not_need(
+    at_once: Beside, shape: str
+) -> None:
+    columns, properties = SHAPES[shape]
+    at_once.make(columns, **properties)
+    at_once.sql("INSERT INTO {t} SELECT id, CAST(id AS STRING), id % 2 FROM range(0, 20)")
+    at_once.sql("DELETE FROM {t} WHERE id % 7 = 0")
+    with at_once.connect() as lake:
+        lake.register(discover=True)
+        expected = bag(at_once.arrow())
+        lake.tag("closing")
+        lake.branch("etl")
+        lake.on("etl").run(lambda txn: txn.update("bank", {"s": "'etl'"}, where="id = 5"))
+        on_branch = bag(lake.on("etl").read("bank"))
+        for statement in (*LATER, *(OF_MAPPED if shape == "mapped" else ())):
+            at_once.sql(statement)
+        assert lake.keep("closing").ok
+        assert lake.keep("etl").ok
+        at_once.sql("VACUUM {t} RETAIN 0 HOURS")
+    with at_once.connect() as new:
+        assert bag(new.on("closing").read("bank")) == expected
+        assert bag(new.on("etl").read("bank")) == on_branch
+        assert new.doctor(files=True).ok
+        clean_up(new)
+        assert bag(new.on("closing").read("bank")) == expected
+        assert bag(new.on("etl").read("bank")) == on_branch
+        assert at_once.both()

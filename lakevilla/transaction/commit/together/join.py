@@ -10,7 +10,7 @@ import msgspec
 from lakevilla.errors import ConflictError, TableExists, TableNotFound
 from lakevilla.formats.layout import Layout
 from lakevilla.formats.sizes import NOTHING, Size, growth_of
-from lakevilla.global_log.commits import TablePart
+from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import (
     FORMAT_WITH_REFS,
     CommitSummary,
@@ -34,7 +34,7 @@ from lakevilla.lake.context import Context
 from lakevilla.lake.view import is_another
 from lakevilla.phases import during, of
 from lakevilla.store.effects import Program
-from lakevilla.sublogs.operations import Transplant
+from lakevilla.sublogs.operations import Refresh, Transplant
 from lakevilla.tables.renaming import names_after
 from lakevilla.transaction.commit.squash import squashed
 from lakevilla.transaction.commit.together.candidate import (
@@ -231,7 +231,10 @@ def _entries(
         if part is not None:
             layout = txn.work.tables[location].snapshot.layout
             share = SUMMARY_BYTES // len(commit.tables)
-            touches[location] = _touch(part, placement.logged, layout, share)
+            touches[location] = msgspec.structs.replace(
+                _touch(part, placement.logged, layout, share),
+                refreshed=_is_refreshed(commit, location),
+            )
             start = NOTHING if part.created else sizes.get(location)
             if start is not None:
                 sizes[location] = start + touches[location].growth
@@ -255,6 +258,10 @@ def _entries(
             tables[location] = state
     summary = CommitSummary(sequence, 0, "transaction", commit.txn, candidate.digest, touches)
     return [*absorbed.commits, summary], tables, sizes
+
+
+def _is_refreshed(commit: CommitObject, location: str) -> bool:
+    return any(isinstance(one, Refresh) and one.table == location for one in commit.operations)
 
 
 def _touch(part: TablePart, published: int, layout: Layout, allowance: int) -> Touch:
