@@ -26,6 +26,7 @@ from bench.harness.store.places import LOCAL
 
 DELTA = "io.delta:delta-spark_4.1_2.13:4.4.0"
 PEER, NATIVE, PYTHON = "Spark+Delta", "LakeVilla", "LakeVilla, python reader"
+WRITER = "LakeVilla, data source"
 PARTS = ("read", "append", "merge")
 #: The driver's JVM, and the Python workers beside it.
 _MEMORY_BYTES = 4 * 2**30
@@ -112,6 +113,10 @@ def _append(run: Run, tables: Tables) -> None:
         with tables.lake.transaction() as txn:
             txn.create_table(name, tables.source)
 
+    def by_source(name: str) -> None:
+        writer = tables.source.write.format("lakevilla").option("lake", tables.root)
+        writer.mode("append").save(name)
+
     def after(way: str, name: str) -> None:
         rows = rows_in(f"{tables.root}/{name}", {})
         run.check(f"an append by {way} has every row", rows == tables.rows)
@@ -123,6 +128,7 @@ def _append(run: Run, tables: Tables) -> None:
         {
             PEER: lambda name: tables.source.write.format("delta").save(f"{tables.root}/{name}"),
             NATIVE: ours,
+            WRITER: by_source,
         },
         before=lambda: f"appended-{next(numbers)}",
         after=after,
@@ -191,6 +197,7 @@ def _targets(run: Run) -> None:
         ("read", NATIVE, 1.05),
         ("read", PYTHON, 1.25),
         ("append", NATIVE, 1.1),
+        ("append", WRITER, 1.0),
         ("merge of 1%", NATIVE, 1.1),
     )
     for operation, way, at_most in aims:

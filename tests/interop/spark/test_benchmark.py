@@ -41,6 +41,7 @@ def test_rows_that_are_lost_are_found(
         "LakeVilla, python reader reads every row": False,
         "an append by Spark+Delta has every row": True,
         "an append by LakeVilla has every row": False,
+        "an append by LakeVilla, data source has every row": True,
         "a merge by LakeVilla and one by Spark agree": False,
     }
     assert not result.ok
