@@ -34,7 +34,7 @@ from lakevilla.store.base import ANY
 from lakevilla.store.codec import FORMAT, encode
 from lakevilla.store.effects import Program, Put, delete, list_objects, parallel
 from lakevilla.store.location import is_external
-from lakevilla.sublogs.record import TXNS_PREFIX, record_key
+from lakevilla.sublogs.record import TXNS_PREFIX, created_by, record_key
 from lakevilla.tables.claims import restore_claims
 from lakevilla.tables.registration import replace_until_stored
 
@@ -108,7 +108,8 @@ def abort(context: Context, txn_id: str) -> Program[None]:
     yield from delete(record_key(txn_id))
     # Safe because it is fenced: no commit can name what it has staged.
     saved = yield from list_objects(f"{TXNS_PREFIX}/{txn_id}")
-    yield from parallel([delete(info.key) for info in saved])
+    # What tells gc of files in no table of HEAD stays until it has found none.
+    yield from parallel([delete(info.key) for info in saved if created_by(info.key) is None])
 
 
 def _publish(

@@ -4,11 +4,13 @@
 and deleted when it has ended: a marker whose transaction has no record is void.
 It is replaced under ``Match`` by its owner; whoever resumes the transaction
 replaces it too, and the owner that lost finds out at its next replacement.
-``_lakevilla/txns/<txn>/<hash>.json`` holds the sublog, immutable.
+``_lakevilla/txns/<txn>/<hash>.json`` holds the sublog, immutable; ``.../creates/<table>`` says
+where files are stored, before the commit, of a table that is not in HEAD.
 """
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar, Literal
 
 import msgspec
@@ -18,6 +20,7 @@ from lakevilla.formats.base import Change, FormatName
 from lakevilla.sublogs.operations import Operation, ReadRecord
 
 TXNS_PREFIX = "_lakevilla/txns"
+_CREATES = re.compile(rf"{TXNS_PREFIX}/([^/]+)/creates/(.+)", re.DOTALL)
 
 #: What a transaction will do in a table, from the weakest to the strongest.
 Access = Literal["read", "append", "write"]
@@ -144,3 +147,13 @@ def record_key(txn: str) -> str:
 
 def sublog_key(txn: str, digest: str) -> str:
     return f"{TXNS_PREFIX}/{txn}/{digest}.json"
+
+
+def creates_key(txn: str, table: str) -> str:
+    return f"{TXNS_PREFIX}/{txn}/creates/{table}"
+
+
+def created_by(key: str) -> tuple[str, str] | None:
+    """Whose table a note tells of, and where it is to be; None for other keys."""
+    found = _CREATES.fullmatch(key)
+    return None if found is None else (found[1], found[2])

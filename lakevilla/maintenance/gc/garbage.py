@@ -111,8 +111,9 @@ def _orphans(
         live = yield from tail.snapshot.files()
         named.update(live["path"].to_pylist())
         named.update((yield from context.formats.of(tail.snapshot).named_in_log(tail.snapshot)))
-    state = head.tables[location]
-    named |= yield from needed_files(context, location, state.pending)
+    state = head.tables.get(location)
+    if state is not None:
+        named |= yield from needed_files(context, location, state.pending)
     orphans = {f"{location}/{path}" for path in candidates - named}
     if not orphans:
         return []

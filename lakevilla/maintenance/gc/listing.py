@@ -25,7 +25,7 @@ from lakevilla.store.base import Missing, ObjectInfo
 from lakevilla.store.effects import Program, list_objects, parallel
 from lakevilla.store.effects import stat as object_info
 from lakevilla.store.home import HOMES_PREFIX
-from lakevilla.sublogs.record import TXNS_PREFIX, record_key
+from lakevilla.sublogs.record import TXNS_PREFIX, created_by, record_key
 from lakevilla.tables.nested_tables import is_within, nested_tables
 
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -137,8 +137,14 @@ def _list(context: Context, head: Head, unreadable: dict[str, LakeVillaError]) -
     for info in results[0]:
         if (found := _COMMIT.fullmatch(info.key)) is not None:
             listed.commits.append((info.key, found[1], found[2]))
+    notes = [(info.key, *note) for info in results[1] if (note := created_by(info.key))]
+    notes = [note for note in notes if note[2] not in head.tables]
+    yield from _list_created(head, listed, notes)
+    still = {(location, txn) for location, files in listed.data.items() for _, txn in files}
+    held_up = {key for key, txn, location in notes if (location, txn) in still}
     for info in results[1]:
-        if (found := _RECORD.fullmatch(info.key)) is not None:
+        # A note stays until nothing is found where it points.
+        if (found := _RECORD.fullmatch(info.key)) is not None and info.key not in held_up:
             listed.records.append((info.key, found[1]))
     listed.keys = list(results[2])
     listed.pages = [info.key for info in results[3]]
@@ -162,6 +168,28 @@ def _list(context: Context, head: Head, unreadable: dict[str, LakeVillaError]) -
                 listed.tickets.setdefault(location, []).append(Listed(number, info.token))
         listed.data[location] = files
     return listed
+
+
+def _list_created(
+    head: Head, listed: Listing, notes: Collection[tuple[str, str, str]]
+) -> Program[None]:
+    """Files of tables that never came into HEAD, of those alone who have noted to create them.
+
+    Others' files may lie there too: another lake's, whose HEAD alone knows what becomes of them.
+    """
+    makers: dict[str, set[str]] = {}
+    for _, txn, location in notes:
+        makers.setdefault(location, set()).add(txn)
+    results = yield from parallel([list_objects(location) for location in makers])
+    for (location, txns), objects in zip(makers.items(), results, strict=True):
+        nested = nested_tables(location, [info.key for info in objects], head)
+        paths = [
+            info.key.removeprefix(f"{location}/")
+            for info in objects
+            if not is_within(info.key, nested)
+        ]
+        owned = [(path, owner[1]) for path in paths if (owner := owner_of(path)) is not None]
+        listed.data[location] = [(path, txn) for path, txn in owned if txn in txns]
 
 
 def _markers(

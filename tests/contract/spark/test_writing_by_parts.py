@@ -511,3 +511,58 @@ def test_foreach_batch_and_the_sink_share_their_numbers(place: Place, lake: lv.L
     lake.run(lambda txn: txn.append("t", [{"id": 2, "v": "b"}]), idempotency_key=("q", 0))
     deliver(place, 0, (2, "again"))
     assert ids(lake) == [1, 2]
+
+
+def notes(place: Place) -> list[str]:
+    """Who has said that he creates a table."""
+    found = Path(place.root, "_lakevilla", "txns").rglob("*")
+    return [path.name for path in found if path.is_file()]
+
+
+@pytest.mark.parametrize("how", ["its driver died", "it was given up", "somebody aborted it"])
+def test_files_of_a_table_that_never_came_to_be_go_with_gc(
+    place: Place, lake: lv.Lake, how: str
+) -> None:
+    before = parquet(place)
+    job = Job(place, "sales/new")
+    message = job.task((1, "a"))
+    job.task((1, "a copy"))
+    if how == "it was given up":
+        job.abort(message)
+    elif how == "somebody aborted it":
+        lake.abort(pickle.loads(job.state).transaction.txn)
+    job.task((1, "late"))  # nobody has told it
+    clean_up(place)
+    assert parquet(place) == before
+    clean_up(place)  # the note stays until nothing was found
+    assert notes(place) == []
+
+
+def test_another_lakes_files_are_not_taken_for_those_of_a_table_that_never_came(
+    place: Place, lake: lv.Lake
+) -> None:
+    Job(place, "new").task((1, "a"))
+    (own,) = Path(place.root, "new").glob("*.parquet")
+    other = own.with_name("lv-h-00000000-0000-7000-8000-000000000000-00.parquet")
+    shutil.copy(own, other)  # of a transaction that another lake's HEAD may have decided
+    clean_up(place)
+    assert not own.exists()
+    assert other.exists()
+
+
+def test_a_table_that_came_to_be_leaves_no_note(place: Place, lake: lv.Lake) -> None:
+    job = Job(place, "new")
+    assert notes(place) == ["new"]
+    job.commit(job.task((1, "a")))
+    assert notes(place) == []
+    assert ids(lake, "new") == [1]
+
+
+def test_of_two_that_create_one_table_the_loser_leaves_nothing(place: Place, lake: lv.Lake) -> None:
+    first, second = Job(place, "new"), Job(place, "new")
+    second.task((2, "b"))
+    first.commit(first.task((1, "a")))
+    clean_up(place)
+    assert ids(lake, "new") == [1]
+    assert len(list(Path(place.root, "new").glob("*.parquet"))) == 1
+    assert notes(place) == []

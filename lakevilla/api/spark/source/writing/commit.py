@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from contextlib import suppress
 
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.spark.source.access import opened_on
@@ -31,7 +32,7 @@ from lakevilla.store.effects import delete, parallel, stat
 from lakevilla.store.location import root_location
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import KeyUse
-from lakevilla.transaction.verbs.carrying.carry import taken_up
+from lakevilla.transaction.verbs.carrying.carry import forget_created, taken_up
 from lakevilla.transaction.verbs.read_write import append_files, overwrite_by_files
 
 __all__ = ["abort", "abort_batch", "commit", "commit_batch"]
@@ -147,6 +148,9 @@ def _committed(
             executor.run(program)
         elif files or plan.columns is not None:
             executor.run(append_files(state, plan.location, files, plan.columns))
+    if plan.creates:
+        with suppress(LakeVillaError):  # gc does it
+            client.run(forget_created(state, plan.location))
 
 
 def _give_up(plan: WritePlan, messages: list[Message]) -> None:

@@ -28,7 +28,7 @@ from lakevilla.formats.layout import Layout
 from lakevilla.lake.file_names import file_namer
 from lakevilla.lake.pinned import pin
 from lakevilla.lake.view import View
-from lakevilla.transaction.verbs.carrying.carry import Carried, carried
+from lakevilla.transaction.verbs.carrying.carry import Carried, carried, note_created
 from lakevilla.transaction.verbs.read_write import (
     layout_of,
     layout_to_append,
@@ -59,6 +59,8 @@ class WritePlan:
         None if nothing is to be done: its key is, or the table is there.
     task : WriteTask or None
         With the layout of the files.
+    creates : bool
+        Whether it creates the table.
     where : Expr or None
         A predicate for the rows that are replaced.
     columns : bytes or None
@@ -70,6 +72,7 @@ class WritePlan:
     location: str
     transaction: Carried | None = None
     task: WriteTask | None = None
+    creates: bool = False
     where: Expr | None = None
     columns: bytes | None = None
 
@@ -112,7 +115,8 @@ def _planned(
     access: Access, asked: WriteOptions, schema: StructType, executor: Executor
 ) -> WritePlan | None:
     columns = arrow_types(schema, asked.table)
-    if not _is_there(asked, executor):
+    creates = not _is_there(asked, executor)
+    if creates:
         Transaction(executor).create_table(
             asked.table,
             # Spark calls a column NOT NULL that merely happens to have none.
@@ -136,10 +140,12 @@ def _planned(
         if asked.read_version is not None:
             _check_read(access, asked, location, executor)
         state = executor.state
+        if creates:
+            executor.run(note_created(state, location))
         name = file_namer(state.context, executor.id, state.through_head)
         task = WriteTask(access.place, layout, tuple(columns.names), name)
         bundle = executor.run(carried(state))
-    return WritePlan(access, asked, location, bundle, task, where, wider)
+    return WritePlan(access, asked, location, bundle, task, creates, where, wider)
 
 
 def _is_there(asked: WriteOptions, executor: Executor) -> bool:
