@@ -1,0 +1,251 @@
+"""What the short commands do."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from lakevilla.cli.command import MAIN
+from lakevilla.cli.rendering.look import FORMATS
+from lakevilla.cli.shell.desk import Desk
+from lakevilla.cli.shell.short import Verb, help_lines, number, short, switched
+from lakevilla.display import size_text
+from lakevilla.errors import InvalidOperation, TableNotFound
+
+#: So many commits, if nobody says how many.
+_COMMITS = 10
+
+RunFile = Callable[[Path], None]
+
+
+class Leave(Exception):
+    """The user has had enough."""
+
+
+def act(desk: Desk, line: str, run_file: RunFile) -> None:
+    """Do a short command.
+
+    Raises
+    ------
+    Leave
+    InvalidOperation
+        There is none of that name, or its argument is wrong.
+    """
+    command, argument = short(line)
+    if command.verb == "include":
+        run_file(Path(argument or "").expanduser())
+        return
+    _DOING[command.verb](desk, argument)
+
+
+def _leave(desk: Desk, argument: str | None) -> None:
+    raise Leave
+
+
+def _help(desk: Desk, argument: str | None) -> None:
+    desk.screen.lines(help_lines())
+
+
+# -- what is there ---------------------------------------------------------------
+
+
+def _tables(desk: Desk, pattern: str | None) -> None:
+    wanted = "*" if pattern is None else _path(pattern)
+    plain = wanted.partition("*")[0].partition("?")[0].partition("[")[0]
+    found = [
+        table
+        for table in desk.lake.tables(plain or None, details=False)
+        if fnmatch.fnmatchcase(table.name, wanted)
+    ]
+    if not found and pattern is not None:
+        raise TableNotFound(f"there is no table like {pattern}: \\dt lists all")
+    _show(
+        desk,
+        {
+            "name": [table.name for table in found],
+            "format": [table.format for table in found],
+            "rows": [table.rows for table in found],
+            "files": [table.files for table in found],
+            "size": [None if table.bytes is None else size_text(table.bytes) for table in found],
+        },
+    )
+    if desk.session.transaction is not None:
+        desk.screen.aside("tables that the open transaction makes or drops are not told here")
+
+
+def _describe(desk: Desk, name: str | None) -> None:
+    if name is None or any(mark in name for mark in "*?["):
+        _tables(desk, name)
+        return
+    desk.names.forget(columns=True)
+    try:
+        table = desk.lake.table(_path(name))
+    except TableNotFound:
+        if desk.session.transaction is None:
+            raise
+        # It may be one that the transaction has made.
+        rows: Any = desk.session.sql(f"SELECT * FROM {name} LIMIT 0")
+        _columns(desk, rows.schema, ())
+        return
+    _columns(desk, table.schema, table.partition_by)
+    guarded = ", guarded" if table.guarded else ""
+    desk.screen.lines(
+        [
+            f"{table.format} table at version {table.version}{guarded}: {table.uri}",
+            *(f"CHECK {rule}: {text}" for rule, text in _rules(table.properties)),
+        ]
+    )
+
+
+def _columns(desk: Desk, schema: Any, partitions: tuple[str, ...] | list[str]) -> None:
+    fields = list(schema)
+    shown: dict[str, list[Any]] = {
+        "column": [field.name for field in fields],
+        "type": [str(field.type) for field in fields],
+        "nullable": ["" if field.nullable else "not null" for field in fields],
+    }
+    if partitions:
+        shown["partition"] = [
+            partitions.index(field.name) + 1 if field.name in partitions else None
+            for field in fields
+        ]
+    _show(desk, shown, counted=False)
+
+
+def _rules(properties: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The constraints of a Delta table, which are properties of it."""
+    start = "delta.constraints."
+    return [
+        (name.removeprefix(start), text)
+        for name, text in sorted(properties.items())
+        if name.startswith(start)
+    ]
+
+
+def _refs(desk: Desk, argument: str | None) -> None:
+    found = desk.lake.on(MAIN).refs() if desk.ref != MAIN else desk.lake.refs()
+    _show(
+        desk,
+        {
+            "here": ["*" if name == desk.ref else "" for name in (MAIN, *(r.name for r in found))],
+            "name": [MAIN, *(ref.name for ref in found)],
+            "kind": ["branch", *(ref.kind for ref in found)],
+            "version": [None, *(ref.version for ref in found)],
+            "created": [None, *(_when(ref.created) for ref in found)],
+            "protected": [None, *(ref.protected for ref in found)],
+        },
+    )
+
+
+def _log(desk: Desk, argument: str | None) -> None:
+    found = desk.lake.history(_COMMITS if argument is None else number(argument, "\\log"))
+    _show(
+        desk,
+        {
+            "version": [entry.version for entry in found],
+            "at": [_when(entry.timestamp) for entry in found],
+            "kind": [entry.kind for entry in found],
+            "tables": [", ".join(entry.tables) for entry in found],
+            "transaction": [entry.txn_id for entry in found],
+        },
+    )
+
+
+def _info(desk: Desk, argument: str | None) -> None:
+    txn = desk.session.transaction
+    state = "no transaction is open" if txn is None else f"transaction {txn.id} is {txn.state}"
+    if txn is not None and (count := len(txn.operations)):
+        state += f", with {count} write{'' if count == 1 else 's'}"
+    desk.screen.lines([f"{desk.lake.root} at {desk.ref}", state])
+
+
+# -- where and how ---------------------------------------------------------------
+
+
+def _on(desk: Desk, ref: str | None) -> None:
+    desk.go_to(ref or MAIN)
+    desk.screen.line(f"at {desk.ref}")
+
+
+def _output(desk: Desk, file: str | None) -> None:
+    target = None
+    if file is not None:
+        path = Path(file).expanduser()
+        try:
+            target = path.open("w", encoding="utf-8")
+        except OSError as error:
+            raise InvalidOperation(f"can't write {path}: {error.strerror}") from None
+    before, desk.choices.target = desk.choices.target, target
+    if before is not None:
+        before.close()
+
+
+def _timing(desk: Desk, argument: str | None) -> None:
+    desk.choices.timing = switched(argument, desk.choices.timing, "\\timing")
+    desk.screen.line(f"timing is {_on_or_off(desk.choices.timing)}")
+
+
+def _expanded(desk: Desk, argument: str | None) -> None:
+    desk.choices.expanded = switched(argument, desk.choices.expanded, "\\x")
+    desk.screen.line(f"a line for each value is {_on_or_off(desk.choices.expanded)}")
+
+
+def _pager(desk: Desk, argument: str | None) -> None:
+    desk.choices.pager = switched(argument, desk.choices.pager, "\\pager")
+    desk.screen.line(f"the pager is {_on_or_off(desk.choices.pager)}")
+
+
+def _format(desk: Desk, name: str | None) -> None:
+    if name is not None:
+        found = next((form for form in FORMATS if form == name.lower()), None)
+        if found is None:
+            raise InvalidOperation(f"there is no format {name}: choose from {', '.join(FORMATS)}")
+        desk.choices.form = found
+    desk.screen.line(f"rows are written as {desk.choices.form}")
+
+
+def _rows(desk: Desk, argument: str | None) -> None:
+    if argument is not None:
+        desk.choices.rows = number(argument, "\\rows")
+    most = desk.choices.rows
+    desk.screen.line(f"at most {most} rows are shown" if most else "all rows are shown")
+
+
+def _when(moment: datetime) -> str:
+    return moment.isoformat(sep=" ", timespec="seconds")
+
+
+def _on_or_off(state: bool) -> str:
+    return "on" if state else "off"
+
+
+def _path(name: str) -> str:
+    """A name as SQL or a path has it, with slashes and without quotes."""
+    return "/".join(part.strip('"') for part in name.replace(".", "/").split("/"))
+
+
+def _show(desk: Desk, columns: Mapping[str, list[Any]], *, counted: bool = True) -> None:
+    import pyarrow as pa
+
+    desk.screen.rows(pa.table(dict(columns)), counted=counted)
+
+
+_DOING: Mapping[Verb, Callable[[Desk, str | None], None]] = {
+    "describe": _describe,
+    "tables": _tables,
+    "refs": _refs,
+    "on": _on,
+    "log": _log,
+    "info": _info,
+    "output": _output,
+    "timing": _timing,
+    "expanded": _expanded,
+    "format": _format,
+    "rows": _rows,
+    "pager": _pager,
+    "help": _help,
+    "quit": _leave,
+}

@@ -1,0 +1,115 @@
+"""The loop: read, run, show; until its user leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from lakevilla.cli.shell.actions import Leave, act
+from lakevilla.cli.shell.desk import Desk
+from lakevilla.cli.shell.lines import ScriptEntry, entries
+from lakevilla.cli.shell.running import Interrupted, run_statement
+from lakevilla.cli.shell.short import ended, is_short
+from lakevilla.errors import InvalidOperation, LakeVillaError
+
+#: Files that run files, at most.
+_DEEPEST = 16
+_PLACED = "_lakevilla_placed"
+
+
+class EntryReader(Protocol):
+    """Where entries come from."""
+
+    def read(self, prompt: str) -> str:
+        """The next one. EOFError at the end, KeyboardInterrupt where it was dropped."""
+
+
+class Shell:
+    """Runs what a reader gives it, on a desk."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self._depth = 0
+
+    def is_complete(self, text: str) -> bool:
+        """Whether Enter runs a text that is being typed."""
+        stripped = text.strip()
+        return (
+            not stripped
+            or is_short(stripped)
+            or ended(text, self.desk.session.is_complete) is not None
+            or self.desk.session.is_complete(text)
+        )
+
+    def converse(self, reader: EntryReader) -> None:
+        """Run what a person types. No error ends it, and no Ctrl-C."""
+        while True:
+            try:
+                text = reader.read(self.desk.prompt)
+                self._take(ScriptEntry(text, 1), None)
+            except (EOFError, Leave):
+                return
+            except KeyboardInterrupt:
+                continue
+            except Interrupted as stopped:
+                self.desk.screen.aside(str(stopped))
+            except LakeVillaError as error:
+                self.desk.screen.error(error)
+
+    def run_file(self, path: Path) -> None:
+        """Run the statements of a file, up to the first error.
+
+        Raises
+        ------
+        InvalidOperation
+            It can't be read.
+        LakeVillaError
+            A statement raised; the message names the file and the line.
+        """
+        if self._depth == _DEEPEST:
+            raise InvalidOperation(f"{path}: files run files {_DEEPEST} deep: does one run itself?")
+        self._depth += 1
+        try:
+            with path.open(encoding="utf-8-sig") as lines:
+                self.run_lines(lines, str(path))
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise InvalidOperation(f"can't read {path}: {why}") from None
+        finally:
+            self._depth -= 1
+
+    def run_lines(self, lines: Iterable[str], source: str) -> None:
+        """Run what comes in lines, up to the first error, which then names its line."""
+        for entry in entries(lines, self.desk.session.is_complete):
+            self._take(entry, source)
+
+    def _take(self, entry: ScriptEntry, source: str | None) -> None:
+        """One entry: a short command, or statements."""
+        text = entry.text.rstrip()
+        if is_short(text):
+            with placed(source, entry.line):
+                act(self.desk, text, self.run_file)
+            return
+        text, expanded = ended(text, self.desk.session.is_complete) or (text, False)
+        with placed(source, entry.line):
+            statements = self.desk.session.statements(text)
+        for statement in statements:
+            with placed(source, entry.line + statement.line - 1, len(statements) > 1):
+                run_statement(self.desk, statement.text, expanded=expanded)
+
+
+@contextmanager
+def placed(source: str | None, line: int, shown: bool = True) -> Iterator[None]:
+    """Errors from inside name the file and the line; those that do already are left as they are."""
+    try:
+        yield
+    except LakeVillaError as error:
+        if not getattr(error, _PLACED, False):
+            if source is not None:
+                error.message = f"{source}:{line}: {error.message}"
+            elif shown and line > 1:
+                error.message = f"line {line}: {error.message}"
+            setattr(error, _PLACED, True)
+        raise

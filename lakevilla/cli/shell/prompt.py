@@ -1,0 +1,141 @@
+"""The prompt in a terminal: typing, completion, colours and history, by prompt_toolkit."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, ThreadedCompleter
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import completion_is_selected, has_focus
+from prompt_toolkit.formatted_text import FormattedText
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.input import Input
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.lexers import PygmentsLexer
+from prompt_toolkit.output import Output
+from pygments.lexers.sql import SqlLexer
+
+from lakevilla.cli.shell.completing.commands import command_suggestions
+from lakevilla.cli.shell.completing.names import Names
+from lakevilla.cli.shell.completing.suggestions import suggestions
+from lakevilla.cli.shell.history import history_file, is_kept, opened
+
+
+class Prompt:
+    """Reads statements from a terminal.
+
+    Parameters
+    ----------
+    is_complete : callable
+        Whether Enter runs a text, and does not begin another line.
+    names : callable
+        The names that are offered, as they are now.
+    source, screen : optional
+        Those of prompt_toolkit; the terminal if not given.
+    """
+
+    def __init__(
+        self,
+        is_complete: Callable[[str], bool],
+        names: Callable[[], Names],
+        source: Input | None = None,
+        screen: Output | None = None,
+    ) -> None:
+        self.session: PromptSession[str] = PromptSession(
+            multiline=True,
+            completer=ThreadedCompleter(_Completer(names)),
+            complete_while_typing=True,
+            lexer=PygmentsLexer(SqlLexer),
+            history=_history(),
+            key_bindings=_keys(is_complete),
+            prompt_continuation=_continuation,
+            enable_open_in_editor=True,
+            tempfile_suffix=".sql",
+            input=source,
+            output=screen,
+        )
+
+    def read(self, prompt: str) -> str:
+        """The next text; EOFError at Ctrl-D, KeyboardInterrupt at Ctrl-C."""
+        return self.session.prompt(FormattedText([("class:prompt", prompt)]))
+
+
+class _Completer(Completer):
+    def __init__(self, names: Callable[[], Names]) -> None:
+        self._names = names
+
+    def get_completions(self, document: Document, event: CompleteEvent) -> Iterable[Completion]:
+        before, after = document.text_before_cursor, document.text_after_cursor
+        if before.lstrip()[:1] in ("\\", "."):
+            found = command_suggestions(before, self._names())
+        elif event.text_inserted and not _wants_names(before):
+            return  # a menu of all there is would only be in the way
+        else:
+            found = suggestions(before, after, self._names())
+        for one in found:
+            yield Completion(
+                one.text,
+                start_position=-one.back,
+                display_meta=one.about or one.kind,
+            )
+
+
+def _wants_names(before: str) -> bool:
+    """Whether what is being typed is a name, or a dot behind one."""
+    return before[-1:].isalnum() or before[-1:] in ("_", ".", '"')
+
+
+class _KeptHistory(FileHistory):
+    """Writes what may be kept, and remembers the rest until the shell ends."""
+
+    def store_string(self, string: str) -> None:
+        if is_kept(string):
+            with contextlib.suppress(OSError):  # a full disk is no reason to end a shell
+                super().store_string(string)
+
+
+def _history() -> History:
+    path = history_file(os.environ)
+    if path is None or not opened(path):
+        return InMemoryHistory()
+    return _KeptHistory(path)
+
+
+def _continuation(width: int, line: int, wrapped: int) -> str:
+    return "" if wrapped else "-> ".rjust(width)
+
+
+def _keys(is_complete: Callable[[str], bool]) -> KeyBindings:
+    keys = KeyBindings()
+
+    @keys.add("enter", filter=has_focus("DEFAULT_BUFFER") & ~completion_is_selected)
+    def _run_or_go_on(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if is_complete(buffer.text):
+            buffer.validate_and_handle()
+        else:
+            buffer.insert_text("\n")
+
+    @keys.add("enter", filter=completion_is_selected)
+    def _take_completion(event: KeyPressEvent) -> None:
+        event.current_buffer.complete_state = None
+
+    @keys.add("tab")
+    def _complete(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        menu = buffer.complete_state
+        if menu is None:
+            buffer.start_completion(insert_common_part=True)
+        elif len(menu.completions) == 1:  # there is no other to go on to
+            buffer.apply_completion(menu.completions[0])
+        else:
+            buffer.complete_next()
+
+    @keys.add("escape", "enter")
+    def _run(event: KeyPressEvent) -> None:
+        event.current_buffer.validate_and_handle()
+
+    return keys

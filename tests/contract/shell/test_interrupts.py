@@ -1,0 +1,102 @@
+"""Ctrl-C at any moment: what the shell says of the statement is what the store knows of it."""
+
+from __future__ import annotations
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.cli.shell.desk import Desk
+from lakevilla.cli.shell.running import Interrupted, run_statement
+
+INSERT = "INSERT INTO stock VALUES ('gin', 3)"
+BOTH = "BEGIN ATOMIC INSERT INTO stock VALUES ('gin', 3); DELETE FROM \"sales/orders\"; END"
+
+
+class Interrupting:
+    """A listener that presses Ctrl-C at the end of a phase."""
+
+    def __init__(self) -> None:
+        self.phase = ""
+        self.skipped = 0
+
+    def __call__(self, event: lv.Event) -> None:
+        if event.kind == "phase" and event.detail["phase"] == self.phase:
+            if self.skipped:
+                self.skipped -= 1
+                return
+            self.phase = ""
+            raise KeyboardInterrupt
+
+
+def interrupted(root: str, before: tuple[str, ...], text: str, phase: str, skipped: int) -> str:
+    """What is said of a statement that was interrupted in a phase; nothing if it was not."""
+    pressed = Interrupting()
+    with lv.connect(root, on_event=pressed) as lake:
+        desk = Desk(lake, None)
+        for statement in before:
+            run_statement(desk, statement)
+        pressed.phase, pressed.skipped = phase, skipped
+        try:
+            run_statement(desk, text)
+        except Interrupted as stopped:
+            assert desk.session.transaction is None
+            return str(stopped)
+        finally:
+            pressed.phase = ""
+            desk.close()
+    return ""
+
+
+def is_there(root: str) -> bool:
+    with lv.connect(root) as lake:
+        found = lake.sql("SELECT count(*) AS n FROM stock WHERE sku = 'gin'").to_pylist()
+        assert lake.doctor().ok
+    return bool(found[0]["n"])
+
+
+@pytest.mark.parametrize("skipped", [0, 1, 2])
+@pytest.mark.parametrize("phase", ["version", "metadata", "data", "decide", "publish", "free"])
+@pytest.mark.parametrize(
+    ("before", "text"),
+    [((), INSERT), (("BEGIN", INSERT), "COMMIT"), ((), BOTH)],
+    ids=["alone", "commit", "block"],
+)
+def test_it_is_told_whether_it_committed(
+    root: str,
+    before: tuple[str, ...],
+    text: str,
+    phase: str,
+    skipped: int,
+) -> None:
+    said = interrupted(root, before, text, phase, skipped)
+    if not said:
+        assert is_there(root)  # the phase came less often
+        return
+    assert "not known" not in said
+    assert is_there(root) == ("had committed as global version" in said), said
+    assert is_there(root) != ("not" in said), said
+
+
+@pytest.mark.parametrize("phase", ["metadata", "data"])
+def test_in_a_transaction_the_statement_has_changed_nothing_and_the_rest_goes_on(
+    root: str, phase: str
+) -> None:
+    pressed = Interrupting()
+    with lv.connect(root, on_event=pressed) as lake:
+        desk = Desk(lake, None)
+        run_statement(desk, "BEGIN")
+        run_statement(desk, INSERT)
+        pressed.phase = phase
+        with pytest.raises(Interrupted) as caught:
+            run_statement(desk, "DELETE FROM stock WHERE sku = 'tea'")
+        expected = "interrupted: DELETE has changed nothing; the transaction is still open"
+        assert str(caught.value) == expected
+        count = desk.session.sql("SELECT count(*) AS n FROM stock WHERE sku = 'tea'")
+        assert count.to_pylist() == [{"n": 1}]
+        run_statement(desk, "COMMIT")
+        desk.close()
+    assert is_there(root)
+
+
+def test_a_query_that_is_interrupted_leaves_nothing_to_tell(root: str) -> None:
+    assert interrupted(root, (), "SELECT * FROM stock", "data", 0) in ("", "interrupted")

@@ -1,0 +1,189 @@
+"""The shell without a terminal: a script comes in, and what it tells goes out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import lakevilla as lv
+from lakevilla.cli.app import app
+
+
+def run(root: str, script: str, *options: str) -> Result:
+    return CliRunner().invoke(app, ["shell", root, *options], input=script, env={"COLUMNS": None})
+
+
+def quantities(root: str, ref: str = "main") -> dict[str, int]:
+    with lv.connect(root) as lake:
+        rows = lake.on(ref).sql("SELECT sku, qty FROM stock").to_pylist()
+    return {row["sku"]: row["qty"] for row in rows}
+
+
+def test_results_go_to_stdout_and_what_was_done_to_stderr(root: str) -> None:
+    script = "UPDATE stock SET qty = 7 WHERE sku = 'tea'; SELECT qty FROM stock ORDER BY 1 DESC"
+    shown = run(root, script)
+    assert shown.exit_code == 0
+    assert shown.stdout.split() == ["qty", "─" * 5, "7", "1", "(2", "rows)"]
+    assert "1 row updated; committed as global version 3" in shown.stderr
+
+
+def test_rows_in_a_form_for_programs_have_nothing_around_them(root: str) -> None:
+    shown = run(root, "\\format csv\nSELECT sku FROM stock ORDER BY 1;\n")
+    assert shown.stdout == "sku\njam\ntea\n"
+
+
+def test_a_transaction_goes_over_statements(root: str) -> None:
+    script = "BEGIN;\nDELETE FROM stock WHERE sku = 'tea';\nCOMMIT;\nBEGIN;\nDELETE FROM stock;\n"
+    shown = run(root, script + "ROLLBACK;")
+    assert "committed as global version 3" in shown.stderr
+    assert quantities(root) == {"jam": 1}
+
+
+def test_the_first_error_ends_it_and_names_the_line(root: str) -> None:
+    script = (
+        "UPDATE stock SET qty = 2;\n\n  SELECT 1; SELECT\n  nobody FROM stock;\nDELETE FROM stock;"
+    )
+    shown = run(root, script)
+    assert shown.exit_code == 2
+    assert "stdin:3: " in shown.stderr
+    assert "nobody" in shown.stderr
+    assert quantities(root) == {"tea": 2, "jam": 2}
+
+
+def test_a_transaction_that_is_open_at_the_end_is_undone_and_that_is_said(root: str) -> None:
+    shown = run(root, "BEGIN; DELETE FROM stock;")
+    assert "rolled back transaction " in shown.stderr
+    assert "nothing of it is stored" in shown.stderr
+    assert len(quantities(root)) == 2
+
+
+def test_tables_and_columns_are_described(root: str) -> None:
+    listed = run(root, "\\format csv\n\\dt\n\\dt sales.*\n")
+    assert listed.stdout.splitlines()[1].startswith("sales/orders,delta,1,1,")
+    assert [line.split(",")[0] for line in listed.stdout.splitlines()] == [
+        *("name", "sales/orders", "stock", "name", "sales/orders")
+    ]
+    described = run(root, "\\d sales.orders\n").stdout
+    assert "day" in described
+    assert "delta table at version 0" in described
+    missing = run(root, "\\d nobody\n")
+    assert missing.exit_code == 2
+    assert "nobody" in missing.stderr
+
+
+def test_a_table_that_the_transaction_has_made_is_described_too(root: str) -> None:
+    shown = run(root, "BEGIN;\nCREATE TABLE fresh (a BIGINT);\n\\d fresh\nROLLBACK;\n")
+    assert shown.exit_code == 0, shown.stderr
+    assert "int64" in shown.stdout
+
+
+def test_constraints_are_described(root: str) -> None:
+    with lv.connect(root) as lake, lake.transaction() as txn:
+        txn.alter("stock", add_constraints={"some": "qty > 0"})
+    assert "CHECK some: qty > 0" in run(root, "\\d stock\n").stdout
+
+
+def test_the_shell_goes_to_a_branch_and_back(root: str) -> None:
+    with lv.connect(root) as lake:
+        lake.branch("etl")
+    shown = run(root, "\\on etl\nDELETE FROM stock;\n\\l\n\\on\n\\conninfo\n")
+    assert shown.exit_code == 0, shown.stderr
+    assert quantities(root, "etl") == {}
+    assert len(quantities(root)) == 2
+    assert "at main" in shown.stdout
+    assert any(line.split()[:2] == ["*", "etl"] for line in shown.stdout.splitlines())
+
+
+def test_a_branch_can_be_chosen_at_the_start(root: str) -> None:
+    with lv.connect(root) as lake:
+        lake.branch("etl")
+    assert "at etl" in run(root, "\\conninfo\n", "--on", "etl").stdout
+
+
+def test_nobody_leaves_a_ref_with_a_transaction_open(root: str) -> None:
+    with lv.connect(root) as lake:
+        lake.branch("etl")
+    shown = run(root, "BEGIN;\n\\on etl\n")
+    assert shown.exit_code == 2
+    assert "stdin:2: a transaction is open" in shown.stderr
+
+
+def test_a_ref_that_is_not_there_leaves_everything_as_it_was(root: str) -> None:
+    assert "nowhere" in run(root, "\\on nowhere\n").stderr
+
+
+def test_files_are_run_and_their_errors_name_them(root: str, tmp_path: Path) -> None:
+    inner, outer = tmp_path / "inner.sql", tmp_path / "outer.sql"
+    inner.write_text("DELETE FROM stock WHERE sku = 'tea';\nSELECT * FROM nobody;\n")
+    outer.write_text(f"\\i {inner}\nDELETE FROM stock;\n")
+    shown = run(root, f"SELECT 1;\n\\i {outer}\n")
+    assert shown.exit_code == 2
+    assert f"{inner}:2: " in shown.stderr
+    assert quantities(root) == {"jam": 1}
+
+
+def test_a_file_that_runs_itself_comes_to_an_end(root: str, tmp_path: Path) -> None:
+    script = tmp_path / "again.sql"
+    script.write_text(f"\\i {script}\n")
+    assert "does one run itself?" in run(root, f"\\i {script}\n").stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [(None, "No such file"), (b"\xff\xfe\x00", "not UTF-8")]
+)
+def test_a_file_that_cannot_be_read_is_named(
+    root: str, tmp_path: Path, content: bytes | None, message: str
+) -> None:
+    script = tmp_path / "script.sql"
+    if content is not None:
+        script.write_bytes(content)
+    shown = run(root, f"\\i {script}\n")
+    assert shown.exit_code == 2
+    assert str(script) in shown.stderr
+    assert message in shown.stderr
+
+
+def test_results_can_go_to_a_file(root: str, tmp_path: Path) -> None:
+    target = tmp_path / "out.csv"
+    script = f"\\format csv\n\\o {target}\nSELECT sku FROM stock ORDER BY 1;\n\\o\nSELECT 1 AS x;\n"
+    assert run(root, script).stdout == "x\n1\n"
+    assert target.read_text() == "sku\njam\ntea\n"
+    assert "can't write" in run(root, f"\\o {tmp_path}\n").stderr
+
+
+def test_one_statement_alone_is_shown_a_line_for_each_value(root: str) -> None:
+    shown = run(root, "SELECT 1 AS a, 2 AS b \\gx\nSELECT 3 AS c \\g\n").stdout.splitlines()
+    assert shown[1:3] == ["a │ 1", "b │ 2"]
+    assert shown[4].split() == ["c"]
+
+
+def test_the_time_is_told_if_asked_for(root: str) -> None:
+    assert "time: " in run(root, "\\timing on\nSELECT 1;\n").stderr
+    assert "time: " not in run(root, "SELECT 1;\n").stderr
+
+
+def test_an_unknown_command_ends_a_script(root: str) -> None:
+    shown = run(root, "\\tming\nDELETE FROM stock;\n")
+    assert shown.exit_code == 2
+    assert "stdin:1: there is no \\tming: did you mean \\timing?" in shown.stderr
+    assert len(quantities(root)) == 2
+
+
+def test_leaving_in_the_middle_is_no_error(root: str) -> None:
+    shown = run(root, "\\q\nDELETE FROM stock;\n")
+    assert shown.exit_code == 0
+    assert len(quantities(root)) == 2
+
+
+def test_the_commits_are_listed(root: str) -> None:
+    shown = run(root, "\\format csv\n\\log 1\n\\log x\n")
+    assert shown.stdout.splitlines()[1].startswith("2,")
+    assert "\\log takes a number, not 'x'" in shown.stderr
+
+
+def test_a_root_that_is_not_there_is_named(tmp_path: Path) -> None:
+    shown = run(str(tmp_path / "nowhere"), "SELECT 1;")
+    assert shown.exit_code == 2
+    assert "there is no directory" in shown.stderr

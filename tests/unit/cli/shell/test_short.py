@@ -1,0 +1,78 @@
+"""The commands that begin with a backslash: what they are called, and what they refuse."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakevilla.cli.shell.completing.commands import command_suggestions
+from lakevilla.cli.shell.short import COMMANDS, help_lines, is_short, short
+from lakevilla.errors import InvalidOperation
+from tests.unit.cli.shell.test_completing import Lake
+
+
+@pytest.mark.parametrize(
+    ("line", "verb", "argument"),
+    [
+        ("\\d", "describe", None),
+        ("  \\d  stock ", "describe", "stock"),
+        ("\\d stock;", "describe", "stock"),
+        ('\\d "Odd Name"', "describe", "Odd Name"),
+        ("\\i it's.sql", "include", "it's.sql"),
+        (".tables", "tables", None),
+        (".mode csv", "format", "csv"),
+        ("exit", "quit", None),
+        ("QUIT;", "quit", None),
+    ],
+)
+def test_a_line_is_a_command_and_its_argument(line: str, verb: str, argument: str | None) -> None:
+    assert is_short(line)
+    command, found = short(line)
+    assert (command.verb, found) == (verb, argument)
+
+
+@pytest.mark.parametrize("text", ["SELECT 1", "exit_codes;", "quit where", "1.5", "help me"])
+def test_statements_are_none(text: str) -> None:
+    assert not is_short(text)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("\\tming", "did you mean \\timing?"),
+        (".tabels", "did you mean .tables?"),
+        ("\\nonsense", "\\? lists the commands"),
+        ("\\c other", "`lakevilla shell ROOT` opens another lake"),
+        ("\\i", "\\i takes FILE"),
+        ("\\q now", "\\q takes no argument, such as 'now'"),
+    ],
+)
+def test_what_is_wrong_says_what_is_right(line: str, message: str) -> None:
+    with pytest.raises(InvalidOperation) as caught:
+        short(line)
+    assert message in str(caught.value)
+
+
+def test_no_name_means_two_commands_and_help_has_them_all() -> None:
+    names = [name for one in COMMANDS for name in one.names]
+    assert len(names) == len(set(names))
+    text = "\n".join(help_lines())
+    assert all(name in text for name in names)
+    assert max(map(len, help_lines())) <= 100
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("\\ti", ["\\timing"]),
+        (".ta", [".tables"]),
+        ("\\d sa", ["sales.orders", "sales.items"]),
+        ("\\d sales.o", ["sales.orders"]),
+        ("\\on e", ["etl"]),
+        ("\\timing o", ["on", "off"]),
+        ("\\format m", ["markdown"]),
+        ("\\q ", []),
+        ("\\nonsense x", []),
+    ],
+)
+def test_commands_and_their_arguments_are_completed(text: str, expected: list[str]) -> None:
+    assert [one.text for one in command_suggestions(text, Lake())] == expected
