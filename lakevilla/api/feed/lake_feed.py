@@ -107,8 +107,8 @@ class ChangeFeed:
         """Give what other clients have committed its place in the lake's order, by tables.
 
         As every transaction does for the tables that it writes. Until then readers of these tables
-        see it, and what tells of the lake as a whole does not: ``changes``, ``history``,
-        ``lakevilla_tables`` and ``lakevilla_commits``. It costs a look at HEAD and at each log, and
+        see it, and what tells of the lake as a whole does not: ``changes``, ``history``, and the
+        catalog tables of SQL. It costs a look at HEAD and at each log, and
         for each 256 tables one replacement of HEAD where a log has gone on.
 
         Parameters

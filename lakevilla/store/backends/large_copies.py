@@ -16,7 +16,7 @@ COPIED_BYTES = 5 * 1024**3
 #: The parts of what it does not: at least so large, and so many at most.
 _PART_BYTES = 64 * 1024**2
 _MOST_PARTS = 9_000
-#: How a copy of a larger object is answered: ``InvalidRequest``, ``EntityTooLarge``.
+#: How a copy of a larger object is answered: an invalid request, or one that is too large.
 REFUSALS = (400, 413)
 
 

@@ -177,7 +177,8 @@ class ClosedSession:
     def attach(self, catalogs: Set[str]) -> None:
         """Take these for catalogs, as names of three parts begin with them.
 
-        ``a.x`` then lies in the catalog ``a``: beside it, a schema ``a`` would be ambiguous.
+        A name of two parts that begins so lies in the catalog, too: a schema beside it would be
+        ambiguous.
         """
         for name in catalogs - self._catalogs:
             self.connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {quote_name(name)}")

@@ -1,0 +1,54 @@
+"""An open shell: at a prompt, or fed from a pipe."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import typer
+
+import lakevilla as lv
+from lakevilla.cli.shell.actions import Leave
+from lakevilla.cli.shell.desk import Desk
+from lakevilla.cli.shell.loop import Shell
+from lakevilla.cli.shell.running import Interrupted
+from lakevilla.errors import InvalidOperation
+
+#: Ended by Ctrl-C, as shells have it for their status.
+_INTERRUPTED = 130
+
+
+def run_shell(lake: lv.Lake[Any], ref: str | None) -> None:
+    """Take statements until the end of the input, or until somebody leaves."""
+    desk = Desk(lake, ref)
+    try:
+        if sys.stdin.isatty():
+            _converse(desk, Shell(desk))
+        else:
+            _run_pipe(desk, Shell(desk))
+    finally:
+        desk.close()
+
+
+def _converse(desk: Desk, run: Shell) -> None:
+    try:
+        from lakevilla.cli.shell.prompt import Prompt
+    except ImportError as error:
+        raise InvalidOperation(
+            f"the prompt needs what is not installed here ({error.name or error}): install "
+            "LakeVilla with its extra shell, `pip install 'lakevilla[shell]'`"
+        ) from error
+    desk.screen.line(f"{desk.lake.root}: \\? lists the commands, Ctrl-D leaves")
+    run.converse(Prompt(run.is_complete, lambda: desk.names))
+
+
+def _run_pipe(desk: Desk, run: Shell) -> None:
+    try:
+        run.run_lines(sys.stdin, "stdin")
+    except Leave:
+        pass
+    except Interrupted as stopped:
+        desk.screen.aside(str(stopped))
+        raise typer.Exit(_INTERRUPTED) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(_INTERRUPTED) from None
