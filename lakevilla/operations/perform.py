@@ -28,7 +28,13 @@ from lakevilla.expressions.tree import Call, Expr, Literal
 from lakevilla.expressions.values import value_of
 from lakevilla.formats.alteration import TableAlteration
 from lakevilla.formats.base import Change, TableSnapshot
-from lakevilla.formats.files import ChangeFile, DataFile, data_files, removal
+from lakevilla.formats.files import (
+    ChangeFile,
+    DataFile,
+    data_files,
+    files_from_structs,
+    removal,
+)
 from lakevilla.global_log.refs import BaseRef
 from lakevilla.lake.context import Context
 from lakevilla.lake.net_change import compose
@@ -104,7 +110,7 @@ def perform(
             wider = _widened(context, snapshot, columns)
             return _performed(msgspec.structs.replace(wider, adds=files), _inserted(files))
         case Detach():
-            return _performed((yield from _detached(context, operation)), Counts())
+            return (yield from _detached(context, operation, snapshot, name))
         case Create(change=change):
             return _performed(change, Counts())
         case Drop() | Rename():
@@ -145,19 +151,29 @@ def perform(
             return _transplanted(layout.location, done)
 
 
-def _detached(context: Context, operation: Detach) -> Program[Change]:
+def _detached(
+    context: Context, operation: Detach, blank: TableSnapshot, name: FileNamer
+) -> Program[Performed]:
     """What makes the table that a clone shows, with its files.
+
+    An Iceberg file of which rows are deleted is written anew: with a new sequence number its
+    deletes would no longer apply to it.
 
     Raises
     ------
     VersionNotFound
         The clone was deleted, or its base can't be read any more.
     """
-    base = BaseRef(*operation.base)
-    snapshot = yield from source_of_clone(context, base, operation.source)
+    snapshot = yield from source_of_clone(context, BaseRef(*operation.base), operation.source)
     files = data_files((yield from snapshot.files()))
-    by_uri = (file_by_uri(context.root, snapshot.location, file) for file in files)
-    return msgspec.structs.replace(operation.change, adds=tuple(by_uri))
+    by_uri = [file_by_uri(context.root, snapshot, file) for file in files]
+    layout = blank.apply(operation.change).layout
+    parts = [TableInput(layout, files_from_structs([one])) for one in by_uri if one.deletes]
+    made = (yield from context.engine.compact(parts, (), name)) if parts else ()
+    written = tuple(item for some in made for item in some)
+    adds = (*(one for one in by_uri if not one.deletes), *(item.file for item in written))
+    change = msgspec.structs.replace(operation.change, adds=adds)
+    return Performed(change, Counts(), _bodies(layout.location, written), {})
 
 
 def _files(snapshot: TableSnapshot, where: Expr | None = None) -> Program[pa.Table]:

@@ -15,7 +15,7 @@ from lakevilla.lake.context import Context
 from lakevilla.lake.refs.branch_head import has_ended, has_moved
 from lakevilla.lake.refs.states import not_found
 from lakevilla.refs.branches import close
-from lakevilla.refs.end_clone import end_clone
+from lakevilla.refs.clones.ending import end_clone
 from lakevilla.refs.entries import LeftAsIs, Next, find_ref, finish, following, until_replaced
 from lakevilla.results import Finding
 from lakevilla.store.effects import Program, parallel

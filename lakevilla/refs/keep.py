@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import msgspec
 
-from lakevilla.errors import InvalidOperation, RefNotFound, StoreError
+from lakevilla.errors import RefNotFound, StoreError
 from lakevilla.global_log.bases import Base, load_base, seal_base, store_base
 from lakevilla.global_log.head import with_refs
 from lakevilla.global_log.refs import RefEntry, life_of
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.lake.context import Context
 from lakevilla.lake.refs.states import not_found
+from lakevilla.refs.clones.keeping import keep_clone
 from lakevilla.refs.entries import LeftAsIs, Next, find_ref, following, until_replaced
 from lakevilla.refs.keep_branch import keep_branch
 from lakevilla.refs.kept_tables import keep_tables
@@ -28,6 +29,8 @@ _MAX_RACES = 200
 def keep(context: Context, name: str, owner: str = "") -> Program[Report]:
     """See to it that a ref can be read whatever other clients clean up from now on.
 
+    Of a clone, that the tables which were written to need nothing of their source.
+
     Of what its tables remove later nothing is known here: it is to be called again.
 
     Raises
@@ -38,10 +41,7 @@ def keep(context: Context, name: str, owner: str = "") -> Program[Report]:
     """
     _, first = yield from find_ref(context, name)
     if first.kind == "clone":
-        raise InvalidOperation(
-            f"keep: {name!r} is a clone, and tags and branches alone are kept from the clean-up of "
-            "others yet: tag the lake, which shows its tables, and keep that"
-        )
+        return (yield from keep_clone(context, name, first))
     if first.kind == "branch":
         return (yield from keep_branch(context, name, first, owner))
     entry = yield from _with_life(context, name, first)

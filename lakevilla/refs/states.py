@@ -28,6 +28,7 @@ from lakevilla.lake.context import Context
 from lakevilla.lake.missing_tables import near_names
 from lakevilla.lake.past import Past, not_kept, past_at, view_at
 from lakevilla.lake.refs.frozen import beyond
+from lakevilla.lake.refs.kept import kept_by_clones, outside
 from lakevilla.lake.refs.mounted_then import tombstones_then
 from lakevilla.lake.refs.mounts import clones_of, mounted_in_base
 from lakevilla.lake.refs.patterns import called_by, that_fit
@@ -137,7 +138,7 @@ def below_source(head: Head, base: Base, source: str) -> Program[Base]:
         meant = f"; did you mean {', '.join(near)}?" if near else ""
         raise TableNotFound(
             f"clone: there is no table at {source} or below it in global version "
-            f"{base.sequence}{meant}",
+            f"{base.sequence}{meant}; one that only lies there joins the lake by `register`",
             table=source,
         )
     return base
@@ -199,6 +200,7 @@ def _kept_state(
     view = yield from view_at(context, past, location)
     _refuse_replaced(head, past, view, later)
     yield from _refuse_vacuumed(context, past, view, None if state is None else state.vacuumed_ms)
+    yield from _refuse_let_go(context, head, past, view)
     known = past.head.tables[location]
     return TableState(
         known.table_id,
@@ -217,6 +219,18 @@ def _refuse_replaced(head: Head, past: Past, view: View, later: Sequence[CommitS
     for ref in view.placement.overlay:
         if ref.sequence in replaced and head.is_fenced(ref.txn):
             raise not_kept(past, view.location, f"commit {ref.sequence} was replaced since")
+
+
+def _refuse_let_go(context: Context, head: Head, past: Past, view: View) -> Program[None]:
+    """Refuse a state with files of another table that no clone of the HEAD keeps."""
+    needed = yield from context.formats.of(view.snapshot).objects_of(view.snapshot)
+    foreign = outside(context, needed)
+    if not foreign:
+        return
+    kept = yield from kept_by_clones(context, head, view.location)
+    if not foreign <= kept:
+        why = f"{min(foreign - kept)} is of another table, and no clone keeps it any more"
+        raise not_kept(past, view.location, why)
 
 
 def _refuse_vacuumed(

@@ -100,7 +100,7 @@ class SavedTable(msgspec.Struct, frozen=True, omit_defaults=True):
 
     The log up to ``logged`` with the commits in ``overlay`` (sequence, txn,
     hash, base) laid over; ``state`` is HEAD's entry, or null if it had none, as
-    JSON that the global log reads.
+    JSON that the global log reads. ``clone`` is the id of the clone that shows it, if one does.
     """
 
     logged: int
@@ -111,6 +111,7 @@ class SavedTable(msgspec.Struct, frozen=True, omit_defaults=True):
     # Not optional: a union with None makes the decoder expect null alone.
     state: msgspec.Raw = msgspec.Raw(b"null")
     format: FormatName = "delta"
+    clone: str = ""
 
 
 class Sublog(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -19,7 +19,6 @@ from lakevilla.formats.delta.deletion_vectors import vector_key
 from lakevilla.formats.delta.paths import encode_path
 from lakevilla.formats.files import (
     DataFile,
-    DeleteFile,
     DeletionVector,
     data_files,
     file_key,
@@ -27,6 +26,7 @@ from lakevilla.formats.files import (
 )
 from lakevilla.global_log.head import Head
 from lakevilla.lake.context import Context
+from lakevilla.lake.refs.by_uri import HISTORY, unguarded
 from lakevilla.store.base import Missing, Stored
 from lakevilla.store.effects import Program, copy, parallel, put
 from lakevilla.tables.surroundings import in_the_way, refuse_surroundings
@@ -38,21 +38,6 @@ _TRIES = 10
 _AT_ONCE = 64
 #: How Delta ends the prefix of a vector's file.
 _VECTOR_NAME = 20
-#: What of an Iceberg table's metadata is its own history, and not what it is.
-_HISTORY = frozenset(
-    {
-        "snapshots",
-        "current-snapshot-id",
-        "snapshot-log",
-        "metadata-log",
-        "refs",
-        "last-sequence-number",
-        "last-updated-ms",
-        "statistics",
-        "partition-statistics",
-        "next-row-id",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +180,7 @@ def _of_delta(context: Context, what: Export, known: dict[str, Any]) -> dict[str
 
 
 def _of_iceberg(context: Context, what: Export, known: dict[str, Any]) -> dict[str, Any]:
-    document = {k: v for k, v in what.snapshot.metadata.items() if k not in _HISTORY}
+    document = {k: v for k, v in what.snapshot.metadata.items() if k not in HISTORY}
     properties = document.get("properties") or {}
     kept = {name: value for name, value in properties.items() if not _is_own(name)}
     document["properties"] = {**kept, MARK: _mark(what)}
@@ -206,12 +191,9 @@ def _of_iceberg(context: Context, what: Export, known: dict[str, Any]) -> dict[s
 
 def _protocol(what: Export, current: TableSnapshot) -> dict[str, Any] | None:
     """Delta's, without the feature that would keep others from writing the lake's own table."""
-    protocol = dict(what.snapshot.protocol)
+    protocol = unguarded(what.snapshot.protocol)
     if not protocol:
         return None
-    if "writerFeatures" in protocol:
-        features = [one for one in protocol["writerFeatures"] if one != "lakevilla"]
-        protocol["writerFeatures"] = features
     known = current.protocol if current.version >= 0 else {}
     return None if protocol == dict(known) else protocol
 
@@ -225,10 +207,10 @@ class _Moved:
 
     def file(self, file: DataFile) -> DataFile:
         vector, deletes = file.deletion_vector, file.deletes
-        if self.what.copies and any(one.kind == "position" for one in deletes):
+        if deletes:
             raise InvalidOperation(
-                f"export of table {self.what.name}: file {file.path} has rows deleted by position, "
-                "which names it by its path: export without copy, or optimize the table first",
+                f"export of table {self.what.name}: rows of file {file.path} are deleted by files "
+                "of their own, which would not apply to it elsewhere: optimize the table first",
                 table=self.what.name,
             )
         return msgspec.structs.replace(
@@ -237,7 +219,6 @@ class _Moved:
             raw_path=None,
             data_change=True,
             deletion_vector=None if vector is None else self._vector(vector),
-            deletes=tuple(self._deletes(one) for one in deletes),
             base_row_id=None,
             default_row_commit_version=None,
         )
@@ -260,16 +241,12 @@ class _Moved:
         self.copies[key.rpartition("/")[2]] = key
         return msgspec.structs.replace(vector, path_or_inline=vector.path_or_inline[-_VECTOR_NAME:])
 
-    def _deletes(self, file: DeleteFile) -> DeleteFile:
-        return msgspec.structs.replace(file, path=self._path(file.path))
-
 
 def _copy(what: Export, moved: _Moved, change: Change) -> Program[None]:
     """Have the store copy what the target does not have yet, before its log names it."""
     if not what.copies:
         return
     named = {file.path for file in change.adds}
-    named |= {one.path for file in change.adds for one in file.deletes}
     named |= {
         vector_key(what.target, file.deletion_vector).rpartition("/")[2]
         for file in change.adds

@@ -8,7 +8,10 @@ from lakevilla.api.arguments import check_flag
 from lakevilla.api.refs import at_of, ref_of
 from lakevilla.client.client import LakeClient
 from lakevilla.client.names import resolve
-from lakevilla.errors import InvalidOperation
+from lakevilla.errors import InvalidOperation, VersionNotFound
+from lakevilla.global_log.refs import RefEntry
+from lakevilla.refs.change import delete_ref
+from lakevilla.refs.clones.keeping import keep_clone
 from lakevilla.refs.create import create_ref
 from lakevilla.results import Ref
 from lakevilla.settings import shown
@@ -50,7 +53,10 @@ class Clones:
             A global version, an aware time, the name of a tag or branch, or a version of a branch
             (``"etl@57"``). The lake as it is now if not given.
         copy : bool
-            Not there yet: it is to copy the files in the store.
+            Have the store copy the files, into ordinary tables that need nothing of their source:
+            deltalake and DuckDB read them too. Then it takes a copy a file and a transaction a
+            table, and there is no clone in the end. One that is cut off leaves a clone, with some
+            tables copied: ``keep`` and ``delete_ref`` of it.
 
         Raises
         ------
@@ -73,8 +79,7 @@ class Clones:
         client = self._client.main("clone")
         _check_place("source", source)
         _check_place("to", to)
-        if check_flag("copy", copy):
-            raise InvalidOperation("clone: copy=True is not there yet")
+        copies = check_flag("copy", copy)
         place = client.location_of(source)
         target = resolve(client.root, {}, to)
         client.ensure_safe_store()
@@ -91,7 +96,19 @@ class Clones:
                 source=place,
             )
         )
+        if copies:
+            self._make_whole(target, entry)
         return ref_of(target, entry, entry.base.sequence)
+
+    def _make_whole(self, name: str, entry: RefEntry) -> None:
+        """Copy all files of a clone, and let it end: its tables need it no more."""
+        client = self._client.main("clone")
+        with client.measured("clone"):
+            report = client.run(keep_clone(client.context, name, entry, all_tables=True))
+        if not report.ok:
+            (first, *_) = (one for one in report.findings if one.severity != "note")
+            raise VersionNotFound(f"clone {name!r}: {first.message}", table=first.table)
+        client.run(delete_ref(client.context, name))
 
 
 def _check_place(argument: str, value: object) -> None:

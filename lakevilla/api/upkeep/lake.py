@@ -79,7 +79,8 @@ class Upkeep:
         return self._maintain(tasks, budget_seconds, lambda: False)
 
     def keep(self, name: str) -> Report:
-        """Keep a tag or a branch from the clean-up of other clients, which know of neither.
+        """Keep a tag or a branch from the clean-up of other clients, which know of neither; or make
+        the tables of a clone whole, so that it may end.
 
         The files that its tables have removed since are copied by the store, and the state of
         these tables is stored apart from their logs. It reads as before, after VACUUM with
@@ -90,10 +91,13 @@ class Upkeep:
         A branch goes on as after a ``rebase`` onto the state that it stands on already: versions
         of it from before can't be read any more, and transactions that are open on it conflict.
 
+        Of a clone the tables that were written to get files of their own, copied by the store: then
+        nothing of them needs what the clone keeps, and ``delete_ref`` ends it.
+
         Parameters
         ----------
         name : str
-            A tag or a branch.
+            A tag, a branch or a clone.
 
         Raises
         ------

@@ -16,6 +16,7 @@ from lakevilla.formats.delta.deletion_vectors import vector_key
 from lakevilla.formats.delta.paths import encode_path
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
 from lakevilla.formats.files import DataFile, DeleteFile, DeletionVector, data_files, file_key
+from lakevilla.formats.iceberg.metadata.paths import TableAddress
 from lakevilla.store.effects import Program
 from lakevilla.store.location import is_external
 
@@ -37,6 +38,8 @@ HISTORY = frozenset(
 #: What marks one table among all, so no other has it.
 _OF_ONE = ("delta.inCommitTimestampEnablement", "lakevilla.export", "lakevilla.voided")
 _ROW_IDS = "delta.rowTracking"
+#: To which no path is relative.
+_NOWHERE = TableAddress("", "memory://nowhere")
 
 
 def uri_at(root: str, key: str) -> str:
@@ -45,11 +48,26 @@ def uri_at(root: str, key: str) -> str:
     return f"file://{found}" if found.startswith("/") else found
 
 
-def file_by_uri(root: str, location: str, file: DataFile) -> DataFile:
-    """A file of the table at ``location``, as any other table may name it."""
+def key_below(root: str, uri: str) -> str:
+    """The key of an object of the lake that is named by its URI."""
+    return uri_at(root, uri).removeprefix(uri_at(root, ""))
 
-    def uri(path: str) -> str:
-        return uri_at(root, file_key(location, path))
+
+def file_by_uri(root: str, snapshot: TableSnapshot, file: DataFile) -> DataFile:
+    """A file of a table, as any other table may name it.
+
+    Of Iceberg spelled as the table's own metadata spells it: files of positions name it so.
+    """
+    location = snapshot.location
+    if snapshot.format == "iceberg":
+        address = TableAddress("", snapshot.metadata["location"])
+
+        def uri(path: str) -> str:
+            return _NOWHERE.path(address.spelled(path))
+    else:
+
+        def uri(path: str) -> str:
+            return uri_at(root, file_key(location, path))
 
     def moved(one: DeleteFile) -> DeleteFile:
         return msgspec.structs.replace(one, path=uri(one.path))
@@ -87,7 +105,7 @@ def made_elsewhere(
     )
     domains = snapshot.domains if isinstance(snapshot, DeltaSnapshot) else {}
     return Change(
-        adds=tuple(file_by_uri(root, snapshot.location, file) for file in files),
+        adds=tuple(file_by_uri(root, snapshot, file) for file in files),
         metadata=metadata,
         protocol=unguarded(snapshot.protocol) or None,
         domains=tuple(

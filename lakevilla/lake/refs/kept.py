@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from lakevilla.errors import InvalidOperation, VersionNotFound
+from lakevilla.errors import InvalidOperation, TableNotFound, VersionNotFound
 from lakevilla.global_log.bases import Base, load_base_tables, load_bases
 from lakevilla.global_log.head import Head
+from lakevilla.global_log.refs import is_at
 from lakevilla.lake.context import Context
-from lakevilla.lake.refs.frozen import frozen_views
+from lakevilla.lake.refs.by_uri import uri_at
+from lakevilla.lake.refs.frozen import frozen_views, source_of_clone
 from lakevilla.store.effects import Program
+from lakevilla.store.location import is_external
 
 
 @dataclass(slots=True)
@@ -51,6 +54,37 @@ def kept_by(context: Context, bases: Iterable[Base], location: str) -> Program[K
         except VersionNotFound as error:
             kept.lost.append(error)
     return kept
+
+
+def kept_by_clones(context: Context, head: Head, location: str) -> Program[set[str]]:
+    """The URIs of what clones keep of the source of a table that was one of theirs.
+
+    Those in a HEAD, and those that its bases show: each holds what it is of.
+    """
+    bases = yield from load_bases(head)
+    entries = [*head.refs.items(), *(item for base in bases for item in base.clones.items())]
+    kept: set[str] = set()
+    for name, entry in entries:
+        if entry.kind != "clone" or not is_at(location, name):
+            continue
+        try:
+            source = f"{entry.source}{location[len(name) :]}"
+            snapshot = yield from source_of_clone(context, entry.base, source)
+            keys = yield from context.formats.of(snapshot).objects_of(snapshot)
+        except (TableNotFound, VersionNotFound):
+            continue  # it has no such table, or nobody can tell any more what that needs
+        kept |= {uri_at(context.root, key) for key in keys}
+    return kept
+
+
+def outside(context: Context, keys: Iterable[str]) -> set[str]:
+    """The URIs of those of a table's objects that lie in the lake, and not in its own directory.
+
+    A table that was part of a clone names them, and the clone keeps them.
+    """
+    start = uri_at(context.root, "")
+    found = {uri_at(context.root, key) for key in keys if is_external(key)}
+    return {uri for uri in found if uri.startswith(start)}
 
 
 def refuse_kept(head: Head, location: str, verb: str) -> Program[None]:

@@ -66,6 +66,15 @@ def mount_of(head: Head | None, location: str) -> Program[Mount | None]:
     return (yield from mounted_at(head, location))
 
 
+def is_there_in(head: Head, location: str) -> Program[bool]:
+    """Whether a HEAD has a table, or a clone shows one there."""
+    yield from load_tables(head, [location])
+    state = head.tables.get(location)
+    if state is None:
+        return (yield from mount_of(head, location)) is not None
+    return not state.dropped
+
+
 def mounted_at(head: Head, location: str) -> Program[Mount | None]:
     """The same, whatever HEAD's own map says of the location."""
     places = places_of(location)
@@ -129,6 +138,11 @@ def mounted_below(head: Head | None, place: str) -> Program[dict[str, TableState
 def mounted(head: Head | None) -> Program[dict[str, TableState]]:
     """All tables that clones show."""
     return (yield from mounted_between(head, "", HIGHEST))
+
+
+def shown_by(clones: Mapping[str, RefEntry]) -> Program[dict[str, TableState]]:
+    """All tables that some clones show, whatever a map of tables says of their places."""
+    return (yield from _between(clones, "", HIGHEST))
 
 
 def mounted_in_base(base: Base) -> Program[dict[str, TableState]]:

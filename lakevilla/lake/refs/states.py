@@ -20,7 +20,7 @@ from lakevilla.errors import (
 from lakevilla.global_log.bases import Base, load_base, load_base_tables
 from lakevilla.global_log.head import CommitSummary, Head, TableMap, TableState
 from lakevilla.global_log.history import Timeline
-from lakevilla.global_log.refs import parsed
+from lakevilla.global_log.refs import RefEntry, parsed
 from lakevilla.global_log.repo import fetch_leaves, load_all, load_refs, load_tables
 from lakevilla.lake.context import Context, Event
 from lakevilla.lake.past import Past, past_at, view_at
@@ -28,11 +28,13 @@ from lakevilla.lake.refs.branch_head import branch_at, frozen_now, open_branch
 from lakevilla.lake.refs.frozen import frozen_view, mounted_view
 from lakevilla.lake.refs.mounted_then import all_mounted_then, mounted_then
 from lakevilla.lake.refs.mounts import (
+    load_clones,
     mount_of,
     mounted,
     mounted_in_base,
     state_in,
 )
+from lakevilla.lake.refs.mounts_between import hidden_in_one, shown_in_one, since_version
 from lakevilla.lake.refs.patterns import called_by, that_fit
 from lakevilla.lake.table_log import refresh
 from lakevilla.lake.view import View, build_view
@@ -181,9 +183,9 @@ def same_tables(one: Base, other: Base) -> Program[bool]:
     """Whether two bases are said to have the same tables under the same names."""
     yield from fetch_leaves(one.names, one.names.missing())
     yield from fetch_leaves(other.names, other.names.missing())
-    if one.names != other.names:
+    if one.names != other.names or (yield from shown_in_one(one.clones, other.clones)):
         return False
-    return not (yield from _unequal(one.tables, other.tables))
+    return not (yield from _unequal(one.tables, other.tables, {**one.clones, **other.clones}))
 
 
 def state_of(head: Head, name: StateName) -> Program[LakeState]:
@@ -277,8 +279,12 @@ def between(context: Context, head: Head, before: LakeState, after: LakeState) -
     tables: set[str] = set()
     if isinstance(before, AtHead) != isinstance(after, AtHead):
         tables |= yield from _hidden(context, head)
+    one, other = (yield from _clones(head, before)), (yield from _clones(head, after))
+    mounted = yield from shown_in_one(one, other)
+    tables |= mounted
     if isinstance(before, AtBase) and isinstance(after, AtBase):
-        tables |= yield from _unequal(before.base.tables, after.base.tables)
+        clones = {**one, **other}
+        tables |= yield from _unequal(before.base.tables, after.base.tables, clones)
     elif isinstance(before, AtBase) or isinstance(after, AtBase):
         for state in (before, after):
             tables |= yield from _since(head, state)
@@ -286,25 +292,36 @@ def between(context: Context, head: Head, before: LakeState, after: LakeState) -
         last = max(before.version, after.version)
         commits = yield from Timeline.of(head).after(min(before.version, after.version))
         tables |= {place for one in commits if one.sequence <= last for place in one.tables}
-    return Between(tuple(sorted(tables)), (yield from _made(head, before, after)))
+    made = yield from _made(head, before, after)
+    return Between(tuple(sorted(tables)), made | mounted)
+
+
+def _clones(head: Head, state: LakeState) -> Program[dict[str, RefEntry]]:
+    """The clones that a state shows."""
+    if isinstance(state, AtBase):
+        return state.base.clones
+    clones = yield from load_clones(head)
+    return clones if isinstance(state, AtHead) else since_version(clones, state.version)
 
 
 def _since(head: Head, state: LakeState) -> Program[set[str]]:
     """The tables that may be otherwise in HEAD than in a state."""
     if isinstance(state, AtBase):
-        return (yield from _unequal(state.base.tables, head.tables))
+        clones = {**state.base.clones, **(yield from load_clones(head))}
+        return (yield from _unequal(state.base.tables, head.tables, clones))
     commits = yield from Timeline.of(head).after(state.version)
     return {location for commit in commits for location in commit.tables}
 
 
-def _unequal(one: TableMap, other: TableMap) -> Program[set[str]]:
+def _unequal(one: TableMap, other: TableMap, clones: Iterable[str]) -> Program[set[str]]:
     """The tables of two maps that are not said to be the same; equal leaves are not looked at."""
     common = {ref.hash for ref in one.refs} & {ref.hash for ref in other.refs}
     for found in (one, other):
         yield from fetch_leaves(found, [r for r in found.missing() if r.hash not in common])
     was, now = one.beyond(common), other.beyond(common)
     places = {*was, *now}
-    return {place for place in places if _shown(was.get(place)) != _shown(now.get(place))}
+    differ = {place for place in places if _shown(was.get(place)) != _shown(now.get(place))}
+    return differ | hidden_in_one(clones, was, now)
 
 
 def _shown(state: TableState | None) -> object:

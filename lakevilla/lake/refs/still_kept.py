@@ -15,7 +15,7 @@ from lakevilla.global_log.head import Head
 from lakevilla.lake.context import Context
 from lakevilla.lake.file_names import branch_of, owner_of
 from lakevilla.lake.fitness import paths_of
-from lakevilla.lake.refs.kept import kept_of
+from lakevilla.lake.refs.kept import kept_by_clones, kept_of, outside
 from lakevilla.lake.refs.lives import BranchLives
 from lakevilla.lake.table_log import refresh
 from lakevilla.lake.tail import Tail
@@ -45,14 +45,17 @@ def refuse_unkept(
     """
     if not files:
         return False
+    of_clone = yield from _refuse_let_go(context, head, location, files)
     tail = yield from refresh(context, location)
     wanted = yield from _not_live(tail, files)
     if not wanted:
-        return False
+        return of_clone
     # All of a life that a ref owns stays.
     lives = yield from BranchLives.of(head)
     by_branch = any(lives.owns(file.path) for file in wanted)
     wanted = [file for file in wanted if not lives.owns(file.path)]
+    if of_clone:
+        wanted = [file for file in wanted if not outside(context, _keys(location, file))]
     if not wanted:
         return True
     keys = {key for file in wanted for key in _keys(location, file)}
@@ -62,11 +65,29 @@ def refuse_unkept(
             raise _not_kept(location, f"{key} was removed")
     why = yield from _may_go(context, head, tail, wanted, keys)
     if why is None:
-        return by_branch
+        return by_branch or of_clone
     kept = yield from kept_of(context, head, location)
     if keys <= kept.keys:
         return True
     raise _not_kept(location, why)
+
+
+def _refuse_let_go(
+    context: Context, head: Head, location: str, files: Sequence[DataFile]
+) -> Program[bool]:
+    """Refuse files of another table that no clone keeps; whether there are any that one does.
+
+    Also where the log has them yet: HEAD may not, and a clone may end that nobody needs any more.
+    """
+    needed = outside(context, {key for file in files for key in _keys(location, file)})
+    if not needed:
+        return False
+    kept = yield from kept_by_clones(context, head, location)
+    if not needed <= kept:
+        raise _not_kept(
+            location, f"{min(needed - kept)} is of another table, and no clone keeps it"
+        )
+    return True
 
 
 def _not_live(tail: Tail, files: Iterable[DataFile]) -> Program[list[DataFile]]:

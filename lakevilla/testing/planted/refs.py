@@ -9,13 +9,16 @@ from typing import Any
 import msgspec
 
 from lakevilla.global_log import bases
+from lakevilla.global_log.refs import RefEntry, life_of
 from lakevilla.global_log.repo import maps_of
 from lakevilla.inbox import fold
 from lakevilla.lake.refs import frozen, kept
+from lakevilla.lake.refs.states import SeenBase
 from lakevilla.lake.table_log import open_tail
 from lakevilla.maintenance import vacuum
-from lakevilla.maintenance.gc import garbage
-from lakevilla.refs import change, states
+from lakevilla.maintenance.gc import dead_lives, garbage
+from lakevilla.refs import change, keep, keep_branch, states
+from lakevilla.refs.entries import find_ref
 from lakevilla.store.effects import Program
 from lakevilla.testing.planted.bugs import attribute, instead, nothing, planted
 from lakevilla.transaction.validation import direct
@@ -170,4 +173,64 @@ def protected_by_its_verbs_alone() -> Iterator[None]:
 def protection_unknown_to_who_takes_along() -> Iterator[None]:
     """Whoever takes commits of others along does not look whether the lake takes them."""
     with attribute(fold, "is_direct", lambda _: False):
+        yield
+
+
+@planted(for_histories=False)
+def copies_before_a_life() -> Iterator[None]:
+    """Copies are stored before HEAD says whose they are: with the base, it is told at the end."""
+
+    def with_life(context: Any, name: str, first: RefEntry) -> Program[RefEntry]:
+        head, entry = yield from find_ref(context, name)
+        life = life_of(head.replacement, context.ids.nonce())
+        return entry if entry.lives else msgspec.structs.replace(entry, lives=(life,))
+
+    with instead(keep._with_life, with_life):
+        yield
+
+
+@planted(for_histories=False)
+def kept_goes_with_its_life() -> Iterator[None]:
+    """Gc deletes kept states with the life that they are of, though another tag has them."""
+
+    def none(_: Any) -> set[str]:
+        return set()
+
+    with instead(dead_lives._kept_apart, none):
+        yield
+
+
+@planted(for_histories=False)
+def blindkeep() -> Iterator[None]:
+    """The base is put into whatever ref has the name by now."""
+
+    def the_same(name: str, first: RefEntry, held: Any, entry: Any) -> Program[Any]:
+        yield from ()
+        return held, entry and msgspec.structs.replace(entry, base=first.base)
+
+    with instead(keep._the_same, the_same):
+        yield
+
+
+@planted(for_histories=False)
+def pending_again() -> Iterator[None]:
+    """A kept branch lays what was pending at its base over the state that has it already."""
+    original = states.parted
+
+    def parted(base: Any) -> Program[Any]:
+        new = yield from original(base)
+        return msgspec.structs.replace(new, tables=base.tables)
+
+    with instead(original, parted):
+        yield
+
+
+@planted(for_histories=False)
+def old_files_named() -> Iterator[None]:
+    """A kept branch goes on with commits that name the files of before."""
+
+    def view(self: Any, context: Any, location: str) -> Program[Any]:
+        return (yield from SeenBase._view(self, context, location))
+
+    with attribute(keep_branch._Copied, "_view", view):
         yield

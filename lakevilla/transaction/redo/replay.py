@@ -17,7 +17,7 @@ from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Optimize
 from lakevilla.transaction.state.errors import conflict
 from lakevilla.transaction.state.files import keep_files, made_files, store_files
-from lakevilla.transaction.state.parts import Done
+from lakevilla.transaction.state.parts import Done, laid_over
 from lakevilla.transaction.state.transaction import TransactionState
 
 
@@ -35,7 +35,7 @@ def replay(txn: TransactionState, step: Callable[[int, Done], Program[None]]) ->
             yield from step(index, done)
             txn.work.done.append(done)
             working = txn.work.tables[done.table]
-            working.snapshot = working.snapshot.apply(done.change)
+            working.snapshot = laid_over(working.view, working.snapshot, done)
     except BaseException:
         txn.work.done = kept
         lay_over(txn)
@@ -48,7 +48,7 @@ def lay_over(txn: TransactionState) -> None:
         working.snapshot = working.view.snapshot
     for done in txn.work.done:
         working = txn.work.tables[done.table]
-        working.snapshot = working.snapshot.apply(done.change)
+        working.snapshot = laid_over(working.view, working.snapshot, done)
 
 
 def undo_since(txn: TransactionState, count: int) -> None:

@@ -19,7 +19,7 @@ from lakevilla.lake.past import Past
 from lakevilla.lake.refs.frozen import Frozen
 from lakevilla.lake.view import View
 from lakevilla.results import CommitResult, Counts
-from lakevilla.sublogs.operations import Operation, ReadRecord
+from lakevilla.sublogs.operations import Detach, Operation, ReadRecord
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.life import Life
 from lakevilla.transaction.state.values import (
@@ -131,6 +131,15 @@ class Done:
     @property
     def table(self) -> str:
         return self.operation.table
+
+
+def laid_over(view: View, snapshot: TableSnapshot, done: Done) -> TableSnapshot:
+    """A state with an operation of the transaction's own; ``view`` is the table's bound one.
+
+    To make what a clone shows begins from nothing, whatever was shown.
+    """
+    before = view.base if isinstance(done.operation, Detach) else snapshot
+    return before.apply(done.change)
 
 
 @dataclass(slots=True)

@@ -19,7 +19,10 @@ from lakevilla.formats.files import DataFile, restored
 from lakevilla.formats.iceberg.metadata.pointer import name_in_catalog
 from lakevilla.formats.layout import Layout
 from lakevilla.global_log.head import NOWHERE, CommitSummary, Head, TableState, application_id
+from lakevilla.global_log.leaves import HIGHEST
+from lakevilla.global_log.refs import is_at
 from lakevilla.global_log.repo import commits_since, load_names, load_tables
+from lakevilla.lake.refs.mounts import load_clones
 from lakevilla.lake.table_log import entry_at, open_tail, refresh
 from lakevilla.lake.tail import Tail
 from lakevilla.store.effects import Program
@@ -65,6 +68,9 @@ def changed_catalog(
     renamed = yield from _renamed(names, reads)
     if renamed is not None:
         return conflict(txn, renamed, "it was renamed after the catalog was read")
+    shown = yield from _shown_otherwise(txn, head, reads)
+    if shown is not None:
+        return conflict(txn, shown, "a clone was made or deleted after the catalog was read")
     for read in reads:
         for commit in commits:
             table = yield from _touched(txn, head, read, commit, names)
@@ -108,6 +114,27 @@ def _renamed(names: _Names, reads: Iterable[CatalogRead]) -> Program[str | None]
                     places = {before.get(name), after.get(name)} - {None, NOWHERE}
                     return min((place for place in places if place), default=name)
     return None
+
+
+def _shown_otherwise(
+    txn: TransactionState, head: Head, reads: Iterable[CatalogRead]
+) -> Program[str | None]:
+    """A clone that came or went, which is no commit, in whose place something was asked for."""
+    before, after = (yield from load_clones(txn.head)), (yield from load_clones(head))
+    for name in sorted(before.keys() | after.keys()):
+        was, now = before.get(name), after.get(name)
+        is_same = was is not None and now is not None and was.id == now.id
+        if not is_same and any(read.kind != "commits" and _asks(read, name) for read in reads):
+            return name
+    return None
+
+
+def _asks(read: CatalogRead, place: str) -> bool:
+    """Whether names at or below a place were asked for."""
+    names = read.names
+    if names.exact is not None:
+        return any(is_at(one, place) for one in names.exact)
+    return names.first <= f"{place}/{HIGHEST}" and (names.last is None or place <= names.last)
 
 
 def _touched(

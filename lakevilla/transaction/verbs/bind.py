@@ -34,7 +34,7 @@ from lakevilla.publishing.publish import publish_table
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.record import Access
 from lakevilla.transaction.queue.places import enter, leave, missing_places
-from lakevilla.transaction.state.parts import Working
+from lakevilla.transaction.state.parts import Working, laid_over
 from lakevilla.transaction.state.record import no_queues
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.validate import catch_up, extend
@@ -317,7 +317,7 @@ def _take_in(txn: TransactionState, location: str, probing: bool) -> Program[Non
             )
     for done in txn.work.done:
         if done.table == location:
-            snapshot = snapshot.apply(done.change)
+            snapshot = laid_over(view, snapshot, done)
     probed = probed or (known is not None and known.probed)
     txn.work.tables[location] = Working(view, snapshot, probed)
 

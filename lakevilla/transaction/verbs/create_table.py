@@ -176,6 +176,12 @@ def detaching(txn: TransactionState, operation: Operation) -> Program[Detach | N
         )
     tail = yield from open_tail(txn.context, location, missing_ok=True)
     if tail.tip >= 0:
+        # Another transaction may have made it since the HEAD that this one is bound to.
+        moved = yield from extend(txn)
+        if txn.work.tables[location].view.mount is None:
+            return None
+        if not moved and (yield from _is_in_newest(txn, location)):
+            raise conflict(txn, location, "it was written to there for the first time")
         raise TableExists(
             f"table {location}: another client has made a table at this path, which clone "
             f"{mount.name!r} shows tables below: move that one elsewhere",
@@ -192,6 +198,13 @@ def detaching(txn: TransactionState, operation: Operation) -> Program[Detach | N
         base=(base.made, base.hash, base.sequence, base.timestamp_ms),
         source=mount.source,
     )
+
+
+def _is_in_newest(txn: TransactionState, location: str) -> Program[bool]:
+    held = txn.context.held
+    head = None if held is None else held.head
+    yield from load_tables(head, [location])
+    return head is not None and head.tables.get(location) is not None
 
 
 @contextmanager

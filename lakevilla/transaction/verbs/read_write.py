@@ -47,7 +47,7 @@ from lakevilla.sublogs.record import Access
 from lakevilla.transaction.queue.late import perform_late
 from lakevilla.transaction.redo.deferred import NOT_PERFORMED, can_wait, is_put_off
 from lakevilla.transaction.state.files import hold_file, keep_files, store_files
-from lakevilla.transaction.state.parts import Done
+from lakevilla.transaction.state.parts import Done, laid_over
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.direct import refuse_direct
 from lakevilla.transaction.verbs.bind import join_head, take_places, touch
@@ -463,5 +463,5 @@ def _note(
     keep_files(txn, done, performed.bodies)
     txn.work.done.append(done)
     working = txn.work.tables[operation.table]
-    working.snapshot = working.snapshot.apply(performed.change)
+    working.snapshot = laid_over(working.view, working.snapshot, done)
     return done

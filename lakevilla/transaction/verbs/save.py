@@ -24,6 +24,8 @@ from lakevilla.errors import (
 from lakevilla.global_log.head import PendingRef, TableState, find_commit
 from lakevilla.global_log.repo import commits_since, load_tables
 from lakevilla.lake.context import Context
+from lakevilla.lake.refs.frozen import mounted_view
+from lakevilla.lake.refs.mounts import mounted_at
 from lakevilla.lake.table_log import open_tail, probe, snapshot_at
 from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import Placement, View, is_another, pending_parts
@@ -46,7 +48,7 @@ from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.files import store_files
 from lakevilla.transaction.state.life import Life
 from lakevilla.transaction.state.own_entry import found_in_log
-from lakevilla.transaction.state.parts import Done, Options, Working
+from lakevilla.transaction.state.parts import Done, Options, Working, laid_over
 from lakevilla.transaction.state.record import Renewal, change_record, create_record, delete_record
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import HeldRecord, KeyUse, Queue, Saved
@@ -237,6 +239,7 @@ def _saved_table(working: Working) -> SavedTable:
         working.probed,
         msgspec.Raw(msgspec.json.encode(view.state)),
         working.snapshot.format,
+        "" if view.mount is None else view.mount.entry.id,
     )
 
 
@@ -299,7 +302,7 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[TransactionStat
     for done in operations_of(sublog):
         txn.work.done.append(done)
         working = txn.work.tables[done.table]
-        working.snapshot = working.snapshot.apply(done.change)
+        working.snapshot = laid_over(working.view, working.snapshot, done)
     if sublog.key is not None:
         # The caller may have run again with his key meanwhile, and committed.
         txn.standing.key = KeyUse(*sublog.key)
@@ -405,6 +408,13 @@ def working_of(
             txn_id=txn_id,
         ) from None
     context.expected.setdefault(location, saved.format)
+    if saved.clone:
+        assert txn.head is not None, "it was resumed on a HEAD"
+        mount = yield from mounted_at(txn.head, location)
+        if mount is None or mount.entry.id != saved.clone:
+            raise _replaced(txn, location)
+        view = yield from mounted_view(context, mount, location)
+        return Working(view, view.snapshot, saved.probed_for_reading)
     tail = yield from open_tail(context, location, missing_ok=True)
     if tail.tip < saved.logged:
         tail = yield from probe(context, tail)

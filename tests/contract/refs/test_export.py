@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any, Literal
 
 import deltalake
@@ -14,7 +15,9 @@ import pytest
 from pyiceberg.table import StaticTable
 
 import lakevilla as lv
+from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
 from tests.contract.foreign_readers import read_by_others
+from tests.property.position_deletes import delete_positions
 from tests.support.foreign_changes import delete_by_vector
 from tests.support.places import Place
 from tests.support.stores import Dying
@@ -229,3 +232,15 @@ def test_a_guarded_table_gives_an_export_that_is_not(lake: lv.Lake) -> None:
     assert shown(uri, "delta").num_rows == 2
     features: Any = deltalake.DeltaTable(uri).protocol().writer_features or []
     assert "lakevilla" not in features
+
+
+@pytest.mark.parametrize("copies", [True, False])
+def test_deletes_that_would_not_apply_elsewhere_are_refused(lake: lv.Lake, copies: bool) -> None:
+    lake.create_table("bank", accounts(3), format="iceberg")
+    table = ObjectStoreCatalog("tests", warehouse=lake.root).load_table(("bank",))
+    delete_positions(table, [2], Random(1))
+    with pytest.raises(lv.InvalidOperation, match="optimize the table first"):
+        lake.export("bank", "exports/bank", copy=copies)
+    lake.table("bank").optimize()
+    metadata = newest(lake.export("bank", "exports/bank", copy=copies))
+    assert StaticTable.from_metadata(metadata).scan().to_arrow().num_rows == 2

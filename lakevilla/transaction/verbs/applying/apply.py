@@ -23,6 +23,7 @@ from lakevilla.global_log.head import Head
 from lakevilla.global_log.refs import parsed
 from lakevilla.global_log.repo import load_all, load_tables
 from lakevilla.lake.own_versions import OwnVersion, own_view
+from lakevilla.lake.refs.mounts import is_there_in
 from lakevilla.lake.refs.states import (
     AtBase,
     LakeState,
@@ -171,8 +172,13 @@ def roll_back(
     with _whole_or_not_at_all(txn):
         for location in wanted:
             view = views[location]
-            state = head.tables.get(location)
-            is_there = state is not None and not state.dropped
+            is_there = yield from is_there_in(head, location)
+            if view is not None and view.mount is not None and not is_there:
+                raise InvalidOperation(
+                    f"table {location} was shown by clone {view.mount.name!r}, which was deleted, "
+                    "or the table dropped, since: clone it again, or leave it out by tables=",
+                    table=location,
+                )
             if view is None:
                 if is_there and location in places.made:
                     yield from drop(txn, location, applied=True)
@@ -308,9 +314,7 @@ def _applied(
 ) -> Program[Outcome | None]:
     """One table; None if it is the same in both states."""
     location = request.location
-    yield from load_tables(head, [location])
-    state = head.tables.get(location)
-    is_there = state is not None and not state.dropped
+    is_there = yield from is_there_in(head, location)
     if old is None or new is None:
         return (yield from _made_or_dropped(txn, request, old, new, is_there=is_there))
     if old.snapshot.table_id != new.snapshot.table_id:

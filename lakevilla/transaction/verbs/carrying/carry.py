@@ -18,6 +18,7 @@ from lakevilla.store.effects import Program, delete, put
 from lakevilla.store.location import is_external
 from lakevilla.sublogs.record import Sublog, creates_key
 from lakevilla.transaction.state.files import store_files
+from lakevilla.transaction.state.parts import laid_over
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import KeyUse
 from lakevilla.transaction.verbs.abort import abort
@@ -110,7 +111,7 @@ def taken_up(
     for done in operations_of(sublog):
         txn.work.done.append(done)
         working = txn.work.tables[done.table]
-        working.snapshot = working.snapshot.apply(done.change)
+        working.snapshot = laid_over(working.view, working.snapshot, done)
     if key is not None:
         txn.standing.key = key
         yield from enter_key(txn, key)

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from tests.contract.foreign_readers import Format
+from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
+from tests.contract.foreign_readers import Format, read_by_others
+from tests.property.position_deletes import delete_positions
+from tests.support.foreign_changes import delete_by_vector
+from tests.support.places import Place
+from tests.support.tables import accounts, values
 
 ROWS = [{"id": 1, "n": 10}, {"id": 2, "n": 20}]
 
@@ -169,6 +175,32 @@ def test_a_clone_does_not_end_while_a_table_needs_what_it_keeps(shop: lv.Lake) -
     shop.delete_ref("dev")
 
 
+def test_keep_copies_what_tables_need_so_that_the_clone_may_end(
+    shop: lv.Lake, kind: Format
+) -> None:
+    shop.clone("prod", "dev")
+    append(shop, "dev/orders")
+    (found,) = shop.keep("dev").findings
+    assert (found.kind, found.table) == ("kept", "dev/orders")
+    assert shop.keep("dev").findings == ()
+    shop.delete_ref("dev")
+    shop.drop_table("prod/orders", delete_data=True)
+    assert rows(shop, "dev/orders") == AFTER
+    for found_rows in read_by_others(Path(shop.root) / "dev/orders", kind).values():
+        assert found_rows.num_rows == 3
+
+
+def test_a_copy_needs_nothing_of_its_source(shop: lv.Lake, kind: Format) -> None:
+    ref = shop.clone("prod", "dev", copy=True)
+    assert (ref.name, ref.kind) == ("dev", "clone")
+    assert shop.refs() == []
+    for table in ("orders", "eu/stock"):
+        shop.drop_table(f"prod/{table}", delete_data=True)
+        assert rows(shop, f"dev/{table}") == BEFORE
+        for found in read_by_others(Path(shop.root) / "dev" / table, kind).values():
+            assert found.num_rows == 2
+
+
 def test_each_side_is_dropped_and_vacuumed_and_the_other_unharmed(
     shop: lv.Lake, kind: Format
 ) -> None:
@@ -312,3 +344,33 @@ def test_a_partitioned_table_with_deletes_is_cloned(lake: lv.Lake, kind: Format)
     lake.run(lambda txn: txn.delete("trial", where="id = 3"))
     assert sorted(lake.read("trial")["id"].to_pylist()) == [1, 4]
     assert sorted(lake.read("sales")["id"].to_pylist()) == [1, 3, 4]
+
+
+@pytest.mark.parametrize("copies", [True, False])
+def test_rows_that_a_deletion_vector_took_stay_taken(local_place: Place, copies: bool) -> None:
+    local_place.write("bank", accounts(3))
+    delete_by_vector(local_place, row=2)
+    with local_place.connect() as lake:
+        lake.register("bank")
+        lake.clone("bank", "trial", copy=copies)
+        assert values(lake.read("trial")) == [0, 1]
+        lake.run(lambda txn: txn.append("trial", [{"id": 9, "balance": 9}]))
+        assert values(lake.read("trial")) == [0, 1, 9]
+        if not copies:
+            lake.keep("trial")
+        lake.run(lambda txn: txn.delete("trial", where="id = 0"))
+        assert values(lake.read("trial")) == [1, 9]
+        assert values(lake.read("bank")) == [0, 1]
+
+
+@pytest.mark.parametrize("copies", [True, False])
+def test_rows_that_were_deleted_by_position_stay_deleted(local_place: Place, copies: bool) -> None:
+    with local_place.connect() as lake:
+        lake.create_table("bank", accounts(3), format="iceberg")
+    table = ObjectStoreCatalog("tests", warehouse=local_place.root).load_table(("bank",))
+    delete_positions(table, [2], Random(1))
+    with local_place.connect() as lake:
+        lake.clone("bank", "trial", copy=copies)
+        assert values(lake.read("trial")) == [0, 1]
+        lake.run(lambda txn: txn.append("trial", [{"id": 9, "balance": 9}]))
+        assert values(lake.read("trial")) == [0, 1, 9]

@@ -9,12 +9,13 @@ from lakevilla.global_log.head import Head, TableState, successor, with_refs
 from lakevilla.global_log.refs import RefEntry, is_at
 from lakevilla.global_log.repo import load_refs, load_tables, load_tables_below
 from lakevilla.lake.context import Context
+from lakevilla.lake.refs.kept import outside
 from lakevilla.lake.refs.states import not_found
 from lakevilla.lake.table_log import refresh
 from lakevilla.lake.view import build_view
+from lakevilla.publishing.publish import publish_table
 from lakevilla.refs.entries import replace
 from lakevilla.store.effects import Program, parallel
-from lakevilla.store.location import is_external
 
 _MAX_RACES = 200
 #: So many tables are named where a clone can't be ended.
@@ -78,15 +79,26 @@ def files_elsewhere(context: Context, head: Head, location: str) -> Program[set[
     tail = yield from refresh(context, location)
     view = yield from build_view(context, head, location, tail)
     needed = yield from context.formats.of(view.snapshot).objects_of(view.snapshot)
-    return {key for key in needed if is_external(key)}
+    return outside(context, needed)
 
 
 def _that_need_it(
     context: Context, head: Head, states: dict[str, TableState]
 ) -> Program[list[str]]:
     live = sorted(place for place, state in states.items() if not state.dropped)
-    found = yield from parallel([files_elsewhere(context, head, place) for place in live])
-    return [place for place, files in zip(live, found, strict=True) if files]
+    found = yield from parallel([_needs_it(context, head, place) for place in live])
+    return [place for place, needs in zip(live, found, strict=True) if needs]
+
+
+def _needs_it(context: Context, head: Head, location: str) -> Program[bool]:
+    if not (yield from files_elsewhere(context, head, location)):
+        return False
+    if not head.tables[location].pending:
+        return True
+    # Its log may name what was taken out by a commit that is not published: then others who read
+    # the log need it yet.
+    yield from publish_table(context, head, location)
+    return bool((yield from files_elsewhere(context, head, location)))
 
 
 def _was_never_made(state: TableState) -> bool:

@@ -1,0 +1,113 @@
+"""Giving a table files of its own in the place of those that it names elsewhere in the lake.
+
+The store copies them; what has deletes is written anew. No row changes, so others see moved files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from lakevilla.engines.base import TableInput
+from lakevilla.engines.partitions import partition_directory
+from lakevilla.errors import VersionNotFound
+from lakevilla.formats.files import DataFile, data_files, file_key, files_from_structs
+from lakevilla.lake.file_names import file_namer
+from lakevilla.lake.fitness import paths_of
+from lakevilla.lake.refs.by_uri import key_below
+from lakevilla.lake.refs.kept import outside
+from lakevilla.phases import during
+from lakevilla.store.base import Missing, Stored
+from lakevilla.store.effects import Program, copy, parallel
+from lakevilla.sublogs.operations import Bin, Optimize
+from lakevilla.transaction.state.files import hold_file, store_files
+from lakevilla.transaction.state.parts import Done
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.verbs.bind import touch
+from lakevilla.transaction.verbs.read_write import execute
+
+#: Copies that are asked for in one round.
+_AT_ONCE = 64
+
+
+def bring_in(txn: TransactionState, location: str) -> Program[Done | None]:
+    """Copy what a table names of other tables; None if it names nothing of theirs.
+
+    Raises
+    ------
+    VersionNotFound
+        A file is not there any more.
+    """
+    txn.check_write(location, "keep")
+    yield from touch(txn, [location], probing=True, access="write")
+    snapshot = txn.work.tables[location].snapshot
+    snapshot.check_writable()
+    with during("metadata", location):
+        files = data_files((yield from snapshot.files()))
+    elsewhere = [file for file in files if _is_elsewhere(txn, location, file)]
+    if not elsewhere:
+        return None
+    whole = [file for file in elsewhere if file.deletion_vector is None and not file.deletes]
+    bins = yield from _copied(txn, location, whole)
+    rest = [file for file in elsewhere if file.deletion_vector is not None or file.deletes]
+    bins += yield from _written(txn, location, rest)
+    yield from store_files(txn, location)
+    operation = Optimize(location, tuple(bins), snapshot.metadata, {"keep": "true"}, len(files))
+    return (yield from execute(txn, operation, "keep"))
+
+
+def _is_elsewhere(txn: TransactionState, location: str, file: DataFile) -> bool:
+    keys = {file_key(location, path) for path in paths_of(location, file)}
+    return bool(outside(txn.context, keys))
+
+
+def _copied(txn: TransactionState, location: str, files: Sequence[DataFile]) -> Program[list[Bin]]:
+    """Copies of whole files, with all that is known of them."""
+    name = file_namer(txn.context, txn.id, txn.through_head)
+    bins: list[Bin] = []
+    for first in range(0, len(files), _AT_ONCE):
+        some = files[first : first + _AT_ONCE]
+        paths = [name(partition_directory(list(file.partition_values.items()))) for file in some]
+        keys = [f"{location}/{path}" for path in paths]
+        txn.work.stored.extend(keys)
+        sources = [key_below(txn.context.root, file.path) for file in some]
+        with during("data", location):
+            outcomes: list[Stored | Missing] = yield from parallel(
+                [copy(source, key) for source, key in zip(sources, keys, strict=True)]
+            )
+        for file, path, outcome in zip(some, paths, outcomes, strict=True):
+            if isinstance(outcome, Missing):
+                raise VersionNotFound(
+                    f"table {location}: {file.path} was removed: another client's clean-up knows "
+                    "no clones (docs/clones.md)",
+                    table=location,
+                    txn_id=txn.id,
+                )
+            own = msgspec.structs.replace(file, path=path, raw_path=None, data_change=False)
+            bins.append(Bin((file.ref,), (own,)))
+    return bins
+
+
+def _written(txn: TransactionState, location: str, files: Sequence[DataFile]) -> Program[list[Bin]]:
+    """The rows of files of which some are deleted, in files of the table's own."""
+    if not files:
+        return []
+    layout = txn.work.tables[location].snapshot.layout
+    name = file_namer(txn.context, txn.id, txn.through_head)
+    tables = [TableInput(layout, files_from_structs([file])) for file in files]
+    with during("data", location):
+        written = yield from txn.context.engine.compact(tables, (), name)
+    for item in (item for some in written for item in some):
+        key = f"{location}/{item.file.path}"
+        if item.body is None:
+            txn.work.stored.append(key)
+        else:
+            hold_file(txn, key, item.body)
+    return [
+        Bin(
+            (file.ref,),
+            tuple(msgspec.structs.replace(item.file, data_change=False) for item in some),
+        )
+        for file, some in zip(files, written, strict=True)
+    ]

@@ -1,0 +1,442 @@
+"""Clones beside those who write, end them, clean up and make tables: interleavings and crashes.
+
+Afterwards all that is too old goes, again and again, and each side shows what was committed there
+(docs/design/0039-clones.md).
+"""
+
+import os
+
+import pyarrow as pa
+import pytest
+
+from lakevilla.errors import LakeVillaError
+from lakevilla.lake.own_versions import OwnVersion
+from lakevilla.refs.change import delete_ref
+from lakevilla.refs.create import create_ref
+from lakevilla.refs.keep import keep
+from lakevilla.tables.drop_data import delete_data
+from lakevilla.testing.histories.attempts import context_of
+from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla.testing.planted.every import PLANTED
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.verbs.applying.apply import restore
+from lakevilla.transaction.verbs.read_write import append, create, drop, overwrite, scan
+from tests.support.simulated.branches import makes, shows
+from tests.support.simulated.commits import Process, add_to, alone, begin, lake
+from tests.support.simulated.upkeep import DAY, LAKES, collects, results, updates, vacuums
+
+SCHEDULES = 300 if "LAKEVILLA_SOAK" in os.environ else 12
+#: A day's run takes one of them.
+SHARES = pytest.mark.parametrize("share", range(12))
+
+
+def answers(program):
+    """A client that runs a program of its context: what it is told, or the kind of the error."""
+
+    def run(client):
+        try:
+            return (yield from program(client))
+        except LakeVillaError as error:
+            return error.kind
+
+    return run
+
+
+def clones(source="a", to="k", at=None):
+    """A client that makes a clone: "cloned", or the kind of the error."""
+
+    def program(client):
+        yield from create_ref(
+            context_of(client),
+            to,
+            "clone",
+            at,
+            tables=None,
+            protected=False,
+            metadata={},
+            created_by="",
+            source=source,
+        )
+        return "cloned"
+
+    return answers(program)
+
+
+def ends(name="k"):
+    def program(client):
+        yield from delete_ref(context_of(client), name)
+        return "ended"
+
+    return answers(program)
+
+
+def writes(work, *tables):
+    """A client that commits once: "committed", or the kind of the error."""
+
+    def program(client):
+        txn = begin(client)
+        for table in tables:
+            yield from work(txn, table)
+        yield from commit(txn)
+        return "committed"
+
+    return answers(program)
+
+
+def adds(amount, *tables, number=0):
+    return writes(lambda txn, table: add_to(txn, table, amount, number), *tables)
+
+
+def appends(number, table="k"):
+    rows = pa.Table.from_pylist([{"id": number, "balance": 1, "items": ""}])
+    return writes(lambda txn, table: append(txn, table, rows.to_reader()), table)
+
+
+def replaces(table="k"):
+    """All rows are others, in files of the table's own."""
+    rows = pa.Table.from_pylist([{"id": 0, "balance": 7, "items": ""}])
+    return writes(lambda txn, table: overwrite(txn, table, rows.to_reader()), table)
+
+
+def restores(version, table="k"):
+    return writes(lambda txn, table: restore(txn, table, OwnVersion(version)), table)
+
+
+def makes_table(table="k"):
+    schema = pa.schema({"id": pa.int64(), "balance": pa.int64(), "items": pa.string()})
+    return writes(lambda txn, table: create(txn, table, schema, (), {}), table)
+
+
+def drops(table, *, with_data=False):
+    def program(client):
+        txn = begin(client)
+        yield from drop(txn, table)
+        yield from commit(txn)
+        if with_data:
+            yield from delete_data(context_of(client), table)
+        return "dropped"
+
+    return answers(program)
+
+
+def looks(table):
+    """A client that reads a table of the lake: its rows, or the kind of the error."""
+
+    def program(client):
+        txn = begin(client, read_only=True)
+        rows = (yield from scan(txn, table, None, None)).read_all().to_pylist()
+        yield from commit(txn)
+        found = {row["id"]: row["balance"] for row in rows}
+        assert len(rows) == len(found), rows
+        return found
+
+    return answers(program)
+
+
+def of_one_commit(iceberg, faults=None, schedule=None):
+    """A lake whose table a has a file of the lake's own, and 110 in its first account."""
+    simulation = lake(faults, schedule, iceberg=iceberg)
+    assert alone(simulation, updates, "earlier writer") == "committed"
+    simulation.now += 3 * DAY
+    return simulation
+
+
+def cloned(iceberg=(), faults=None, schedule=None):
+    """The same, with a clone of a at k."""
+    simulation = of_one_commit(iceberg, faults, schedule)
+    assert alone(simulation, clones(), "cloner") == "cloned"
+    simulation.now += 3 * DAY
+    return simulation
+
+
+def sweep(simulation, times=2):
+    """All that is too old goes, on both sides."""
+    for number in range(times):
+        simulation.now += 10 * DAY
+        for table in ("a", "k"):
+            swept = answers(lambda client, table=table: vacuums(client, (table,)))
+            alone(simulation, swept, f"sweeper of {table} {number} {simulation.now}")
+        alone(simulation, collects, f"collector {number} {simulation.now}")
+
+
+def looked(simulation, table):
+    return alone(simulation, looks(table), f"looker at {table} {simulation.now}")
+
+
+BEFORE = {0: 110, 1: 100}
+
+
+@LAKES
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (adds(1, "k"), adds(2, "k", number=1), {0: 111, 1: 102}),
+        (adds(1, "k"), adds(2, "k"), {0: 113, 1: 100}),
+        (adds(1, "k"), appends(9), {0: 111, 1: 100, 9: 1}),
+        (appends(8), appends(9), {**BEFORE, 8: 1, 9: 1}),
+    ],
+    ids=["other rows", "the same row", "an append", "two appends"],
+)
+def test_two_who_write_first_both_count(one, other, expected, iceberg):
+    def build(faults, schedule):
+        simulation = cloned(iceberg, faults, schedule)
+        simulation.add("one", one)
+        simulation.add("other", other)
+        return simulation
+
+    def check(simulation):
+        found = results(simulation)
+        assert found == {"one": "committed", "other": "committed"}, found
+        sweep(simulation)
+        assert looked(simulation, "k") == expected
+        assert looked(simulation, "a") == BEFORE
+
+    assert interleavings(build, check, limit=SCHEDULES) == SCHEDULES
+
+
+@LAKES
+@pytest.mark.parametrize("other", [updates, vacuums, collects])
+def test_a_clone_shows_what_its_source_was_whoever_is_faster(other, iceberg):
+    def build(faults, schedule):
+        simulation = of_one_commit(iceberg, faults, schedule)
+        simulation.add("cloner", clones())
+        simulation.add("other", other)
+        return simulation
+
+    def check(simulation):
+        assert results(simulation)["cloner"] == "cloned"
+        shown = looked(simulation, "k")
+        assert shown in (BEFORE, {0: 120, 1: 100}), shown
+        alone(simulation, updates, "later writer")
+        sweep(simulation)
+        assert looked(simulation, "k") == shown
+        assert alone(simulation, adds(1, "k", number=1), "last writer") == "committed"
+        sweep(simulation)
+        assert looked(simulation, "k") == {**shown, 1: 101}
+
+    assert interleavings(build, check, limit=SCHEDULES) == SCHEDULES
+
+
+@pytest.mark.parametrize(
+    ("write", "needs_it"), [(adds(1, "k"), False), (adds(1, "b", "k"), False), (appends(9), True)]
+)
+def test_who_writes_and_who_ends_the_clone_come_one_after_the_other(write, needs_it):
+    """An update writes the table's one file anew, which then needs nothing of the source."""
+
+    def build(faults, schedule):
+        simulation = cloned((), faults, schedule)
+        simulation.add("writer", write)
+        simulation.add("ender", ends())
+        return simulation
+
+    def check(simulation):
+        found = results(simulation)
+        alone(simulation, updates, "later writer")
+        shown = looked(simulation, "k")
+        sweep(simulation)
+        assert looked(simulation, "k") == shown
+        if found["writer"] == "committed":
+            assert found["ender"] == ("invalid_operation" if needs_it else "ended"), found
+            assert shown in ({0: 111, 1: 100}, {**BEFORE, 9: 1}), shown
+        else:
+            assert found["ender"] == "ended", found
+            assert shown == "table_not_found"
+
+    assert interleavings(build, check, limit=4 * SCHEDULES) == 4 * SCHEDULES
+
+
+@pytest.mark.parametrize("other", [makes_table("k"), makes_table("k/x")])
+def test_of_a_clone_and_a_table_at_one_place_one_is_there(other):
+    def build(faults, schedule):
+        simulation = of_one_commit((), faults, schedule)
+        simulation.add("cloner", clones())
+        simulation.add("other", other)
+        return simulation
+
+    def check(simulation):
+        found = results(simulation)
+        won = (found["cloner"] == "cloned", found["other"] == "committed")
+        assert sum(won) == 1, found
+        assert looked(simulation, "k") == (BEFORE if won[0] else looked(simulation, "k"))
+
+    assert interleavings(build, check, limit=2 * SCHEDULES) == 2 * SCHEDULES
+
+
+def test_the_source_is_dropped_with_its_data_or_cloned():
+    def build(faults, schedule):
+        simulation = of_one_commit((), faults, schedule)
+        simulation.add("cloner", clones())
+        simulation.add("dropper", drops("a", with_data=True))
+        return simulation
+
+    def check(simulation):
+        found = results(simulation)
+        sweep(simulation)
+        if found["cloner"] == "cloned":
+            assert looked(simulation, "k") == BEFORE, found
+        else:
+            assert found == {"cloner": "table_not_found", "dropper": "dropped"}
+
+    assert interleavings(build, check, limit=4 * SCHEDULES) == 4 * SCHEDULES
+
+
+def test_what_was_written_back_is_kept_by_a_clone_or_is_not_there():
+    """Of a table that needs nothing of its source any more an older state comes back."""
+
+    def build(faults, schedule):
+        simulation = cloned((), faults, schedule)
+        assert alone(simulation, appends(9), "first") == "committed"
+        assert alone(simulation, replaces(), "second") == "committed"
+        simulation.add("restorer", restores(0))
+        simulation.add("ender", ends())
+        return simulation
+
+    def check(simulation):
+        found = results(simulation)
+        alone(simulation, updates, "later writer")
+        sweep(simulation)
+        expected = {**BEFORE, 9: 1} if found["restorer"] == "committed" else {0: 7}
+        assert looked(simulation, "k") == expected, found
+        assert (found["restorer"], found["ender"]) in (
+            ("committed", "invalid_operation"),
+            ("version_not_found", "ended"),
+        ), found
+
+    assert interleavings(build, check, limit=4 * SCHEDULES) == 4 * SCHEDULES
+
+
+@LAKES
+@pytest.mark.daily(1)
+@SHARES
+@pytest.mark.parametrize("who", ["cloner", "writer", "ender"])
+def test_who_dies_anywhere_leaves_both_sides_whole(who, share, iceberg):
+    programs = {"cloner": clones(), "writer": adds(1, "k"), "ender": ends()}
+
+    def build(faults, schedule):
+        simulation = (of_one_commit if who == "cloner" else cloned)(iceberg, faults, schedule)
+        simulation.add(who, programs[who], restart=programs[who])
+        return simulation
+
+    def check(simulation):
+        sweep(simulation)
+        shown = looked(simulation, "k")
+        allowed = {
+            "cloner": [BEFORE],
+            "writer": [{0: 111, 1: 100}, {0: 112, 1: 100}],
+            "ender": ["table_not_found"],
+        }
+        assert shown in allowed[who], shown
+        assert looked(simulation, "a") == BEFORE
+
+    assert crash_everywhere(build, check, who, every=12, first=share) > 0
+
+
+def keeps():
+    def program(client):
+        report = yield from keep(context_of(client), "k")
+        return report.ok
+
+    return answers(program)
+
+
+@LAKES
+@pytest.mark.daily(1)
+@SHARES
+def test_who_copies_what_a_clone_keeps_may_die_anywhere(share, iceberg):
+    def build(faults, schedule):
+        simulation = cloned(iceberg, faults, schedule)
+        assert alone(simulation, appends(9), "writer") == "committed"
+        simulation.add("keeper", keeps(), restart=keeps())
+        return simulation
+
+    def check(simulation):
+        assert alone(simulation, keeps(), "last keeper") is True
+        assert alone(simulation, ends(), "ender") == "ended"
+        assert alone(simulation, updates, "later writer") == "committed"
+        sweep(simulation)
+        assert looked(simulation, "k") == {**BEFORE, 9: 1}
+
+    assert crash_everywhere(build, check, "keeper", every=12, first=share) > 0
+
+
+@pytest.mark.parametrize("other", [appends(8), replaces(), keeps(), ends(), updates, collects])
+def test_what_a_clone_keeps_is_copied_beside_whoever_works_there(other):
+    def build(faults, schedule):
+        simulation = cloned((), faults, schedule)
+        assert alone(simulation, appends(9), "writer") == "committed"
+        simulation.add("keeper", keeps())
+        simulation.add("other", other)
+        return simulation
+
+    def check(simulation):
+        found = results(simulation)
+        assert found["keeper"] in (True, "ref_not_found"), found
+        shown = looked(simulation, "k")
+        assert alone(simulation, ends(), "ender") in ("ended", "ref_not_found")
+        alone(simulation, updates, "later writer")
+        sweep(simulation)
+        assert looked(simulation, "k") == shown
+        assert shown in ({**BEFORE, 9: 1}, {**BEFORE, 8: 1, 9: 1}, {0: 7}), shown
+
+    assert interleavings(build, check, limit=SCHEDULES) == SCHEDULES
+
+
+def test_a_tag_shows_what_a_clone_did_when_that_has_ended():
+    simulation = cloned()
+    assert alone(simulation, makes("closing", kind="tag"), "tagger") != "ref_exists"
+    assert alone(simulation, ends(), "ender") == "ended"
+    assert alone(simulation, updates, "later writer") == "committed"
+    sweep(simulation)
+    assert alone(simulation, shows("closing", "k"), "looker") == BEFORE
+
+
+def test_who_is_second_to_write_first_goes_on_from_the_other():
+    simulation = cloned()
+    writer = Process(simulation, adds(1, "k"), "writer").until("_lakevilla/HEAD.json")
+    assert alone(simulation, adds(2, "k", number=1), "other writer") == "committed"
+    assert writer.finish() == "committed"
+    assert looked(simulation, "k") == {0: 111, 1: 102}
+
+
+def test_what_was_read_of_a_clone_is_not_of_another_that_was_made_there_since():
+    simulation = cloned()
+    writer = Process(simulation, adds(1, "k"), "writer").until("_lakevilla/HEAD.json")
+    assert alone(simulation, ends(), "ender") == "ended"
+    assert alone(simulation, updates, "later writer") == "committed"
+    assert alone(simulation, clones(), "second cloner") == "cloned"
+    assert writer.finish() == "conflict"
+    sweep(simulation)
+    assert looked(simulation, "k") == {0: 120, 1: 100}
+
+
+RARE = {
+    "detached_from_what_was_deleted": lambda: (
+        test_who_writes_and_who_ends_the_clone_come_one_after_the_other(appends(9), True)
+    ),
+    "ended_under_a_detached_table": lambda: (
+        test_who_writes_and_who_ends_the_clone_come_one_after_the_other(appends(9), True)
+    ),
+    "cloned_under_the_same_name": (
+        test_what_was_read_of_a_clone_is_not_of_another_that_was_made_there_since
+    ),
+    "clones_hold_nothing": lambda: test_a_clone_shows_what_its_source_was_whoever_is_faster(
+        updates, ()
+    ),
+    "clones_in_tags_forgotten": test_a_tag_shows_what_a_clone_did_when_that_has_ended,
+    "created_under_a_clone": lambda: test_of_a_clone_and_a_table_at_one_place_one_is_there(
+        makes_table("k")
+    ),
+    "mounted_over_a_table": lambda: test_of_a_clone_and_a_table_at_one_place_one_is_there(
+        makes_table("k/x")
+    ),
+    "restored_from_a_clone_that_ended": (
+        test_what_was_written_back_is_kept_by_a_clone_or_is_not_there
+    ),
+    "detached_twice": test_who_is_second_to_write_first_goes_on_from_the_other,
+}
+
+
+@pytest.mark.parametrize("name", RARE)
+def test_each_rule_that_is_left_out_is_found(name):
+    with PLANTED[name].plant(), pytest.raises((AssertionError, LakeVillaError)):
+        RARE[name]()
