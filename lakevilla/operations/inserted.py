@@ -66,17 +66,20 @@ def assigned(
 
 def _turned(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
     try:
-        if pa.types.is_decimal(column.type):
-            # By way of text: Arrow's own cast is not the nearest double.
-            found = column.cast(pa.string()).cast(pa.float64()).cast(target, safe=False)
-        else:
-            found = column.cast(target)
+        found = _cast(column, target)
         if pa.types.is_string(column.type) or pa.types.is_date(column.type):
             return found
-        same = pc.all(pc.equal(found.cast(column.type), column)).as_py() is not False
+        same = pc.all(pc.equal(_cast(found, column.type), column)).as_py() is not False
     except pa.ArrowException:
         return column
     return found if same else column
+
+
+def _cast(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
+    if pa.types.is_decimal(column.type):
+        # By way of text: Arrow's own cast is not the nearest double.
+        return column.cast(pa.string()).cast(pa.float64()).cast(target, safe=False)
+    return column.cast(target)
 
 
 def _has_no_zone(source: pa.DataType) -> bool:

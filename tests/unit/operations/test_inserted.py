@@ -24,6 +24,7 @@ def turned(values: list[Any], source: pa.DataType, target: pa.DataType) -> pa.Ch
         ([None, None], pa.int32(), pa.string(), [None, None]),
         ([Decimal("1.1"), None], pa.decimal128(2, 1), pa.float64(), [1.1, None]),
         ([1.5, None], pa.float64(), CENTS, [Decimal("1.50"), None]),
+        ([15.7563], pa.float64(), pa.decimal128(8, 4), [Decimal("15.7563")]),
         (["2026-01-31", None], pa.string(), pa.date32(), [date(2026, 1, 31), None]),
         (["2026-01-31 12:00:00"], pa.string(), pa.timestamp("us"), [datetime(2026, 1, 31, 12)]),
     ],
