@@ -25,6 +25,7 @@ def connect(
     storage_options: Mapping[str, object] | None = None,
     isolation: Isolation | None = None,
     autocommit: bool = False,
+    fail_on_error: bool = False,
     **options: Any,
 ) -> Connection:
     """A connection to a lake, as PEP 249 has it.
@@ -40,6 +41,10 @@ def connect(
     autocommit : bool
         Whether each statement outside of BEGIN and COMMIT is a transaction by itself. If
         not, the first statement begins one, and ``commit`` or ``rollback`` ends it.
+    fail_on_error : bool
+        Whether a statement that raises fails the whole transaction, as in PostgreSQL. If not, it
+        has changed nothing, and the transaction goes on. SQLAlchemy's engines set it, since tools
+        above them (pandas) commit after an error.
     **options
         Of ``lakevilla.connect``: ``settings``, ``boto3_session``, ``catalogs`` and so on.
 
@@ -60,9 +65,13 @@ def connect(
     [('jam',), ('tea',)]
     """
     with translated():
+        modes = {
+            "autocommit": check_flag("autocommit", autocommit),
+            "fail_on_error": check_flag("fail_on_error", fail_on_error),
+        }
         if not isinstance(lake, Lake):
             opened: Lake[Any] = open_lake(lake, storage_options=storage_options, **options)
-            return Connection(opened, isolation, autocommit=autocommit, owns_lake=True)
+            return Connection(opened, isolation, owns_lake=True, **modes)
         given = [
             name
             for name, value in {"storage_options": storage_options, **options}.items()
@@ -73,7 +82,7 @@ def connect(
                 f"connect was given an open lake and {', '.join(given)}, which is for opening "
                 "one: leave it out, or pass the root"
             )
-        return Connection(lake, isolation, autocommit=autocommit, owns_lake=False)
+        return Connection(lake, isolation, owns_lake=False, **modes)
 
 
 class Connection:
@@ -118,10 +127,13 @@ class Connection:
         isolation: Isolation | None,
         *,
         autocommit: bool,
+        fail_on_error: bool,
         owns_lake: bool,
     ) -> None:
         self._owns_lake = owns_lake
-        self._state = ConnectionState(lake, isolation, autocommit=autocommit)
+        self._state = ConnectionState(
+            lake, isolation, autocommit=autocommit, fail_on_error=fail_on_error
+        )
 
     @property
     def lake(self) -> Lake[Any]:

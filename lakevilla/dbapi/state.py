@@ -22,8 +22,16 @@ _CONTROL = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "S
 class ConnectionState:
     """A session, and which of its transactions is under way; safe across threads."""
 
-    def __init__(self, lake: Lake[Any], isolation: Isolation | None, *, autocommit: bool) -> None:
+    def __init__(
+        self,
+        lake: Lake[Any],
+        isolation: Isolation | None,
+        *,
+        autocommit: bool,
+        fail_on_error: bool,
+    ) -> None:
         self.lake = lake
+        self._fail_on_error = fail_on_error
         self._isolation = isolation
         self._autocommit = autocommit
         self._session = lake.session(isolation=isolation)
@@ -81,7 +89,7 @@ class ConnectionState:
                 return self._session.sql(text, params, views)
             except BaseException as error:
                 running = self._session.transaction
-                if running is not None and running.state != "open":
+                if running is not None and (self._fail_on_error or running.state != "open"):
                     self._failed = str(error) or type(error).__name__
                 raise
 

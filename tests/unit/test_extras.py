@@ -81,3 +81,21 @@ def test_tables_are_shown_without_deltalake_and_the_demo_names_the_extra_that_it
     said = ran(WITHOUT_DELTALAKE, tmp_path)
     assert "delta" in said.stdout
     assert "pip install 'lakevilla[bench]'" in said.stdout + said.stderr
+
+
+WITHOUT_SQLALCHEMY = """
+import sys
+sys.modules["sqlalchemy"] = None
+from lakevilla import dbapi
+with dbapi.connect(sys.argv[1]) as connection:
+    connection.cursor().execute("CREATE TABLE t (a BIGINT)")
+try:
+    import lakevilla.dbapi.sqlalchemy
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_connections_need_no_sqlalchemy_and_the_dialect_names_its_extra(tmp_path: Path) -> None:
+    said = ran(WITHOUT_SQLALCHEMY, tmp_path)
+    assert "pip install 'lakevilla[sqlalchemy]'" in said.stdout

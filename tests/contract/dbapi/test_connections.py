@@ -202,6 +202,21 @@ def test_a_statement_that_is_refused_leaves_the_transaction_as_it_was(
     assert quantity(lake) == 3
 
 
+def test_a_statement_that_is_refused_fails_the_transaction_if_the_connection_says_so(
+    lake: lv.Lake,
+) -> None:
+    """A tool that commits after an error then commits nothing, and is told."""
+    with dbapi.connect(lake, fail_on_error=True) as connection:
+        cursor = connection.cursor().execute(TAKE)
+        with pytest.raises(dbapi.DataError):
+            cursor.execute("INSERT INTO stock VALUES ('x', 'y')")
+        with pytest.raises(dbapi.InternalError, match="has failed"):
+            connection.commit()
+        connection.rollback()
+        cursor.execute(TAKE)
+    assert quantity(lake) == 4
+
+
 # ---------------------------------------------------------------- life, threads
 
 

@@ -181,6 +181,8 @@ def test_a_count_that_nobody_looks_at_is_redone(
         ("SELECT CAST('x' AS BIGINT)", None, dbapi.DataError, "x"),
         ("INSERT INTO stock VALUES ('x', 'y')", None, dbapi.DataError, "qty"),
         ("INSERT INTO stock VALUES (NULL, 1)", None, dbapi.IntegrityError, "must not be null"),
+        ("CREATE VIEW v AS SELECT 1", None, dbapi.NotSupportedError, "a lake keeps tables alone"),
+        ("SAVEPOINT here", None, dbapi.NotSupportedError, "SAVEPOINT"),
         ("CREATE TABLE stock (id BIGINT)", None, dbapi.ProgrammingError, "exists"),
     ],
 )

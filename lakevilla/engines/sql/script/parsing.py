@@ -203,7 +203,9 @@ def _node(text: str, dialect: Dialect) -> Node:
         if read is not None:
             reader.take()
         elif both in _ELSEWHERE:
-            raise InvalidOperation(f"{both} is not supported in sql; {_ELSEWHERE[both]}")
+            raise InvalidOperation(
+                f"{both} is not supported in sql; {_ELSEWHERE[both]}", reason="unsupported"
+            )
     if read is None:
         raise _unknown(first)
     node = read(reader)
@@ -213,7 +215,9 @@ def _node(text: str, dialect: Dialect) -> Node:
 
 def _unknown(first: str) -> InvalidOperation:
     if first in _ELSEWHERE:
-        return InvalidOperation(f"{first} is not supported in sql; {_ELSEWHERE[first]}")
+        return InvalidOperation(
+            f"{first} is not supported in sql; {_ELSEWHERE[first]}", reason="unsupported"
+        )
     words = sorted({one.split()[0] for one in _FIRST} | _ROWS)
     near = get_close_matches(first, words, 1)
     meant = f"did you mean {near[0]}? " if near else ""

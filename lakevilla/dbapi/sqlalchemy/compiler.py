@@ -1,0 +1,166 @@
+"""Statements of SQLAlchemy as LakeVilla's SQL: DuckDB's for queries, its own for what writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import exc
+from sqlalchemy.sql import compiler, sqltypes
+
+#: Words that DuckDB and LakeVilla keep for themselves, and SQLAlchemy's list lacks.
+_RESERVED = frozenset(
+    {"anti", "asof", "at", "by", "collation", "columns", "concurrently", "describe", "fetch"}
+    | {"generated", "glob", "lambda", "lateral", "map", "pivot", "pivot_longer", "pivot_wider"}
+    | {"positional", "qualify", "returning", "semi", "set", "show", "struct", "summarize"}
+    | {"tablesample", "try_cast", "unpack", "unpivot", "values", "variadic", "window", "with"}
+)
+
+
+#: The schema of tables whose name has no directory; no statement names it.
+MAIN = "main"
+
+
+def _schema(table: Any) -> Any:
+    return None if table.schema == MAIN else table.schema
+
+
+class LakeVillaIdentifierPreparer(compiler.IdentifierPreparer):
+    """Quotes names by ``"``; ``main`` is the schema of tables whose name has no directory."""
+
+    reserved_words = compiler.RESERVED_WORDS | _RESERVED
+
+    schema_for_object = staticmethod(_schema)
+
+
+class LakeVillaCompiler(compiler.SQLCompiler):
+    """SELECT, INSERT, UPDATE and DELETE."""
+
+    def visit_column(self, column: Any, *args: Any, **kw: Any) -> str:
+        text: str = super().visit_column(column, *args, **kw)
+        table = column.table
+        schema = None if table is None else self.preparer.schema_for_object(table)
+        # A statement that writes calls its table by the last part of the name.
+        if schema and (self.isupdate or self.isdelete):
+            text = text.removeprefix(f"{self.preparer.quote_schema(schema)}.")
+        return text
+
+    def bindparam_string(self, name: str, *args: Any, **kw: Any) -> str:
+        plain = _plain_name(name)
+        if plain != name and not kw.get("escaped_from"):
+            kw["escaped_from"], name = name, plain
+        return super().bindparam_string(name, *args, **kw)
+
+    def limit_clause(self, select: Any, **kw: Any) -> str:
+        text = ""
+        if select._limit_clause is not None:
+            text += "\n LIMIT " + self.process(select._limit_clause, **kw)
+        if select._offset_clause is not None:
+            text += "\n OFFSET " + self.process(select._offset_clause, **kw)
+        return text
+
+    def fetch_clause(self, select: Any, *args: Any, **kw: Any) -> str:
+        options = select._fetch_clause_options or {}
+        if options.get("with_ties") or options.get("percent"):
+            raise exc.CompileError("LakeVilla has no FETCH ... WITH TIES or PERCENT: use rank()")
+        found: str = super().fetch_clause(select, *args, **kw)  # type: ignore[no-untyped-call]
+        return found
+
+    def for_update_clause(self, select: Any, **kw: Any) -> str:
+        """Nothing: what a serializable transaction has read must still be so at its commit."""
+        return ""
+
+    def visit_empty_set_expr(self, element_types: Any, **kw: Any) -> str:
+        nulls = ", ".join("NULL" for _ in element_types or [None])
+        return f"SELECT {nulls} WHERE 1 != 1"
+
+    def visit_bitwise_xor_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
+        return f"xor({self.process(binary.left, **kw)}, {self.process(binary.right, **kw)})"
+
+    def visit_regexp_match_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
+        return self._regexp("regexp_matches", binary, kw)
+
+    def visit_not_regexp_match_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
+        return f"NOT {self._regexp('regexp_matches', binary, kw)}"
+
+    def visit_regexp_replace_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
+        return self._regexp("regexp_replace", binary, kw)
+
+    def _regexp(self, function: str, binary: Any, kw: dict[str, Any]) -> str:
+        parts = [self.process(binary.left, **kw), self.process(binary.right, **kw)]
+        if (flags := binary.modifiers["flags"]) is not None:
+            parts.append(self.render_literal_value(flags, sqltypes.STRINGTYPE))
+        return f"{function}({', '.join(parts)})"
+
+
+def _plain_name(name: str) -> str:
+    """A parameter's name as ``:name`` can spell it: a letter or ``_``, then word characters."""
+    plain = "".join(one if one.isalnum() or one == "_" else f"_{ord(one):x}_" for one in name)
+    return (
+        plain if plain[:1] == "_" or (plain[:1].isalpha() and plain[:1].isascii()) else f"p_{plain}"
+    )
+
+
+class LakeVillaTypeCompiler(compiler.GenericTypeCompiler):
+    """Types of columns. A length is not kept, and is left out."""
+
+    def visit_FLOAT(self, type_: Any, **kw: Any) -> str:
+        return "FLOAT" if type_.precision is not None and type_.precision <= 24 else "DOUBLE"
+
+    def visit_DOUBLE_PRECISION(self, type_: Any, **kw: Any) -> str:
+        return "DOUBLE"
+
+    def visit_REAL(self, type_: Any, **kw: Any) -> str:
+        return "FLOAT"
+
+    def visit_NUMERIC(self, type_: Any, **kw: Any) -> str:
+        if type_.precision is None:
+            return f"DECIMAL(38, {10 if type_.scale is None else type_.scale})"
+        return f"DECIMAL({type_.precision}, {type_.scale or 0})"
+
+    def visit_DECIMAL(self, type_: Any, **kw: Any) -> str:
+        return self.visit_NUMERIC(type_, **kw)
+
+    def visit_TIMESTAMP(self, type_: Any, **kw: Any) -> str:
+        """Without a zone, as Python's ``datetime`` without one; LakeVilla's own is a moment."""
+        return "TIMESTAMP WITH TIME ZONE" if type_.timezone else "TIMESTAMP WITHOUT TIME ZONE"
+
+    def visit_DATETIME(self, type_: Any, **kw: Any) -> str:
+        return self.visit_TIMESTAMP(type_, **kw)
+
+    def visit_VARCHAR(self, type_: Any, **kw: Any) -> str:
+        if getattr(type_, "collation", None):
+            raise exc.CompileError("LakeVilla compares text byte by byte: leave collation out")
+        return "VARCHAR"
+
+    def visit_CHAR(self, type_: Any, **kw: Any) -> str:
+        return self.visit_VARCHAR(type_, **kw)
+
+    def visit_NCHAR(self, type_: Any, **kw: Any) -> str:
+        return self.visit_VARCHAR(type_, **kw)
+
+    def visit_NVARCHAR(self, type_: Any, **kw: Any) -> str:
+        return self.visit_VARCHAR(type_, **kw)
+
+    def visit_TEXT(self, type_: Any, **kw: Any) -> str:
+        return self.visit_VARCHAR(type_, **kw)
+
+    def visit_CLOB(self, type_: Any, **kw: Any) -> str:
+        return self.visit_VARCHAR(type_, **kw)
+
+    def visit_uuid(self, type_: Any, **kw: Any) -> str:
+        return "VARCHAR"
+
+    def visit_UUID(self, type_: Any, **kw: Any) -> str:
+        return "VARCHAR"
+
+    def visit_BINARY(self, type_: Any, **kw: Any) -> str:
+        return "BLOB"
+
+    def visit_VARBINARY(self, type_: Any, **kw: Any) -> str:
+        return "BLOB"
+
+    def visit_JSON(self, type_: Any, **kw: Any) -> str:
+        return "VARCHAR"
+
+    def visit_ARRAY(self, type_: Any, **kw: Any) -> str:
+        return self.process(type_.item_type) + "[]" * (type_.dimensions or 1)

@@ -1,0 +1,274 @@
+"""The dialect: what a lake can, how it is reached, and what is in it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import exc, text
+from sqlalchemy.engine import URL, default, reflection
+from sqlalchemy.schema import Table
+
+import lakevilla as lv
+from lakevilla import dbapi
+from lakevilla.dbapi.cursor import rows_written
+from lakevilla.dbapi.sqlalchemy.compiler import (
+    MAIN,
+    LakeVillaCompiler,
+    LakeVillaIdentifierPreparer,
+    LakeVillaTypeCompiler,
+)
+from lakevilla.dbapi.sqlalchemy.ddl import LakeVillaDDLCompiler
+from lakevilla.dbapi.sqlalchemy.reflection import column_type_of
+from lakevilla.dbapi.sqlalchemy.urls import connect_arguments
+
+#: SQLAlchemy's names of isolation levels, and LakeVilla's.
+_LEVELS = {
+    "SERIALIZABLE": "serializable",
+    "SNAPSHOT": "snapshot",
+    "WRITE SERIALIZABLE": "write-serializable",
+}
+_AUTOCOMMIT = "AUTOCOMMIT"
+
+
+class LakeVillaExecutionContext(default.DefaultExecutionContext):
+    """Looks at the count of a write only if somebody asks for it.
+
+    What was looked at is held against what others commit.
+    """
+
+    _rowcount: int | None
+    _written: Any = None
+
+    def post_exec(self) -> None:
+        cursor: Any = self.cursor
+        if cursor.description is None:
+            self._written, self._rowcount = cursor.operations, -1
+
+    @property
+    def rowcount(self) -> int:
+        if self._written is None:
+            found: int = super().rowcount
+            return found
+        return rows_written(self._written)
+
+
+class LakeVillaDialect(default.DefaultDialect):
+    """``create_engine("lakevilla:///path")``; all its connections share one ``Lake``."""
+
+    name = "lakevilla"
+    driver = "dbapi"
+    default_paramstyle = "named"
+    statement_compiler = LakeVillaCompiler
+    ddl_compiler = LakeVillaDDLCompiler
+    type_compiler_cls = LakeVillaTypeCompiler
+    preparer = LakeVillaIdentifierPreparer
+    execution_ctx_cls = LakeVillaExecutionContext
+    construct_arguments = [  # noqa: RUF012 (as the base class has it)
+        (Table, {"format": None, "partition_by": None, "properties": None}),
+    ]
+
+    supports_statement_cache = True
+    supports_native_boolean = True
+    supports_native_decimal = True
+    supports_native_enum = False
+    supports_native_uuid = False
+    supports_multivalues_insert = True
+    supports_empty_insert = False
+    supports_default_values = False
+    supports_default_metavalue = False
+    supports_sequences = False
+    supports_identity_columns = False
+    supports_comments = True
+    inline_comments = True
+    supports_alter = False
+    supports_sane_rowcount = True
+    supports_sane_multi_rowcount = True
+    postfetch_lastrowid = False
+    insert_returning = update_returning = delete_returning = False
+    use_insertmanyvalues = False
+    div_is_floordiv = False
+    default_schema_name = MAIN
+    max_identifier_length = 255
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._lakes: dict[str, lv.Lake[Any]] = {}
+        self._lock = threading.Lock()
+
+    # -- connections -------------------------------------------------------------
+
+    @classmethod
+    def import_dbapi(cls) -> Any:
+        return dbapi
+
+    def create_connect_args(self, url: URL) -> tuple[Sequence[Any], dict[str, Any]]:
+        return (), connect_arguments(url)
+
+    def connect(self, *args: Any, **options: Any) -> Any:
+        own = {name: options.pop(name) for name in ("isolation", "autocommit") if name in options}
+        lake = options.pop("lake", None)
+        if lake is None:
+            raise exc.ArgumentError(
+                "the URL names no lake: write lakevilla:///path or lakevilla+s3://bucket/prefix, "
+                'or pass an open one by connect_args={"lake": lake}'
+            )
+        if not isinstance(lake, lv.Lake):
+            with self._lock:
+                if lake not in self._lakes:
+                    self._lakes[lake] = self.loaded_dbapi.connect(lake, **options).lake
+                lake = self._lakes[lake]
+        return dbapi.connect(lake, fail_on_error=True, **own)
+
+    def is_disconnect(self, e: Exception, connection: Any, cursor: Any) -> bool:
+        return connection is not None and connection.closed
+
+    # -- transactions ------------------------------------------------------------
+
+    def get_isolation_level_values(self, dbapi_connection: Any) -> Any:
+        return [*_LEVELS, _AUTOCOMMIT]
+
+    def get_default_isolation_level(self, dbapi_conn: Any) -> Any:
+        return self.get_isolation_level(dbapi_conn)
+
+    def get_isolation_level(self, dbapi_connection: Any) -> Any:
+        if dbapi_connection.autocommit:
+            return _AUTOCOMMIT
+        own = dbapi_connection.isolation or "serializable"
+        return next(name for name, value in _LEVELS.items() if value == own)
+
+    def set_isolation_level(self, dbapi_connection: Any, level: str) -> None:
+        dbapi_connection.autocommit = level == _AUTOCOMMIT
+        if level != _AUTOCOMMIT:
+            dbapi_connection.isolation = _LEVELS[level]
+
+    def detect_autocommit_setting(self, dbapi_connection: Any) -> bool:
+        return bool(dbapi_connection.autocommit)
+
+    def do_savepoint(self, connection: Any, name: str) -> None:
+        raise dbapi.NotSupportedError(
+            "a lake has no savepoints: a statement that raises has changed nothing by itself"
+        )
+
+    # -- what is there -----------------------------------------------------------
+
+    def _get_default_schema_name(self, connection: Any) -> str:
+        return MAIN
+
+    @reflection.cache
+    def get_schema_names(self, connection: Any, **kw: Any) -> list[str]:
+        found = connection.execute(
+            text("SELECT schema_name FROM information_schema.schemata ORDER BY schema_name")
+        )
+        return list(found.scalars())
+
+    @reflection.cache
+    def get_table_names(self, connection: Any, schema: str | None = None, **kw: Any) -> list[str]:
+        found = connection.execute(
+            text(
+                "SELECT table_name FROM information_schema.tables WHERE table_schema = :schema "
+                "ORDER BY table_name"
+            ),
+            {"schema": schema or MAIN},
+        )
+        return list(found.scalars())
+
+    @reflection.cache
+    def has_table(
+        self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
+    ) -> bool:
+        self._ensure_has_table_connection(connection)
+        found = connection.execute(
+            text(
+                "SELECT table_name FROM information_schema.tables "
+                "WHERE table_schema = :schema AND table_name = :name"
+            ),
+            _place(table_name, schema),
+        )
+        return found.first() is not None
+
+    def has_sequence(self, *args: Any, **kw: Any) -> bool:
+        return False
+
+    @reflection.cache
+    def get_columns(
+        self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
+    ) -> Any:
+        rows = self._described(connection, "DESCRIBE", table_name, schema, kw)
+        return [
+            {
+                "name": name,
+                "type": column_type_of(kind),
+                "nullable": nullable,
+                "default": None,
+                "autoincrement": False,
+                "comment": comment,
+            }
+            for name, kind, nullable, _, comment in rows
+        ]
+
+    @reflection.cache
+    def get_table_comment(
+        self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
+    ) -> Any:
+        rows = self._described(connection, "DESCRIBE DETAIL", table_name, schema, kw)
+        return {"text": dict(rows.all()).get("comment")}
+
+    def _described(
+        self, connection: Any, what: str, table_name: str, schema: str | None, kw: Any
+    ) -> Any:
+        self._there(connection, table_name, schema, kw)
+        place = _place(table_name, schema)
+        path = place["name"] if place["schema"] == MAIN else f"{place['schema']}/{place['name']}"
+        quoted = self.identifier_preparer.quote_identifier(path)
+        return connection.exec_driver_sql(f"{what} {quoted}")
+
+    def _there(self, connection: Any, table_name: str, schema: str | None, kw: Any) -> None:
+        if not self.has_table(connection, table_name, schema, **kw):
+            raise exc.NoSuchTableError(table_name if schema is None else f"{schema}.{table_name}")
+
+    def get_pk_constraint(
+        self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
+    ) -> Any:
+        self._there(connection, table_name, schema, kw)
+        return {"name": None, "constrained_columns": []}
+
+    def get_foreign_keys(
+        self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
+    ) -> Any:
+        self._there(connection, table_name, schema, kw)
+        return []
+
+    def get_indexes(
+        self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
+    ) -> Any:
+        self._there(connection, table_name, schema, kw)
+        return []
+
+    def get_unique_constraints(
+        self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
+    ) -> Any:
+        self._there(connection, table_name, schema, kw)
+        return []
+
+    def get_view_names(self, connection: Any, schema: str | None = None, **kw: Any) -> list[str]:
+        return []
+
+    def get_temp_table_names(
+        self, connection: Any, schema: str | None = None, **kw: Any
+    ) -> list[str]:
+        return []
+
+    def get_temp_view_names(
+        self, connection: Any, schema: str | None = None, **kw: Any
+    ) -> list[str]:
+        return []
+
+
+def _place(table_name: str, schema: str | None) -> dict[str, str]:
+    """Where ``information_schema`` has a table: a name with slashes has its schema in it."""
+    if schema is None or schema == MAIN:
+        directory, _, name = table_name.rpartition("/")
+        return {"schema": directory or MAIN, "name": name}
+    return {"schema": schema, "name": table_name}

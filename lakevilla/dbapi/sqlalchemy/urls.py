@@ -1,0 +1,69 @@
+"""Which lake a URL of SQLAlchemy means: ``lakevilla:///path``, ``lakevilla+s3://bucket/prefix``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import exc
+from sqlalchemy.engine import URL
+
+#: What stands behind ``+`` where it is no store.
+_DRIVER = "dbapi"
+
+
+def connect_arguments(url: URL) -> dict[str, Any]:
+    """Arguments for ``lakevilla.dbapi.connect``; of the query, options of the store.
+
+    Raises
+    ------
+    ArgumentError
+        The URL means no lake, or has a password.
+    """
+    if url.password is not None:
+        raise exc.ArgumentError(
+            "a lake's URL has no password: pass credentials by "
+            'connect_args={"storage_options": {...}}, or by the environment'
+        )
+    options: dict[str, Any] = {}
+    root = _root(url)
+    if root is not None:
+        options["lake"] = root
+    storage: dict[str, object] = {}
+    for name, value in url.query.items():
+        if not isinstance(value, str):
+            raise exc.ArgumentError(f"{name} is there twice in the URL of the lake: give it once")
+        if name == "isolation":
+            options["isolation"] = value
+        elif name == "autocommit":
+            options["autocommit"] = _flag(value)
+        else:
+            storage[name] = value
+    if storage:
+        options["storage_options"] = storage
+    return options
+
+
+def _root(url: URL) -> str | None:
+    scheme = url.drivername.partition("+")[2]
+    path = url.database or ""
+    if scheme in ("", _DRIVER):
+        if url.host:
+            raise exc.ArgumentError(
+                f"lakevilla://{url.host}/... names a host, and a lake has none: write "
+                "lakevilla:///path for a directory, or lakevilla+s3://bucket/prefix"
+            )
+        return path or None  # an open lake comes by connect_args
+    if scheme == "file":
+        return f"file:///{path}"
+    if not url.host:
+        raise exc.ArgumentError(
+            f"{url.drivername}:// names no bucket: write {url.drivername}://bucket/prefix"
+        )
+    host = f"{url.username}@{url.host}" if url.username else url.host
+    return f"{scheme}://{host}/{path}".rstrip("/")
+
+
+def _flag(value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise exc.ArgumentError(f"autocommit is true or false, not {value!r}")
+    return value.lower() == "true"

@@ -1,0 +1,113 @@
+"""pandas and polars over connections, and over SQLAlchemy's engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import polars as pl
+import pytest
+import sqlalchemy as sa
+
+import lakevilla as lv
+from lakevilla import dbapi
+
+ORDERS = [{"id": n, "sku": "tea" if n % 2 else None, "price": n / 4} for n in range(100)]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> lv.Lake:
+    lake = lv.connect(tmp_path / "lake")
+    lake.create_table("orders", ORDERS)
+    return lake
+
+
+@pytest.fixture
+def connection(lake: lv.Lake) -> Iterator[dbapi.Connection]:
+    with dbapi.connect(lake) as connection:
+        yield connection
+
+
+@pytest.fixture
+def engine(lake: lv.Lake) -> Iterator[sa.Engine]:
+    engine = sa.create_engine("lakevilla://", connect_args={"lake": lake})
+    yield engine
+    engine.dispose()
+
+
+QUERY = "SELECT id, sku, price FROM orders WHERE id < :most ORDER BY id"
+
+
+@pytest.mark.filterwarnings("ignore:pandas only supports SQLAlchemy:UserWarning")
+def test_pandas_reads_by_a_connection(connection: dbapi.Connection) -> None:
+    frame = pd.read_sql(QUERY, connection, params={"most": 10})
+    assert frame.to_dict("list")["id"] == list(range(10))
+    parts = list(pd.read_sql(QUERY, connection, params={"most": 10}, chunksize=4))
+    assert [len(part) for part in parts] == [4, 4, 2]
+    with pytest.raises(Exception, match="by name, not by position") as caught:
+        pd.read_sql(QUERY, connection, params=(10,))
+    assert isinstance(caught.value, pd.errors.DatabaseError | dbapi.Error)
+
+
+@pytest.mark.filterwarnings("ignore:pandas only supports SQLAlchemy:UserWarning")
+def test_pandas_writes_by_no_connection_and_says_what_does(connection: dbapi.Connection) -> None:
+    with pytest.raises(Exception, match=r"create_engine\('lakevilla:///path'\)"):
+        pd.DataFrame({"a": [1]}).to_sql("new", connection)
+    connection.rollback()
+    assert [table.name for table in connection.lake.tables()] == ["orders"]
+
+
+def test_pandas_reads_by_an_engine(engine: sa.Engine) -> None:
+    frame = pd.read_sql(sa.text(QUERY), engine, params={"most": 10})
+    assert frame["price"].sum() == sum(row["price"] for row in ORDERS[:10])
+    assert len(pd.read_sql_table("orders", engine, columns=["id"])) == 100
+
+
+def test_pandas_writes_by_an_engine(lake: lv.Lake, engine: sa.Engine) -> None:
+    """New tables and more rows; a name that was dropped can't be made again."""
+    frame = pd.DataFrame(
+        {
+            "id": range(5000),
+            "name": ["a", None] * 2500,
+            "size": [1.5, float("nan")] * 2500,
+            "day": pd.date_range("2026-01-01", periods=5000, freq="min"),
+        }
+    )
+    assert frame.to_sql("made", engine, index=False) == 5000
+    assert frame.to_sql("made", engine, index=False, if_exists="append") == 5000
+    assert lake.read("made").num_rows == 10_000
+    assert lake.table("made").version == 1  # a commit for each call, and no row by itself
+    read = pd.read_sql_table("made", engine)
+    assert read["size"].isna().sum() == read["name"].isna().sum() == 5000
+    with pytest.raises(ValueError, match="already exists"):
+        frame.to_sql("made", engine, index=False)
+    with pytest.raises(sa.exc.InternalError, match=r"failed .table made exists already"):
+        frame.to_sql("made", engine, index=False, if_exists="replace")
+    assert lake.read("made").num_rows == 10_000
+    assert frame[:10].to_sql("made", engine, index=False, if_exists="delete_rows") == 10
+    assert lake.read("made").num_rows == 10
+
+
+def test_polars_reads_by_a_connection_a_cursor_and_an_engine(
+    connection: dbapi.Connection, engine: sa.Engine
+) -> None:
+    options = {"parameters": {"most": 10}}
+    expected = pl.DataFrame(ORDERS[:10])
+    assert pl.read_database(QUERY, connection, execute_options=options).equals(expected)
+    assert pl.read_database(QUERY, connection.cursor(), execute_options=options).equals(expected)
+    assert pl.read_database(QUERY, engine, execute_options=options).equals(expected)
+    assert pl.DataFrame(
+        connection.cursor().execute(QUERY, {"most": 10}).fetch_arrow_table()
+    ).equals(expected)
+    parts = pl.read_database(
+        QUERY, connection, execute_options=options, iter_batches=True, batch_size=4
+    )
+    assert [len(part) for part in parts] == [4, 4, 2]
+    empty = pl.read_database(QUERY, connection, execute_options={"parameters": {"most": -1}})
+    assert empty.schema == {"id": pl.Int64, "sku": pl.String, "price": pl.Float64}
+
+
+def test_polars_writes_by_an_engine(lake: lv.Lake, engine: sa.Engine) -> None:
+    pl.DataFrame({"a": [1, 2], "b": ["x", None]}).write_database("frames", engine)
+    assert lake.read("frames").to_pylist() == [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
