@@ -49,7 +49,7 @@ def assigned(
 ) -> pa.ChunkedArray:
     """The values in the column's type if INSERT turns them into it, else as they are."""
     source = column.type
-    if source.equals(target) or not len(column):
+    if source.equals(target):
         return column
     if pa.types.is_int32(source) and column.null_count == len(column):
         return pa.chunked_array([pa.nulls(len(column), target)])

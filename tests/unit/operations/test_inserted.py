@@ -42,7 +42,6 @@ def test_a_literal_becomes_what_its_column_holds(
     [
         ([1, None], pa.int32(), pa.string()),
         ([None], pa.string(), pa.int64()),  # NULL with a type of its own
-        ([], pa.int32(), pa.string()),
         ([1.555], pa.float64(), CENTS),
         ([float("nan")], pa.float64(), CENTS),
         ([Decimal("0.12345678901234567890")], pa.decimal128(20, 20), pa.float64()),
