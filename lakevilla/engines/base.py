@@ -29,6 +29,9 @@ from lakevilla.store.effects import Program
 #: An engine that writes in other processes pickles it.
 FileNamer = Callable[[str], str]
 
+#: In front of a query whose plan is asked for.
+EXPLAIN = "EXPLAIN "
+
 #: Rows to be written: a stream, or what an engine made of a frame of its own kind.
 Rows = Any
 
@@ -270,4 +273,8 @@ class Engine(Protocol):
         views: Mapping[str, pa.RecordBatchReader],
         params: Mapping[str, object],
     ) -> Program[pa.Table]:
-        """One SELECT in the engine's dialect over ``tables`` and ``views`` alone."""
+        """One SELECT in the engine's dialect over ``tables`` and ``views`` alone.
+
+        With ``EXPLAIN`` in front it is not run, and its plan comes back in the column
+        explain_value.
+        """

@@ -52,6 +52,7 @@ from lakevilla.sublogs.operations import Merge as MergeOperation
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.verbs import optimize
 from lakevilla.transaction.verbs.applying.apply import Outcome
+from lakevilla.transaction.verbs.catalog.explain import plan
 from lakevilla.transaction.verbs.changes import changes_seen
 from lakevilla.transaction.verbs.read_write import execute, layout_of, layout_with, query, scan
 from lakevilla.transaction.verbs.replaced_tables import conflict_if_replaced, raise_if_replaced
@@ -374,6 +375,15 @@ class Executor(Sources[Frame]):
             with _frames_go_in_views(tables):
                 found: Frame = self.run(query(self.state, sql, tables, given, params))
             return found
+
+    def plan(
+        self, statement: Select, params: dict[str, object], views: Mapping[str, object]
+    ) -> str:
+        """How the engine would run a query; nothing counts as read."""
+        with self.alone():
+            tables = self._sql_tables(statement, views)
+            rows = {name: self._view_rows(view, name).to_reader() for name, view in views.items()}
+            return self.run(plan(self.state, statement.sql, tables, rows, params))
 
     def _sql_tables(self, statement: Select, views: Mapping[str, object]) -> dict[str, str]:
         found: dict[str, str] = {}

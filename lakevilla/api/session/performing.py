@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from lakevilla.api.frame import Frame
 from lakevilla.api.reads import Reads
+from lakevilla.api.session.creating import create_table
+from lakevilla.api.session.explaining import explained
 from lakevilla.api.session.given import Given
 from lakevilla.api.session.telling import asked, described, shown
 from lakevilla.api.transaction import Transaction
@@ -17,9 +17,8 @@ from lakevilla.engines.sql.script.alterations import (
 )
 from lakevilla.engines.sql.script.definitions import CreateTable, DropTable
 from lakevilla.engines.sql.script.parsing import OfRows, Parsed
-from lakevilla.engines.sql.script.showing import Describe, Show
-from lakevilla.errors import InvalidOperation, TableExists, TableNotFound
-from lakevilla.formats.base import FormatName
+from lakevilla.engines.sql.script.showing import Describe, Explain, Show
+from lakevilla.errors import InvalidOperation, TableNotFound
 from lakevilla.results import OperationResult
 
 __all__ = ["perform", "tell"]
@@ -35,6 +34,8 @@ def tell(state: Reads[Frame], statement: Parsed, given: Given[Frame]) -> Frame:
             return shown(state, node, given.lake, given.settings)
         case Describe() as node:
             return described(state, node, given.lake)
+        case Explain() as node:
+            return explained(state, node, statement, given)
         case node:
             raise InvalidOperation(f"{type(node).__name__} can't be read")
 
@@ -48,7 +49,8 @@ def perform(
             text = statement.text
             return txn.sql(text, given.params_of(text), views=given.views_of(statement))
         case CreateTable() as node:
-            _create(txn, node, given.views_of(statement), given)
+            text = "" if node.query is None else node.query.sql
+            create_table(txn, node, given.params_of(text), given.views_of(statement))
             return None
         case DropTable(name=name, missing_ok=missing_ok):
             try:
@@ -73,30 +75,3 @@ def perform(
             return None
         case _:
             return tell(txn, statement, given)
-
-
-def _create(
-    txn: Transaction[Frame],
-    node: CreateTable,
-    views: Mapping[str, object] | None,
-    given: Given[Frame],
-) -> None:
-    rows: object = node.columns
-    if node.query is not None:
-        text = node.query.sql
-        rows = txn.sql(text, given.params_of(text), views=views)
-    format: FormatName = "iceberg" if node.format == "iceberg" else "delta"
-    try:
-        txn.create_table(
-            node.name,
-            rows,
-            format=format,
-            partition_by=node.partition_by,
-            properties=node.properties,
-        )
-    except TableExists:
-        if not node.exist_ok:
-            raise
-        return
-    if node.constraints:
-        txn.alter(node.name, add_constraints=node.constraints)

@@ -31,7 +31,13 @@ from lakevilla.engines.spark.columns import (
 )
 from lakevilla.engines.spark.native import reads_otherwise
 from lakevilla.engines.spark.rows import arrow_schema, arrow_types, is_frame, is_spark_schema
-from lakevilla.engines.spark.sql import columns_named, parameters_in, run_select
+from lakevilla.engines.spark.sql import (
+    assigned,
+    columns_named,
+    parameters_in,
+    plan_of,
+    run_select,
+)
 from lakevilla.engines.sql.dml import InsertStatement
 from lakevilla.engines.sql.dml import MergeStatement as MergeStatement
 from lakevilla.engines.sql.select import Dialect, Select
@@ -236,6 +242,12 @@ class SparkExecutor(Executor["DataFrame"]):
             given[name] = self._frame(location, self._needed(location, named), None)
         return run_select(self.client.spark, statement, given, params)
 
+    def plan(
+        self, statement: Select, params: dict[str, object], views: Mapping[str, object]
+    ) -> str:
+        with self.alone():
+            return plan_of(self._selected(statement, params, views))
+
     def _needed(self, location: str, named: frozenset[str] | None) -> list[str] | None:
         """The columns of a table that a query can mean; all of them if it may mean any."""
         if named is None:
@@ -256,7 +268,8 @@ class SparkExecutor(Executor["DataFrame"]):
                     f"the statement names {len(columns)} columns and its query returns "
                     f"{len(rows.columns)}: make them match"
                 )
-            data, _ = self.incoming(location, rows.toDF(*columns), None)
+            rows = assigned(rows.toDF(*columns), layout.schema)
+            data, _ = self.incoming(location, rows, None)
             return self.done(append(self.state, location, data))
 
     def merge_from(

@@ -7,11 +7,15 @@ names anything else is refused before Spark sees it.
 
 from __future__ import annotations
 
+import io
 import itertools
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from lakevilla.engines.sql.select import Select, query_of, table_parts, tokens_of
 from lakevilla.errors import InvalidOperation
@@ -47,6 +51,30 @@ def run_select(
         return session.sql(text, **given) if given else session.sql(sql)
     except PySparkException as error:
         raise InvalidOperation(f"sql: {first_line(error)}") from error
+
+
+def assigned(frame: DataFrame, schema: pa.Schema) -> DataFrame:
+    """Rows as INSERT puts them into columns: 1.5 is a decimal, and may go into one of doubles."""
+    from pyspark.sql.types import DecimalType
+
+    floating = {field.name.lower(): field for field in schema if pa.types.is_floating(field.type)}
+    columns = []
+    for field in frame.schema.fields:
+        target = floating.get(field.name.lower())
+        column = frame[f"`{field.name.replace('`', '``')}`"]
+        if target is not None and isinstance(field.dataType, DecimalType):
+            kind = "double" if pa.types.is_float64(target.type) else "float"
+            column = column.cast(kind).alias(field.name)
+        columns.append(column)
+    return frame.select(*columns)
+
+
+def plan_of(frame: DataFrame) -> str:
+    """How Spark would make the rows of a frame."""
+    printed = io.StringIO()
+    with redirect_stdout(printed):  # there is no other public way to it
+        frame.explain()
+    return printed.getvalue().strip()
 
 
 def columns_named(select: Select) -> frozenset[str] | None:

@@ -13,6 +13,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 
+from lakevilla.engines.sql.conditions import conjuncts, opens, slice_of, word_of
 from lakevilla.engines.sql.dml import (
     DeleteStatement,
     MergeStatement,
@@ -103,7 +104,7 @@ def _in_list(
         _has_query(text, dialect) for text in statement.assignments.values()
     ):
         return None
-    parts = _conjuncts(statement.where, dialect)
+    parts = conjuncts(statement.where, dialect)
     if parts is None:
         return None
     asking = [part for part in parts if _has_query(part, dialect)]
@@ -125,50 +126,21 @@ def _in_list(
     )
 
 
-def _conjuncts(text: str, dialect: Dialect) -> list[str] | None:
-    """The terms of AND at the top; None where it is joined otherwise."""
-    tokens = tokens_of(text, dialect)
-    depth = cases = between = 0
-    places = [-1]
-    for place, token in enumerate(tokens):
-        word = _word(token)
-        depth += _opens(token)
-        cases += (word == "CASE") - (word == "END" and cases > 0)
-        if depth or cases:
-            continue
-        if word in ("OR", "XOR"):
-            return None
-        if word == "BETWEEN":
-            between += 1
-        elif word == "AND":
-            if between:
-                between -= 1
-            else:
-                places.append(place)
-    places.append(len(tokens))
-    parts = []
-    for before, after in pairwise(places):
-        if after - before < 2:
-            return None
-        parts.append(_slice(text, tokens[before + 1 : after]))
-    return parts
-
-
 def _sides(text: str, dialect: Dialect) -> tuple[str, str] | None:
     """The value and the query of ``value IN (query)``; None for anything else."""
     tokens = tokens_of(text, dialect)
     depth = 0
     for place, token in enumerate(tokens):
-        depth += _opens(token)
-        if depth or _word(token) != "IN":
+        depth += opens(token)
+        if depth or word_of(token) != "IN":
             continue
         value, query = tokens[:place], tokens[place + 1 :]
-        words = {_word(one) for one in value}
+        words = {word_of(one) for one in value}
         is_plain = value and not words & {"NOT", "SELECT", ","}
         closes = len(query) > 2 and _closing(query) == len(query) - 1
-        if not is_plain or not closes or _word(query[1]) not in _QUERY:
+        if not is_plain or not closes or word_of(query[1]) not in _QUERY:
             return None
-        return _slice(text, value), _slice(text, query[1:-1])
+        return slice_of(text, value), slice_of(text, query[1:-1])
     return None
 
 
@@ -176,7 +148,7 @@ def _closing(tokens: Sequence[Token]) -> int:
     """Where the parenthesis is closed with which they begin; -1 if they begin with none."""
     depth = 0
     for place, token in enumerate(tokens):
-        depth += _opens(token)
+        depth += opens(token)
         if depth == 0:
             return place if place else -1
     return -1
@@ -274,29 +246,13 @@ def _any_query(statement: UpdateStatement | DeleteStatement, dialect: Dialect) -
 def _has_query(text: str, dialect: Dialect) -> bool:
     tokens = tokens_of(text, dialect)
     return any(
-        before.token_type is TokenType.L_PAREN and _word(token) in _QUERY
+        before.token_type is TokenType.L_PAREN and word_of(token) in _QUERY
         for before, token in pairwise(tokens)
     )
 
 
 def _parsed_as(text: str, dialect: Dialect) -> str:
     return named_parameters(text, None) if dialect == "duckdb" else text
-
-
-def _word(token: Token) -> str:
-    quoted = token.token_type in (TokenType.IDENTIFIER, TokenType.STRING)
-    return "" if quoted else token.text.upper()
-
-
-def _opens(token: Token) -> int:
-    if token.token_type in (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE):
-        return 1
-    closing = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
-    return -1 if token.token_type in closing else 0
-
-
-def _slice(text: str, tokens: Sequence[Token]) -> str:
-    return text[tokens[0].start : tokens[-1].end + 1]
 
 
 def _quoted(name: str, dialect: Dialect = "duckdb") -> str:

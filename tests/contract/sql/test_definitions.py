@@ -265,3 +265,29 @@ def test_what_is_not_there_is_refused_and_says_what_is(
         session.sql(text)
     assert message in str(caught.value)
     assert session.transaction is None
+
+
+def test_a_table_of_a_query_is_made_anew_of_what_others_have_committed(session: Session) -> None:
+    session.sql("CREATE TABLE t (k STRING, n BIGINT); INSERT INTO t VALUES ('a', 1)")
+    session.sql("BEGIN; CREATE TABLE sales.u AS SELECT k, count(*) AS n FROM t GROUP BY k")
+    session._lake.session().sql("INSERT INTO t VALUES ('a', 2)")
+    session.sql("COMMIT")
+    assert rows(session, "FROM sales.u") == [{"k": "a", "n": 2}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE TABLE x AS SELECT error('no row') AS a",
+        "CREATE TABLE x (a INT, CHECK (a > 0)) USING iceberg",
+        "CREATE TABLE x (a INT, CHECK (b > 0))",
+        "CREATE TABLE x AS SELECT random() AS a",
+    ],
+)
+def test_a_table_that_can_not_be_made_as_said_is_not_made(session: Session, text: str) -> None:
+    session.sql("BEGIN; CREATE TABLE t (a INT)")
+    with pytest.raises(lv.InvalidOperation):
+        session.sql(text)
+    assert rows(session, "SHOW TABLES") == [{"name": "t", "format": "delta"}]
+    session.sql("COMMIT")
+    assert rows(session, "SHOW TABLES") == [{"name": "t", "format": "delta"}]

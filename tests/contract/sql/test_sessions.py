@@ -270,3 +270,31 @@ def test_the_transaction_of_the_last_statement_can_be_asked_for(lake: lv.Lake) -
     assert begun.state == "aborted"
     session.sql("BEGIN; INSERT INTO orders VALUES (2, 'jam'); COMMIT")
     assert session.last_transaction is not begun
+
+
+def test_a_session_that_is_dropped_leaves_nothing_but_files_for_gc(
+    lake: lv.Lake, tmp_path: Path
+) -> None:
+    session = lake.session()
+    session.sql("BEGIN; INSERT INTO orders VALUES (1, 'tea'); SELECT * FROM orders")
+    txn = session.transaction
+    assert txn is not None
+    txn.save()  # its files are stored, and its record says whose they are
+    left = {path.name for path in (tmp_path / "orders").glob("*.parquet")}
+    assert left
+    with lake.session() as other:  # nobody waits for it
+        other.sql("DELETE FROM orders; INSERT INTO orders VALUES (2, 'jam')")
+    assert lake.transactions()[0].id == txn.id
+    lake.abort(txn.id)  # as an operator does, or gc once its lease is over
+    with pytest.raises(lv.TransactionAborted):
+        session.sql("COMMIT")
+    assert session.transaction is None
+    assert lake.read("orders").to_pylist() == [{"id": 2, "sku": "jam"}]
+
+
+def test_a_session_that_is_forgotten_says_what_is_lost(lake: lv.Lake) -> None:
+    held = [lake.session()]
+    held[0].sql("BEGIN; INSERT INTO orders VALUES (1, 'tea')")
+    with pytest.warns(ResourceWarning, match="what it has written"):
+        held.clear()
+    assert lake.read("orders").num_rows == 0

@@ -1,7 +1,8 @@
 """Random statements over random tables, which mean the same to a lake and to DuckDB.
 
 Left out is what the two are meant to see otherwise: division by zero, overflow, text as numbers,
-and updates for which two rows of a source disagree.
+and updates for which two rows of a source disagree. And what DuckDB 1.5 gets wrong itself: its
+filter pushdown loses all rows of ``a IS DISTINCT FROM 1 OR (b AND a = 2)``.
 """
 
 from __future__ import annotations
@@ -140,13 +141,17 @@ class Writer:
         return self._one(
             (lambda: f"SELECT * FROM {table} WHERE {self.asking(table, table)}", 2),
             (
-                lambda: f"SELECT count(*) AS c, min(k) AS a, max(k) AS z FROM {table} "
-                f"WHERE {self.condition(table, table)}",
+                lambda: (
+                    f"SELECT count(*) AS c, min(k) AS a, max(k) AS z FROM {table} "
+                    f"WHERE {self.condition(table, table)}"
+                ),
                 1,
             ),
             (
-                lambda: f"SELECT x.k, count(*) AS c FROM {table} AS x LEFT JOIN {other} AS y "
-                f"ON x.k = y.k AND {self.condition(other, 'y')} GROUP BY x.k",
+                lambda: (
+                    f"SELECT x.k, count(*) AS c FROM {table} AS x LEFT JOIN {other} AS y "
+                    f"ON x.k = y.k AND {self.condition(other, 'y')} GROUP BY x.k"
+                ),
                 1,
             ),
         )
@@ -203,7 +208,6 @@ class Writer:
             (lambda: f"{name} = {value}", 2),
             (lambda: f"{name} <> {value}", 1),
             (lambda: f"{name} IS NULL", 1),
-            (lambda: f"{name} IS NOT DISTINCT FROM {value}", 1),
             (lambda: f"{name} IN ({value}, {self.value(type_)}, {self.value(type_)})", 1),
             (lambda: f"{name} NOT IN ({value}, {self.value(type_, nulls=0.1)})", 1),
         ]

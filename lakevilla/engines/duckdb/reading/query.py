@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
+from lakevilla.engines.base import EXPLAIN
 from lakevilla.engines.duckdb.failures import translated
 from lakevilla.engines.duckdb.reading.admission import Parts
 from lakevilla.engines.duckdb.reading.closed import ClosedDatabases, ClosedSession, refuse_twins
@@ -32,8 +33,11 @@ def query(
 ) -> pa.Table:
     """Run one SELECT; ``tables`` and ``views`` are named as ``Select.tables`` names them.
 
+    With EXPLAIN in front its plan is what comes back, as DuckDB writes it.
     ``plans_by_footers``: footers are read before a query of one table too, for its plan.
     """
+    explain = EXPLAIN if sql.startswith(EXPLAIN) else ""
+    sql = sql.removeprefix(EXPLAIN)
     select = select_of(sql, params)
     unknown = sorted(select.tables - tables.keys() - views.keys())
     if unknown:
@@ -43,7 +47,7 @@ def query(
         )
     text = named_parameters(sql, params)
     with opened(closed, text, select.references, tables, views, plans_by_footers) as session:
-        return session.run(text, params)
+        return session.run(explain + text, params)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import Literal, get_args
 
 from lakevilla.engines.sql.reader import TokenReader
+from lakevilla.engines.sql.statement import is_of_rows
 from lakevilla.errors import InvalidOperation
 
 ShowKind = Literal["tables", "versions", "transactions", "branches", "tags", "columns", "settings"]
@@ -80,4 +81,9 @@ def explain(reader: TokenReader) -> Explain:
     if reader.peek("ANALYZE"):
         reader.refuse("EXPLAIN ANALYZE", "EXPLAIN tells of files and of the engine's plan")
     reader.accept_one("EXTENDED", "FORMATTED", "PLAN")
-    return Explain(reader.text())
+    if reader.at_end:
+        reader.take()  # refuses: it is cut short
+    text = reader.text()
+    if not is_of_rows(text, reader.dialect):
+        reader.refuse(f"EXPLAIN {text.split()[0]}", "it tells of queries and of changes to rows")
+    return Explain(text)

@@ -1,1 +1,1 @@
-"""The rows of the catalog tables, as a transaction sees them (docs/design/0035)."""
+"""What the catalog tables and EXPLAIN tell, as a transaction sees it (docs/design/0035, 0040)."""

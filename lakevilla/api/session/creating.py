@@ -1,0 +1,86 @@
+"""CREATE TABLE: a table made, filled and given its rules as a whole, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pyarrow as pa
+
+from lakevilla.api.execution.catalog import with_catalog
+from lakevilla.api.execution.executor import Executor
+from lakevilla.api.frame import Frame
+from lakevilla.api.transaction import Transaction
+from lakevilla.engines.sql.script.definitions import CreateTable
+from lakevilla.engines.sql.select import Select
+from lakevilla.errors import TableExists
+from lakevilla.formats.base import FormatName
+from lakevilla.operations.perform import read_source
+from lakevilla.transaction.verbs.create_table import whole_or_not_at_all
+from lakevilla.transaction.verbs.replaced_tables import conflict_if_replaced
+
+__all__ = ["create_table"]
+
+
+def create_table(
+    txn: Transaction[Frame],
+    node: CreateTable,
+    params: Mapping[str, object],
+    views: Mapping[str, object] | None,
+) -> None:
+    """Make the table; IF NOT EXISTS leaves one of that name as it is."""
+    executor = txn._executor
+    location = executor.resolve(node.name, also_renamed=True)
+    try:
+        with whole_or_not_at_all(executor.state, location):
+            _create(txn, node, params, views)
+    except TableExists:
+        if not node.exist_ok:
+            raise
+
+
+def _create(
+    txn: Transaction[Frame],
+    node: CreateTable,
+    params: Mapping[str, object],
+    views: Mapping[str, object] | None,
+) -> None:
+    executor, query = txn._executor, node.query
+    columns: object = node.columns
+    filled = query is not None and executor.dialect == "duckdb"
+    if query is not None:
+        # Its rows come by an INSERT, which is redone if others change what it reads. Spark's jobs
+        # are not: there the rows are read now, on the cluster.
+        columns = (
+            _columns(executor, query, dict(params), dict(views or {}))
+            if filled
+            else txn.sql(query.sql, params, views=views)
+        )
+    format: FormatName = "iceberg" if node.format == "iceberg" else "delta"
+    txn.create_table(
+        node.name,
+        columns,
+        format=format,
+        partition_by=node.partition_by,
+        properties=node.properties,
+    )
+    if query is not None and filled:
+        named = node.name.replace('"', '""')
+        txn.sql(f'INSERT INTO "{named}" {query.sql}', params, views=views)
+    if node.constraints:
+        txn.alter(node.name, add_constraints=node.constraints)
+
+
+def _columns(
+    executor: Executor[Frame], query: Select, params: dict[str, object], views: dict[str, object]
+) -> pa.Schema:
+    """The columns of a query, of which no row counts as seen."""
+    query, views = with_catalog(executor, executor.dialect, query, params, views)
+    none = replace(query, sql=f"SELECT * FROM (\n{query.sql}\n) LIMIT 0")
+    with executor.alone("create_table"):
+        source = executor._query_source(none, params, views, pa.schema([]))
+        reading = read_source(executor.client.context, source, executor.state.lookup)
+        found: pa.Table = executor.run(
+            conflict_if_replaced(executor.state, source.tables.values(), reading)
+        )
+    return found.schema

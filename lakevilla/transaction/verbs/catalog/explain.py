@@ -1,0 +1,71 @@
+"""What a statement would read: files that are kept and left out, and the engine's plan.
+
+Nothing of it is part of the transaction: what is only told of may change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakevilla.engines.base import EXPLAIN, TableInput
+from lakevilla.expressions.bind import bind
+from lakevilla.expressions.tree import Expr
+from lakevilla.phases import during
+from lakevilla.store.effects import Program
+from lakevilla.transaction.queue.late import perform_late
+from lakevilla.transaction.state.files import store_files
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.verbs.bind import touch
+
+
+@dataclass(frozen=True, slots=True)
+class FilesKept:
+    """How many files of a table a condition leaves, and their bytes, of how many."""
+
+    files: int
+    bytes: int
+    all_files: int
+    all_bytes: int
+
+
+def files_kept(txn: TransactionState, location: str, where: Expr | None) -> Program[FilesKept]:
+    """What the statistics of a table's log say of a condition on its rows."""
+    txn.check_open("explain")
+    yield from touch(txn, [location], probing=True)
+    yield from perform_late(txn, [location])
+    snapshot = txn.work.tables[location].snapshot
+    with during("metadata", location):
+        every = yield from snapshot.files(None)
+        kept = every
+        if where is not None:
+            kept = yield from snapshot.files(bind(where, snapshot.layout.schema))
+    return FilesKept(kept.num_rows, _bytes(kept), every.num_rows, _bytes(every))
+
+
+def _bytes(files: pa.Table) -> int:
+    return int(pc.sum(files["size"]).as_py() or 0)
+
+
+def plan(
+    txn: TransactionState,
+    sql: str,
+    tables: Mapping[str, str],
+    views: Mapping[str, pa.RecordBatchReader],
+    params: Mapping[str, object],
+) -> Program[str]:
+    """The plan of a query, which is not run; as ``query`` otherwise."""
+    txn.check_open("explain")
+    yield from touch(txn, tables.values(), probing=True)
+    inputs = {}
+    for alias, location in tables.items():
+        yield from perform_late(txn, [location])
+        yield from store_files(txn, location)
+        snapshot = txn.work.tables[location].snapshot
+        inputs[alias] = TableInput(snapshot.layout, (yield from snapshot.files(None)))
+    with during("data"):
+        rows = yield from txn.context.engine.query(EXPLAIN + sql, inputs, views, params)
+    return "\n".join(str(text) for text in rows["explain_value"].to_pylist())

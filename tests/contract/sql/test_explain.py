@@ -1,0 +1,81 @@
+"""EXPLAIN: files that the log's statistics leave, and the engine's plan; nothing is run or read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.api.session import Session
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    session = lv.connect(tmp_path).session()
+    session.sql("CREATE TABLE t (id BIGINT, p STRING) PARTITIONED BY (p)")
+    session.sql("CREATE TABLE s (id BIGINT)")
+    for number in range(3):
+        session.sql(f"INSERT INTO t VALUES ({number}, 'a'), ({number}, 'b')")
+    return session
+
+
+def lines(session: Session, text: str, params: dict[str, object] | None = None) -> dict[str, str]:
+    found = session.sql(text, params)
+    return {row["item"]: row["detail"] for row in found.to_pylist()}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("SELECT * FROM t", 6),
+        ("SELECT count(*) FROM t WHERE id > 1 AND p = 'a' GROUP BY p ORDER BY 1", 1),
+        ("SELECT * FROM t AS x WHERE x.id >= :n AND hash(p) > 0", 4),  # hash is the engine's own
+        ("SELECT * FROM t WHERE p = 'a' OR p = 'c' LIMIT 1", 3),
+        ("SELECT * FROM t JOIN s USING (id) WHERE t.id = 1", 6),
+        ("DELETE FROM t WHERE p = 'b' AND id = 0", 1),
+        ("UPDATE t AS x SET id = 1 WHERE x.p = 'b' OR x.id = 0", 4),
+        ("INSERT INTO s SELECT id FROM t WHERE id < 1", 2),
+    ],
+)
+def test_it_says_how_many_files_are_kept(session: Session, text: str, kept: int) -> None:
+    params: dict[str, object] | None = {"n": 1} if ":n" in text else None
+    found = lines(session, f"EXPLAIN {text}", params)
+    assert found["files of t"].startswith(f"{kept} of 6 kept, ")
+    assert ("plan" in found) is not text.startswith(("UPDATE", "DELETE"))
+
+
+def test_it_shows_the_plan_of_what_a_change_looks_at(session: Session) -> None:
+    session.sql("INSERT INTO s VALUES (1)")
+    found = lines(session, "EXPLAIN DELETE FROM t WHERE id IN (SELECT id FROM s)")
+    assert found["delete"].startswith("t, as a merge on (id) = ")
+    assert "id" in found["plan"]
+    found = lines(session, "EXPLAIN MERGE INTO t USING s ON t.id = s.id WHEN MATCHED THEN DELETE")
+    assert found["merge into"] == "t"
+    assert found["files of s"].startswith("1 of 1 kept, ")
+
+
+def test_nothing_is_run_and_nothing_counts_as_read(session: Session) -> None:
+    session.sql("BEGIN; INSERT INTO t VALUES (9, 'a')")
+    found = lines(session, "EXPLAIN SELECT * FROM t WHERE id = 9")
+    assert found["files of t"].startswith("1 of 7 kept")
+    lines(session, "EXPLAIN DELETE FROM s")
+    other = session._lake.session()
+    other.sql("DELETE FROM t; INSERT INTO s VALUES (1)")
+    session.sql("COMMIT")
+    assert session.sql("FROM t").num_rows == 1  # type: ignore[union-attr]
+    assert session.sql("FROM s").num_rows == 1  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("EXPLAIN CREATE TABLE x (a INT)", "queries and of changes to rows"),
+        ("EXPLAIN ANALYZE SELECT 1", "EXPLAIN tells of files"),
+        ("EXPLAIN", "cut short"),
+        ("EXPLAIN SELECT nope FROM t", "nope"),
+    ],
+)
+def test_what_it_can_not_explain(session: Session, text: str, message: str) -> None:
+    with pytest.raises(lv.InvalidOperation, match=message):
+        session.sql(text)

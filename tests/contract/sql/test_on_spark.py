@@ -1,0 +1,59 @@
+"""SQL sessions of a lake with ``spark=``: the same statements, in Spark's dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import lakevilla as lv
+
+pytestmark = pytest.mark.daily(1, of="SQL sessions of Spark")
+
+
+@pytest.fixture
+def session(spark: SparkSession, tmp_path: Path) -> Iterator[Any]:
+    with lv.connect(str(tmp_path), spark=spark).session() as made:
+        made.sql("""
+            CREATE TABLE t (id BIGINT NOT NULL, k STRING, v BIGINT, f DOUBLE);
+            CREATE TABLE s (k STRING, w BIGINT);
+            INSERT INTO t VALUES (1, 'a', 10, 1.5), (2, 'b', 20, NULL), (3, NULL, 30, 2.5);
+            INSERT INTO s VALUES ('a', 1), ('c', 3), (NULL, 5)
+        """)
+        yield made
+
+
+def rows(session: Any, text: str) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row) for row in session.sql(text).collect()), key=repr)
+
+
+def test_a_session_sees_its_own_changes_and_undoes_them(session: Any) -> None:
+    session.sql("BEGIN; UPDATE t SET v = s.w FROM s WHERE t.k = s.k")
+    session.sql("DELETE FROM t WHERE k NOT IN (SELECT k FROM s WHERE k IS NOT NULL)")
+    session.sql("UPDATE t SET f = (SELECT max(w) FROM s) WHERE EXISTS (SELECT 1 FROM s)")
+    assert rows(session, "SELECT id, v, f FROM t") == [(1, 1, 5.0), (3, 30, 5.0)]
+    outside = [row.id for row in session._lake.sql("SELECT id FROM t ORDER BY id").collect()]
+    assert outside == [1, 2, 3]
+    session.sql("ROLLBACK")
+    assert rows(session, "SELECT id, v FROM t") == [(1, 10), (2, 20), (3, 30)]
+
+
+def test_tables_of_queries_past_states_and_branches(session: Any) -> None:
+    session.sql("CREATE TABLE u AS SELECT k, count(*) AS n FROM t GROUP BY k")
+    session.sql("CREATE BRANCH etl")
+    session.sql("USE BRANCH etl")
+    session.sql("DELETE FROM t")
+    session.sql("USE main")
+    assert rows(session, "SELECT count(*) AS n FROM t AT (BRANCH => etl)") == [(0,)]
+    session.sql("DELETE FROM t WHERE id = 1")
+    assert rows(session, "SELECT o.id FROM t VERSION AS OF 0 AS o LEFT ANTI JOIN t USING (id)") == [
+        (1,)
+    ]
+    assert rows(session, "SHOW TABLES") == [("s", "delta"), ("t", "delta"), ("u", "delta")]
+    assert ("name", "string") not in rows(session, "SELECT name, type FROM lakevilla_columns")
+    found = dict(rows(session, "EXPLAIN SELECT * FROM t WHERE id > 2"))
+    assert found["files of t"].startswith("1 of 1 kept")
+    assert "Physical Plan" in found["plan"]
