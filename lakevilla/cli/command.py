@@ -21,6 +21,8 @@ from lakevilla.results import Report
 
 FINDINGS = 1
 ERROR = 2
+#: Ended by Ctrl-C, as shells have it.
+INTERRUPTED = 130
 
 P = ParamSpec("P")
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
 from lakevilla.cli.shell.actions import Leave, act
 from lakevilla.cli.shell.desk import Desk
 from lakevilla.cli.shell.lines import ScriptEntry, entries
-from lakevilla.cli.shell.running import Interrupted, run_statement
+from lakevilla.cli.shell.running import run_statement
 from lakevilla.cli.shell.short import ended, is_short
+from lakevilla.cli.sql.ending import Interrupted
+from lakevilla.cli.sql.placing import placed
 from lakevilla.errors import InvalidOperation, LakeVillaError
 
 #: Files that run files, at most.
 _DEEPEST = 16
-_PLACED = "_lakevilla_placed"
 
 
 class EntryReader(Protocol):
@@ -98,18 +98,3 @@ class Shell:
         for statement in statements:
             with placed(source, entry.line + statement.line - 1, len(statements) > 1):
                 run_statement(self.desk, statement.text, expanded=expanded)
-
-
-@contextmanager
-def placed(source: str | None, line: int, shown: bool = True) -> Iterator[None]:
-    """Errors from inside name the file and the line; those that do already are left as they are."""
-    try:
-        yield
-    except LakeVillaError as error:
-        if not getattr(error, _PLACED, False):
-            if source is not None:
-                error.message = f"{source}:{line}: {error.message}"
-            elif shown and line > 1:
-                error.message = f"line {line}: {error.message}"
-            setattr(error, _PLACED, True)
-        raise

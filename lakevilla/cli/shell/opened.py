@@ -8,14 +8,12 @@ from typing import Any
 import typer
 
 import lakevilla as lv
+from lakevilla.cli.command import INTERRUPTED
 from lakevilla.cli.shell.actions import Leave
 from lakevilla.cli.shell.desk import Desk
 from lakevilla.cli.shell.loop import Shell
-from lakevilla.cli.shell.running import Interrupted
+from lakevilla.cli.sql.ending import Interrupted
 from lakevilla.errors import InvalidOperation
-
-#: Ended by Ctrl-C, as shells have it for their status.
-_INTERRUPTED = 130
 
 
 def run_shell(lake: lv.Lake[Any], ref: str | None) -> None:
@@ -49,6 +47,6 @@ def _run_pipe(desk: Desk, run: Shell) -> None:
         pass
     except Interrupted as stopped:
         desk.screen.aside(str(stopped))
-        raise typer.Exit(_INTERRUPTED) from None
+        raise typer.Exit(INTERRUPTED) from None
     except KeyboardInterrupt:
-        raise typer.Exit(_INTERRUPTED) from None
+        raise typer.Exit(INTERRUPTED) from None

@@ -6,7 +6,8 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.cli.shell.desk import Desk
-from lakevilla.cli.shell.running import Interrupted, run_statement
+from lakevilla.cli.shell.running import run_statement
+from lakevilla.cli.sql.ending import Interrupted
 
 INSERT = "INSERT INTO stock VALUES ('gin', 3)"
 BOTH = "BEGIN ATOMIC INSERT INTO stock VALUES ('gin', 3); DELETE FROM \"sales/orders\"; END"
