@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -23,6 +23,9 @@ from lakevilla.formats.layout import Layout
 from lakevilla.settings import Settings
 from lakevilla.store.content import HashedFile
 from lakevilla.store.effects import Program
+
+P = TypeVar("P")
+R = TypeVar("R")
 
 #: Gives a new unique path, relative to the table, for a data file in a
 #: partition directory ("" for none): the name carries the transaction's id.
@@ -228,6 +231,21 @@ class Engine(Protocol):
         self, table: TableInput, columns: Sequence[str] | None, where: Expr | None
     ) -> Program[pa.RecordBatchReader]:
         """Rows for which ``where`` is true, in bounded memory."""
+
+    def find_one(self, table: TableInput, where: Expr) -> Program[pa.RecordBatch | None]:
+        """One row for which ``where`` is true, if there is one."""
+
+    @property
+    def spreads(self) -> int:
+        """How many portions of work ``spread`` does at a time, or a few more."""
+
+    def spread(
+        self, function: Callable[[P], Program[R]], portions: Sequence[P]
+    ) -> Program[list[R]]:
+        """Run a program for each portion, wherever the engine works; what each comes to.
+
+        ``function`` is one of a module, and its effects are those of this lake's store.
+        """
 
     def update(
         self, table: TableInput, assignments: Mapping[str, Expr], where: Expr, name: FileNamer

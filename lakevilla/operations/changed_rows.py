@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import pyarrow as pa
 
@@ -29,10 +30,11 @@ CHANGE_COLUMNS = pa.schema(
     ]
 )
 
-_ADDED, _REMOVED = "lakevilla_added", "lakevilla_removed"
+#: Views over what came and what went.
+ADDED, REMOVED = "lakevilla_added", "lakevilla_removed"
 #: Each row as often as there are more of it on one side: one pass, in memory that is bounded by
 #: what may be spilled. (EXCEPT ALL, once each way, takes minutes for a million rows.)
-_DIFFERENCE = f"""
+DIFFERENCE = f"""
 SELECT * EXCLUDE (lakevilla_more, lakevilla_copy)
 FROM (
     SELECT
@@ -44,9 +46,9 @@ FROM (
             * EXCLUDE (lakevilla_side),
             CAST(sum(lakevilla_side) AS BIGINT) AS lakevilla_more
         FROM (
-            SELECT *, -1 AS lakevilla_side FROM {_REMOVED}
+            SELECT *, -1 AS lakevilla_side FROM {REMOVED}
             UNION ALL
-            SELECT *, 1 AS lakevilla_side FROM {_ADDED}
+            SELECT *, 1 AS lakevilla_side FROM {ADDED}
         )
         GROUP BY ALL
         HAVING sum(lakevilla_side) <> 0
@@ -66,28 +68,52 @@ class Reading:
     where: Expr | None
 
 
-def changed_rows(reading: Reading, change: Change) -> Program[list[pa.Table]]:
-    """The rows of one change, with ``_change_type``."""
-    layout = reading.layout
+@dataclass(frozen=True, slots=True)
+class ChangeSource:
+    """Files whose rows tell of a change; ``kind`` is None where a column of theirs says it."""
+
+    layout: Layout
+    files: tuple[DataFile, ...]
+    kind: Literal["insert", "delete"] | None
+
+
+def sources_of(layout: Layout, change: Change) -> tuple[ChangeSource, ...]:
+    """Where the rows of a change lie: nowhere, in one place, or in what came and what went.
+
+    Of the latter two, what is in both has not changed.
+    """
     if change.change_files and not layout.by_field_id:
         shown = replace(
             layout, schema=layout.schema.append(_TYPE), physical=layout.physical.append(_TYPE)
         )
-        files = [
+        files = tuple(
             DataFile(file.path, file.size, 0, file.partition_values) for file in change.change_files
-        ]
-        columns = [*projection(layout, reading.columns).names, _TYPE.name]
-        return [(yield from _scanned(reading, shown, files, columns))]
-    added = [file for file in change.adds if file.data_change]
-    removed = [_as_data(file) for file in change.removes if file.data_change]
-    if added and removed:
-        return [(yield from _difference(reading, added, removed))]
-    if not (added or removed):
+        )
+        return (ChangeSource(shown, files, None),)
+    added = tuple(file for file in change.adds if file.data_change)
+    removed = tuple(_as_data(file) for file in change.removes if file.data_change)
+    found = []
+    if added:
+        found.append(ChangeSource(layout, added, "insert"))
+    if removed:
+        found.append(ChangeSource(layout, removed, "delete"))
+    return tuple(found)
+
+
+def changed_rows(reading: Reading, change: Change) -> Program[list[pa.Table]]:
+    """The rows of one change, with ``_change_type``."""
+    names = projection(reading.layout, reading.columns).names
+    sources = sources_of(reading.layout, change)
+    if len(sources) == 2:
+        added, removed = sources
+        return [(yield from _difference(reading, added.files, removed.files))]
+    if not sources:
         return []
-    names = projection(layout, reading.columns).names
-    rows = yield from _scanned(reading, layout, added or removed, names)
-    kind = "insert" if added else "delete"
-    types = pa.repeat(pa.scalar(kind, _TYPE.type), rows.num_rows)
+    (source,) = sources
+    if source.kind is None:
+        return [(yield from _scanned(reading, source.layout, source.files, [*names, _TYPE.name]))]
+    rows = yield from _scanned(reading, source.layout, source.files, names)
+    types = pa.repeat(pa.scalar(source.kind, _TYPE.type), rows.num_rows)
     return [rows.append_column(_TYPE, types)]
 
 
@@ -99,8 +125,8 @@ def _difference(
     names = layout.schema.names
     new = yield from _scanned(reading, layout, added, names)
     old = yield from _scanned(reading, layout, removed, names)
-    views = {_ADDED: new.to_reader(), _REMOVED: old.to_reader()}
-    rows = yield from reading.context.engine.query(_DIFFERENCE, {}, views, {})
+    views = {ADDED: new.to_reader(), REMOVED: old.to_reader()}
+    rows = yield from reading.context.engine.query(DIFFERENCE, {}, views, {})
     asked = projection(layout, reading.columns)
     schema = pa.schema([*asked, _TYPE])
     return rows.select(schema.names).cast(schema)
@@ -116,11 +142,12 @@ def _scanned(
         return reader.read_all()
     except Exception:
         # Which request failed is the engine's to know; a file that is gone explains it.
-        yield from _refuse_missing(location, files)
+        yield from refuse_missing(location, files)
         raise
 
 
-def _refuse_missing(location: str, files: Sequence[DataFile]) -> Program[None]:
+def refuse_missing(location: str, files: Sequence[DataFile]) -> Program[None]:
+    """Raise ``VersionNotFound`` if one of the files is gone."""
     keys = [file_key(location, file.path) for file in files]
     infos: list[ObjectInfo | Missing] = yield from parallel([HeadOf(key) for key in keys])
     for key, info in zip(keys, infos, strict=True):

@@ -74,6 +74,24 @@ def changes(
         ``since`` is not kept any more or not there yet, or files that tell the
         changes were removed.
     """
+    reading, found = yield from changes_to_read(context, past, location, since, columns, where)
+    parts = []
+    for commit, change in found:
+        rows = yield from changed_rows(reading, change)
+        parts.extend(stamped(rows, commit))
+    schema = pa.schema([*projection(reading.layout, columns), *CHANGE_COLUMNS])
+    return pa.Table.from_batches([], schema) if not parts else pa.concat_tables(parts)
+
+
+def changes_to_read(
+    context: Context,
+    past: Past,
+    location: str,
+    since: int,
+    columns: Sequence[str] | None,
+    where: Expr | None,
+) -> Program[tuple[Reading, list[tuple[CommitSummary, Change]]]]:
+    """What ``changes`` reads, in order; parameters and errors are the same."""
     timeline = past.timeline
     if since > past.sequence:
         raise VersionNotFound(
@@ -86,18 +104,15 @@ def changes(
     layout = view.snapshot.layout
     refuse_own_columns(location, layout)
     predicate = None if where is None else bind(where, layout.schema)
-    reading = Reading(context, location, layout, columns, predicate)
+    projection(layout, columns)
     commits = yield from timeline.after(since)
     mine = [c for c in commits if c.sequence <= past.sequence and location in c.tables]
     tail = yield from open_tail(context, location, missing_ok=True)
-    parts = []
+    found: list[tuple[CommitSummary, Change]] = []
     for step in _steps(mine, location, since):
         changed = yield from changes_of(context, timeline, tail, location, step)
-        for change in changed:
-            rows = yield from changed_rows(reading, change)
-            parts.extend(stamped(rows, step.commit))
-    schema = pa.schema([*projection(layout, columns), *CHANGE_COLUMNS])
-    return pa.Table.from_batches([], schema) if not parts else pa.concat_tables(parts)
+        found += [(step.commit, change) for change in changed]
+    return Reading(context, location, layout, columns, predicate), found
 
 
 def _steps(commits: Sequence[CommitSummary], location: str, since: int) -> list[TableStep]:

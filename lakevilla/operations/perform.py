@@ -213,12 +213,11 @@ def _alter(context: Context, operation: Alter, snapshot: TableSnapshot) -> Progr
         files = yield from _files(snapshot)
         broken = Call("not", (Call("<=>", (constraint.expression, TRUE)),))
         predicate = bind(broken, after.schema)
-        rows = yield from context.engine.scan(TableInput(after, files), None, predicate)
-        first = next((batch for batch in rows if batch.num_rows), None)
+        first = yield from context.engine.find_one(TableInput(after, files), predicate)
         if first is not None:
             raise InvalidOperation(
                 f"constraint {constraint.name!r} ({constraint.sql}) does not hold for rows of "
-                f"{after.table}, such as {first.slice(0, 1).to_pylist()[0]}: correct them first",
+                f"{after.table}, such as {first.to_pylist()[0]}: correct them first",
                 reason="constraint",
                 table=after.table,
             )

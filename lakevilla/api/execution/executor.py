@@ -126,8 +126,12 @@ class Executor(Sources[Frame]):
             since = check_number("since", since)
             predicate = self.optional_predicate(where, params, table)
             location = self.resolve(table)
-            found = self.run(changes_seen(self.state, location, since, columns, predicate))
-            return self.framed(found)
+            return self._changed(location, since, columns, predicate)
+
+    def _changed(
+        self, location: str, since: int, columns: Sequence[str] | None, where: Expr | None
+    ) -> Frame:
+        return self.framed(self.run(changes_seen(self.state, location, since, columns, where)))
 
     def _streamed(self, location: str, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         """A table's rows; that a file went with the table while they were read is a conflict."""

@@ -19,7 +19,7 @@ from lakevilla.api.execution.sources import (
 from lakevilla.api.merge import Described, MergeBuilder
 from lakevilla.api.spark.client import SparkClient
 from lakevilla.arrow import input
-from lakevilla.engines.base import StagedRows, projection
+from lakevilla.engines.base import StagedRows, TableInput, projection
 from lakevilla.engines.spark import SparkRows
 from lakevilla.engines.spark.columns import (
     FrameIds,
@@ -38,6 +38,7 @@ from lakevilla.engines.spark.sql import (
     plan_of,
     run_select,
 )
+from lakevilla.engines.spark.upkeep.changes import ChangeStep, Comparing
 from lakevilla.engines.sql.dml import InsertStatement
 from lakevilla.engines.sql.dml import MergeStatement as MergeStatement
 from lakevilla.engines.sql.select import Dialect, Select
@@ -46,8 +47,11 @@ from lakevilla.expressions.bind import Schemas, bind
 from lakevilla.expressions.given import Predicate
 from lakevilla.expressions.syntax.sql_nodes import Foreign
 from lakevilla.expressions.tree import Expr
+from lakevilla.formats.files import files_from_structs
+from lakevilla.operations.changed_rows import ADDED, CHANGE_COLUMNS, DIFFERENCE, REMOVED, sources_of
 from lakevilla.results import OperationResult
 from lakevilla.sublogs.operations import InlineSource, StagedSource
+from lakevilla.transaction.verbs.changes import changes_to_see
 from lakevilla.transaction.verbs.read_write import append, layout_of, see_files
 from lakevilla.transaction.verbs.replaced_tables import read_again_if_replaced
 
@@ -152,6 +156,26 @@ class SparkExecutor(Executor["DataFrame"]):
             bound,
         )
         return self.client.engine.frame(table, columns, bound) if native is None else native
+
+    def _changed(
+        self, location: str, since: int, columns: Sequence[str] | None, where: Expr | None
+    ) -> DataFrame:
+        reading, found = self.run(changes_to_see(self.state, location, since, columns, where))
+        steps = [
+            ChangeStep(
+                commit.sequence,
+                commit.timestamp_ms,
+                tuple(
+                    (TableInput(one.layout, files_from_structs(one.files)), one.kind)
+                    for one in sources_of(reading.layout, change)
+                ),
+            )
+            for commit, change in found
+        ]
+        comparing = Comparing(DIFFERENCE, ADDED, REMOVED)
+        return self.client.engine.changes(
+            reading.layout, steps, columns, reading.where, comparing, CHANGE_COLUMNS
+        )
 
     # -- what verbs do with frames -----------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from itertools import chain, islice
@@ -22,6 +22,7 @@ from lakevilla.engines.base import (
     Written,
     projection,
 )
+from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.database import Database, stream
 from lakevilla.engines.duckdb.reading.closed import ClosedDatabases
 from lakevilla.engines.duckdb.reading.compared import compared, in_turn
@@ -34,6 +35,7 @@ from lakevilla.engines.duckdb.writing.by_key import write_by_key
 from lakevilla.engines.duckdb.writing.digest import digest
 from lakevilla.engines.duckdb.writing.merge import merge, numbered
 from lakevilla.engines.duckdb.writing.rewrite import CHANGE_TYPE, Rewriter, expression_sql
+from lakevilla.engines.duckdb.writing.routing import Routing, hashed, keys_in
 from lakevilla.engines.duckdb.writing.writer import Writer
 from lakevilla.engines.duckdb.writing.z_order import in_z_order, sampled, sorted_along
 from lakevilla.engines.staged import read_staged
@@ -45,6 +47,8 @@ from lakevilla.settings import Settings
 from lakevilla.store.effects import Program
 
 T = TypeVar("T")
+P = TypeVar("P")
+R = TypeVar("R")
 
 #: Rows that are compacted go into one file, however much larger than its sources it becomes.
 _ANY_SIZE = 1 << 20
@@ -137,6 +141,25 @@ class DuckDBEngine:
         rows = watched(self._data, self._database, table, rows)
         return pa.RecordBatchReader.from_batches(schema, rows)
 
+    def find_one(self, table: TableInput, where: Expr) -> Program[pa.RecordBatch | None]:
+        """One row for which ``where`` is true, if there is one."""
+        rows = yield from self.scan(table, None, where)
+        return next((batch.slice(0, 1) for batch in rows if batch.num_rows), None)
+
+    @property
+    def spreads(self) -> int:
+        """One: the process is alone."""
+        return 1
+
+    def spread(
+        self, function: Callable[[P], Program[R]], portions: Sequence[P]
+    ) -> Program[list[R]]:
+        """Run a program for each portion, one after the other."""
+        found = []
+        for portion in portions:
+            found.append((yield from function(portion)))
+        return found
+
     def update(
         self, table: TableInput, assignments: Mapping[str, Expr], where: Expr, name: FileNamer
     ) -> Program[Rewrite]:
@@ -169,6 +192,32 @@ class DuckDBEngine:
         """
         rewriter = yield from self._rewriter(table, name)
         return (yield from self._whole(rewriter, merge(rewriter, source, spec)))
+
+    @property
+    def version(self) -> str:
+        """DuckDB's."""
+        return str(duckdb.__version__)
+
+    def keys_in(
+        self, table: TableInput, names: Sequence[str], equal: Sequence[str]
+    ) -> Program[Iterator[pa.RecordBatch]]:
+        """The different values of some columns, with a hash of those that are ``equal``."""
+        files = yield from read_files(self._data, table, "keys")
+        with self._looked_into(table):
+            keys = keys_in(self._database, files, names, equal)
+        return watched(self._data, self._database, table, keys)
+
+    def hashed(
+        self, rows: pa.RecordBatchReader, equal: Sequence[str], table: str
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows with a hash of some columns."""
+        return hashed(self._database, rows, equal, table)
+
+    def routing(
+        self, layout: Layout, spec: MergeSpec, names: Sequence[str], source: pa.Schema
+    ) -> Routing:
+        """Finds which rows of a source are for which parts of a merge's target."""
+        return Routing(self._database, layout, spec, names, source)
 
     def compact(
         self, parts: Sequence[TableInput], z_order_by: Sequence[str], name: FileNamer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,27 +20,24 @@ from lakevilla.engines.base import (
     projection,
 )
 from lakevilla.engines.duckdb import DuckDBEngine
-from lakevilla.engines.spark.jobs import failure, numbers, scanned
+from lakevilla.engines.spark.jobs import failure, rows_at, scanned
 from lakevilla.engines.spark.reported import Jobs, first_error
 from lakevilla.engines.spark.rows import SparkRows, spark_schema, spark_types
 from lakevilla.engines.spark.tasks import (
     ChangeFilesTask,
     DeleteTask,
-    InsertTask,
     LakeAddress,
-    MergeTask,
     ScanTask,
     StagedTask,
     StageTask,
-    TaskInput,
     UpdateTask,
     WriteTask,
-    joined,
-    no_files,
-    unmatched,
 )
+from lakevilla.engines.spark.upkeep.changes import ChangeStep, Comparing, change_jobs
+from lakevilla.engines.spark.upkeep.looking import found_one, spread_over
+from lakevilla.engines.spark.upkeep.merge import merged
 from lakevilla.engines.spark.upkeep.moving import compacted
-from lakevilla.engines.staged import to_ipc
+from lakevilla.engines.spark.upkeep.parcels import delivered, sending_of
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.files import ChangeFile, DataFile
@@ -50,6 +47,9 @@ from lakevilla.store.effects import Program, delete, parallel
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+P = TypeVar("P")
+R = TypeVar("R")
 
 
 class SparkEngine:
@@ -128,6 +128,30 @@ class SparkEngine:
         except Exception as error:
             raise failure(error, f"table {table}: the job that looks for double keys") from error
 
+    def changes(
+        self,
+        layout: Layout,
+        steps: Sequence[ChangeStep],
+        columns: Sequence[str] | None,
+        where: Expr | None,
+        comparing: Comparing,
+        own: pa.Schema,
+    ) -> DataFrame:
+        """What commits changed, as a DataFrame: read when it is used.
+
+        ``own`` are the columns that tell of a change: its kind, version and time.
+        """
+        jobs, session = self._jobs, self._jobs.session
+        work = change_jobs(jobs.place, jobs.tasks, layout, steps, columns, where, comparing, own)
+        shown = spark_schema(work.reading.shown.schema)
+        # One of no tasks has no rows.
+        frame = scanned(session, work.reading, len(work.reading.tasks), shown)
+        if not work.meetings:
+            return frame
+        sending = sending_of(session, len(work.comparing.tasks), work.comparing)
+        met = delivered(sending, work.meetings)
+        return frame.union(rows_at(met, work.differing, shown))
+
     def given(self, rows: pa.Table) -> DataFrame:
         """Rows of the driver as a DataFrame."""
         if any(pa.types.is_nested(kind) for kind in rows.schema.types):
@@ -169,6 +193,22 @@ class SparkEngine:
         """Rows for which ``where`` is true, streamed through the driver in bounded memory."""
         return (yield from self._embedded.scan(table, columns, where))
 
+    def find_one(self, table: TableInput, where: Expr) -> Program[pa.RecordBatch | None]:
+        """One row for which ``where`` is true: each task gives up to one."""
+        return (yield from found_one(self._jobs, table, where))
+
+    @property
+    def spreads(self) -> int:
+        """Portions for each task that runs at a time, and some more: not all take as long."""
+        return 4 * self._jobs.tasks
+
+    def spread(
+        self, function: Callable[[P], Program[R]], portions: Sequence[P]
+    ) -> Program[list[R]]:
+        """Run a program for each portion, each in a task; see ``engines.base.Engine``."""
+        yield from ()
+        return spread_over(self._jobs, function, portions)
+
     def update(
         self, table: TableInput, assignments: Mapping[str, Expr], where: Expr, name: FileNamer
     ) -> Program[Rewrite]:
@@ -190,43 +230,8 @@ class SparkEngine:
         spec: MergeSpec,
         name: FileNamer,
     ) -> Program[Rewrite]:
-        """Merge a source: first into the files, then what matched no row of any of them."""
-        layout = table.layout
-        rows: StagedRows | pa.Table
-        if isinstance(source, StagedRows):
-            rows, count = source, sum(source.counts)
-        else:
-            rows = source.read_all()
-            count = rows.num_rows
-        into, new = _apart(spec)
-        found = np.zeros(count, bool)
-        merged = Rewrite()
-        if table.files.num_rows:
-            carried = TaskInput(rows if isinstance(rows, StagedRows) else to_ipc(rows))
-            bins = self._jobs.bins(table)
-            task = MergeTask(self._jobs.place, bins, carried, into, name)
-            reports = yield from self._jobs.reported(layout, bins, task)
-            merged = joined([report.rewrite for report in reports])
-            for report in reports:
-                if report.matched is not None:
-                    found[report.matched] = True
-        if not new.clauses or found.all():
-            return merged
-        if isinstance(rows, StagedRows):
-            places = numbers(self._jobs.session, len(rows.keys))
-            matched = np.packbits(found).tobytes()
-            insert = InsertTask(self._jobs.place, layout, rows, matched, new, name)
-            inserted = yield from self._jobs.rewritten(layout, places, insert, besides=merged)
-        else:
-            rest = unmatched(rows.to_reader(), ~found)
-            try:
-                inserted = yield from self._embedded.merge(
-                    TableInput(layout, no_files()), rest, new, name
-                )
-            except (Exception, KeyboardInterrupt):
-                yield from self._jobs.withdraw(layout, merged)
-                raise
-        return joined([merged, inserted])
+        """Merge a source; see ``upkeep.merge`` for which way it comes to the tasks."""
+        return (yield from merged(self._jobs, self._embedded, table, source, spec, name))
 
     def compact(
         self, parts: Sequence[TableInput], z_order_by: Sequence[str], name: FileNamer
@@ -255,14 +260,6 @@ class SparkEngine:
     ) -> Program[pa.Table]:
         """One SELECT in DuckDB's dialect; in the driver. See ``frame`` for Spark's own."""
         return (yield from self._embedded.query(sql, tables, views, params))
-
-
-def _apart(spec: MergeSpec) -> tuple[MergeSpec, MergeSpec]:
-    """The merge without what it inserts, and what it inserts alone."""
-    new = tuple(clause for clause in spec.clauses if clause.kind == "not_matched_insert")
-    old = tuple(clause for clause in spec.clauses if clause.kind != "not_matched_insert")
-    aliases = spec.source_alias, spec.target_alias
-    return MergeSpec(spec.on, *aliases, old), MergeSpec(spec.on, *aliases, new)
 
 
 def _plain(frame: DataFrame) -> tuple[DataFrame, tuple[str, ...]]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from lakevilla.engines.spark.importing import LACKS, importer
 from lakevilla.engines.spark.rows import first_line
 from lakevilla.engines.spark.session import STOPPED
-from lakevilla.engines.spark.tasks import ScanTask, StagedTask, Task, TaskReport
+from lakevilla.engines.spark.tasks import ReadTask, Task, TaskReport
 from lakevilla.errors import CorruptObject, InvalidOperation, LakeVillaError
 
 if TYPE_CHECKING:
@@ -61,11 +61,14 @@ def run_job(
     return [pickle.loads(report) for report in table.column("report").to_pylist()]
 
 
-def scanned(
-    session: SparkSession, task: ScanTask | StagedTask, tasks: int, schema: StructType
-) -> DataFrame:
+def scanned(session: SparkSession, task: ReadTask, tasks: int, schema: StructType) -> DataFrame:
     """The rows that ``tasks`` tasks read, each those of its number."""
-    return numbers(session, tasks).mapInArrow(in_worker("rows_of", pickle.dumps(task)), schema)
+    return rows_at(numbers(session, tasks), task, schema)
+
+
+def rows_at(frame: DataFrame, task: ReadTask, schema: StructType) -> DataFrame:
+    """The rows that tasks make of those of a frame."""
+    return frame.mapInArrow(in_worker("rows_of", pickle.dumps(task)), schema)
 
 
 def numbers(session: SparkSession, tasks: int) -> DataFrame:

@@ -115,6 +115,8 @@ def _spark_type(kind: pa.DataType, column: str) -> pa.DataType:
         return pa.binary()
     if types.is_time64(kind):
         return pa.time64("ns")
+    if types.is_timestamp(kind) and kind.unit in ("s", "ms"):
+        return pa.timestamp("us", kind.tz)
     if types.is_timestamp(kind) and kind.unit == "ns":
         raise InvalidOperation(
             f"column {column} has nanoseconds, which Spark's timestamps have not: read the other "

@@ -77,6 +77,17 @@ class Task(Protocol):
     def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> TaskReport: ...
 
 
+class ReadTask(Protocol):
+    """A task whose rows are those of a frame."""
+
+    @property
+    def place(self) -> LakeAddress: ...
+
+    def rows(
+        self, worker: Worker, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Bins:
     """The files of a table, some for each task: an Arrow IPC stream a task, by its number.
@@ -126,8 +137,8 @@ def reports(payload: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
 
 
 def rows_of(payload: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run a pickled ``ScanTask``; its rows come out."""
-    task: ScanTask | StagedTask = pickle.loads(payload)
+    """Run a pickled ``ReadTask``; its rows come out."""
+    task: ReadTask = pickle.loads(payload)
     yield from task.rows(worker_at(task.place), batches)
 
 

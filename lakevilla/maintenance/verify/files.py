@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,11 +34,11 @@ from lakevilla.lake.refs.frozen import not_kept
 from lakevilla.lake.refs.states import AtBase, AtHead, LakeState
 from lakevilla.lake.view import View
 from lakevilla.maintenance.doctor_tables import unreadable
-from lakevilla.maintenance.verify.footers import rows_in_footer
+from lakevilla.maintenance.verify.looking import AskedFile, How, in_portions, look_into
 from lakevilla.meter import note
 from lakevilla.results import Finding
 from lakevilla.store.base import Missing
-from lakevilla.store.content import Damage, HashedFile, compare_all
+from lakevilla.store.content import Damage
 from lakevilla.store.effects import Program, parallel
 from lakevilla.store.effects import stat as object_info
 
@@ -123,6 +124,7 @@ def look_at_files(
     """Look at every data file that the states have of these tables, at each once."""
     looked = Looked()
     drawn = _Drawn(depth, int(context.clock.now()) // _DAY_SECONDS)
+    at_once = _AT_ONCE * context.engine.spreads
     rest = list(locations)
     while rest:
         some, rest = rest[:_TABLES_AT_ONCE], rest[_TABLES_AT_ONCE:]
@@ -134,7 +136,7 @@ def look_at_files(
         batch: list[_File] = []
         for file in (file for state in there for file in state.each()):
             batch.append(file)
-            if len(batch) == _AT_ONCE:
+            if len(batch) == at_once:
                 yield from _look(context, batch, drawn, looked)
                 batch = []
         yield from _look(context, batch, drawn, looked)
@@ -215,16 +217,15 @@ class _Drawn:
 
 
 def _look(context: Context, files: Sequence[_File], drawn: _Drawn, looked: Looked) -> Program[None]:
-    whole = [file for file in files if drawn.compares(file)]
-    others = [file for file in files if not drawn.compares(file)]
-    compared = yield from compare_all([_hashed(file) for file in whole])
-    by_end = yield from parallel([_look_at_end(one, drawn.reads_footer(one)) for one in others])
-    looked.compared += len(whole)
-    looked.by_footer += sum(map(drawn.reads_footer, others))
-    looked.by_size += sum(not drawn.reads_footer(file) for file in others)
+    asked = [_asked(file, drawn) for file in files]
+    portions = in_portions(asked)
+    outcomes = yield from context.engine.spread(look_into, portions)
+    looked.compared += sum(one.how == "hash" for one in asked)
+    looked.by_footer += sum(one.how == "footer" for one in asked)
+    looked.by_size += sum(one.how == "size" for one in asked)
     looked.without_hash += sum(file.hash is None for file in files)
-    note(files=len(files), bytes=sum(file.size for file in whole))
-    for file, wrong in zip([*whole, *others], [*compared, *by_end], strict=True):
+    note(files=len(files), bytes=sum(one.size for one in asked if one.how == "hash"))
+    for file, wrong in zip(files, chain.from_iterable(outcomes), strict=True):
         if wrong is None:
             continue
         if wrong.is_missing and not (yield from _is_named(context, file)):
@@ -232,25 +233,10 @@ def _look(context: Context, files: Sequence[_File], drawn: _Drawn, looked: Looke
         looked.findings.append(_finding(file, wrong))
 
 
-def _hashed(file: _File) -> HashedFile:
-    return HashedFile(file.key, file.size, file.hash or "", file.state.layout.table)
-
-
-def _look_at_end(file: _File, reads_footer: bool) -> Program[Damage | None]:
-    info = yield from object_info(file.key)
-    if isinstance(info, Missing):
-        return Damage("is gone although the table names it", is_missing=True)
-    if info.size != file.size:
-        return Damage(f"has {info.size} bytes, and the table's log says {file.size}")
-    if not reads_footer:
-        return None
-    try:
-        rows = yield from rows_in_footer(file.key, file.size)
-    except CorruptObject as error:
-        return Damage(error.message)
-    if rows is None or file.rows is None or rows == file.rows:
-        return None
-    return Damage(f"holds {rows} rows by its footer, and the table's log says {file.rows}")
+def _asked(file: _File, drawn: _Drawn) -> AskedFile:
+    table = file.state.layout.table
+    how: How = "hash" if drawn.compares(file) else "footer" if drawn.reads_footer(file) else "size"
+    return AskedFile(file.key, file.size, file.rows, file.hash, table, how)
 
 
 def _is_named(context: Context, file: _File) -> Program[bool]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -56,6 +56,9 @@ from lakevilla.store.effects import Program, get, parallel
 from lakevilla.testing.world.rows import Row, decode_by_id, decode_rows, encode_table
 
 _File = tuple[DataFile, list[Row]]
+
+P = TypeVar("P")
+R = TypeVar("R")
 
 
 class RowEngine:
@@ -117,6 +120,22 @@ class RowEngine:
         if columns is not None:
             schema = pa.schema([schema.field(column) for column in columns])
         return pa.Table.from_pylist(rows, schema=schema).to_reader()
+
+    def find_one(self, table: TableInput, where: Expr) -> Program[pa.RecordBatch | None]:
+        rows = yield from self.scan(table, None, where)
+        return next((batch.slice(0, 1) for batch in rows if batch.num_rows), None)
+
+    @property
+    def spreads(self) -> int:
+        return 1
+
+    def spread(
+        self, function: Callable[[P], Program[R]], portions: Sequence[P]
+    ) -> Program[list[R]]:
+        found = []
+        for portion in portions:
+            found.append((yield from function(portion)))
+        return found
 
     def update(
         self, table: TableInput, assignments: Mapping[str, Expr], where: Expr, name: FileNamer

@@ -8,9 +8,12 @@ import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation, TableNotFound
 from lakevilla.expressions.tree import Expr
+from lakevilla.formats.base import Change
+from lakevilla.global_log.head import CommitSummary
 from lakevilla.global_log.history import Timeline
-from lakevilla.lake.past import past_at
-from lakevilla.operations.changes import changes
+from lakevilla.lake.past import Past, past_at
+from lakevilla.operations.changed_rows import Reading, refuse_missing, sources_of
+from lakevilla.operations.changes import changes, changes_to_read
 from lakevilla.phases import during
 from lakevilla.store.effects import Program
 from lakevilla.transaction.state.transaction import TransactionState
@@ -29,6 +32,32 @@ def changes_seen(
     A range that has ended: nothing that comes later changes it, so it is no part of
     what is validated.
     """
+    past = yield from _past_seen(txn, location)
+    with during("data", location):
+        return (yield from changes(txn.context, past, location, since, columns, where))
+
+
+def changes_to_see(
+    txn: TransactionState,
+    location: str,
+    since: int,
+    columns: Sequence[str] | None,
+    where: Expr | None,
+) -> Program[tuple[Reading, list[tuple[CommitSummary, Change]]]]:
+    """What ``changes_seen`` reads; that all of what went is kept is looked at first."""
+    past = yield from _past_seen(txn, location)
+    with during("metadata", location):
+        reading, found = yield from changes_to_read(
+            txn.context, past, location, since, columns, where
+        )
+        for _, change in found:
+            for source in sources_of(reading.layout, change):
+                if source.kind != "insert":
+                    yield from refuse_missing(location, source.files)
+    return reading, found
+
+
+def _past_seen(txn: TransactionState, location: str) -> Program[Past]:
     if not txn.through_head:
         raise InvalidOperation(
             f"changes of {location}: transaction {txn.id} is not bound to a global version: "
@@ -57,5 +86,4 @@ def changes_seen(
                 now = yield from txn.context.head()
                 head = head if now is None else now.head
             past = yield from past_at(Timeline.of(head), sequence)
-    with during("data", location):
-        return (yield from changes(txn.context, past, location, since, columns, where))
+    return past

@@ -34,7 +34,7 @@ def other(tmp_path: Path) -> Iterator[lv.Lake]:
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kinds of task that were run; a task's share of a table is a few rows."""
     monkeypatch.setattr(bins, "_LEAST_BYTES", 1)
-    monkeypatch.setattr(bins, "_MOST_BYTES", 2_000)
+    monkeypatch.setattr(bins, "_MOST_BYTES", 5_000)
     kinds: list[str] = []
     run = Jobs.run
 
@@ -84,3 +84,82 @@ def test_optimize_and_z_order_are_done_by_tasks_and_change_no_row(
     assert listed(other.read("t")) == before
     assert lake.verify().ok
     assert lake.doctor().ok
+
+
+def test_a_new_constraint_is_checked_by_tasks(lake: Any, other: lv.Lake, jobs: list[str]) -> None:
+    lake.create_table("t", rows(0, 400))
+    other.run(lambda txn: txn.append("t", rows(400, 400)))
+    jobs.clear()
+    with pytest.raises(lv.InvalidOperation, match=r"'few' \(id < 790\) does not hold .*'id': 79"):
+        lake.run(lambda txn: txn.alter("t", add_constraints={"few": "id < 790"}))
+    lake.run(lambda txn: txn.alter("t", add_constraints={"more": "id < 800"}))
+    assert jobs == ["FindTask", "FindTask"]
+    with pytest.raises(lv.InvalidOperation, match="more"):
+        other.run(lambda txn: txn.append("t", rows(800, 1)))
+
+
+@pytest.mark.parametrize("kind", ["delta", "delta with its feed", "iceberg"])
+def test_changes_are_those_that_the_embedded_engine_tells(
+    lake: Any, other: lv.Lake, jobs: list[str], kind: str
+) -> None:
+    feed = {"delta.enableChangeDataFeed": "true"} if "feed" in kind else {}
+    lake.create_table("t", rows(0, 300), format=kind.split()[0], properties=feed, partition_by="p")
+    first = lake.snapshot().version
+    other.run(lambda txn: txn.append("t", rows(300, 300)))
+    other.run(lambda txn: txn.update("t", {"x": "x + 1"}, where="id % 10 = 3"))
+    other.run(lambda txn: txn.delete("t", where="id % 50 = 7"))
+    other.run(lambda txn: txn.overwrite("t", rows(100, 400)))  # most of its rows were there
+
+    def both(since: int, **asked: Any) -> list[list[str]]:
+        with lake.snapshot() as mine, other.snapshot() as theirs:
+            found = mine.changes("t", since, **asked).toArrow()
+            expected = theirs.changes("t", since, **asked)
+        assert found.schema.names == expected.schema.names
+        kinds = [field.type for field in expected.schema]
+        shown = pa.table(
+            [c.cast(k) for c, k in zip(found.columns, kinds, strict=True)], found.schema.names
+        )
+        return [sorted(map(repr, one.to_pylist())) for one in (shown, expected)]
+
+    found, expected = both(first, where="id % 3 = 1", columns=["x", "id"])
+    assert found == expected
+    assert len(found) > 100
+    found, expected = both(0)
+    assert found == expected
+    found, expected = both(lake.snapshot().version)
+    assert found == expected == []
+
+
+def test_changes_whose_files_are_gone_are_told_when_they_are_asked_for(
+    lake: Any, other: lv.Lake
+) -> None:
+    lake.create_table("t", rows(0, 30))
+    first = lake.snapshot().version
+    other.run(lambda txn: txn.update("t", {"x": "0"}, where="id = 3"))
+    before = min(Path(lake.root).glob("t/*.parquet"), key=lambda path: path.stat().st_mtime)
+    before.unlink()
+    with lake.snapshot() as now, pytest.raises(lv.VersionNotFound, match="was removed"):
+        now.changes("t", first)
+
+
+def test_verify_is_done_by_tasks_and_tells_what_is_wrong(
+    lake: Any, other: lv.Lake, jobs: list[str]
+) -> None:
+    for name in ("t", "u"):
+        lake.create_table(name, rows(0, 400), partition_by="p")
+        other.run(lambda txn, name=name: txn.append(name, rows(400, 400)))
+    jobs.clear()
+    report = lake.verify()
+    assert report.ok
+    assert report.findings == other.verify().findings
+    assert jobs == ["ProgramTask"]
+    lost, cut, turned = sorted(Path(lake.root).glob("t/**/*.parquet"))[:3]
+    lost.unlink()
+    cut.write_bytes(cut.read_bytes()[:-9])
+    body = bytearray(turned.read_bytes())
+    body[len(body) // 2] ^= 1
+    turned.write_bytes(body)
+    report = lake.verify()
+    assert not report.ok
+    assert report.findings == other.verify().findings
+    assert {one.kind for one in report.findings} == {"missing_file", "damaged_file", "verified"}

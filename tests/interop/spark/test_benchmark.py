@@ -34,7 +34,7 @@ def test_rows_that_are_lost_are_found(
     monkeypatch.setattr(lv.Transaction, "merge", merges_less)
     monkeypatch.setattr(lv.Snapshot, "read", reads_less)
     monkeypatch.setattr("bench.engines.spark._session", lambda run: nullcontext(spark))
-    given = {"rows": "1000", "repeats": "1"}
+    given = {"rows": "1000", "repeats": "1", "parts": "read,append,merge"}
     result = execute(benchmark("spark"), tmp_path, given=given, seed=1)
     assert result.checks == {
         "LakeVilla reads every row": False,

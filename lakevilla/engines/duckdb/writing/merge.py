@@ -25,8 +25,8 @@ from lakevilla.formats.files import ChangeFile
 from lakevilla.store.effects import Program
 
 # A source row's number, and the clause that acts on a row.
-_NUMBER = pa.field("__lakevilla_source", pa.int64(), nullable=False)
-_SOURCE, _CLAUSE = f'"{_NUMBER.name}"', '"__lakevilla_clause"'
+NUMBER = pa.field("__lakevilla_source", pa.int64(), nullable=False)
+_SOURCE, _CLAUSE = f'"{NUMBER.name}"', '"__lakevilla_clause"'
 # What a row takes in a file, for a guess at how many a table has.
 _ROW_BYTES = 20
 _UPDATES = ("matched_update", "not_matched_by_source_update")
@@ -66,7 +66,7 @@ def merge(
 
 def numbered(source: pa.RecordBatchReader, start: int = 0) -> pa.RecordBatchReader:
     """The rows with a number each, in order: what tells them apart."""
-    schema = source.schema.append(_NUMBER)
+    schema = source.schema.append(NUMBER)
 
     def batches() -> Iterator[pa.RecordBatch]:
         first = start

@@ -31,7 +31,7 @@ FAILED = -1
 #: Rows wait for others with the same way to go up to so many bytes of all.
 _WAITING_BYTES = 32 * 1024 * 1024
 #: One parcel holds about so many bytes of rows.
-_PARCEL_BYTES = 4 * 1024 * 1024
+PARCEL_BYTES = 4 * 1024 * 1024
 
 
 class Sender(Protocol):
@@ -94,7 +94,7 @@ def _sorted_out(
     starts = np.flatnonzero(np.r_[True, to[1:] != to[:-1]]) if len(to) else np.array([], int)
     for start, end in zip(starts, [*starts[1:], len(to)], strict=True):
         part = rows.slice(start, end - start)
-        step = max(1, int(part.num_rows * _PARCEL_BYTES / max(part.nbytes, 1)))
+        step = max(1, int(part.num_rows * PARCEL_BYTES / max(part.nbytes, 1)))
         for first in range(0, part.num_rows, step):
             yield int(to[start]), kind, to_ipc(part.slice(first, step))
 

@@ -1,0 +1,251 @@
+"""The changes of a table as a frame: read by tasks, and compared where equal rows meet.
+
+Rows that only came, only went, or that change files tell are read as they lie. Where a commit
+replaced files, the rows of both are sent to where equal ones meet, and those in both are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from lakevilla.engines.base import TableInput
+from lakevilla.engines.duckdb.writing.routing import HASH
+from lakevilla.engines.spark.bins import balanced, in_bins, most_bytes
+from lakevilla.engines.spark.rows import for_spark, spark_types
+from lakevilla.engines.spark.tasks import LakeAddress, Worker
+from lakevilla.engines.spark.upkeep.parcels import packed, unpacked
+from lakevilla.expressions.tree import Expr
+from lakevilla.formats.layout import Layout
+
+#: Where rows meet to be compared, a task gets those of about so many bytes of files.
+_MEETING_BYTES = 16 * 1024 * 1024
+_KINDS = ("insert", "delete")
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeStep:
+    """What a commit changed: files, and what became of their rows (None: a column says it).
+
+    Of two the first came and the second went.
+    """
+
+    version: int
+    timestamp_ms: int
+    sources: tuple[tuple[TableInput, Literal["insert", "delete"] | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparing:
+    """A query that compares the views ``added`` and ``removed``."""
+
+    sql: str
+    added: str
+    removed: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What is shown of changed rows: some columns, and the kind, version and time of the change."""
+
+    table: pa.Schema
+    columns: tuple[str, ...] | None
+    own: pa.Schema
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.table.names if self.columns is None else self.columns)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([*(self.table.field(name) for name in self.names), *self.own])
+
+    def stamped(
+        self, batch: pa.RecordBatch, kind: str | None, version: int, timestamp_ms: int
+    ) -> pa.RecordBatch:
+        """Rows, of which the last column is the kind where ``kind`` is None, with the rest."""
+        rows = batch.num_rows
+        columns = [batch.column(name) for name in self.names]
+        stamps = (kind, version, timestamp_ms * 1000)
+        for field, value in zip(self.own, stamps, strict=True):
+            if value is None:
+                columns.append(batch.column(field.name))
+            else:
+                columns.append(pa.repeat(pa.scalar(value, field.type), rows))
+        return for_spark(pa.RecordBatch.from_arrays(columns, schema=self.schema))
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Some files of a step: ``layout`` is one of those that the task knows."""
+
+    layout: int
+    files: bytes
+    kind: Literal["insert", "delete"] | None
+    version: int
+    timestamp_ms: int
+    step: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesTask:
+    """Read rows whose files tell what became of them."""
+
+    place: LakeAddress
+    layouts: tuple[Layout, ...]
+    tasks: tuple[tuple[_Source, ...], ...]
+    shown: Shown
+    where: Expr | None
+
+    def rows(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for source in _of(self.tasks, batches):
+            table = _table(self.layouts, source)
+            names = list(self.shown.names)
+            if source.kind is None:
+                names.append(self.shown.own.field(0).name)
+            for batch in worker.runner.run(worker.engine.scan(table, names, self.where)):
+                yield self.shown.stamped(batch, source.kind, source.version, source.timestamp_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class CompareTask:
+    """Send the rows of replaced and of new files to where equal ones meet.
+
+    ``first`` is the number of each step's first meeting place, and after the last.
+    """
+
+    place: LakeAddress
+    layouts: tuple[Layout, ...]
+    tasks: tuple[tuple[_Source, ...], ...]
+    where: Expr | None
+    first: tuple[int, ...]
+
+    def parcels(
+        self, worker: Worker, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        for source in _of(self.tasks, batches):
+            assert source.kind is not None
+            rows = self._rows(worker, source)
+            yield from packed(rows, _KINDS.index(source.kind))
+
+    def _rows(self, worker: Worker, source: _Source) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+        table = _table(self.layouts, source)
+        first, after = self.first[source.step], self.first[source.step + 1]
+        rows = worker.runner.run(worker.engine.scan(table, None, self.where))
+        hashed = worker.engine.hashed(rows, table.layout.schema.names, table.layout.table)
+        for batch in hashed:
+            to = batch.column(HASH.name).to_numpy(zero_copy_only=False) % (after - first)
+            yield batch.drop_columns([HASH.name]), to.astype(np.int32) + first
+
+
+@dataclass(frozen=True, slots=True)
+class DifferenceTask:
+    """Where equal rows meet: leave out those that both sides have."""
+
+    place: LakeAddress
+    schema: pa.Schema
+    shown: Shown
+    comparing: Comparing
+    first: tuple[int, ...]
+    stamps: tuple[tuple[int, int], ...]
+
+    def rows(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for to, came in unpacked(batches):
+            sides: list[list[pa.Table]] = [[self.schema.empty_table()] for _ in _KINDS]
+            for kind, rows in came:
+                sides[kind].append(pa.ipc.open_stream(rows).read_all())
+            added, removed = (pa.concat_tables(side).to_reader() for side in sides)
+            views = {self.comparing.added: added, self.comparing.removed: removed}
+            found = worker.runner.run(worker.engine.query(self.comparing.sql, {}, views, {}))
+            fields = [*self.schema, self.shown.own.field(0)]
+            found = found.select([field.name for field in fields]).cast(pa.schema(fields))
+            version, timestamp = self.stamps[int(np.searchsorted(self.first, to, "right")) - 1]
+            for batch in found.to_batches():
+                yield self.shown.stamped(batch, None, version, timestamp)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeJobs:
+    """The tasks that tell changes: some read, some compare. ``meetings`` may be none."""
+
+    reading: ChangesTask
+    comparing: CompareTask
+    differing: DifferenceTask
+
+    @property
+    def meetings(self) -> int:
+        return self.differing.first[-1]
+
+
+def change_jobs(
+    place: LakeAddress,
+    tasks: int,
+    layout: Layout,
+    steps: Sequence[ChangeStep],
+    columns: Sequence[str] | None,
+    where: Expr | None,
+    comparing: Comparing,
+    own: pa.Schema,
+) -> ChangeJobs:
+    """The tasks for about ``tasks`` at a time."""
+    # Spark's timestamps are of microseconds.
+    own = spark_types(own)
+    shown = Shown(layout.schema, None if columns is None else tuple(columns), own)
+    # All read by the table's columns; change files have one more.
+    layouts: dict[bool, int] = {}
+    known: list[Layout] = []
+    plain: list[tuple[_Source, int]] = []
+    compared: list[tuple[_Source, int]] = []
+    first: list[int] = [0]
+    stamps: list[tuple[int, int]] = []
+    for step in steps:
+        pair = len(step.sources) == 2
+        for table, kind in step.sources:
+            number = layouts.setdefault(kind is None, len(known))
+            if number == len(known):
+                known.append(table.layout)
+            for files in in_bins(table, tasks).files:
+                source = _Source(number, files, kind, step.version, step.timestamp_ms, len(stamps))
+                (compared if pair else plain).append((source, _size(files)))
+        if pair:
+            size = sum(_size_of(table) for table, _ in step.sources)
+            first.append(first[-1] + max(1, -(-size // _MEETING_BYTES)))
+            stamps.append((step.version, step.timestamp_ms))
+    at, layouts_ = tuple(first), tuple(known)
+    return ChangeJobs(
+        ChangesTask(place, layouts_, _spread(plain, tasks), shown, where),
+        CompareTask(place, layouts_, _spread(compared, tasks), where, at),
+        DifferenceTask(place, layout.schema, shown, comparing, at, tuple(stamps)),
+    )
+
+
+def _spread(sources: Sequence[tuple[_Source, int]], tasks: int) -> tuple[tuple[_Source, ...], ...]:
+    sizes = [size for _, size in sources]
+    if not sizes:
+        return ()
+    bins = balanced(sizes, most_bytes(sum(sizes), tasks))
+    return tuple(tuple(sources[place][0] for place in some) for some in bins)
+
+
+def _of(
+    tasks: tuple[tuple[_Source, ...], ...], batches: Iterator[pa.RecordBatch]
+) -> Iterator[_Source]:
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            yield from tasks[number]
+
+
+def _table(layouts: tuple[Layout, ...], source: _Source) -> TableInput:
+    return TableInput(layouts[source.layout], pa.ipc.open_stream(source.files).read_all())
+
+
+def _size(files: bytes) -> int:
+    return sum(pa.ipc.open_stream(files).read_all()["size"].to_pylist())
+
+
+def _size_of(table: TableInput) -> int:
+    return sum(table.files["size"].to_pylist())

@@ -1,0 +1,300 @@
+"""Merges: how the source comes to the tasks that have files of the target.
+
+Few rows travel within the task. A source on the store that fits a broadcast is read once, and Spark
+brings it to each executor. A larger one is shuffled by its keys: tasks send the keys of their
+files and the rows of the source to where equal keys meet; from there each row goes to
+the files that it concerns, and those for none are inserted. Which clause applies is decided where
+the files are, by the embedded engine's merge, whichever way the rows came.
+"""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from lakevilla.engines.base import FileNamer, MergeSpec, Rewrite, StagedRows, TableInput
+from lakevilla.engines.duckdb.writing.merge import NUMBER, numbered
+from lakevilla.engines.duckdb.writing.routing import HASH, PART, Keys, Routing
+from lakevilla.engines.spark.tasks import (
+    Bins,
+    LakeAddress,
+    TaskReport,
+    Worker,
+    joined,
+    no_files,
+)
+from lakevilla.engines.spark.upkeep.parcels import (
+    FAILED,
+    PARCEL_BYTES,
+    opened,
+    packed,
+    parcels,
+    unpacked,
+)
+from lakevilla.engines.staged import read_staged, to_ipc
+from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.formats.layout import Layout
+from lakevilla.store.effects import Program
+
+#: Kinds of parcels: keys of files, rows of the source, what a task has written, and a bin's number.
+_KEYS, _ROWS, _REPORT, _BIN = range(4)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTask:
+    """Send the objects of a source, each as parcels in the order of its rows."""
+
+    place: LakeAddress
+    source: StagedRows
+
+    def parcels(
+        self, worker: Worker, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        for number in _numbers(batches):
+            rows = read_staged(worker.data, self.source.only(number))
+            for part, table in enumerate(_in_parts(rows)):
+                yield parcels([(number, part, to_ipc(table))])
+
+
+@dataclass(frozen=True, slots=True)
+class BroadcastMergeTask:
+    """Merge into a bin from a source that comes along: a row for the bin and each parcel.
+
+    Each task has the whole source, so it alone can tell what every clause means for
+    the rows of its files. That a source row matches none of the table's rows no task can
+    tell: the numbers of those that match go to the driver.
+    """
+
+    place: LakeAddress
+    bins: Bins
+    schema: pa.Schema
+    spec: MergeSpec
+    name: FileNamer
+
+    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+        came: dict[int, list[tuple[int, int, bytes]]] = {}
+        for batch in batches:
+            for bin_, *parcel in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+                if parcel[1] == FAILED:
+                    raise pickle.loads(parcel[2])
+                came.setdefault(bin_, []).append(tuple(parcel))
+        matched: list[np.ndarray] = []
+        done: list[Rewrite] = []
+        for bin_, parts in came.items():
+            (table,) = self.bins.of([pa.record_batch({"id": [bin_]})])
+            # In the order of the objects, which their rows' numbers go by.
+            rows = opened(((part, body) for _, part, body in sorted(parts)), self.schema)
+
+            def merge(
+                table: TableInput = table, rows: pa.RecordBatchReader = rows
+            ) -> Program[Rewrite]:
+                rewrite, found = yield from worker.engine.merge_part(
+                    table, numbered(rows), self.spec, self.name
+                )
+                matched.append(found)
+                return rewrite
+
+            done.append(worker.kept(self.bins.layout, merge()))
+        return TaskReport(joined(done), np.concatenate(matched) if matched else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffle:
+    """What the tasks of a merge by keys have in common; ``hashes`` are so many meeting places.
+
+    ``duckdb`` is its version: another one may hash otherwise.
+    """
+
+    layout: Layout
+    source: StagedRows
+    spec: MergeSpec
+    keys: Keys
+    hashes: int
+    duckdb: str
+
+    @property
+    def numbered(self) -> pa.Schema:
+        return self.source.schema.append(NUMBER)
+
+    def hashed(
+        self, worker: Worker, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+        """Rows with the meeting place that their hash, the last column, says."""
+        here = worker.engine.version
+        if here != self.duckdb:
+            raise InvalidOperation(
+                f"table {self.layout.table}: Spark's workers have duckdb {here}, and this driver "
+                f"{self.duckdb}: install the same on all"
+            )
+        for batch in batches:
+            to = batch.column(HASH.name).to_numpy(zero_copy_only=False) % self.hashes
+            yield batch.drop_columns([HASH.name]), to.astype(np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class KeysTask:
+    """Send the keys of each bin to where equal ones meet."""
+
+    place: LakeAddress
+    bins: Bins
+    shuffle: Shuffle
+
+    def parcels(
+        self, worker: Worker, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        keys = self.shuffle.keys
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            for number in _numbers(batches):
+                (table,) = self.bins.of([pa.record_batch({"id": [number]})])
+                finding = worker.engine.keys_in(table, keys.columns, keys.target)
+                for batch in worker.runner.run(finding):
+                    part = pa.array(np.full(batch.num_rows, number), PART.type)
+                    yield batch.append_column(PART, part)
+
+        yield from packed(self.shuffle.hashed(worker, rows()), _KEYS)
+
+
+@dataclass(frozen=True, slots=True)
+class RowsTask:
+    """Send the rows of each object of the source to where equal keys meet."""
+
+    place: LakeAddress
+    shuffle: Shuffle
+
+    def parcels(
+        self, worker: Worker, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        source, keys = self.shuffle.source, self.shuffle.keys
+        starts = [0, *itertools.accumulate(source.counts)]
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            for number in _numbers(batches):
+                read = numbered(read_staged(worker.data, source.only(number)), starts[number])
+                yield from worker.engine.hashed(read, keys.source, self.shuffle.layout.table)
+
+        yield from packed(self.shuffle.hashed(worker, rows()), _ROWS)
+
+
+@dataclass(frozen=True, slots=True)
+class RouteTask:
+    """Where equal keys meet: send each row to the bins that it concerns, insert those for none.
+
+    What it inserts is told by a parcel that one task of the merge reads whole, so
+    it is told of one attempt.
+    """
+
+    place: LakeAddress
+    shuffle: Shuffle
+    new: MergeSpec
+    name: FileNamer
+
+    def parcels(
+        self, worker: Worker, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        shuffle = self.shuffle
+        routing = worker.engine.routing(
+            shuffle.layout, shuffle.spec, shuffle.keys.columns, shuffle.numbered
+        )
+        try:
+            for _, came in unpacked(batches):
+                for kind, rows in came:
+                    table = pa.ipc.open_stream(rows).read_all()
+                    routing.add("keys" if kind == _KEYS else "source", table)
+            routing.pair()
+            if self.new.clauses:
+                inserting = worker.engine.merge(
+                    TableInput(shuffle.layout, no_files()),
+                    routing.unmatched(),
+                    self.new,
+                    self.name,
+                )
+                rewrite = worker.kept(shuffle.layout, inserting)
+                yield parcels([(0, _REPORT, pickle.dumps(rewrite))])
+            yield from packed(self._routed(routing), _ROWS)
+        finally:
+            routing.close()
+
+    def _routed(self, routing: Routing) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+        for batch in routing.routed():
+            to = batch.column(PART.name).to_numpy(zero_copy_only=False)
+            yield batch.drop_columns([PART.name]), to
+
+
+@dataclass(frozen=True, slots=True)
+class BinsTask:
+    """Send each bin its own number, so that one to which no row comes is looked at too."""
+
+    place: LakeAddress
+
+    def parcels(
+        self, worker: Worker, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        for number in _numbers(batches):
+            yield parcels([(number, _BIN, b"")])
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedMergeTask:
+    """Merge into a bin the rows that concern it."""
+
+    place: LakeAddress
+    bins: Bins
+    shuffle: Shuffle
+    into: MergeSpec
+    name: FileNamer
+
+    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+        inserted: list[Rewrite] = []
+        done: list[Rewrite] = []
+
+        def noted(came: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            """What others have written is noted even if what this task does fails."""
+            for batch in came:
+                for kind, body in zip(*(batch.column(n).to_pylist() for n in (1, 2)), strict=True):
+                    if kind == _REPORT:
+                        inserted.append(pickle.loads(body))
+                yield batch
+
+        rest = noted(batches)
+        try:
+            for bin_, came in unpacked(rest):
+                done.append(self._merged(worker, bin_, came))
+        except LakeVillaError as error:
+            for _ in rest:
+                pass
+            return TaskReport(joined([*inserted, *done]), error=error)
+        return TaskReport(joined([*inserted, *done]))
+
+    def _merged(self, worker: Worker, bin_: int, came: Iterator[tuple[int, bytes]]) -> Rewrite:
+        (table,) = self.bins.of([pa.record_batch({"id": [bin_]})])
+        rows = opened((one for one in came if one[0] == _ROWS), self.shuffle.numbered)
+
+        def merge() -> Program[Rewrite]:
+            rewrite, _ = yield from worker.engine.merge_part(table, rows, self.into, self.name)
+            return rewrite
+
+        return worker.kept(self.bins.layout, merge())
+
+
+def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
+
+
+def _in_parts(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in rows:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= PARCEL_BYTES:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
