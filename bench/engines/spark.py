@@ -197,20 +197,18 @@ def _optimize(run: Run, tables: Tables) -> None:
         ("optimize", "", ()),
         ("optimize in z order", "ZORDER BY (grp, price)", ("grp", "price")),
     ):
-        _turns(
-            run,
-            what,
-            {
-                PEER: lambda name, by=by: tables.session.sql(
-                    f"OPTIMIZE delta.`{tables.root}/{name}` {by}"
-                ).collect(),
-                NATIVE: lambda name, order=order: tables.lake.table(name).optimize(
-                    z_order_by=order
-                ),
-            },
-            before=copy,
-            after=after,
-        )
+        _turns(run, what, _optimizing(tables, by, order), before=copy, after=after)
+
+
+def _optimizing(
+    tables: Tables, by: str, order: tuple[str, ...]
+) -> dict[str, Callable[[str], object]]:
+    return {
+        PEER: lambda name: tables.session.sql(
+            f"OPTIMIZE delta.`{tables.root}/{name}` {by}"
+        ).collect(),
+        NATIVE: lambda name: tables.lake.table(name).optimize(z_order_by=order),
+    }
 
 
 def _turns(
