@@ -40,13 +40,7 @@ from lakevilla.operations.perform import read_source
 from lakevilla.phases import during, streamed
 from lakevilla.results import OperationResult
 from lakevilla.store.effects import Program
-from lakevilla.sublogs.operations import (
-    Delete,
-    Guard,
-    QuerySource,
-    Source,
-    Update,
-)
+from lakevilla.sublogs.operations import Delete, Guard, QuerySource, Source, Update
 from lakevilla.sublogs.operations import Insert as InsertOperation
 from lakevilla.sublogs.operations import Merge as MergeOperation
 from lakevilla.transaction.state.parts import Done

@@ -49,7 +49,7 @@ class Comparing:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownRows:
     """What is shown of changed rows: some columns, and the kind, version and time of the change."""
 
     table: pa.Schema
@@ -98,7 +98,7 @@ class ChangesTask:
     place: LakeAddress
     layouts: tuple[Layout, ...]
     tasks: tuple[tuple[_Source, ...], ...]
-    shown: Shown
+    shown: ShownRows
     where: Expr | None
 
     def rows(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -148,7 +148,7 @@ class DifferenceTask:
 
     place: LakeAddress
     schema: pa.Schema
-    shown: Shown
+    shown: ShownRows
     comparing: Comparing
     first: tuple[int, ...]
     stamps: tuple[tuple[int, int], ...]
@@ -194,7 +194,7 @@ def change_jobs(
     """The tasks for about ``tasks`` at a time."""
     # Spark's timestamps are of microseconds.
     own = spark_types(own)
-    shown = Shown(layout.schema, None if columns is None else tuple(columns), own)
+    shown = ShownRows(layout.schema, None if columns is None else tuple(columns), own)
     # All read by the table's columns; change files have one more.
     layouts: dict[bool, int] = {}
     known: list[Layout] = []
