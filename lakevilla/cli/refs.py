@@ -1,4 +1,4 @@
-"""Commands about refs: tags and branches are made, listed, protected and deleted."""
+"""Commands about refs: tags, branches and clones are made, listed, protected and deleted."""
 
 from __future__ import annotations
 
@@ -128,6 +128,41 @@ def branch(
             return
         made = given.make(lake.branch, name)
     output.value(shown_ref(made), f"branch {name} begins at global version {made.base_version}")
+
+
+@command
+def clone(
+    root: Root,
+    source: Annotated[str, typer.Argument(help="A table, or a directory of tables.")],
+    to: Annotated[
+        str | None, typer.Argument(help="A path where nothing is; also the clone's name.")
+    ] = None,
+    at: At = None,
+    copy: Annotated[
+        bool, typer.Option("--copy", help="Copy the files, into tables that need no clone.")
+    ] = False,
+    delete: Annotated[
+        bool,
+        typer.Option("--delete", help="End the clone of that name: its tables are shown no more."),
+    ] = False,
+    option: Options = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> None:
+    """Show tables at another place, to be written to there; no file is copied."""
+    output = Output(as_json)
+    with open_lake(root, option, profile) as lake:
+        if delete:
+            _delete(lake, "clone", source, _Given(at or to, None, None, copy, None))
+            output.value({"deleted": source}, f"clone {source} is deleted")
+            return
+        if to is None:
+            raise InvalidOperation("clone takes a source, and the path where it is to be shown")
+        with time_hint(at):
+            made = lake.clone(source, to, None if at is None else state(at, "--at"), copy=copy)
+    what = "copied" if copy else "shown"
+    text = f"{source} of global version {made.version} is {what} at {made.name}"
+    output.value(shown_ref(made), text)
 
 
 @command

@@ -13,6 +13,7 @@ from lakevilla.engines.catalog import PREFIX, SCHEMAS, is_reserved
 from lakevilla.errors import LakeVillaError, TableNotFound
 from lakevilla.formats.iceberg.metadata.paths import metadata_directory, metadata_version
 from lakevilla.formats.iceberg.metadata.pointer import name_in_catalog, number_of
+from lakevilla.global_log.refs import is_at
 from lakevilla.lake.context import Context
 from lakevilla.store.effects import Program, list_names
 
@@ -122,6 +123,12 @@ def catalog_hint(context: Context, name: str) -> str | None:
 
 
 def _hint(context: Context, location: str, siblings: Sequence[str]) -> str:
+    clone = _clone_around(context, location)
+    if clone is not None:
+        return (
+            f"clone {clone!r} shows what its source had there, if it had a table, and that has no "
+            "log, and no versions, before its first write"
+        )
     in_catalogs = [] if context.held is None else list(_in_catalogs(context))
     known = [] if context.held is None else list(_known(context))
     catalog, *rest = location.strip("/").replace("/", ".").split(".")
@@ -134,6 +141,13 @@ def _hint(context: Context, location: str, siblings: Sequence[str]) -> str:
     places = [place for place in siblings if place not in noted]
     near = near_names(location, [*known, *catalog_tables, *places])
     return f"did you mean {', '.join(near)}? {LISTED}" if near else LISTED
+
+
+def _clone_around(context: Context, location: str) -> str | None:
+    """The clone at or around a place, as far as HEAD is at hand."""
+    refs = {} if context.held is None else context.held.head.refs.at_hand()
+    clones = (name for name, entry in refs.items() if entry.kind == "clone")
+    return next((name for name in clones if is_at(location, name)), None)
 
 
 def _connect(catalog: str) -> str:

@@ -81,7 +81,9 @@ class View:
     @property
     def log_version(self) -> int | None:
         """The log version that shows this state to any reader; None if there is none (yet)."""
-        return self.placement.logged if not self.placement.overlay else None
+        if self.placement.overlay or self.mount is not None:
+            return None
+        return self.placement.logged
 
     @property
     def snapshot_id(self) -> int | None:

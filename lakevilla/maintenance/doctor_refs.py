@@ -52,7 +52,7 @@ def _ref(context: Context, name: str, entry: RefEntry) -> Program[list[Finding]]
         message = f"{entry.kind} {name!r} can't be read: {error.message}"
         return [Finding("error", error.kind, message, key=entry.base.key)]
     trouble = (yield from _head_of(name, entry)) if entry.kind == "branch" else []
-    live = [location for location, state in base.tables.items() if not state.dropped]
+    live = [location for location in base.tables if base.has(location)]
     found = yield from parallel([_table(context, base, name, location) for location in live])
     return [*trouble, *(finding for finding in found if finding is not None)]
 

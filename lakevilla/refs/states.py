@@ -6,7 +6,7 @@ the lake is, where no vacuum that HEAD tells of may delete its files, and all of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from fnmatch import fnmatchcase
 
 import msgspec
@@ -31,6 +31,7 @@ from lakevilla.lake.refs.frozen import beyond
 from lakevilla.lake.refs.kept import kept_by_clones, outside
 from lakevilla.lake.refs.mounted_then import tombstones_then
 from lakevilla.lake.refs.mounts import clones_of, mounted_in_base
+from lakevilla.lake.refs.mounts import mounted as shown_by_head
 from lakevilla.lake.refs.patterns import called_by, that_fit
 from lakevilla.lake.table_log import refresh
 from lakevilla.lake.view import View
@@ -102,10 +103,16 @@ def chosen(base: Base, patterns: Sequence[str]) -> Program[Base]:
 
     Raises ``InvalidOperation`` if a pattern fits none.
     """
-    kept = yield from fitting(base.tables, base.names, "tables", patterns)
+    mounted = yield from mounted_in_base(base)
+    kept = yield from fitting(base.tables, base.names, "tables", patterns, mounted)
+    own = {place: base.tables[place] for place in sorted(kept) if place not in mounted}
+    # What a clone shows and nobody has asked for, or was dropped there, is not to be found.
+    hidden = {place: one for place, one in mounted.items() if place not in kept}
+    hidden |= {place: one for place, one in base.tables.items() if one.dropped and base.clones}
+    gone = {place: msgspec.structs.replace(one, dropped=True) for place, one in hidden.items()}
     return msgspec.structs.replace(
         base,
-        tables=TableMap({location: base.tables[location] for location in sorted(kept)}),
+        tables=TableMap({**gone, **own}),
         names=NameMap({name: place for name, place in base.names.items() if place in kept}),
         kept={place: apart for place, apart in base.kept.items() if place in kept},
     )
@@ -170,18 +177,26 @@ def those_that_fit(head: Head, patterns: Sequence[str]) -> Program[tuple[str, ..
         return None
     yield from load_all(head)
     live = [location for location, state in head.tables.items() if not state.dropped]
+    live += yield from shown_by_head(head)
     called = set().union(*called_by(live, head.names).values())
     return tuple(p for p in patterns if any(fnmatchcase(name, p) for name in called))
 
 
 def fitting(
-    tables: TableMap, names: NameMap, argument: str, patterns: Sequence[str]
+    tables: TableMap,
+    names: NameMap,
+    argument: str,
+    patterns: Sequence[str],
+    mounted: Iterable[str] = (),
 ) -> Program[set[str]]:
-    """The locations of the tables that one of the patterns fits; as ``chosen``."""
+    """The locations of the tables that one of the patterns fits; as ``chosen``.
+
+    ``mounted`` are those that clones show.
+    """
     yield from fetch_leaves(tables, tables.missing())
     yield from fetch_leaves(names, names.missing())
     live = [location for location, state in tables.items() if not state.dropped]
-    return that_fit(called_by(live, names), patterns, argument)
+    return that_fit(called_by([*live, *mounted], names), patterns, argument)
 
 
 def _kept_state(

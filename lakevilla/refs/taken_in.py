@@ -15,6 +15,7 @@ from lakevilla.global_log.repo import load_tables, load_tables_below, make_room
 from lakevilla.lake.absorb import absorb as take_in
 from lakevilla.lake.absorb import moved_to
 from lakevilla.lake.context import Context, Event
+from lakevilla.lake.refs.mounts import mounted
 from lakevilla.lake.table_log import refresh
 from lakevilla.lake.tail import Tail
 from lakevilla.refs.states import fitting
@@ -79,7 +80,9 @@ def _looked_at(
             return []  # however many tables there are
         return sorted((yield from fitting(head.tables, head.names, "absorb", absorb)))
     if tables is not None:
-        found = sorted((yield from fitting(head.tables, head.names, "tables", tables)))
+        shown = yield from mounted(head)
+        fit = yield from fitting(head.tables, head.names, "tables", tables, shown)
+        found = sorted(fit - shown.keys())
     elif head.tables.missing() or len(head.tables) > MOST_TABLES:
         return _none(context)
     else:

@@ -397,7 +397,7 @@ def chosen_places(
         return list(locations)
     yield from load_all(head)
     wanted = list(locations)
-    called = called_by(head.tables, head.names)
+    called = called_by([*head.tables, *(yield from mounted(head))], head.names)
     for location in wanted:
         called.setdefault(location, {location})
     fitting = that_fit(called, patterns)

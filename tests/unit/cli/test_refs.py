@@ -321,3 +321,15 @@ def test_refs_tell_how_much_of_a_branch_is_merged(root: str) -> None:
 def test_an_export_is_made(root: str) -> None:
     found = invoke("export", root, "stock", "exports/stock")
     assert found.stdout.strip() == f"{root}/exports/stock"
+
+
+def test_tables_are_cloned_and_the_clone_is_ended(root: str) -> None:
+    made = run("clone", root, "sales", "trials/sales", "--at", "2")
+    assert (made["name"], made["kind"], made["version"]) == ("trials/sales", "clone", 2)
+    assert "trials/sales" in invoke("refs", root).stdout
+    assert run("sql", root, 'SELECT id FROM "trials/sales/orders"') == [{"id": 1}]
+    invoke("tag", root, "trials/sales", "--delete", status=2)
+    assert run("clone", root, "trials/sales", "--delete") == {"deleted": "trials/sales"}
+    assert run("clone", root, "stock", "copied", "--copy")["name"] == "copied"
+    assert [ref["name"] for ref in run("refs", root)] == ["closing"]
+    assert "the path where" in invoke("clone", root, "stock", status=2).stderr

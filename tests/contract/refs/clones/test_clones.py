@@ -175,6 +175,38 @@ def test_a_clone_does_not_end_while_a_table_needs_what_it_keeps(shop: lv.Lake) -
     shop.delete_ref("dev")
 
 
+def test_readers_of_iceberg_follow_the_files_of_the_source(lake: lv.Lake) -> None:
+    lake.create_table("prod/orders", ROWS, format="iceberg")
+    lake.clone("prod", "dev")
+    append(lake, "dev/orders")
+    for found in read_by_others(Path(lake.root) / "dev/orders", "iceberg").values():
+        assert sorted(found["id"].to_pylist()) == [1, 2, 3]
+
+
+def test_a_tag_of_some_tables_has_those_of_a_clone_that_are_meant(shop: lv.Lake) -> None:
+    shop.clone("prod", "dev")
+    shop.tag("some", tables=["dev/orders", "other"])
+    assert names(shop.on("some")) == ["dev/orders", "other"]
+    assert rows(shop.on("some"), "dev/orders") == BEFORE
+    with pytest.raises(lv.TableNotFound):
+        shop.on("some").read("dev/eu/stock")
+
+
+def test_what_needs_a_log_of_its_own_is_told_that_there_is_none_yet(shop: lv.Lake) -> None:
+    shop.clone("prod", "dev")
+    table = shop.table("dev/orders")
+    assert table.version is None
+    for call in (
+        lambda: shop.unregister("dev/orders"),
+        lambda: table.vacuum(),
+        lambda: table.history(),
+        lambda: shop.read("dev/orders", version=0),
+    ):
+        with pytest.raises(lv.LakeVillaError, match="dev/orders"):
+            call()
+    assert rows(shop, "dev/orders") == BEFORE
+
+
 def test_keep_copies_what_tables_need_so_that_the_clone_may_end(
     shop: lv.Lake, kind: Format
 ) -> None:
@@ -316,13 +348,13 @@ REFUSED: dict[str, tuple[Callable[[lv.Lake], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_odd_places_are_refused_by_name(shop: lv.Lake, what: str) -> None:
+@pytest.mark.daily(None)
+def test_odd_places_are_refused_by_name(shop: lv.Lake) -> None:
     shop.clone("prod", "dev")
     shop.clone("other", "deep/trial")
-    call, message = REFUSED[what]
-    with pytest.raises(lv.LakeVillaError, match=message):
-        call(shop)
+    for call, message in REFUSED.values():
+        with pytest.raises(lv.LakeVillaError, match=message):
+            call(shop)
     shop.create_table("dev/free", ROWS)
     assert rows(shop, "dev/free") == BEFORE
 
