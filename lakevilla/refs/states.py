@@ -109,10 +109,10 @@ def chosen(base: Base, patterns: Sequence[str]) -> Program[Base]:
     # What a clone shows and nobody has asked for, or was dropped there, is not to be found.
     hidden = {place: one for place, one in mounted.items() if place not in kept}
     hidden |= {place: one for place, one in base.tables.items() if one.dropped and base.clones}
-    gone = {place: msgspec.structs.replace(one, dropped=True) for place, one in hidden.items()}
+    ended = {place: msgspec.structs.replace(one, dropped=True) for place, one in hidden.items()}
     return msgspec.structs.replace(
         base,
-        tables=TableMap({**gone, **own}),
+        tables=TableMap({**ended, **own}),
         names=NameMap({name: place for name, place in base.names.items() if place in kept}),
         kept={place: apart for place, apart in base.kept.items() if place in kept},
     )
