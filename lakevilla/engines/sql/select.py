@@ -79,7 +79,7 @@ def query_of(text: str, dialect: Dialect) -> exp.Expr:
     try:
         found = [
             node
-            for node in sqlglot.parse(text, dialect=dialect)
+            for node in sqlglot.parse(text, dialect=_parser_of(text, dialect))
             if node is not None and not isinstance(node, exp.Semicolon)
         ]
     except errors.SqlglotError as error:
@@ -99,6 +99,26 @@ def query_of(text: str, dialect: Dialect) -> exp.Expr:
             f"{root.key} is not a query; use SELECT, or the method of the transaction for it"
         )
     return root
+
+
+#: Begins a text between dollars: ``$$it's$$``, ``$tag$it's$tag$``.
+_DOLLARS = re.compile(r"\$(?:[A-Za-z_]\w*)?\$")
+
+
+def _parser_of(text: str, dialect: Dialect) -> Any:
+    """Where no text stands between dollars, sqlglot is not to look for one in ``$a,$b``."""
+    if dialect == "duckdb" and not _DOLLARS.search(text):
+        return _duckdb_without_dollars()
+    return dialect
+
+
+@lru_cache(1)
+def _duckdb_without_dollars() -> type[Any]:
+    class WithoutDollars(duckdb.DuckDB):
+        class Tokenizer(duckdb.DuckDB.Tokenizer):
+            HEREDOC_STRINGS: ClassVar[list[str | tuple[str, str]]] = []
+
+    return WithoutDollars
 
 
 def named_parameters(sql: str, params: Iterable[str] | None = None) -> str:

@@ -223,3 +223,27 @@ def test_literals_of_an_insert_take_the_types_of_their_columns(quick_place: Plac
         with pytest.raises(lv.InvalidOperation, match="cast") as caught, lake.transaction() as txn:
             txn.sql(wrong)
         assert caught.value.reason == "value"
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("SELECT :a,:b", [(1, 2)]),
+        ("VALUES (:a,:b),(:b,:a)", [(1, 2), (2, 1)]),
+        ("SELECT :a+:b", [(3,)]),
+        ("SELECT :a, :b, $t$:a,:b$t$", [(1, 2, ":a,:b")]),
+        ("SELECT qty FROM stock WHERE qty IN (:a,:b)", []),
+        (
+            "SELECT count(*) FROM lakevilla_tables WHERE name IN ('stock',CAST(:a+:b AS VARCHAR))",
+            [(1,)],
+        ),
+    ],
+)
+def test_parameters_may_stand_side_by_side(
+    tmp_path: Path, query: str, expected: list[tuple[Any, ...]]
+) -> None:
+    """``$a,$b`` is no text between dollars, as the engine's parser has them."""
+    lake = lv.connect(tmp_path)
+    lake.create_table("stock", [{"sku": "tea", "qty": 5}])
+    rows = lake.sql(query, {"a": 1, "b": 2})
+    assert [tuple(row.values()) for row in rows.to_pylist()] == expected
