@@ -29,6 +29,7 @@ MODULES = {
     "iceberg": "bench.commits.iceberg",
     "many_tables": "bench.size.many_tables",
     "many_files": "bench.size.many_files",
+    "memory_of_many": "bench.size.memory_of_many",
     "rewrite": "bench.size.rewrite",
     "refresh": "bench.size.refresh",
     "spark": "bench.engines.spark",

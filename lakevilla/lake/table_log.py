@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from itertools import takewhile
+from typing import TypeVar
 
 from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
 from lakevilla.formats.base import Entry, FormatName, TableFormat, TableSnapshot
@@ -23,6 +24,10 @@ from lakevilla.lake.missing_tables import missing_table
 from lakevilla.lake.tail import Tail
 from lakevilla.store.effects import Program, parallel
 
+T = TypeVar("T")
+
+#: The logs of so many tables are kept in memory by whoever goes through all.
+_FEW_TABLES = 256
 #: Entries that are asked for in one round.
 _AT_ONCE = 64
 #: Log retention below which the design asks for a LIST instead of a GET.
@@ -198,6 +203,19 @@ def next_entry(context: Context, tail: Tail) -> Program[Tail]:
     if not entry.txn_ids:
         return (yield from probe(context, tail))
     return context.keep_tail(_advanced(context, tail, entry, started))
+
+
+def in_passing(context: Context, location: str, look: Program[T]) -> Program[T]:
+    """A look at a table by somebody who goes through all of them: its log is not kept in memory.
+
+    Where few tables are known it is: the next one may be glad of it.
+    """
+    was_known = location in context.tails
+    try:
+        return (yield from look)
+    finally:
+        if not was_known and len(context.tails) > _FEW_TABLES:
+            context.tails.pop(location, None)
 
 
 def opened_again(context: Context, tail: Tail) -> Program[Tail]:

@@ -14,7 +14,7 @@ from lakevilla.global_log.refs import KeptTable, RefEntry
 from lakevilla.lake.apart.kept_state import kept_object, store_kept
 from lakevilla.lake.context import Context
 from lakevilla.lake.refs.frozen import frozen_view
-from lakevilla.lake.table_log import refresh
+from lakevilla.lake.table_log import in_passing, refresh
 from lakevilla.refs.copies import Copies, removed_since, store_copies
 from lakevilla.results import Finding, Report
 from lakevilla.store.effects import Program
@@ -48,7 +48,8 @@ def keep_tables(
         if state.dropped:
             continue
         try:
-            found = yield from _kept_table(context, base, entry, location, beside)
+            look = _kept_table(context, base, entry, location, beside)
+            found = yield from in_passing(context, location, look)
         except StoreError:
             raise
         except LakeVillaError as error:

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.daily(1, of="runs of size")
 
 SMALL = {
     "many_files": {"files": "2000", "repeats": "1"},
+    "memory_of_many": {"tables": "10"},
     "rewrite": {"gigabytes": "0.01", "repeats": "1", "systems": "LakeVilla"},
     "refresh": {"rows": "2000", "repeats": "1"},
     "page_checksums": {"rows": "1000", "repeats": "1"},

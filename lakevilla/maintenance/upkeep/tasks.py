@@ -25,7 +25,7 @@ from lakevilla.formats.base import TableSnapshot
 from lakevilla.formats.upkeep import UpkeepRules, upkeep_of
 from lakevilla.global_log.repo import load_refs
 from lakevilla.lake.context import Context
-from lakevilla.lake.table_log import open_tail, probe, refresh
+from lakevilla.lake.table_log import in_passing, open_tail, probe, refresh
 from lakevilla.lake.view import build_view
 from lakevilla.maintenance.gc.gc import gc
 from lakevilla.maintenance.recovery import checkpoint, recover
@@ -89,7 +89,7 @@ def table_work(
         The store is out of reach, for all tables alike.
     """
     try:
-        return (yield from work(context, location, owner))
+        return (yield from in_passing(context, location, work(context, location, owner)))
     except StoreError:
         raise
     except TableNotFound:
