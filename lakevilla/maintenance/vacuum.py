@@ -50,6 +50,7 @@ from lakevilla.lake.file_names import branch_of, owner_of
 from lakevilla.lake.fitness import needed_files
 from lakevilla.lake.refs.kept import KeptByRefs, kept_of
 from lakevilla.lake.refs.lives import BranchLives
+from lakevilla.lake.refs.mounts import mount_of
 from lakevilla.lake.table_log import entry_at, refresh
 from lakevilla.lake.view import View, build_view
 from lakevilla.store.base import ObjectInfo
@@ -96,6 +97,8 @@ def vacuum(
     listed = yield from list_objects(location)
     records = yield from list_objects(TXNS_PREFIX)
     head, view = yield from _newest(context, location)
+    if view is None:
+        return []
     if not dry_run:
         context.refuse_foreign_root()
         context.refuse_unconfirmed(f"vacuum of table {location}")
@@ -116,9 +119,11 @@ def vacuum(
     if head is not None and location in head.tables and not dry_run:
         yield from _tell(context, location, times[0])
         head, view = yield from _newest(context, location)
+        assert view is not None, "no clone shows what HEAD itself has, or had"
     kept = yield from _kept_by_refs(context, head, location)
     if not dry_run and (yield from table_format.expire(view.snapshot, *times, kept.snapshots)):
         head, view = yield from _newest(context, location)
+        assert view is not None, "its log has just gone on"
     states = yield from _states(context, location, view)
     if dry_run:
         states = [table_format.without_expired(one, *times, kept.snapshots) for one in states]
@@ -133,6 +138,22 @@ def vacuum(
         named |= {file_key(location, path) for path in paths}
     pending = yield from needed_files(context, location, view.placement.overlay)
     named |= {file_key(location, path) for path in pending}
+    doomed = yield from _doomed(context, head, view, listed, named, before)
+    if not dry_run:
+        yield from _delete(context, location, doomed)
+    return sorted(info.key[len(location) + 1 :] for info in doomed)
+
+
+def _doomed(
+    context: Context,
+    head: Head | None,
+    view: View,
+    listed: Sequence[ObjectInfo],
+    named: set[str],
+    before: float,
+) -> Program[list[ObjectInfo]]:
+    """Of the objects that were listed those that are old enough, and that nothing names."""
+    location, table_format = view.location, context.formats.of(view.snapshot)
     nested = nested_tables(location, [info.key for info in listed], head)
     old = [info for info in listed if info.modified_seconds < before]
     rest = yield from _not_named(location, old, named, {info.key for info in listed}, head)
@@ -142,9 +163,7 @@ def vacuum(
     if view.placement.overlay:
         # Somebody may be about to publish what is pending, and to name them.
         doomed = [info for info in doomed if not _MANIFEST.fullmatch(info.key, len(location) + 1)]
-    if not dry_run:
-        yield from _delete(context, location, doomed)
-    return sorted(info.key[len(location) + 1 :] for info in doomed)
+    return doomed
 
 
 def _kept_by_refs(context: Context, head: Head | None, location: str) -> Program[KeptByRefs]:
@@ -259,15 +278,17 @@ def _delete(context: Context, location: str, doomed: Sequence[ObjectInfo]) -> Pr
     )
 
 
-def _newest(context: Context, location: str) -> Program[tuple[Head | None, View]]:
-    """HEAD with all its tables, and the table's state there.
+def _newest(context: Context, location: str) -> Program[tuple[Head | None, View | None]]:
+    """HEAD with all its tables, and the table's state there; None if a clone shows it.
 
-    The log may show that a newer HEAD is on its way.
+    Such a table has no file of its own yet. The log may show that a newer HEAD is on its way.
     """
     for _ in range(_MAX_LOOKS):
         held = yield from context.head()
         head = None if held is None else held.head
         yield from load_tables(head)
+        if (yield from mount_of(head, location)) is not None:
+            return head, None
         tail = yield from refresh(context, location)
         view = yield from build_view(context, head, location, tail)
         if not view.placement.stale:

@@ -257,6 +257,13 @@ def test_each_side_is_dropped_and_vacuumed_and_the_other_unharmed(
     assert rows(shop, "prod/orders") == []
 
 
+def test_vacuum_finds_nothing_in_a_table_that_nobody_has_written_to(shop: lv.Lake) -> None:
+    shop.clone("prod", "dev")
+    table = shop.table("dev/orders")
+    assert table.vacuum(0, dry_run=False, enforce_retention_duration=False) == []
+    assert rows(shop, "dev/orders") == BEFORE
+
+
 def test_what_is_not_below_the_source_is_not_kept(shop: lv.Lake) -> None:
     shop.clone("prod", "dev")
     shop.drop_table("other", delete_data=True)
