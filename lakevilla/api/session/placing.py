@@ -29,5 +29,7 @@ def place_error(error: LakeVillaError, number: int, line: int) -> None:
     """Say in an error which statement it is of; once."""
     place = f"statement {number} (line {line}): "
     if not error.message.startswith("statement "):
-        error.message = place + error.message
+        # What the parser says of lines, it counts from where it began to read.
+        said = error.message.replace("cannot be read at line", "cannot be read at its line")
+        error.message = place + said
         error.args = (error.message, *error.args[1:])

@@ -9,6 +9,7 @@ whatever NULLs, NOT IN, EXISTS and correlated subqueries make of it (docs/design
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import pyarrow as pa
@@ -174,16 +175,14 @@ def _by_values(
     query = f"FROM {tables} WHERE {statement.where}"
     root = query_of(_parsed_as(f"SELECT {', '.join(['1', *texts])} {query}", dialect), dialect)
     named = _named_columns(root, alias, schema)
-    keys = {name: f"{_KEY}_{n}" for n, name in enumerate(named)}
+    keys = [key for name in named for key in _keys(schema.field(name), (name,))]
     own = _quoted(alias, dialect)
-    columns = [f"{own}.{_quoted(name, dialect)} AS {key}" for name, key in keys.items()]
+    columns = [f"{key.of(own, dialect)} AS {_KEY}_{n}" for n, key in enumerate(keys)]
     columns += texts or ["1 AS __lakevilla_any"]
     source = select_of(f"SELECT DISTINCT {', '.join(columns)} {query}", None, dialect)
-    fields = {name: schema.field(name) for name in keys}
     on = [
-        f"{_quoted(alias)}.{_quoted(name)} {'<=>' if fields[name].nullable else '='} "
-        f"{_SOURCE}.{key}"
-        for name, key in keys.items()
+        f"{key.of(_quoted(alias))} {'<=>' if key.nullable else '='} {_SOURCE}.{_KEY}_{n}"
+        for n, key in enumerate(keys)
     ]
     assignments = {column: f"{_SOURCE}.{value}" for column, value in values.items()}
     clause = _clause(statement, {**kept, **assignments})
@@ -191,6 +190,30 @@ def _by_values(
     return MergeStatement(
         statement.table, alias, source, _SOURCE, condition, (clause,), merge_verb(statement)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """What tells rows apart: a column, a field in one, or whether a struct is NULL."""
+
+    path: tuple[str, ...]
+    nullable: bool
+    is_null: bool = False
+
+    def of(self, alias: str, dialect: Dialect = "duckdb") -> str:
+        name = ".".join([alias, *(_quoted(part, dialect) for part in self.path)])
+        return f"({name} IS NULL)" if self.is_null else name
+
+
+def _keys(field: pa.Field, path: tuple[str, ...]) -> Iterator[_Key]:
+    """A struct by its fields: structs have no order by which they could be joined."""
+    if not pa.types.is_struct(field.type):
+        # The field of a struct is NULL where that is.
+        yield _Key(path, field.nullable or len(path) > 1)
+        return
+    yield _Key(path, nullable=False, is_null=True)
+    for inner in field.type:
+        yield from _keys(inner, (*path, inner.name))
 
 
 def _computed(statement: UpdateStatement, text: str, dialect: Dialect) -> bool:

@@ -180,3 +180,31 @@ def test_a_text_that_is_no_date_is_refused() -> None:
     session.sql("CREATE TABLE t (a DATE)")
     with pytest.raises(lv.InvalidOperation, match="never cast for you"):
         session.sql("INSERT INTO t VALUES ('leap day')")
+
+
+@pytest.mark.parametrize(
+    ("condition", "left"),
+    [
+        ("st.a NOT IN (SELECT w FROM s)", {1, 3, 4}),
+        ("EXISTS (SELECT 1 FROM s WHERE s.w = t.st.a)", {2, 3, 4}),
+        ("st IS NULL AND EXISTS (SELECT 1 FROM s)", {1, 2, 4}),
+        ("st.b IS NULL AND id > (SELECT min(w) FROM s)", {1, 2}),
+    ],
+)
+def test_a_struct_is_told_by_its_fields(condition: str, left: set[int]) -> None:
+    lake = lv.connect("memory://")
+    session = lake.session()
+    session.sql("CREATE TABLE t (id BIGINT, st STRUCT<a: INT, b: STRING>)")
+    session.sql("CREATE TABLE s (w BIGINT); INSERT INTO s VALUES (1), (7)")
+    found = [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}, None, {"a": None, "b": None}]
+    rows = [{"id": number, "st": st} for number, st in enumerate(found, 1)]
+    lake.run(lambda txn: txn.append("t", rows))
+    session.sql(f"DELETE FROM t WHERE {condition}")
+    assert {row["id"] for row in lake.read("t").to_pylist()} == left
+
+
+def test_lists_tell_no_rows_apart() -> None:
+    session = lv.connect("memory://").session()
+    session.sql("CREATE TABLE t (l INT[]); INSERT INTO t SELECT [1, 2]")
+    with pytest.raises(lv.InvalidOperation, match=r"does not take \(array<integer>"):
+        session.sql("DELETE FROM t WHERE len(l) > (SELECT 1)")
