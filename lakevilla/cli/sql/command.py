@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-import lakevilla as lv
 from lakevilla.cli.command import (
     INTERRUPTED,
     Json,
@@ -25,9 +22,6 @@ from lakevilla.cli.command import (
 from lakevilla.cli.connection import open_lake
 from lakevilla.cli.output import Output
 from lakevilla.cli.rendering.look import Format
-from lakevilla.cli.sql.ending import Interrupted
-from lakevilla.cli.sql.placing import placed
-from lakevilla.cli.sql.script import Script, ScriptRun, read_script
 from lakevilla.errors import InvalidOperation
 
 
@@ -69,42 +63,15 @@ def sql(
         raise InvalidOperation("the past can't be written: leave out --write, or the version")
     if atomic and not write:
         raise InvalidOperation("--atomic is about writes: add --write")
-    scripts = _scripts(query, file)
+    from lakevilla.cli.sql.sources import (  # late, as they load much
+        read_past,
+        run_scripts,
+        scripts_of,
+    )
+
+    scripts = scripts_of(query, file)
     with open_lake(root, option, profile, on=on) as lake:
         if version is not None or timestamp is not None:
-            _read_past(lake, scripts, version, moment(timestamp), output, limit)
-            return
-        run = ScriptRun(lake, output, limit, write=write, atomic=atomic)
-        try:
-            run.run(scripts)
-        except Interrupted as interrupted:
-            output.aside(str(interrupted))
-            raise typer.Exit(INTERRUPTED) from None
-
-
-def _scripts(query: str | None, files: list[str] | None) -> list[Script]:
-    if files:
-        if query is not None:
-            raise InvalidOperation("sql takes statements or files, not both: leave one of them out")
-        return [read_script(file) for file in files]
-    if query is None and sys.stdin.isatty():
-        raise InvalidOperation(
-            "sql takes statements, or a file by -f; `lakevilla shell` is for typing them"
-        )
-    return [read_script("-")] if query in (None, "-") else [Script(query or "")]
-
-
-def _read_past(
-    lake: lv.Lake[Any],
-    scripts: list[Script],
-    version: int | None,
-    when: datetime | None,
-    output: Output,
-    limit: int | None,
-) -> None:
-    session = lake.session()
-    with lake.snapshot(version, when) as state:
-        for script in scripts:
-            for statement in session.statements(script.text):
-                with placed(script.name, statement.line):
-                    output.frame(state.sql(statement.text), limit)
+            read_past(lake, scripts, version, moment(timestamp), output, limit)
+        elif not run_scripts(lake, scripts, output, limit, write=write, atomic=atomic):
+            raise typer.Exit(INTERRUPTED)

@@ -121,7 +121,7 @@ class LakeVillaTypeCompiler(compiler.GenericTypeCompiler):
         return self.visit_NUMERIC(type_, **kw)
 
     def visit_TIMESTAMP(self, type_: Any, **kw: Any) -> str:
-        """Without a zone, as Python's ``datetime`` without one; LakeVilla's own is a moment."""
+        """Without a zone, as a datetime of Python without one; LakeVilla's own is a moment."""
         return "TIMESTAMP WITH TIME ZONE" if type_.timezone else "TIMESTAMP WITHOUT TIME ZONE"
 
     def visit_DATETIME(self, type_: Any, **kw: Any) -> str:
