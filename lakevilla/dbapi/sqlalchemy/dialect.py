@@ -88,6 +88,7 @@ class LakeVillaDialect(default.DefaultDialect):
     postfetch_lastrowid = False
     insert_returning = update_returning = delete_returning = False
     use_insertmanyvalues = False
+    cte_follows_insert = True
     div_is_floordiv = False
     default_schema_name = MAIN
     max_identifier_length = 255
@@ -202,7 +203,6 @@ class LakeVillaDialect(default.DefaultDialect):
                 "type": column_type_of(kind),
                 "nullable": nullable,
                 "default": None,
-                "autoincrement": False,
                 "comment": comment,
             }
             for name, kind, nullable, _, comment in rows

@@ -103,6 +103,11 @@ def test_statements_that_write_and_ask(engine: sa.Engine, format: str) -> None:
         connection.execute(t.insert().from_select(["id", "n"], sa.select(t.c.id + 100, t.c.n)))
         grouped = sa.select(t.c.n, sa.func.count()).group_by(t.c.n).order_by(t.c.n.desc()).limit(2)
         assert connection.execute(grouped).all() == [(10, 6), (2, 4)]
+        some = sa.select(t).where(t.c.n == 10).cte("some")
+        connection.execute(
+            t.insert().from_select(["id", "n"], sa.select(some.c.id + 1000, some.c.n))
+        )
+        assert connection.scalar(sa.select(sa.func.count()).where(t.c.id >= 1000)) == 6
     inspector = sa.inspect(engine)
     assert inspector.get_schema_names() == ["a/b", "main"]
     assert inspector.get_table_names(schema="a/b") == ["t"]
