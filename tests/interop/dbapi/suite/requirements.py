@@ -1,0 +1,116 @@
+"""What a lake has of what SQLAlchemy's suite asks for; where it has not, why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy.testing import exclusions
+from sqlalchemy.testing.requirements import SuiteRequirements
+
+#: Open in the suite, and not there in a lake.
+WITHOUT = {
+    "autoincrement_insert": "nothing counts up in a lake",
+    "autoincrement_without_sequence": "nothing counts up in a lake",
+    "foreign_key_constraint_reflection": "nothing checks other tables",
+    "self_referential_foreign_keys": "nothing checks other tables",
+    "on_update_cascade": "nothing checks other tables",
+    "recursive_fk_cascade": "nothing checks other tables",
+    "named_constraints": "CHECK alone is kept",
+    "implicitly_named_constraints": "CHECK alone is kept",
+    "primary_key_constraint_reflection": "keys are not kept",
+    "unique_constraint_reflection": "keys are not kept",
+    "duplicate_key_raises_integrity_error": "keys are not checked",
+    "index_reflection": "files are found by their statistics",
+    "indexes_with_ascdesc": "files are found by their statistics",
+    "reflect_indexes_with_ascdesc": "files are found by their statistics",
+    "temp_table_reflection": "a lake has no temporary tables",
+    "temporary_tables": "a lake has no temporary tables",
+    "implements_get_lastrowid": "rows have no ids",
+    "time": "Delta has no type for a time of the day",
+    "time_microseconds": "Delta has no type for a time of the day",
+    "time_implicit_bound": "Delta has no type for a time of the day",
+    "date_coerces_from_datetime": "a moment is no day, and is cast by nobody but the user",
+    "binary_literals": "bytes go in as parameters",
+}
+#: Closed in the suite, and there in a lake.
+WITH = {
+    "create_table_as",
+    "table_ddl_if_exists",
+    "table_value_constructor",
+    "boolean_col_expressions",
+    "nullsordering",
+    "intersect",
+    "except_",
+    "window_functions",
+    "ctes",
+    "ctes_with_values",
+    "tuple_in",
+    "datetime_timezone",
+    "datetime_historic",
+    "datetime_timezone_historic",
+    "date_historic",
+    "timestamp_microseconds",
+    "unicode_ddl",
+    "autocommit",
+    "isolation_level",
+    "precision_numerics_enotation_small",
+    "infinity_floats",
+    "order_by_label_with_expression",
+    "mod_operator_as_percent_sign",
+    "regexp_match",
+    "regexp_replace",
+    "fetch_first",
+    "fetch_no_order_by",
+    "implicit_default_schema",
+    "aggregate_order_by",
+    "array_type",
+    "supports_bitwise_or",
+    "supports_bitwise_and",
+    "supports_bitwise_not",
+    "supports_bitwise_shift",
+    "supports_bitwise_xor",
+    "schemas",
+    "comment_reflection",
+    "comment_reflection_full_unicode",
+    "skip_autocommit_rollback",
+}
+
+
+#: Tests that no requirement of the suite leaves out.
+LEFT_OUT = {
+    "test_no_results_for_non_returning_insert": "it leaves out the key, and nothing counts up",
+    "test_insert_from_select_autoinc": "nothing counts up in a lake",
+    "test_insert_from_select_autoinc_no_rows": "nothing counts up in a lake",
+    "test_get_view_names": "a lake has no views",
+    "test_string_length_reflection": "text has any length",
+    "test_long_convention_name": "it makes an index, and looks for its name",
+    "test_without_metadata[use_schema1]": "it makes a view",
+}
+
+
+def _closed(self: SuiteRequirements) -> Any:
+    return exclusions.closed()
+
+
+def _open(self: SuiteRequirements) -> Any:
+    return exclusions.open()
+
+
+class _Of(SuiteRequirements):
+    """The requirements that the two lists set."""
+
+
+for _name in WITHOUT:
+    setattr(_Of, _name, property(_closed))
+for _name in WITH:
+    setattr(_Of, _name, property(_open))
+
+
+class Requirements(_Of):
+    """As the two lists, and what takes more than a word."""
+
+    def get_isolation_levels(self, config: Any) -> dict[str, Any]:
+        return {
+            "default": "SERIALIZABLE",
+            "supported": ["SERIALIZABLE", "SNAPSHOT", "WRITE SERIALIZABLE", "AUTOCOMMIT"],
+        }
