@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -42,15 +43,16 @@ from lakevilla.engines.spark.upkeep.changes import ChangeStep, Comparing
 from lakevilla.engines.sql.dml import InsertStatement
 from lakevilla.engines.sql.dml import MergeStatement as MergeStatement
 from lakevilla.engines.sql.select import Dialect, Select
-from lakevilla.errors import InvalidOperation
+from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.expressions.bind import Schemas, bind
 from lakevilla.expressions.given import Predicate
 from lakevilla.expressions.syntax.sql_nodes import Foreign
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.files import files_from_structs
 from lakevilla.operations.changed_rows import ADDED, CHANGE_COLUMNS, DIFFERENCE, REMOVED, sources_of
-from lakevilla.results import OperationResult
-from lakevilla.sublogs.operations import InlineSource, StagedSource
+from lakevilla.results import CommitResult, OperationResult
+from lakevilla.sublogs.operations import Create, InlineSource, StagedSource
+from lakevilla.transaction.verbs.carrying.carry import forget_created, note_created
 from lakevilla.transaction.verbs.changes import changes_to_see
 from lakevilla.transaction.verbs.read_write import append, layout_of, see_files
 from lakevilla.transaction.verbs.replaced_tables import read_again_if_replaced
@@ -71,6 +73,15 @@ class SparkExecutor(Executor["DataFrame"]):
         super().__init__(*args, **options)
         #: The frames that were read, with their tables: columns may be taken from them.
         self._read_frames: list[tuple[str, DataFrame]] = []
+        #: Tables whose files lie there before HEAD has them.
+        self._noted: set[str] = set()
+
+    def commit(self) -> CommitResult:
+        result = super().commit()
+        while self._noted:
+            with suppress(LakeVillaError):  # gc does it, too
+                self.run(forget_created(self.state, self._noted.pop()))
+        return result
 
     # -- columns as expressions ----------------------------------------------------
 
@@ -197,6 +208,11 @@ class SparkExecutor(Executor["DataFrame"]):
         # All that can be told from the types is told before a job begins.
         like = arrow_schema(data, table).empty_table()
         reader, columns = super().incoming(location, like, schema_mode)
+        creates = [done for done in self.state.work.done if isinstance(done.operation, Create)]
+        if any(done.table == location for done in creates):
+            # Its files are stored before HEAD has it: should this driver die, gc must find them.
+            self.run(note_created(self.state, location))
+            self._noted.add(location)
         return SparkRows(data, reader.schema), columns
 
     def replacing(self, location: str, data: Any) -> tuple[Any, bytes]:

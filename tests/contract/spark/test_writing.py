@@ -128,6 +128,27 @@ def test_sql_inserts_into_a_temporary_view(there: Sink) -> None:
     sql("DROP VIEW sink")
 
 
+def test_a_transaction_that_creates_a_table_from_a_frame_says_where_its_files_lie(
+    sink: Sink,
+) -> None:
+    settings = lv.Settings(max_age_seconds=0)
+    with (
+        lv.connect(sink.place.root, spark=sink.spark) as lake,
+        lv.connect(sink.place.root, settings=settings) as cleaner,
+    ):
+        txn = lake.transaction()
+        txn.create_table("made", sink.frame((1, "a")))
+        assert len(sink.files()) == 1
+        cleaner.gc()  # as if its driver had died by now
+        assert sink.files() == set()
+        with pytest.raises(lv.TransactionAborted):
+            txn.commit()
+        lake.create_table("made", sink.frame((2, "b")))
+        cleaner.gc()
+        assert len(sink.files()) == 1
+        assert lake.doctor().ok
+
+
 # -- streams -----------------------------------------------------------------------------
 
 
