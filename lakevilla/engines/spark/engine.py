@@ -126,7 +126,7 @@ class SparkEngine:
         try:
             return not counted.where("n > 1").limit(1).isEmpty()
         except Exception as error:
-            raise failure(error, f"table {table}: the job that looks for double keys") from error
+            raise failure(error, f"table {table}: the job that looks for double keys") from None
 
     def changes(
         self,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lakevilla import errors
 from lakevilla.engines.spark.importing import LACKS, importer
 from lakevilla.engines.spark.rows import first_line
 from lakevilla.engines.spark.session import STOPPED
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 #: The last line of a Python traceback within Spark's message.
-_RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)\w*: .+)$", re.MULTILINE)
+_RAISED = re.compile(
+    r"^(?:lakevilla\.errors\.|(?:\w+\.)*(?=\w*(?:Error|Exception|Interrupt)))(\w+: .+)$",
+    re.MULTILINE,
+)
 #: How our error about one begins.
 _DATA_FILE = re.compile(r"data file '?(?P<key>\S+?)'? (?:of table|is gone|ends before)")
 
@@ -57,7 +61,7 @@ def run_job(
             with suppress(Exception):
                 session.removeTag(tag)
     except Exception as error:
-        raise failure(error, job) from error
+        raise failure(error, job) from None
     return [pickle.loads(report) for report in table.column("report").to_pylist()]
 
 
@@ -75,8 +79,8 @@ def numbers(session: SparkSession, tasks: int) -> DataFrame:
     """A frame whose partitions are ``tasks`` many, each with its number as its one row."""
     try:
         return session.range(0, tasks, 1, max(tasks, 1))
-    except AttributeError as error:  # what a classic session is made of is gone
-        raise InvalidOperation(STOPPED) from error
+    except AttributeError:  # what a classic session is made of is gone
+        raise InvalidOperation(STOPPED) from None
 
 
 def parallelism(session: SparkSession) -> int:
@@ -87,12 +91,15 @@ def parallelism(session: SparkSession) -> int:
         places = session.range(0, 1 << 14).select(functions.spark_partition_id().alias("place"))
         row: Any = places.agg(functions.max("place").alias("last")).first()
     except Exception as error:
-        raise failure(error, "the first job") from error
+        raise failure(error, "the first job") from None
     return int(row["last"]) + 1
 
 
 def failure(error: Exception, job: str) -> LakeVillaError:
-    """Spark's error as ours: its reason is kept, its stack traces are the cause."""
+    """Spark's error as ours: what a task has raised of ours as that, and of others the reason.
+
+    It is raised from None: Spark's own, with all stack traces, is its ``__context__``.
+    """
     text = str(error)
     if isinstance(error, AttributeError):
         return InvalidOperation(f"{job}: {STOPPED}")
@@ -107,6 +114,10 @@ def failure(error: Exception, job: str) -> LakeVillaError:
     if kind == CorruptObject.__name__:
         file = _DATA_FILE.match(message)
         return CorruptObject(f"{job}: {message}", key=None if file is None else file["key"])
+    own = getattr(errors, kind, None) if kind in errors.__all__ else None
+    if own is not None and own.__init__ is LakeVillaError.__init__:
+        found: LakeVillaError = own(f"{job}: {message}")
+        return found
     return InvalidOperation(f"{job}: the Spark job failed: {reason}")
 
 

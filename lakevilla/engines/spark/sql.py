@@ -50,7 +50,7 @@ def run_select(
     try:
         return session.sql(text, **given) if given else session.sql(sql)
     except PySparkException as error:
-        raise InvalidOperation(f"sql: {first_line(error)}") from error
+        raise InvalidOperation(f"sql: {first_line(error)}") from None
 
 
 def assigned(frame: DataFrame, schema: pa.Schema) -> DataFrame:

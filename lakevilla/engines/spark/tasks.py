@@ -24,6 +24,7 @@ from lakevilla.clock import SystemClock
 from lakevilla.engines.base import FileNamer, MergeSpec, Rewrite, StagedRows, TableInput, Written
 from lakevilla.engines.duckdb import DuckDBEngine
 from lakevilla.engines.duckdb.writing.merge import numbered
+from lakevilla.engines.spark.raising import said_first
 from lakevilla.engines.spark.rows import for_spark
 from lakevilla.engines.staged import read_staged, to_ipc
 from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError
@@ -139,7 +140,8 @@ def reports(payload: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
 def rows_of(payload: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run a pickled ``ReadTask``; its rows come out."""
     task: ReadTask = pickle.loads(payload)
-    yield from task.rows(worker_at(task.place), batches)
+    with said_first():
+        yield from task.rows(worker_at(task.place), batches)
 
 
 def worker_at(place: LakeAddress) -> Worker:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyspark
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -70,6 +72,24 @@ def test_what_is_no_expression_is_refused_as_an_assignment(spark: SparkSession, 
             txn.update("t", {"price": spark.range(1)}, where="true")
         with pytest.raises(lv.InvalidOperation, match="pass its text itself"):
             txn.update("t", {"price": "price + 1"}, where=F.expr("id = 1"))
+
+
+def test_errors_of_tasks_come_first_line_first(spark: SparkSession, tmp_path: Path) -> None:
+    fails = F.udf(lambda value: 1 // (value - 1), "long")
+    with lv.connect(str(tmp_path), spark=spark, spark_reader="python") as lake:
+        lake.create_table("t", spark.range(3))
+        with pytest.raises(lv.InvalidOperation, match="ZeroDivisionError") as raised:
+            lake.run(lambda txn: txn.append("t", spark.range(3).select(fails("id").alias("id"))))
+        shown = "".join(traceback.format_exception(raised.value))
+        assert "Py4J" not in shown
+        assert "PythonException" not in shown
+        frame = lake.read("t")
+        for file in (tmp_path / "t").glob("*.parquet"):
+            file.unlink()
+        with pytest.raises(PySparkException) as of_spark:
+            frame.collect()
+        text = str(of_spark.value)
+        assert 0 < text.index("lakevilla.errors.") < text.index("Traceback (most recent")
 
 
 def test_a_stream_belongs_into_foreach_batch(spark: SparkSession, lake: Any) -> None:

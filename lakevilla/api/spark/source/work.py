@@ -13,6 +13,7 @@ from lakevilla.api.spark.source.options import asks_for_versions
 from lakevilla.api.spark.source.tables import Bound
 from lakevilla.api.spark.source.versions import LakeVersions
 from lakevilla.api.spark.source.writing.options import NO_OPTIONS
+from lakevilla.engines.spark.raising import said_first
 from lakevilla.engines.spark.rows import spark_schema
 from lakevilla.errors import InvalidOperation
 
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 
+@said_first()
 def bound(lakes: bytes, options: Mapping[str, str]) -> bytes:
     """What a reader sees: the same for all that is read of it later."""
     # Of a table of its catalog Spark hands over nothing, but its own entry while it is created.
@@ -43,6 +45,7 @@ def bound(lakes: bytes, options: Mapping[str, str]) -> bytes:
     return tables.bound(lakes, options)
 
 
+@said_first()
 def schema(state: bytes) -> StructType:
     """The columns of what a source is bound to, as Spark declares them."""
     held: Bound | LakeVersions = pickle.loads(state)
@@ -53,6 +56,7 @@ def schema(state: bytes) -> StructType:
     return spark_schema(changes.columns_of(held))
 
 
+@said_first()
 def reader(state: bytes, schema: StructType) -> tuple[str, bytes, bool]:
     """What is to be read: its kind, all that it takes, and whether it may be less by filters."""
     held: Bound | LakeVersions = pickle.loads(state)
@@ -64,12 +68,14 @@ def reader(state: bytes, schema: StructType) -> tuple[str, bytes, bool]:
     return "changes", changes.scan(state, schema), False
 
 
+@said_first()
 def push(kind: str, state: bytes, filters: Sequence[Any]) -> tuple[bytes, list[Any]]:
     """The same read, with less to read, and the filters that are left to Spark."""
     assert kind == "rows"
     return tables.push(state, filters)
 
 
+@said_first()
 def partitions(kind: str, state: bytes) -> list[bytes]:
     """The parts of a read, one for each task."""
     return tables.partitions(state) if kind == "rows" else ranges(state)
@@ -77,17 +83,21 @@ def partitions(kind: str, state: bytes) -> list[bytes]:
 
 def rows(kind: str, state: bytes, part: bytes) -> Iterator[pa.RecordBatch]:
     """The rows of one part."""
-    if kind == "rows":
-        return tables.rows(state, part)
-    held = pickle.loads(state)
-    return (
-        versions.rows(held, part) if isinstance(held, LakeVersions) else changes.rows(state, part)
-    )
+    with said_first():
+        if kind == "rows":
+            yield from tables.rows(state, part)
+            return
+        held = pickle.loads(state)
+        if isinstance(held, LakeVersions):
+            yield from versions.rows(held, part)
+        else:
+            yield from changes.rows(state, part)
 
 
 # -- streams, of a table's changes or of versions ----------------------------------
 
 
+@said_first()
 def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> bytes:
     """What a stream tells, without an end."""
     if asks_for_versions(options):
@@ -95,12 +105,14 @@ def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> byte
     return changes.stream(lakes, options, schema)
 
 
+@said_first()
 def first_offset(state: bytes) -> int:
     """Where a stream begins that has no checkpoint."""
     held = pickle.loads(state)
     return held.first if isinstance(held, LakeVersions) else changes.first_offset(state)
 
 
+@said_first()
 def newest_offset(state: bytes) -> int:
     """The lake's version now."""
     held = pickle.loads(state)
@@ -109,6 +121,7 @@ def newest_offset(state: bytes) -> int:
     return changes.newest_offset(state)
 
 
+@said_first()
 def ranges(state: bytes, since: int | None = None, until: int | None = None) -> list[bytes]:
     """The range of versions as one task's; none if nothing is in it."""
     held = pickle.loads(state)

@@ -1,0 +1,49 @@
+"""Errors of tasks as Spark hands them on, in texts: what of them reaches the user."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.engines.spark.jobs import failure
+from lakevilla.engines.spark.raising import said_first
+
+
+def text_of_spark(message: str) -> str:
+    """What Spark makes of an error that leaves a worker."""
+
+    def rows() -> Iterator[int]:
+        with said_first():
+            yield 1
+            raise lv.VersionNotFound(message, table="t")
+
+    with pytest.raises(lv.VersionNotFound) as raised:
+        list(rows())
+    assert raised.value.table == "t"
+    raised.value.__cause__ = None  # as Spark does before it formats one
+    return "".join(traceback.format_exception(raised.value))
+
+
+def test_a_worker_says_what_is_wrong_before_its_traceback() -> None:
+    text = text_of_spark("there is no version 7; read another")
+    first = "lakevilla.errors.VersionNotFound: there is no version 7; read another"
+    assert text.splitlines()[0] == first
+    assert text.splitlines()[-1] == first
+    assert text.count("Traceback") == 1
+
+
+def test_what_a_task_raises_is_raised_as_what_it_is() -> None:
+    text = "\n  An exception was thrown from the Python worker.\n" + text_of_spark("gone")
+    found = failure(RuntimeError(text + "\n\nJVM stacktrace:\nabc"), "table t: job x")
+    assert type(found) is lv.VersionNotFound
+    assert str(found) == "table t: job x: gone"
+
+
+def test_what_others_raise_is_named_by_its_last_line() -> None:
+    text = "Job aborted.\nTraceback (most recent call last):\n  at x\nValueError: from the udf\n"
+    found = failure(RuntimeError(text), "table t: job x")
+    assert type(found) is lv.InvalidOperation
+    assert str(found) == "table t: job x: the Spark job failed: ValueError: from the udf"
