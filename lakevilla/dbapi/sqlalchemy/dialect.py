@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import exc, text
+from sqlalchemy import exc, text, types
 from sqlalchemy.engine import URL, default, reflection
 from sqlalchemy.schema import Table
 
@@ -20,7 +20,7 @@ from lakevilla.dbapi.sqlalchemy.compiler import (
     LakeVillaTypeCompiler,
 )
 from lakevilla.dbapi.sqlalchemy.ddl import LakeVillaDDLCompiler
-from lakevilla.dbapi.sqlalchemy.reflection import column_type_of
+from lakevilla.dbapi.sqlalchemy.reflection import LakeVillaNumeric, column_type_of
 from lakevilla.dbapi.sqlalchemy.urls import connect_arguments
 
 #: SQLAlchemy's names of isolation levels, and LakeVilla's.
@@ -68,6 +68,11 @@ class LakeVillaDialect(default.DefaultDialect):
     construct_arguments = [  # noqa: RUF012 (as the base class has it)
         (Table, {"format": None, "partition_by": None, "properties": None}),
     ]
+
+    colspecs = {  # noqa: RUF012 (as the base class has it)
+        types.Float: types.Float,  # a kind of Numeric in SQLAlchemy 2.0
+        types.Numeric: LakeVillaNumeric,
+    }
 
     supports_statement_cache = True
     supports_native_boolean = True

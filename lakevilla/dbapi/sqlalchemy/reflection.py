@@ -1,8 +1,10 @@
-"""Types of columns as SQLAlchemy's."""
+"""Types of columns as SQLAlchemy's, and what of their values is not as it expects."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 from sqlalchemy import types
@@ -10,6 +12,16 @@ from sqlalchemy.types import TypeEngine
 
 from lakevilla.dbapi.types import type_code
 from lakevilla.expressions.types import arrow_type
+
+
+class LakeVillaNumeric(types.Numeric[Any]):
+    """Decimals; where DuckDB has computed a double, as it does in a division, what that prints."""
+
+    def result_processor(self, dialect: Any, coltype: Any) -> Callable[[Any], Any]:
+        if not self.asdecimal:
+            return lambda value: None if value is None else float(value)
+        return lambda value: Decimal(repr(value)) if type(value) is float else value
+
 
 _PLAIN: dict[str, type[TypeEngine[Any]]] = {
     "BOOLEAN": types.BOOLEAN,

@@ -120,6 +120,16 @@ def test_statements_that_write_and_ask(engine: sa.Engine, format: str) -> None:
     assert not sa.inspect(engine).has_table("t", schema="a/b")
 
 
+def test_a_decimal_that_duckdb_has_divided_is_a_decimal(engine: sa.Engine) -> None:
+    price = sa.literal(Decimal("5.52"), sa.Numeric(10, 2))
+    with engine.connect() as connection:
+        divided = connection.scalar(
+            sa.select(price / sa.literal(Decimal("2.4"), sa.Numeric(10, 2)))
+        )
+        assert (divided, type(divided)) == (Decimal("2.3"), Decimal)
+        assert connection.scalar(sa.select(sa.cast(price, sa.Float))) == 5.52
+
+
 def test_comments_are_kept_and_told(engine: sa.Engine, format: str) -> None:
     columns = sa.Column("a", sa.Integer, comment="it's a number"), sa.Column("b", sa.Integer)
     t = table(format, *columns, name="d/t", comment="what 'it' is")
