@@ -137,7 +137,7 @@ _FIRST: Mapping[str, Callable[[TokenReader], Node]] = {
 }
 #: Words with which other systems begin what is called otherwise here.
 _ELSEWHERE = {
-    "CREATE OR": "DROP TABLE it first, in the same transaction",
+    "CREATE OR": "txn.overwrite(name, rows, schema_mode='overwrite') replaces rows and columns",
     "CREATE TEMP": "pass rows in views={name: rows}, or use WITH",
     "CREATE TEMPORARY": "pass rows in views={name: rows}, or use WITH",
     "CREATE VIEW": "a lake keeps tables alone: use WITH, or CREATE TABLE ... AS",
