@@ -26,18 +26,21 @@ STEPS: dict[str, tuple[str, tuple[str, ...]]] = {
 def measure(run: Run) -> None:
     """Each number of tables in a lake of its own, in a local directory."""
     for count in numbers(run["tables"]):
-        root = run.places.root("memory")
-        run.advance(f"{count:,} tables are made")
-        made = in_own_process(_MODULE, "make", root, count)
-        tagged = in_own_process(_MODULE, "keep", root, 3, count)
-        deaths = made.measured.deaths + tagged.measured.deaths
-        run.check(f"{count:,} tables were made", not deaths)
-        for step, (function, arguments) in STEPS.items():
-            run.advance(f"{count:,} tables: {step}")
-            given = [count if argument == "count" else argument for argument in arguments]
-            own = in_own_process(_MODULE, function, root, *given)
-            params: dict[str, Value] = {"tables": count, "step": step}
-            run.add("LakeVilla", params, own.measured, figures=own.figures)
+        _measure(run, count, str(run.places.directory / f"lake-{count}"))
+
+
+def _measure(run: Run, count: int, root: str) -> None:
+    run.advance(f"{count:,} tables are made")
+    made = in_own_process(_MODULE, "make", root, count)
+    tagged = in_own_process(_MODULE, "keep", root, 3, count)
+    deaths = made.measured.deaths + tagged.measured.deaths
+    run.check(f"{count:,} tables were made", not deaths)
+    for step, (function, arguments) in STEPS.items():
+        run.advance(f"{count:,} tables: {step}")
+        given = [count if argument == "count" else argument for argument in arguments]
+        own = in_own_process(_MODULE, function, root, *given)
+        params: dict[str, Value] = {"tables": count, "step": step}
+        run.add("LakeVilla", params, own.measured, figures=own.figures)
 
 
 BENCHMARK = Benchmark(
