@@ -98,7 +98,7 @@ def parallelism(session: SparkSession) -> int:
 def failure(error: Exception, job: str) -> LakeVillaError:
     """Spark's error as ours: what a task has raised of ours as that, and of others the reason.
 
-    It is raised from None: Spark's own, with all stack traces, is its ``__context__``.
+    It is raised from None: Spark's own, with all stack traces, is its context.
     """
     text = str(error)
     if isinstance(error, AttributeError):
