@@ -59,7 +59,7 @@ def refuse_outside(root: str, table: str, location: str) -> None:
 
     Raises ``InvalidOperation``.
     """
-    if is_external(location) and "://" not in table:
+    if is_external(location) and table.startswith("/"):
         raise InvalidOperation(
             f"table name {table!r} is a path outside of the lake's root {root}: leave out the "
             f"first slash ({table.lstrip('/')!r} lies under the root), or give "

@@ -83,7 +83,7 @@ def _written(root: str, session: Any, checkpoint: str) -> dict[str, int]:
         writer = rows.write.format("lakevilla").option("lake", root).option(name, value)
         writer.mode(mode).save("by_source")
     reader = session.readStream.format("lakevilla").option("lake", root)
-    changes = reader.option("startingVersion", 1).load("by_source")
+    changes = reader.option("startingVersion", 0).load("by_source")
     sink = changes.writeStream.format("lakevilla").option("lake", root).option("queryId", "w")
     sink = sink.option("checkpointLocation", f"{checkpoint}-written").trigger(availableNow=True)
     sink.start("by_stream").awaitTermination()

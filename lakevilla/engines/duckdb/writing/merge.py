@@ -132,7 +132,7 @@ class _Merge:
                 return
             ((pair,),) = found
             rows = self._cursor.execute(
-                f"SELECT left(CAST(s AS VARCHAR), 200) FROM (SELECT * EXCLUDE ({_SOURCE}) "
+                f"SELECT left(CAST(s AS VARCHAR), 120) FROM (SELECT * EXCLUDE ({_SOURCE}) "
                 f"FROM source WHERE {_SOURCE} IN ({pair[0]}, {pair[1]})) AS s"
             ).fetchall()
         raise InvalidOperation(

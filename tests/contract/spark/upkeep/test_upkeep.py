@@ -34,7 +34,7 @@ def other(tmp_path: Path) -> Iterator[lv.Lake]:
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kinds of task that were run; a task's share of a table is a few rows."""
     monkeypatch.setattr(bins, "_LEAST_BYTES", 1)
-    monkeypatch.setattr(bins, "_MOST_BYTES", 5_000)
+    monkeypatch.setattr(bins, "_MOST_BYTES", 2_000)
     kinds: list[str] = []
     run = Jobs.run
 
