@@ -73,7 +73,10 @@ def main() -> None:
 
 
 def _written(root: str, session: Any, checkpoint: str) -> dict[str, int]:
-    """Rows by the data source, a frame's and those of a stream of the changes that they made."""
+    """Rows by the data source: a frame's, and a stream of what they changed.
+
+    Rows that were replaced by the same ones have not changed.
+    """
     frame = session.range(6).selectExpr("id", "id % 2 as part")
     odd = frame.where("part = 1")
     for rows, mode, name, value in (
@@ -83,7 +86,7 @@ def _written(root: str, session: Any, checkpoint: str) -> dict[str, int]:
         writer = rows.write.format("lakevilla").option("lake", root).option(name, value)
         writer.mode(mode).save("by_source")
     reader = session.readStream.format("lakevilla").option("lake", root)
-    changes = reader.option("startingVersion", 0).load("by_source")
+    changes = reader.option("startingVersion", 1).load("by_source")
     sink = changes.writeStream.format("lakevilla").option("lake", root).option("queryId", "w")
     sink = sink.option("checkpointLocation", f"{checkpoint}-written").trigger(availableNow=True)
     sink.start("by_stream").awaitTermination()

@@ -29,7 +29,7 @@ def check(told: dict[str, Any]) -> None:
     assert told["reads"]["log"] == LOG
     assert told["reads"]["own"] == 2
     copied = {"copied": 5, "source": 5, "before": 0}
-    assert told["streamed"] == copied | {"by_source": 6, "by_stream": 12}
+    assert told["streamed"] == copied | {"by_source": 6, "by_stream": 6}
     orders = {int(row[0]): row[2] for row in told["reads"]["orders"]}
     assert orders == {
         key: "more" if key >= 90 else "paid" if key % 4 == 1 else "new" for key in range(110)
