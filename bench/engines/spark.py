@@ -124,6 +124,10 @@ def _append(run: Run, tables: Tables) -> None:
             txn.create_table(name, tables.source)
 
     def by_source(name: str) -> None:
+        # Clients are threads, and Spark finds a Python source to write to by the thread's session.
+        tables.session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(
+            tables.session._jsparkSession
+        )
         writer = tables.source.write.format("lakevilla").option("lake", tables.root)
         writer.mode("append").save(name)
 
