@@ -20,7 +20,7 @@ from tests.support.sampling import today
 
 pytestmark = [
     pytest.mark.xdist_group("spark"),  # one session at a time
-    pytest.mark.daily(1, of="long runs with Spark and catalogs"),
+    pytest.mark.daily(0, of="pipelines three ways"),
 ]
 
 HERE = Path(__file__).parent
