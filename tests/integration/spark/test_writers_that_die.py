@@ -13,7 +13,7 @@ from tests.support.places import Place
 
 pytestmark = [
     pytest.mark.xdist_group("spark"),  # one session at a time
-    pytest.mark.daily(1, of="long runs with Spark and catalogs"),
+    pytest.mark.daily(0, of="clusters of Spark"),
 ]
 
 
