@@ -20,11 +20,8 @@ from lakevilla.lake.context import Context
 from lakevilla.lake.file_names import branch_directory, branch_of, file_path
 from lakevilla.lake.table_log import open_tail
 from lakevilla.lake.tail import Tail
-from lakevilla.store.base import Missing, Stored
-from lakevilla.store.effects import Program, copy, list_objects, parallel
+from lakevilla.store.effects import Program, copy_all, list_objects
 
-#: Copies that are asked for in one round.
-_AT_ONCE = 64
 #: How Delta ends the prefix of a vector's file.
 _VECTOR_NAME = 20
 
@@ -129,14 +126,9 @@ def store_copies(moved: Copies) -> Program[int]:
     listed = yield from list_objects(branch_directory(moved.location, moved.entry.life))
     there = {info.key for info in listed}
     wanted = [(source, key) for source, key in moved.copies.items() if key not in there]
-    for first in range(0, len(wanted), _AT_ONCE):
-        some = wanted[first : first + _AT_ONCE]
-        outcomes: list[Stored | Missing] = yield from parallel(
-            [copy(source, key) for source, key in some]
-        )
-        for (source, _), outcome in zip(some, outcomes, strict=True):
-            if isinstance(outcome, Missing):
-                raise VersionNotFound(f"{source} was removed", table=moved.location)
+    missing = yield from copy_all(wanted)
+    if missing is not None:
+        raise VersionNotFound(f"{missing} was removed", table=moved.location)
     return len(wanted)
 
 

@@ -32,6 +32,8 @@ from lakevilla.store.gate import Gate
 
 T = TypeVar("T")
 
+_COPIES_AT_ONCE = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Get:
@@ -161,6 +163,19 @@ def put_file(key: str, path: str) -> Program[None]:
 
 def copy(source: str, key: str) -> Program[Stored | Missing]:
     return cast(Stored | Missing, (yield CopyObject(key, source)))
+
+
+def copy_all(wanted: Sequence[tuple[str, str]]) -> Program[str | None]:
+    """Copy sources to keys, some at a time; the first source that is missing, which ends it."""
+    for first in range(0, len(wanted), _COPIES_AT_ONCE):
+        some = wanted[first : first + _COPIES_AT_ONCE]
+        outcomes: list[Stored | Missing] = yield from parallel(
+            [copy(source, key) for source, key in some]
+        )
+        for (source, _), outcome in zip(some, outcomes, strict=True):
+            if isinstance(outcome, Missing):
+                return source
+    return None
 
 
 def stat(key: str) -> Program[ObjectInfo | Missing]:

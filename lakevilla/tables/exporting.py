@@ -27,15 +27,13 @@ from lakevilla.formats.files import (
 from lakevilla.global_log.head import Head
 from lakevilla.lake.context import Context
 from lakevilla.lake.refs.by_uri import HISTORY, unguarded
-from lakevilla.store.base import Missing, Stored
-from lakevilla.store.effects import Program, copy, parallel, put
+from lakevilla.store.base import Stored
+from lakevilla.store.effects import Program, copy_all, put
 from lakevilla.tables.surroundings import in_the_way, refuse_surroundings
 
 #: The property that marks an export, and says of which table.
 MARK = "lakevilla.export"
 _TRIES = 10
-#: Copies that are asked for in one round.
-_AT_ONCE = 64
 #: How Delta ends the prefix of a vector's file.
 _VECTOR_NAME = 20
 
@@ -253,14 +251,9 @@ def _copy(what: Export, moved: _Moved, change: Change) -> Program[None]:
         if file.deletion_vector is not None and file.deletion_vector.storage_type == "u"
     }
     wanted = [(key, f"{what.target}/{name}") for name, key in moved.copies.items() if name in named]
-    for first in range(0, len(wanted), _AT_ONCE):
-        some = wanted[first : first + _AT_ONCE]
-        outcomes: list[Stored | Missing] = yield from parallel(
-            [copy(source, key) for source, key in some]
+    missing = yield from copy_all(wanted)
+    if missing is not None:
+        raise ConflictError(
+            f"export of table {what.name}: {missing} was removed meanwhile: export again",
+            table=what.name,
         )
-        for (source, _), outcome in zip(some, outcomes, strict=True):
-            if isinstance(outcome, Missing):
-                raise ConflictError(
-                    f"export of table {what.name}: {source} was removed meanwhile: export again",
-                    table=what.name,
-                )

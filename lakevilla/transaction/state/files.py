@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from lakevilla.errors import (
-    StoreError,
-)
+from lakevilla.engines.base import Written
+from lakevilla.errors import StoreError
+from lakevilla.formats.files import DataFile
 from lakevilla.phases import during
 from lakevilla.store.base import NEW, PutOutcome, Stored
 from lakevilla.store.effects import Program, Put, parallel
-from lakevilla.sublogs.operations import (
-    given_files,
-)
+from lakevilla.sublogs.operations import given_files
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
 
@@ -48,6 +46,20 @@ def store_files(txn: TransactionState, location: str | None = None) -> Program[N
                 txn_id=txn.id,
             )
         txn.work.held_bytes -= len(txn.work.bodies.pop(key))
+
+
+def hold_written(
+    txn: TransactionState, location: str, written: Iterable[Written]
+) -> tuple[DataFile, ...]:
+    """Note files that an engine has made: those that the commit is to store, and those stored."""
+    written = tuple(written)
+    for item in written:
+        key = f"{location}/{item.file.path}"
+        if item.body is None:
+            txn.work.stored.append(key)
+        else:
+            hold_file(txn, key, item.body)
+    return tuple(item.file for item in written)
 
 
 def hold_file(txn: TransactionState, key: str, body: bytes) -> None:

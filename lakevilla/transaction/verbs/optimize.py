@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
-from itertools import chain
 
 import msgspec
 import pyarrow as pa
@@ -30,7 +29,7 @@ from lakevilla.phases import during
 from lakevilla.results import CommitResult, OptimizeResult
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Bin, Operation, Optimize
-from lakevilla.transaction.state.files import hold_file, store_files
+from lakevilla.transaction.state.files import hold_written, store_files
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.bind import touch
@@ -221,13 +220,10 @@ def _moved(
     inputs = [TableInput(layout, part) for part in parts]
     with during("data", location):
         made = yield from txn.context.engine.compact(inputs, z_order_by, name)
-    for item in chain.from_iterable(made):
-        key = f"{location}/{item.file.path}"
-        if item.body is None:
-            txn.work.stored.append(key)
-        else:
-            hold_file(txn, key, item.body)
     return [
-        tuple(msgspec.structs.replace(item.file, data_change=False) for item in written)
+        tuple(
+            msgspec.structs.replace(file, data_change=False)
+            for file in hold_written(txn, location, written)
+        )
         for written in made
     ]

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import msgspec
 import pyarrow as pa
 
-from lakevilla.engines.base import TableInput, Written
+from lakevilla.engines.base import TableInput
 from lakevilla.errors import InvalidOperation, UnsupportedTableFeature
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.render import render_sql
@@ -46,7 +46,7 @@ from lakevilla.sublogs.operations import (
 from lakevilla.sublogs.record import Access
 from lakevilla.transaction.queue.late import perform_late
 from lakevilla.transaction.redo.deferred import NOT_PERFORMED, can_wait, is_put_off
-from lakevilla.transaction.state.files import hold_file, keep_files, store_files
+from lakevilla.transaction.state.files import hold_written, keep_files, store_files
 from lakevilla.transaction.state.parts import Done, laid_over
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.direct import refuse_direct
@@ -257,7 +257,7 @@ def refresh(
     name = file_namer(txn.context, txn.id, txn.through_head)
     with during("data", location):
         done = yield from txn.context.engine.write_by_key(layout, data, key, live, name)
-    files = _hold(txn, location, done.written)
+    files = hold_written(txn, location, done.written)
     with _giving_back(txn, location, files):
         # What they hold is told by the files: their statistics would be stored once more.
         kept = tuple(msgspec.structs.replace(file, stats=None) for file in done.kept)
@@ -314,19 +314,7 @@ def _write(
     name = file_namer(txn.context, txn.id, txn.through_head)
     with during("data", layout.location):
         written = yield from txn.context.engine.write(layout, data, name)
-    return _hold(txn, layout.location, written)
-
-
-def _hold(txn: TransactionState, location: str, written: Iterable[Written]) -> tuple[DataFile, ...]:
-    """Note files that were written: those that the commit is to store, and those stored."""
-    written = tuple(written)
-    for item in written:
-        key = f"{location}/{item.file.path}"
-        if item.body is None:
-            txn.work.stored.append(key)
-        else:
-            hold_file(txn, key, item.body)
-    return tuple(item.file for item in written)
+    return hold_written(txn, layout.location, written)
 
 
 def create(

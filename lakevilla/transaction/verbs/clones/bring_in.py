@@ -18,17 +18,13 @@ from lakevilla.lake.fitness import paths_of
 from lakevilla.lake.refs.by_uri import key_below
 from lakevilla.lake.refs.kept import outside
 from lakevilla.phases import during
-from lakevilla.store.base import Missing, Stored
-from lakevilla.store.effects import Program, copy, parallel
+from lakevilla.store.effects import Program, copy_all
 from lakevilla.sublogs.operations import Bin, Optimize
-from lakevilla.transaction.state.files import hold_file, store_files
+from lakevilla.transaction.state.files import hold_written, store_files
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.bind import touch
 from lakevilla.transaction.verbs.read_write import execute
-
-#: Copies that are asked for in one round.
-_AT_ONCE = 64
 
 
 def bring_in(txn: TransactionState, location: str) -> Program[Done | None]:
@@ -65,28 +61,27 @@ def _is_elsewhere(txn: TransactionState, location: str, file: DataFile) -> bool:
 def _copied(txn: TransactionState, location: str, files: Sequence[DataFile]) -> Program[list[Bin]]:
     """Copies of whole files, with all that is known of them."""
     name = file_namer(txn.context, txn.id, txn.through_head)
-    bins: list[Bin] = []
-    for first in range(0, len(files), _AT_ONCE):
-        some = files[first : first + _AT_ONCE]
-        paths = [name(partition_directory(list(file.partition_values.items()))) for file in some]
-        keys = [f"{location}/{path}" for path in paths]
-        txn.work.stored.extend(keys)
-        sources = [key_below(txn.context.root, file.path) for file in some]
-        with during("data", location):
-            outcomes: list[Stored | Missing] = yield from parallel(
-                [copy(source, key) for source, key in zip(sources, keys, strict=True)]
-            )
-        for file, path, outcome in zip(some, paths, outcomes, strict=True):
-            if isinstance(outcome, Missing):
-                raise VersionNotFound(
-                    f"table {location}: {file.path} was removed: another client's clean-up knows "
-                    "no clones (docs/clones.md)",
-                    table=location,
-                    txn_id=txn.id,
-                )
-            own = msgspec.structs.replace(file, path=path, raw_path=None, data_change=False)
-            bins.append(Bin((file.ref,), (own,)))
-    return bins
+    paths = [name(partition_directory(list(file.partition_values.items()))) for file in files]
+    keys = [f"{location}/{path}" for path in paths]
+    txn.work.stored.extend(keys)
+    sources = [key_below(txn.context.root, file.path) for file in files]
+    with during("data", location):
+        missing = yield from copy_all(list(zip(sources, keys, strict=True)))
+    if missing is not None:
+        path = files[sources.index(missing)].path
+        raise VersionNotFound(
+            f"table {location}: {path} was removed: another client's clean-up knows no clones "
+            "(docs/clones.md)",
+            table=location,
+            txn_id=txn.id,
+        )
+    return [
+        Bin(
+            (file.ref,),
+            (msgspec.structs.replace(file, path=path, raw_path=None, data_change=False),),
+        )
+        for file, path in zip(files, paths, strict=True)
+    ]
 
 
 def _written(txn: TransactionState, location: str, files: Sequence[DataFile]) -> Program[list[Bin]]:
@@ -98,16 +93,8 @@ def _written(txn: TransactionState, location: str, files: Sequence[DataFile]) ->
     tables = [TableInput(layout, files_from_structs([file])) for file in files]
     with during("data", location):
         written = yield from txn.context.engine.compact(tables, (), name)
-    for item in (item for some in written for item in some):
-        key = f"{location}/{item.file.path}"
-        if item.body is None:
-            txn.work.stored.append(key)
-        else:
-            hold_file(txn, key, item.body)
+    held = [hold_written(txn, location, some) for some in written]
     return [
-        Bin(
-            (file.ref,),
-            tuple(msgspec.structs.replace(item.file, data_change=False) for item in some),
-        )
-        for file, some in zip(files, written, strict=True)
+        Bin((file.ref,), tuple(msgspec.structs.replace(one, data_change=False) for one in some))
+        for file, some in zip(files, held, strict=True)
     ]
