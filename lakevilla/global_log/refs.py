@@ -7,6 +7,7 @@ moved and ended by the replacement of HEAD that decides commits, so HEAD alone t
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -118,6 +119,16 @@ class RefMap(LeafMap[RefEntry]):
 def is_at(location: str, place: str) -> bool:
     """Whether a location is a place, or lies below it."""
     return location == place or location.startswith(f"{place}/")
+
+
+def clone_around(clones: Iterable[str], location: str) -> str | None:
+    """The clone at or around a place, if there is one."""
+    return next((name for name in clones if is_at(location, name)), None)
+
+
+def clone_below(clones: Iterable[str], location: str) -> str | None:
+    """A clone below a place, if there is one."""
+    return next((name for name in sorted(clones) if name.startswith(f"{location}/")), None)
 
 
 def parts_of(key: str) -> tuple[int, str] | None:

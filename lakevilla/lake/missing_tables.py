@@ -13,7 +13,7 @@ from lakevilla.engines.catalog import PREFIX, SCHEMAS, is_reserved
 from lakevilla.errors import LakeVillaError, TableNotFound
 from lakevilla.formats.iceberg.metadata.paths import metadata_directory, metadata_version
 from lakevilla.formats.iceberg.metadata.pointer import name_in_catalog, number_of
-from lakevilla.global_log.refs import is_at
+from lakevilla.global_log.refs import clone_around
 from lakevilla.lake.context import Context
 from lakevilla.store.effects import Program, list_names
 
@@ -146,8 +146,7 @@ def _hint(context: Context, location: str, siblings: Sequence[str]) -> str:
 def _clone_around(context: Context, location: str) -> str | None:
     """The clone at or around a place, as far as HEAD is at hand."""
     refs = {} if context.held is None else context.held.head.refs.at_hand()
-    clones = (name for name, entry in refs.items() if entry.kind == "clone")
-    return next((name for name in clones if is_at(location, name)), None)
+    return clone_around((name for name, one in refs.items() if one.kind == "clone"), location)
 
 
 def _connect(catalog: str) -> str:

@@ -14,7 +14,6 @@ import msgspec
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.files import data_files
 from lakevilla.global_log.bases import load_base
-from lakevilla.global_log.head import successor
 from lakevilla.global_log.refs import BaseRef, RefEntry
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.lake.apart.kept_state import with_files
@@ -23,6 +22,7 @@ from lakevilla.lake.refs.branch_head import Branch, frozen_now
 from lakevilla.lake.refs.states import SeenBase
 from lakevilla.lake.view import View
 from lakevilla.refs.copies import Copies
+from lakevilla.refs.entries import following
 from lakevilla.refs.kept_tables import KeptTables, keep_tables
 from lakevilla.refs.moved import Wanted
 from lakevilla.refs.next_life import Came, go_on, refuse_keys, until_it_has
@@ -54,9 +54,9 @@ def keep_branch(context: Context, name: str, first: RefEntry, owner: str) -> Pro
         found = ready[mark]
         base = yield from parted(msgspec.structs.replace(since, kept=found.kept))
         states = SeenBase(base, context), _Copied(was, context, found.copies)
-        following = successor(held.head, nonce=context.ids.nonce(), now_ms=context.now_ms())
+        new = following(context, held)
         wanted = Wanted({}, owner=owner, verb="KEEP")
-        return (yield from go_on(context, held, branch, following, base, states, wanted, tried))
+        return (yield from go_on(context, held, branch, new, base, states, wanted, tried))
 
     yield from until_it_has(context, name, attempt, refuse_other=_refuse_other, first=first.id)
     ((_, found),) = ready.items()

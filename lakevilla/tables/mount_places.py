@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.global_log.head import Head
-from lakevilla.global_log.refs import is_at
+from lakevilla.global_log.refs import clone_around, clone_below, is_at
 from lakevilla.global_log.repo import fetch_leaves, load_tables, load_tables_below
 from lakevilla.lake.refs.mounts import (
-    clone_around,
-    clone_below,
     load_clones,
     mount_of,
     mounted_at,

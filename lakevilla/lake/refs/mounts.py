@@ -7,7 +7,7 @@ first, a tombstone too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from blake3 import blake3
@@ -188,13 +188,3 @@ def _of_base(base: Base, source: str) -> Program[dict[str, TableState]]:
         nested = yield from _between(base.clones, source, until)
     shown = {place: state for place, state in nested.items() if is_at(place, source)}
     return {place: one for place, one in {**shown, **found}.items() if not one.dropped}
-
-
-def clone_around(clones: Iterable[str], location: str) -> str | None:
-    """The clone at or around a place, if there is one."""
-    return next((name for name in clones if is_at(location, name)), None)
-
-
-def clone_below(clones: Iterable[str], location: str) -> str | None:
-    """A clone below a place, if there is one."""
-    return next((name for name in sorted(clones) if name.startswith(f"{location}/")), None)

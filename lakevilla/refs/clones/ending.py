@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import msgspec
 
-from lakevilla.errors import InvalidOperation, StoreError
-from lakevilla.global_log.head import Head, TableState, successor, with_refs
+from lakevilla.errors import InvalidOperation
+from lakevilla.global_log.head import Head, TableState, with_refs
 from lakevilla.global_log.refs import RefEntry, is_at
-from lakevilla.global_log.repo import load_refs, load_tables, load_tables_below
+from lakevilla.global_log.repo import HeldHead, load_tables, load_tables_below
 from lakevilla.lake.context import Context
 from lakevilla.lake.refs.kept import outside
 from lakevilla.lake.refs.states import not_found
 from lakevilla.lake.table_log import refresh
 from lakevilla.lake.view import build_view
 from lakevilla.publishing.publish import publish_table
-from lakevilla.refs.entries import replace
+from lakevilla.refs.entries import LeftAsIs, Next, following, until_replaced
 from lakevilla.store.effects import Program, parallel
 
-_MAX_RACES = 200
 #: So many tables are named where a clone can't be ended.
 _NAMED = 5
 
@@ -34,37 +33,28 @@ def end_clone(context: Context, name: str, first: RefEntry) -> Program[None]:
     InvalidOperation
         It is protected, or a table that was written to names files that it keeps.
     """
-    for attempt in range(_MAX_RACES):
-        held = yield from context.head()
-        context.refuse_foreign_root()
-        head = None if held is None else held.head
-        yield from load_refs(head, [name])
-        entry = None if head is None else head.refs.get(name)
+    is_again = False
+
+    def step(held: HeldHead | None, entry: RefEntry | None) -> Program[LeftAsIs[None] | Next[None]]:
+        nonlocal is_again
         if held is None or entry is None or entry.id != first.id:
-            if attempt:
-                return  # an answer was lost, or another has ended it
-            raise (yield from not_found(head, name))
+            if is_again:
+                return LeftAsIs(None)  # an answer was lost, or another has ended it
+            raise (yield from not_found(None if held is None else held.head, name))
+        is_again = True
         if entry.protected:
             raise InvalidOperation(
                 f"clone {name!r} is protected: protect({name!r}, on=False) lifts that"
             )
         states = yield from tables_of(held.head, name)
-        outside = yield from _that_need_it(context, held.head, states)
-        if outside:
-            more = f" and {len(outside) - _NAMED} more" if len(outside) > _NAMED else ""
-            raise InvalidOperation(
-                f"delete_ref: {', '.join(outside[:_NAMED])}{more} of clone {name!r} "
-                f"{'names' if len(outside) == 1 else 'name'} files of its source, which it keeps: "
-                f"keep({name!r}) copies them, or drop these tables first",
-                table=outside[0],
-            )
-        new = successor(held.head, nonce=context.ids.nonce(), now_ms=context.now_ms())
+        yield from _refuse_needed(context, held.head, name, states)
+        new = following(context, held)
         never_made = {place: None for place, one in states.items() if _was_never_made(one)}
-        tables = new.tables.updated(never_made) if never_made else new.tables
-        new = with_refs(msgspec.structs.replace(new, tables=tables), {name: None})
-        if (yield from replace(context, held, new)):
-            return
-    raise StoreError(f"HEAD was replaced by others {_MAX_RACES} times in a row: try again")
+        if never_made:
+            new = msgspec.structs.replace(new, tables=new.tables.updated(never_made))
+        return Next(with_refs(new, {name: None}), None)
+
+    yield from until_replaced(context, name, step)
 
 
 def tables_of(head: Head, name: str) -> Program[dict[str, TableState]]:
@@ -82,12 +72,21 @@ def files_elsewhere(context: Context, head: Head, location: str) -> Program[set[
     return outside(context, needed)
 
 
-def _that_need_it(
-    context: Context, head: Head, states: dict[str, TableState]
-) -> Program[list[str]]:
+def _refuse_needed(
+    context: Context, head: Head, name: str, states: dict[str, TableState]
+) -> Program[None]:
+    """Refuse to end a clone of which tables name files that it keeps."""
     live = sorted(place for place, state in states.items() if not state.dropped)
     found = yield from parallel([_needs_it(context, head, place) for place in live])
-    return [place for place, needs in zip(live, found, strict=True) if needs]
+    needing = [place for place, needs in zip(live, found, strict=True) if needs]
+    if needing:
+        more = f" and {len(needing) - _NAMED} more" if len(needing) > _NAMED else ""
+        raise InvalidOperation(
+            f"delete_ref: {', '.join(needing[:_NAMED])}{more} of clone {name!r} "
+            f"{'names' if len(needing) == 1 else 'name'} files of its source, which it keeps: "
+            f"keep({name!r}) copies them, or drop these tables first",
+            table=needing[0],
+        )
 
 
 def _needs_it(context: Context, head: Head, location: str) -> Program[bool]:

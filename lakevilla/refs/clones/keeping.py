@@ -8,11 +8,10 @@ from __future__ import annotations
 from lakevilla.errors import ConflictError, LakeVillaError, RefNotFound, StoreError, TableNotFound
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.refs import RefEntry
-from lakevilla.global_log.repo import load_refs
 from lakevilla.lake.context import Context
 from lakevilla.lake.refs.mounts import mount_of, mounted_below
-from lakevilla.lake.refs.states import not_found
 from lakevilla.refs.clones.ending import tables_of
+from lakevilla.refs.entries import find_ref
 from lakevilla.results import Finding, Report
 from lakevilla.store.effects import Program
 from lakevilla.transaction.commit.commit import commit
@@ -70,12 +69,7 @@ def _tables(
 
 
 def _head_with(context: Context, name: str, first: RefEntry) -> Program[Head]:
-    held = yield from context.head()
-    head = None if held is None else held.head
-    yield from load_refs(head, [name])
-    entry = None if head is None else head.refs.get(name)
-    if head is None or entry is None:
-        raise (yield from not_found(head, name))
+    head, entry = yield from find_ref(context, name)
     if entry.id != first.id:
         raise RefNotFound(f"clone {name!r} was deleted, and another one made meanwhile")
     return head

@@ -42,11 +42,10 @@ def cloned_under_the_same_name() -> Iterator[None]:
 def ended_under_a_detached_table() -> Iterator[None]:
     """A clone ends, whatever its tables name."""
 
-    def none(*_: Any) -> Program[list[str]]:
+    def refuses_none(*_: Any) -> Program[None]:
         yield from ()
-        return []
 
-    with instead(ending._that_need_it, none):
+    with instead(ending._refuse_needed, refuses_none):
         yield
 
 
