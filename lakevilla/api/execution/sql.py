@@ -53,10 +53,10 @@ def run_statement(
             return executor.select(statement, params, views)
         case InsertStatement():
             return executor.insert(statement, params, views)
-        case UpdateStatement(table=table, alias=alias, assignments=assignments, where=where):
-            return executor.update(table, assignments, where, params, alias or _last(table))
-        case DeleteStatement(table=table, alias=alias, where=where):
-            return executor.delete(table, where, params, alias or _last(table))
+        case UpdateStatement(table=table, called=called, assignments=assignments, where=where):
+            return executor.update(table, assignments, where, params, called)
+        case DeleteStatement(table=table, called=called, where=where):
+            return executor.delete(table, where, params, called)
         case MergeStatement():
             return _merge(executor, statement, params, views)
 
@@ -68,12 +68,11 @@ def _as_merge(
     views: dict[str, object],
 ) -> OperationResult:
     """An UPDATE or DELETE that looks at other rows."""
-    alias = statement.alias or _last(statement.table)
     with executor.alone(merge_verb(statement), statement.table):
         location = executor.to_write(statement.table, "merge")
         schema = executor.run(layout_of(executor.state, location, probing=True)).schema
     builder = error = None
-    for merge in merges_of(statement, alias, schema, executor.dialect):
+    for merge in merges_of(statement, schema, executor.dialect):
         try:
             builder = _begun(executor, merge, params, views)
             break
@@ -125,8 +124,3 @@ def _finished(builder: MergeBuilder, statement: MergeStatement) -> OperationResu
             case kind:
                 raise InvalidOperation(f"merge: clause {kind} needs assignments")
     return builder.execute()
-
-
-def _last(table: str) -> str:
-    """A table may be called by the last part of its name in its own statement."""
-    return table.replace(".", "/").rsplit("/", 1)[-1]

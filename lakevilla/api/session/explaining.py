@@ -62,17 +62,15 @@ def _lines(
         source = inner.source
         yield f"{type(inner).__name__.removesuffix('Statement').lower()} into", inner.table
     elif looks_elsewhere(inner, given.dialect):
-        alias = inner.alias or inner.table.replace(".", "/").rsplit("/", 1)[-1]
         schema = _schema(executor, inner.table)
-        merge = _bound(executor, merges_of(inner, alias, schema, given.dialect), params, views)
+        merge = _bound(executor, merges_of(inner, schema, given.dialect), params, views)
         source = merge.source
         yield merge.verb, f"{inner.table}, as a merge on {merge.on}"
     else:
         verb = "delete from" if isinstance(inner, DeleteStatement) else "update"
         yield verb, inner.table
-        alias = inner.alias or inner.table.replace(".", "/").rsplit("/", 1)[-1]
         terms = conjuncts(inner.where, given.dialect) or [inner.where]
-        yield _files(executor, inner.table, terms, alias, params)
+        yield _files(executor, inner.table, terms, inner.called, params)
     if source is None:
         return
     known = conditions_of(source.sql, given.dialect)

@@ -29,6 +29,7 @@ from lakevilla.engines.sql.select import (
     select_of,
     table_parts,
 )
+from lakevilla.engines.sql.words import quoted
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.syntax.late import exp
 
@@ -152,8 +153,7 @@ def _spelled(node: exp.Table, parts: Sequence[str], view: str, dialect: Dialect)
     """The new name, with what columns are qualified by where the query gives none."""
     if node.alias:
         return view
-    mark = '"' if dialect == "duckdb" else "`"
-    return f"{view} AS {mark}{parts[-1]}{mark}"
+    return f"{view} AS {quoted(parts[-1], dialect)}"
 
 
 # ------------------------------------------------------------------ conditions

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from lakevilla.engines.sql.select import Dialect, named_parameters, query_of, tokens_of
-from lakevilla.expressions.syntax.late import Token, TokenType, exp
+from lakevilla.engines.sql.words import opens, slice_of, word_of
+from lakevilla.expressions.syntax.late import Token, exp
 
 #: What ends a WHERE.
 _ENDS = frozenset(
@@ -41,10 +42,10 @@ def conditions_of(text: str, dialect: Dialect) -> tuple[str, list[str]] | None:
     if not isinstance(table, exp.Table) or root.args.get("where") is None:
         return None
     condition = _where(text, tokens_of(text, dialect))
-    terms = None if condition is None else conjuncts(condition, dialect)
-    if terms is None:
-        return None if condition is None else (str(table.alias_or_name), [condition])
-    return str(table.alias_or_name).rsplit("/", 1)[-1], terms
+    if condition is None:
+        return None
+    called = str(table.alias_or_name).rsplit("/", 1)[-1]
+    return called, conjuncts(condition, dialect) or [condition]
 
 
 def _where(text: str, tokens: Sequence[Token]) -> str | None:
@@ -87,22 +88,3 @@ def conjuncts(text: str, dialect: Dialect) -> list[str] | None:
             return None
         parts.append(slice_of(text, tokens[before + 1 : after]))
     return parts
-
-
-def word_of(token: Token) -> str:
-    """What a token says in capitals; nothing if it is quoted."""
-    quoted = token.token_type in (TokenType.IDENTIFIER, TokenType.STRING)
-    return "" if quoted else token.text.upper()
-
-
-def opens(token: Token) -> int:
-    """1 for an opening bracket, -1 for a closing one."""
-    if token.token_type in (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE):
-        return 1
-    closing = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
-    return -1 if token.token_type in closing else 0
-
-
-def slice_of(text: str, tokens: Sequence[Token]) -> str:
-    """What the text has from the first of the tokens to the last."""
-    return text[tokens[0].start : tokens[-1].end + 1]

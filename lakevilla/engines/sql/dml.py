@@ -21,14 +21,23 @@ class InsertStatement:
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateStatement:
+class _OfOneTable:
+    table: str
+    alias: str | None
+
+    @property
+    def called(self) -> str:
+        """What the statement calls its table: without an alias by the last part of its name."""
+        return self.alias or self.table.replace(".", "/").rsplit("/", 1)[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateStatement(_OfOneTable):
     """UPDATE; assignments and ``where`` are SQL texts, ``where`` is ``true`` if there is none.
 
     ``written`` is the table's name as the statement spells it, ``source`` what follows FROM.
     """
 
-    table: str
-    alias: str | None
     assignments: Mapping[str, str]
     where: str
     written: str = ""
@@ -36,11 +45,9 @@ class UpdateStatement:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteStatement:
+class DeleteStatement(_OfOneTable):
     """DELETE FROM; ``where`` is ``true`` if there is none. ``source`` is what follows USING."""
 
-    table: str
-    alias: str | None
     where: str
     written: str = ""
     source: str | None = None

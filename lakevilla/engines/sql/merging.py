@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from lakevilla.engines.sql.conditions import conjuncts, opens, slice_of, word_of
+from lakevilla.engines.sql.conditions import conjuncts
 from lakevilla.engines.sql.dml import (
     DeleteStatement,
     MergeStatement,
@@ -22,6 +22,7 @@ from lakevilla.engines.sql.dml import (
     WhenClause,
 )
 from lakevilla.engines.sql.select import Dialect, named_parameters, query_of, select_of, tokens_of
+from lakevilla.engines.sql.words import opens, quoted, slice_of, word_of
 from lakevilla.expressions.syntax.late import Token, TokenType, exp
 
 _SOURCE = "__lakevilla_source"
@@ -37,7 +38,7 @@ def looks_elsewhere(statement: UpdateStatement | DeleteStatement, dialect: Diale
 
 
 def merges_of(
-    statement: UpdateStatement | DeleteStatement, alias: str, schema: pa.Schema, dialect: Dialect
+    statement: UpdateStatement | DeleteStatement, schema: pa.Schema, dialect: Dialect
 ) -> Iterator[MergeStatement]:
     """Merges that do the same, the cheapest first; where one can't be bound, the next is meant.
 
@@ -45,8 +46,6 @@ def merges_of(
     ----------
     statement : UpdateStatement or DeleteStatement
         One that ``looks_elsewhere``.
-    alias : str
-        What the statement calls the table.
     schema : pyarrow.Schema
         Of the table.
     dialect : {"duckdb", "spark"}
@@ -60,22 +59,22 @@ def merges_of(
         if isinstance(statement, UpdateStatement) and not _any_query(statement, dialect):
             named = _single(statement.source, dialect)
             if named is not None:
-                yield _joined(statement, alias, named, dialect)
+                yield _joined(statement, named, dialect)
                 return
-    elif (listed := _in_list(statement, alias, dialect)) is not None:
+    elif (listed := _in_list(statement, dialect)) is not None:
         yield listed
-    yield _by_values(statement, alias, schema, dialect)
+    yield _by_values(statement, schema, dialect)
 
 
 # ------------------------------------------------------------------ one source, by a join
 
 
-def _joined(statement: UpdateStatement, alias: str, named: str, dialect: Dialect) -> MergeStatement:
+def _joined(statement: UpdateStatement, named: str, dialect: Dialect) -> MergeStatement:
     """UPDATE ... FROM one table or query: two of its rows that match one row are an error."""
     source = select_of(f"SELECT * FROM {statement.source}", None, dialect)
     clause = WhenClause("matched_update", None, statement.assignments)
     return MergeStatement(
-        statement.table, alias, source, named, statement.where, (clause,), "update"
+        statement.table, statement.called, source, named, statement.where, (clause,), "update"
     )
 
 
@@ -98,7 +97,7 @@ def _single(source: str, dialect: Dialect) -> str | None:
 
 
 def _in_list(
-    statement: UpdateStatement | DeleteStatement, alias: str, dialect: Dialect
+    statement: UpdateStatement | DeleteStatement, dialect: Dialect
 ) -> MergeStatement | None:
     """``... AND x IN (SELECT ...) AND ...`` as a join with the values, which the table is not."""
     if isinstance(statement, UpdateStatement) and any(
@@ -122,8 +121,9 @@ def _in_list(
     )
     rest = [f"({part})" for part in parts if part is not asking[0]]
     on = " AND ".join([f"({value}) = {_SOURCE}.{_IN}", *rest])
+    clauses = (_clause(statement),)
     return MergeStatement(
-        statement.table, alias, source, _SOURCE, on, (_clause(statement),), merge_verb(statement)
+        statement.table, statement.called, source, _SOURCE, on, clauses, merge_verb(statement)
     )
 
 
@@ -159,8 +159,9 @@ def _closing(tokens: Sequence[Token]) -> int:
 
 
 def _by_values(
-    statement: UpdateStatement | DeleteStatement, alias: str, schema: pa.Schema, dialect: Dialect
+    statement: UpdateStatement | DeleteStatement, schema: pa.Schema, dialect: Dialect
 ) -> MergeStatement:
+    alias = statement.called
     asked: dict[str, str] = {}
     kept: dict[str, str] = {}
     if isinstance(statement, UpdateStatement):
@@ -168,7 +169,7 @@ def _by_values(
             place = kept if not _computed(statement, text, dialect) else asked
             place[column] = text
     values = {column: f"{_VALUE}_{n}" for n, column in enumerate(asked)}
-    tables = f"{statement.written} AS {_quoted(alias, dialect)}"
+    tables = f"{statement.written} AS {quoted(alias, dialect)}"
     if statement.source is not None:
         tables += f", {statement.source}"
     texts = [f"({text}) AS {values[column]}" for column, text in asked.items()]
@@ -176,12 +177,12 @@ def _by_values(
     root = query_of(_parsed_as(f"SELECT {', '.join(['1', *texts])} {query}", dialect), dialect)
     named = _named_columns(root, alias, schema)
     keys = [key for name in named for key in _keys(schema.field(name), (name,))]
-    own = _quoted(alias, dialect)
+    own = quoted(alias, dialect)
     columns = [f"{key.of(own, dialect)} AS {_KEY}_{n}" for n, key in enumerate(keys)]
     columns += texts or ["1 AS __lakevilla_any"]
     source = select_of(f"SELECT DISTINCT {', '.join(columns)} {query}", None, dialect)
     on = [
-        f"{key.of(_quoted(alias))} {'<=>' if key.nullable else '='} {_SOURCE}.{_KEY}_{n}"
+        f"{key.of(quoted(alias))} {'<=>' if key.nullable else '='} {_SOURCE}.{_KEY}_{n}"
         for n, key in enumerate(keys)
     ]
     assignments = {column: f"{_SOURCE}.{value}" for column, value in values.items()}
@@ -201,7 +202,7 @@ class _Key:
     is_null: bool = False
 
     def of(self, alias: str, dialect: Dialect = "duckdb") -> str:
-        name = ".".join([alias, *(_quoted(part, dialect) for part in self.path)])
+        name = ".".join([alias, *(quoted(part, dialect) for part in self.path)])
         return f"({name} IS NULL)" if self.is_null else name
 
 
@@ -276,8 +277,3 @@ def _has_query(text: str, dialect: Dialect) -> bool:
 
 def _parsed_as(text: str, dialect: Dialect) -> str:
     return named_parameters(text, None) if dialect == "duckdb" else text
-
-
-def _quoted(name: str, dialect: Dialect = "duckdb") -> str:
-    mark = '"' if dialect == "duckdb" else "`"
-    return mark + name.replace(mark, mark * 2) + mark

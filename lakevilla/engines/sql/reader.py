@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from lakevilla.engines.sql.select import Dialect, Select, select_of, table_name
+from lakevilla.engines.sql.words import opens, slice_of, word_of
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.syntax.late import Token, TokenType
 
@@ -49,12 +50,7 @@ class TokenReader:
 
     def peek(self, word: str, ahead: int = 0) -> bool:
         place = self._next + ahead
-        if place >= len(self._tokens):
-            return False
-        token = self._tokens[place]
-        # A quoted name or a string never is a keyword.
-        plain = token.token_type not in (TokenType.IDENTIFIER, TokenType.STRING)
-        return plain and token.text.upper() == word
+        return place < len(self._tokens) and word_of(self._tokens[place]) == word
 
     @property
     def place(self) -> int:
@@ -156,11 +152,8 @@ class TokenReader:
             compares = self.peek("FROM") and self.peek("DISTINCT", -1)  # IS DISTINCT FROM
             if not (depth or cases or compares) and any(self.peek(end) for end in ends):
                 break
-            if token.token_type in (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE):
-                depth += 1
-            elif token.token_type in (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE):
-                depth -= 1
-            elif token.token_type is TokenType.SEMICOLON:
+            depth += opens(token)
+            if token.token_type is TokenType.SEMICOLON:
                 raise InvalidOperation(
                     "sql holds more than one statement; give exactly one, "
                     "and call sql again for each"
@@ -201,4 +194,4 @@ class TokenReader:
         return select_of(text, dialect=self.dialect)
 
     def _slice(self, start: int, end: int) -> str:
-        return self._sql[self._tokens[start].start : self._tokens[end - 1].end + 1]
+        return slice_of(self._sql, self._tokens[start:end])

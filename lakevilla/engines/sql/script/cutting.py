@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from lakevilla.engines.sql.select import Dialect, tokenizer_of, unreadable
+from lakevilla.engines.sql.words import slice_of, word_of
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.syntax.late import Token, Tokenizer, TokenType, errors
 
@@ -140,8 +141,7 @@ def _end(tokens: Sequence[Token], start: int) -> int:
 def _cut(
     text: str, tokens: Sequence[Token], inner: tuple[ScriptStatement, ...] = ()
 ) -> ScriptStatement:
-    first = tokens[0]
-    return ScriptStatement(text[first.start : tokens[-1].end + 1], _line(text, first), inner)
+    return ScriptStatement(slice_of(text, tokens), _line(text, tokens[0]), inner)
 
 
 def _line(text: str, token: Token) -> int:
@@ -149,8 +149,4 @@ def _line(text: str, token: Token) -> int:
 
 
 def _is(tokens: Sequence[Token], place: int, word: str) -> bool:
-    if place >= len(tokens):
-        return False
-    token = tokens[place]
-    quoted = token.token_type in (TokenType.IDENTIFIER, TokenType.STRING)
-    return not quoted and token.text.upper() == word
+    return place < len(tokens) and word_of(tokens[place]) == word

@@ -16,6 +16,7 @@ from lakevilla.engines.sql.reader import TokenReader
 from lakevilla.engines.sql.script.cutting import script_tokens
 from lakevilla.engines.sql.script.refs import State, moment_of, state
 from lakevilla.engines.sql.select import Dialect, table_name
+from lakevilla.engines.sql.words import quoted, word_of
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.syntax.late import Token, TokenType
 
@@ -57,7 +58,7 @@ def without_pasts(text: str, dialect: Dialect) -> tuple[str, tuple[PastTable, ..
         start, name, called = _table_before(tokens, place)
         view = f"{PREFIX}{len(found)}"
         found.append(PastTable(view, name, at, own))
-        alias = "" if _has_alias(tokens, after) else f" AS {_quoted(called, dialect)}"
+        alias = "" if _has_alias(tokens, after) else f" AS {quoted(called, dialect)}"
         pieces += [text[copied : tokens[start].start], view + alias]
         copied = tokens[after - 1].end + 1
     return "".join([*pieces, text[copied:]]), tuple(found)
@@ -67,7 +68,7 @@ def _state_at(
     text: str, tokens: Sequence[Token], place: int, dialect: Dialect
 ) -> tuple[State, bool, int] | None:
     """The state that is named there, whether by the table's versions, and where that ends."""
-    words = [_word(token) for token in tokens[place : place + 4]]
+    words = [word_of(token) for token in tokens[place : place + 4]]
     if words[:1] == ["FOR"]:
         words, shift = words[1:], 1
     else:
@@ -77,7 +78,7 @@ def _state_at(
     behind = tokens[place + shift + 3 : place + shift + 4]
     # VERSION AS OF may also give a column a name.
     if words[1:3] == ["AS", "OF"] and behind and behind[0].token_type in _values():
-        if place and _word(tokens[place - 1]) == "FOR":
+        if place and word_of(tokens[place - 1]) == "FOR":
             return None  # read from FOR on
         if words[0] in ("VERSION", "SYSTEM_VERSION"):
             reader.skip(3)
@@ -134,14 +135,4 @@ def _has_alias(tokens: Sequence[Token], place: int) -> bool:
         return False
     token = tokens[place]
     is_name = token.token_type in (TokenType.VAR, TokenType.IDENTIFIER)
-    return is_name or _word(token) == "AS"
-
-
-def _word(token: Token) -> str:
-    quoted = token.token_type in (TokenType.IDENTIFIER, TokenType.STRING)
-    return "" if quoted else token.text.upper()
-
-
-def _quoted(name: str, dialect: Dialect) -> str:
-    mark = '"' if dialect == "duckdb" else "`"
-    return mark + name.replace(mark, mark * 2) + mark
+    return is_name or word_of(token) == "AS"
