@@ -9,69 +9,16 @@ import os
 import pytest
 
 from lakevilla.errors import LakeVillaError
-from lakevilla.maintenance import vacuum
-from lakevilla.maintenance.gc import gc
-from lakevilla.refs.keep import keep
 from lakevilla.store.home import HOMES_PREFIX
-from lakevilla.testing.histories.attempts import context_of
 from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
 from lakevilla.testing.planted.every import PLANTED
-from lakevilla.testing.tables import delta_cleaner
 from tests.support.simulated.branches import ends, makes, shows
 from tests.support.simulated.commits import add_to, alone, begin, commit, lake
+from tests.support.simulated.upkeep import DAY, all_clean_up, collects, keeps, updates, vacuums
 
-DAY = 24 * 3600
 SCHEDULES = 200 if "LAKEVILLA_SOAK" in os.environ else 20
 #: A day's run takes one of them.
 SHARES = pytest.mark.parametrize("share", range(8))
-
-
-def keeps(name="closing"):
-    """A client that keeps a tag: whether all of it is kept, or the kind of the error."""
-
-    def program(client):
-        try:
-            return (yield from keep(context_of(client), name)).ok
-        except LakeVillaError as error:
-            return error.kind
-
-    return program
-
-
-def updates(client):
-    txn = begin(client)
-    yield from add_to(txn, "a", 10)
-    yield from commit(txn)
-    return "committed"
-
-
-def vacuums(client):
-    return vacuum.vacuum(
-        context_of(client), "a", retention_seconds=0.0, dry_run=False, enforce_retention=False
-    )
-
-
-def collects(client):
-    return gc.gc(context_of(client))
-
-
-def others_clean_up(client):
-    """A checkpoint, the log below it deleted, and a VACUUM without any retention."""
-    for table in ("a", "b"):
-        yield from delta_cleaner.write_checkpoint(client, table)
-        yield from delta_cleaner.clean_log(client, table, 0.0)
-        yield from delta_cleaner.vacuum(client, table, 0.0)
-
-
-def all_clean_up(simulation):
-    for number in range(2):
-        simulation.now += 10 * DAY
-        for name, program in (
-            ("cleaner", others_clean_up),
-            ("sweeper", vacuums),
-            ("collector", collects),
-        ):
-            alone(simulation, program, f"{name} {number} {simulation.now}")
 
 
 def tagged(faults=None, schedule=None):
@@ -96,12 +43,12 @@ def results(simulation):
 def test_who_keeps_a_tag_may_die_anywhere_and_begin_anew(share):
     def build(faults, schedule):
         simulation = tagged(faults, schedule)
-        simulation.add("keeper", keeps(), restart=keeps())
+        simulation.add("keeper", keeps("closing"), restart=keeps("closing"))
         return simulation
 
     def check(simulation):
         assert results(simulation)["keeper"] is not False
-        assert alone(simulation, keeps(), "last") is True
+        assert alone(simulation, keeps("closing"), "last") is True
         stays(simulation)
         copies = [info.key for info in simulation.store.list("a") if "/_lakevilla/b/" in info.key]
         assert len(copies) == 1, copies  # none was made twice
@@ -109,18 +56,18 @@ def test_who_keeps_a_tag_may_die_anywhere_and_begin_anew(share):
     assert crash_everywhere(build, check, "keeper", every=8, first=share) > 3
 
 
-@pytest.mark.parametrize("other", [vacuums, collects, updates, keeps()])
+@pytest.mark.parametrize("other", [vacuums, collects, updates, keeps("closing")])
 def test_a_tag_is_kept_beside_whoever_works_on_the_lake(other):
     def build(faults, schedule):
         simulation = tagged(faults, schedule)
-        simulation.add("keeper", keeps())
+        simulation.add("keeper", keeps("closing"))
         simulation.add("other", other)
         return simulation
 
     def check(simulation):
         assert results(simulation)["keeper"] is True
         if other is updates:  # what it has removed since is for the next time
-            assert alone(simulation, keeps(), "last") is True
+            assert alone(simulation, keeps("closing"), "last") is True
         stays(simulation)
 
     assert interleavings(build, check, limit=SCHEDULES) == SCHEDULES
@@ -129,7 +76,7 @@ def test_a_tag_is_kept_beside_whoever_works_on_the_lake(other):
 def test_a_tag_that_is_deleted_while_it_is_kept_is_gone_with_all_that_it_had():
     def build(faults, schedule):
         simulation = tagged(faults, schedule)
-        simulation.add("keeper", keeps())
+        simulation.add("keeper", keeps("closing"))
         simulation.add("ender", ends("closing"))
         return simulation
 
@@ -147,7 +94,7 @@ def test_a_tag_that_is_deleted_while_it_is_kept_is_gone_with_all_that_it_had():
 def test_a_tag_that_is_made_anew_while_it_is_kept_is_none_of_the_keepers():
     def build(faults, schedule):
         simulation = tagged(faults, schedule)
-        simulation.add("keeper", keeps())
+        simulation.add("keeper", keeps("closing"))
 
         def again(client):
             yield from ends("closing")(client)
@@ -166,7 +113,7 @@ def test_a_tag_that_is_made_anew_while_it_is_kept_is_none_of_the_keepers():
 
 def test_what_is_tagged_of_a_kept_tag_stays_when_that_is_gone():
     simulation = tagged()
-    assert alone(simulation, keeps(), "keeper") is True
+    assert alone(simulation, keeps("closing"), "keeper") is True
     alone(simulation, makes("copy", ("ref", "closing"), kind="tag"), "second tagger")
     assert alone(simulation, ends("closing"), "ender") is None
     stays(simulation, "copy")
@@ -180,9 +127,9 @@ def test_a_tag_is_kept_again_when_its_tables_have_removed_more():
     simulation = lake()
     alone(simulation, makes("closing", kind="tag"), "tagger")
     alone(simulation, lambda client: _empties(client, "b"), "writer of b")
-    assert alone(simulation, keeps(), "keeper") is True
+    assert alone(simulation, keeps("closing"), "keeper") is True
     assert alone(simulation, updates, "writer of a") == "committed"
-    assert alone(simulation, keeps(), "keeper again") is True
+    assert alone(simulation, keeps("closing"), "keeper again") is True
     stays(simulation)
     assert alone(simulation, shows("closing", "b"), "looker") == {0: 100, 1: 100}
 

@@ -9,81 +9,26 @@ import os
 import pytest
 
 from lakevilla.errors import LakeVillaError
-from lakevilla.maintenance import recovery, vacuum
-from lakevilla.maintenance.gc import gc
-from lakevilla.refs.keep import keep
 from lakevilla.store.home import HOMES_PREFIX
-from lakevilla.testing.histories.attempts import context_of
 from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
 from lakevilla.testing.planted.every import PLANTED
-from lakevilla.testing.tables import delta_cleaner
-from lakevilla.transaction.verbs.applying.merge_branch import merge_branch
 from tests.support.simulated.branches import appends, ends, makes, rebases, shows
-from tests.support.simulated.commits import add_to, alone, begin, commit, lake
+from tests.support.simulated.commits import alone, lake
+from tests.support.simulated.upkeep import (
+    DAY,
+    all_clean_up,
+    collects,
+    keeps,
+    merges,
+    recovers,
+    results,
+    updates,
+    vacuums,
+)
 
-DAY = 24 * 3600
 SCHEDULES = 150 if "LAKEVILLA_SOAK" in os.environ else 10
 pytestmark = pytest.mark.daily(2, of="kept branches")
 SHARES = pytest.mark.parametrize("share", range(8))
-
-
-def keeps(name="etl"):
-    """A client that keeps a branch: whether all of it is kept, or the kind of the error."""
-
-    def program(client):
-        try:
-            return (yield from keep(context_of(client), name)).ok
-        except LakeVillaError as error:
-            return error.kind
-
-    return program
-
-
-def updates(client):
-    """A commit to the lake that rewrites the table's file."""
-    txn = begin(client)
-    yield from add_to(txn, "a", 10)
-    yield from commit(txn)
-    return "committed"
-
-
-def merges(client):
-    txn = begin(client)
-    try:
-        yield from merge_branch(txn, "etl", keys={})
-        yield from commit(txn)
-    except LakeVillaError as error:
-        return error.kind
-    return "merged"
-
-
-def vacuums(client):
-    return vacuum.vacuum(
-        context_of(client), "a", retention_seconds=0.0, dry_run=False, enforce_retention=False
-    )
-
-
-def collects(client):
-    return gc.gc(context_of(client))
-
-
-def recovers(client):
-    return recovery.recover(context_of(client), "recoverer")
-
-
-def others_clean_up(client):
-    """A checkpoint, the log below it deleted, and a VACUUM without any retention."""
-    for table in ("a", "b"):
-        yield from delta_cleaner.write_checkpoint(client, table)
-        yield from delta_cleaner.clean_log(client, table, 0.0)
-        yield from delta_cleaner.vacuum(client, table, 0.0)
-
-
-def all_clean_up(simulation):
-    for _ in range(2):
-        simulation.now += 10 * DAY
-        for program in (others_clean_up, vacuums, collects):
-            alone(simulation, program, f"{program.__name__} {simulation.now}")
 
 
 def a_branch(faults=None, schedule=None):
@@ -96,13 +41,9 @@ def a_branch(faults=None, schedule=None):
     return simulation
 
 
-def results(simulation):
-    return {client.name: client.result for client in simulation.clients}
-
-
 def is_whole(simulation, *rows, balance=100):
     """All is kept now, and stays through whatever clean-up; then the branch is merged."""
-    assert alone(simulation, keeps(), f"last keeper {simulation.now}") is True
+    assert alone(simulation, keeps("etl"), f"last keeper {simulation.now}") is True
     all_clean_up(simulation)
     shown = alone(simulation, shows(), f"looker {simulation.now}")
     assert shown.keys() == {0, 1, *rows}, (shown, results(simulation))
@@ -114,7 +55,7 @@ def is_whole(simulation, *rows, balance=100):
 
 
 @pytest.mark.parametrize(
-    "other", [keeps(), updates, vacuums, collects, recovers, merges, rebases(), appends(8)]
+    "other", [keeps("etl"), updates, vacuums, collects, recovers, merges, rebases(), appends(8)]
 )
 def test_a_branch_is_kept_beside_whoever_works_on_the_lake(other):
     kept_beside(other, SCHEDULES)
@@ -123,7 +64,7 @@ def test_a_branch_is_kept_beside_whoever_works_on_the_lake(other):
 def kept_beside(other, limit):
     def build(faults, schedule):
         simulation = a_branch(faults, schedule)
-        simulation.add("keeper", keeps())
+        simulation.add("keeper", keeps("etl"))
         simulation.add("other", other)
         return simulation
 
@@ -146,7 +87,7 @@ def kept_beside(other, limit):
 def test_a_branch_that_is_deleted_while_it_is_kept_is_gone_with_all_that_it_had():
     def build(faults, schedule):
         simulation = a_branch(faults, schedule)
-        simulation.add("keeper", keeps())
+        simulation.add("keeper", keeps("etl"))
         simulation.add("ender", ends())
         return simulation
 
@@ -165,7 +106,7 @@ def test_a_branch_that_is_deleted_while_it_is_kept_is_gone_with_all_that_it_had(
 def test_who_keeps_a_branch_may_die_anywhere_and_begin_anew(share):
     def build(faults, schedule):
         simulation = a_branch(faults, schedule)
-        simulation.add("keeper", keeps(), restart=keeps())
+        simulation.add("keeper", keeps("etl"), restart=keeps("etl"))
         return simulation
 
     def check(simulation):
@@ -178,7 +119,7 @@ def test_who_keeps_a_branch_may_die_anywhere_and_begin_anew(share):
 def test_a_branch_whose_keeper_has_died_is_written_read_and_ended():
     def build(faults, schedule):
         simulation = a_branch(faults, schedule)
-        simulation.add("keeper", keeps())
+        simulation.add("keeper", keeps("etl"))
         return simulation
 
     def check(simulation):

@@ -19,25 +19,22 @@ from lakevilla.testing.histories.attempts import context_of
 from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
 from lakevilla.testing.planted.every import PLANTED
 from lakevilla.transaction.state.values import KeyUse
-from lakevilla.transaction.verbs.applying.merge_branch import merge_branch
 from lakevilla.transaction.verbs.read_write import append, execute, scan
 from tests.support.simulated.branches import appends, ends, makes, on_branch, shows
 from tests.support.simulated.commits import Process, add_to, alone, begin, commit, end, lake, read
 from tests.support.simulated.memory_lake import rows_of
-from tests.support.simulated.upkeep import DAY, LAKES, collects, results, sweep, updates, vacuums
+from tests.support.simulated.upkeep import (
+    DAY,
+    LAKES,
+    collects,
+    merges,
+    results,
+    sweep,
+    updates,
+    vacuums,
+)
 
 SCHEDULES = 200 if "LAKEVILLA_SOAK" in os.environ else 20
-
-
-def merges(client, name="etl", *, serializable=False):
-    """A client that merges: "merged", or the kind of the error."""
-    txn = begin(client)
-    try:
-        yield from merge_branch(txn, name, keys={}, serializable=serializable)
-        yield from commit(txn)
-    except LakeVillaError as error:
-        return error.kind
-    return "merged"
 
 
 def changes_b(client):

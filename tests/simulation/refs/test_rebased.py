@@ -11,56 +11,19 @@ import pytest
 
 from lakevilla.errors import LakeVillaError
 from lakevilla.global_log.repo import load_head
-from lakevilla.maintenance import recovery, vacuum
-from lakevilla.maintenance.gc import gc
 from lakevilla.refs import entries, lives_before
 from lakevilla.refs.change import all_refs
 from lakevilla.store.home import HOMES_PREFIX, at_home
 from lakevilla.testing.histories.attempts import context_of
 from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
 from lakevilla.testing.planted.every import PLANTED
-from lakevilla.transaction.verbs.applying.merge_branch import merge_branch
 from lakevilla.transaction.verbs.read_write import scan
 from tests.support.simulated.branches import adds, appends, ends, makes, rebases, shows
 from tests.support.simulated.commits import Process, add_to, alone, begin, commit, lake
+from tests.support.simulated.upkeep import DAY, LAKES, collects, merges, recovers, updates, vacuums
 
-DAY = 24 * 3600
 SCHEDULES = 150 if "LAKEVILLA_SOAK" in os.environ else 10
 SOAK = pytest.mark.skipif("LAKEVILLA_SOAK" not in os.environ, reason="takes a minute")
-LAKES = pytest.mark.parametrize("iceberg", [(), ("a", "b")], ids=["delta", "iceberg"])
-
-
-def updates(client):
-    """A commit to the lake that rewrites the table's file."""
-    txn = begin(client)
-    yield from add_to(txn, "a", 10)
-    yield from commit(txn)
-    return "committed"
-
-
-def merges(client):
-    """A client that merges: "merged", or the kind of the error."""
-    txn = begin(client)
-    try:
-        yield from merge_branch(txn, "etl", keys={})
-        yield from commit(txn)
-    except LakeVillaError as error:
-        return error.kind
-    return "merged"
-
-
-def vacuums(client):
-    return vacuum.vacuum(
-        context_of(client), "a", retention_seconds=0.0, dry_run=False, enforce_retention=False
-    )
-
-
-def collects(client):
-    return gc.gc(context_of(client))
-
-
-def recovers(client):
-    return recovery.recover(context_of(client), "recoverer")
 
 
 def sweep(simulation, days=10):

@@ -2,10 +2,14 @@
 
 import pytest
 
-from lakevilla.maintenance import vacuum
+from lakevilla.errors import LakeVillaError
+from lakevilla.maintenance import recovery, vacuum
 from lakevilla.maintenance.gc import gc
+from lakevilla.refs.keep import keep
 from lakevilla.testing.histories.attempts import context_of
+from lakevilla.testing.tables import delta_cleaner
 from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.verbs.applying.merge_branch import merge_branch
 from tests.support.simulated.commits import TABLES, add_to, alone, begin
 
 DAY = 24 * 3600
@@ -18,6 +22,29 @@ def updates(client):
     yield from add_to(txn, "a", 10)
     yield from commit(txn)
     return "committed"
+
+
+def merges(client, name="etl", *, serializable=False):
+    """A client that merges: "merged", or the kind of the error."""
+    txn = begin(client)
+    try:
+        yield from merge_branch(txn, name, keys={}, serializable=serializable)
+        yield from commit(txn)
+    except LakeVillaError as error:
+        return error.kind
+    return "merged"
+
+
+def keeps(name):
+    """A client that keeps a ref: whether all of it is kept, or the kind of the error."""
+
+    def program(client):
+        try:
+            return (yield from keep(context_of(client), name)).ok
+        except LakeVillaError as error:
+            return error.kind
+
+    return program
 
 
 def vacuums(client, tables=("a",)):
@@ -34,6 +61,30 @@ def vacuums(client, tables=("a",)):
 
 def collects(client):
     return gc.gc(context_of(client))
+
+
+def recovers(client):
+    return recovery.recover(context_of(client), "recoverer")
+
+
+def others_clean_up(client):
+    """A checkpoint, the log below it deleted, and a VACUUM without any retention."""
+    for table in TABLES:
+        yield from delta_cleaner.write_checkpoint(client, table)
+        yield from delta_cleaner.clean_log(client, table, 0.0)
+        yield from delta_cleaner.vacuum(client, table, 0.0)
+
+
+def all_clean_up(simulation):
+    """Other clients and the lake's own, twice."""
+    for number in range(2):
+        simulation.now += 10 * DAY
+        for name, program in (
+            ("cleaner", others_clean_up),
+            ("sweeper", vacuums),
+            ("collector", collects),
+        ):
+            alone(simulation, program, f"{name} {number} {simulation.now}")
 
 
 def sweep(simulation, times=1):
