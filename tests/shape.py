@@ -22,7 +22,7 @@ ROWS = {
     "modules that define a public class of one name": (1, 0),
     "blocks of imports for types alone, of our own modules": (0, 0),
     "identifiers in dialect": (0, 0),
-    "identifiers in dialect in tests and benchmarks": (0, 811),
+    "identifiers in dialect in tests and benchmarks": (0, 800),
 }
 #: What sentences may say and an identifier may not: it says what a thing is.
 DIALECT = frozenset({"told", "gone", "anew", "whoever"})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -213,7 +214,7 @@ class _Moved:
             )
         return msgspec.structs.replace(
             file,
-            path=self._path(file.path),
+            path=self._path(file.path, len(file.partition_values)),
             raw_path=None,
             data_change=True,
             deletion_vector=None if vector is None else self._vector(vector),
@@ -221,11 +222,14 @@ class _Moved:
             default_row_commit_version=None,
         )
 
-    def _path(self, path: str) -> str:
+    def _path(self, path: str, partitions: int) -> str:
         key = file_key(self.what.snapshot.location, path)
         if not self.what.copies:
             return self.what.uri(key)
-        name = f"{blake3(key.encode()).hexdigest(length=8)}-{key.rpartition('/')[2]}"
+        # Directories of partitions stay: polars asks them for values, and not the log.
+        *folders, last = key.split("/")
+        kept = list(takewhile(lambda one: "=" in one, reversed(folders)))[:partitions][::-1]
+        name = "/".join([*kept, f"{blake3(key.encode()).hexdigest(length=8)}-{last}"])
         self.copies[name] = key
         return name
 

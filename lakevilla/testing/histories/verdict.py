@@ -435,6 +435,9 @@ def nothing_is_left_over(world: World) -> None:
     invariants.every_marker_ends(world.simulation.store, ruled)
     commits = live_commits(world, head)
     named = {(commit.txn, commit.hash) for commit in commits}
+    if head is not None:  # that the tags of a table are found by
+        refreshed = (head.tables[table].refreshed for table in head.tables)
+        named |= {(ref.txn, ref.hash) for ref in refreshed if ref is not None}
     for key in world.simulation.store.objects:
         if key.startswith("_lakevilla/commits/"):
             txn, digest = key.rsplit("/", 1)[1].removesuffix(".json").rsplit("-", 1)

@@ -198,7 +198,6 @@ def test_what_needs_a_log_of_its_own_is_told_that_there_is_none_yet(shop: lv.Lak
     assert table.version is None
     for call in (
         lambda: shop.unregister("dev/orders"),
-        lambda: table.vacuum(),
         lambda: table.history(),
         lambda: shop.read("dev/orders", version=0),
     ):
