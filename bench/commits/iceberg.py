@@ -79,7 +79,7 @@ def _append(run: Run) -> None:
     append = run.result.find(NONE, **params)
     run.ratio("[2] append / pyiceberg", 0.25, append, run.result.find("pyiceberg", **params))
     if append is not None and append.requests:
-        run.target("[2] PUT of an append", 5, [append.requests["put"]])
+        run.target("[2] PUT of an append", 5, [append.requests["put"]], append)
 
 
 def _commits(run: Run) -> None:

@@ -192,12 +192,12 @@ def _targets_of_store(run: Run) -> None:
     opened, theirs = find("LakeVilla", **cold), find("deltalake", **cold)
     if append is None or published is None or opened is None or theirs is None:
         return
-    run.target("[1] requests of an append", 3, [sum(append.requests.values())])
-    run.target("[3] PUT of 8 tables", 2 * WIDE + 2, [published.requests["put"]])
+    run.target("[1] requests of an append", 3, [sum(append.requests.values())], append)
+    run.target("[3] PUT of 8 tables", 2 * WIDE + 2, [published.requests["put"]], published)
     reads = sum(published.requests[verb] for verb in ("get", "head", "list"))
-    run.target("[3] GET of 8 tables", WIDE + 1, [reads])
+    run.target("[3] GET of 8 tables", WIDE + 1, [reads], published)
     half = sum(theirs.requests.values()) / 2
-    run.target("[6] requests of a cold open", half, [sum(opened.requests.values())])
+    run.target("[6] requests of a cold open", half, [sum(opened.requests.values())], opened)
 
 
 def _with_ducklake(

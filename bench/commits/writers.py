@@ -256,14 +256,16 @@ def _targets(run: Run, writers: int) -> None:
             run.ratio(name, share, find(peer, format_), ours, "per_s")
             if ours is not None:
                 aborts = f"[5] {format_}, {writers} writers: aborts of {system}"
-                run.target(aborts, 0, [ours.aborts])
+                run.target(aborts, 0, [ours.aborts], ours)
     threads = find(THREADS, "delta")
     if threads is not None:
         between = [1000 / rate for rate in threads.of_repeats("per_s")]
-        run.target(f"[5] ms from commit to commit of {writers} threads", 1000 / 30, between)
+        run.target(
+            f"[5] ms from commit to commit of {writers} threads", 1000 / 30, between, threads
+        )
         if any(threads.requests.values()):
             requests = threads.of_repeats("requests_a_commit")
-            run.target(f"[5] requests a commit of {writers} threads", 6, requests)
+            run.target(f"[5] requests a commit of {writers} threads", 6, requests, threads)
 
 
 def _described(shape: Shape) -> str:

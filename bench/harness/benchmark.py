@@ -14,7 +14,7 @@ from bench.harness.needs import Needs
 from bench.harness.parameters import Parameter, Value
 from bench.harness.results import Result, Series
 from bench.harness.store.places import Places
-from bench.harness.targets import ratio, target
+from bench.harness.targets import ratio, target, unmeasured
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -139,9 +139,14 @@ class Run:
         if measured.interrupted:
             raise KeyboardInterrupt
 
-    def target(self, name: str, at_most: float, values: Sequence[float]) -> None:
-        """Note what was aimed at, and what each repeat came to; nothing where none was measured."""
-        if values:
+    def target(self, name: str, at_most: float, values: Sequence[float], *of: Series) -> None:
+        """Note what was aimed at, and what each repeat came to; nothing where none was measured.
+
+        ``of`` are the series that the values were taken from.
+        """
+        if any(one.deaths for one in of):
+            self.result.targets.append(unmeasured(name, at_most))
+        elif values:
             self.result.targets.append(target(name, at_most, values))
 
     def ratio(
@@ -152,7 +157,13 @@ class Run:
         to: Series | None,
         figure: str = "p50_ms",
     ) -> None:
-        """Aim at a ratio of two series' medians; nothing where a system was left out."""
+        """Aim at a ratio of two series' medians; nothing where a system was left out.
+
+        What clients had done until they died is no figure to hold against anything.
+        """
+        if any(one is not None and one.deaths for one in (of, to)):
+            self.result.targets.append(unmeasured(name, at_most))
+            return
         values = [one.of_repeats(figure) if one else [] for one in (of, to)]
         if all(values):
             self.result.targets.append(ratio(name, at_most, *values))

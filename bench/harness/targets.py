@@ -26,6 +26,8 @@ class Target:
         How far it went from repeat to repeat.
     met : bool
         Whether ``measured`` is within ``at_most``.
+    died : bool
+        Clients died of what was to be measured: there is no figure, and it is not met.
     """
 
     target: str
@@ -34,11 +36,14 @@ class Target:
     least: float
     most: float
     met: bool
+    died: bool = False
 
     def cells(self) -> list[str]:
         """Its row under ``COLUMNS``."""
-        figures = (self.at_most, self.measured, self.least, self.most)
-        return [self.target, *(f"{one:.4g}" for one in figures), "met" if self.met else "missed"]
+        figures = (self.measured, self.least, self.most)
+        words = ["", "", ""] if self.died else [f"{one:.4g}" for one in figures]
+        result = "its clients died" if self.died else "met" if self.met else "missed"
+        return [self.target, f"{self.at_most:.4g}", *words, result]
 
 
 def target(name: str, at_most: float, values: Sequence[float]) -> Target:
@@ -51,6 +56,11 @@ def ratio(name: str, at_most: float, of: Sequence[float], to: Sequence[float]) -
     pairs = [one / other for one, other in zip(of, to, strict=False) if other]
     measured = statistics.median(of) / max(statistics.median(to), 1e-12)
     return _made(name, at_most, measured, [*pairs, measured] if len(pairs) < 2 else pairs)
+
+
+def unmeasured(name: str, at_most: float) -> Target:
+    """A target whose clients died before they had done what was to be measured."""
+    return Target(name, at_most, 0.0, 0.0, 0.0, met=False, died=True)
 
 
 def _made(name: str, at_most: float, measured: float, values: Sequence[float]) -> Target:

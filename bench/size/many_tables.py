@@ -145,7 +145,9 @@ def measure(run: Run) -> None:
             )
         head_kib = run.result.find("LakeVilla", tables=count, step=COMMIT)
         if head_kib is not None:
-            run.target(f"KiB of HEAD, {count:,} tables", 128, head_kib.of_repeats("head_kib"))
+            run.target(
+                f"KiB of HEAD, {count:,} tables", 128, head_kib.of_repeats("head_kib"), head_kib
+            )
 
 
 def _branch(run: Run, count: int, lake: lv.Lake, name: str, pair: Sequence[str]) -> None:

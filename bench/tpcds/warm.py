@@ -92,7 +92,7 @@ def _aim(run: Run, queries: list[str]) -> None:
             if plain and ours:
                 pairs = zip(ours.of_repeats(_CPU), plain.of_repeats(_CPU), strict=False)
                 beyond = [one - other for one, other in pairs]
-                run.target("count(*), CPU beyond DuckDB's, ms", _BEYOND_MS, beyond)
+                run.target("count(*), CPU beyond DuckDB's, ms", _BEYOND_MS, beyond, plain, ours)
             continue
         most = _MOST if float(run["scale"]) >= 1 else _MOST_OF_FEW.get(query, 1.1)
         run.ratio(f"{query}, CPU: a snapshot, times DuckDB", most, ours, plain, _CPU)

@@ -72,6 +72,25 @@ def test_a_target_that_is_missed_fails_no_run_and_a_check_does(tmp_path: Path) -
     assert load(tmp_path / "result.json") == made
 
 
+def test_a_target_whose_clients_died_is_not_met(tmp_path: Path) -> None:
+    """They did nothing, in no time: less than anything that is aimed at."""
+
+    def measure(run: Run) -> None:
+        for system, measured in (("ours", Measured(deaths=["no"])), ("theirs", Measured())):
+            if system == "theirs":
+                measured.record("once", 1.0)
+            run.add(system, {}, measured)
+        find = run.result.find
+        run.ratio("ours / theirs", 1.5, find("ours"), find("theirs"))
+
+    one = Benchmark("tried", "a try", "nothing", "none", (), measure, {})
+    made = execute(one, tmp_path, given={}, seed=1, profile="local")
+    (held,) = made.targets
+    assert not held.met
+    assert held.cells() == ["ours / theirs", "1.5", "", "", "", "its clients died"]
+    assert load(tmp_path / "result.json") == made
+
+
 # -- costs ---------------------------------------------------------------------------
 
 
