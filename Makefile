@@ -12,6 +12,10 @@ export TMPDIR := $(CURDIR)/.cache/tmp
 $(shell mkdir -p "$(TMPDIR)")
 endif
 
+# Compiled modules are kept, as they are where LakeVilla is installed: else each process that a test
+# starts compiles all of them anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo java test test-unit test-rest test-failed test-all lint format soak integration bench-smoke docs docs-check clean
 
 help:

@@ -284,6 +284,8 @@ def _session(run: Run) -> Iterator[Any]:
         raise NotInstalled("spark needs Java 17: `make java` installs it, or says how")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    # Spark plans a Python source in new processes: those would compile all modules each time.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -165,7 +165,9 @@ def rows(state: bytes, files: bytes) -> Iterator[pa.RecordBatch]:
     whole: Scan = pickle.loads(state)
     bins = Bins(whole.layout, (files,))
     task = ScanTask(whole.access.place, bins, whole.columns, whole.where)
-    return rows_of(pickle.dumps(task), iter([_THE_ONLY_BIN]))
+    return rows_of(pickle.dumps(task), iter([_the_only_bin()]))
 
 
-_THE_ONLY_BIN = pa.record_batch({"number": pa.array([0], pa.int64())})
+def _the_only_bin() -> pa.RecordBatch:
+    """Made where rows are read: pyarrow imports pandas for it, and a plan can do without."""
+    return pa.record_batch({"number": pa.array([0], pa.int64())})
