@@ -1,10 +1,11 @@
 """A day's share of the tests: what ``make test`` runs, and what of the rest there is time for.
 
 ``--share day`` keeps all of ``tests/unit``; elsewhere an eighth of a function's parameter sets, one
-at least. The mark ``daily`` says otherwise: ``daily(5)`` keeps five, and ``daily(1, of="kills of a
-driver")`` one of all tests of that family, for tests that take long. Who is kept is told by the
-date: tests take turns, so that all of them are run within so many days as one share goes into
-them. ``--share rest`` is all others, in an order that the date shuffles, and ``--minutes`` ends it.
+at least, and of those that need Spark's session or are simulated a part of each module's: they
+take seconds each. The mark ``daily`` says otherwise: ``daily(5)`` keeps five, and ``daily(1,
+of="kills of a driver")`` one of all tests of that family. Who is kept is told by the date: tests
+take turns, so that all of them are run within so many days as one share goes into them.
+``--share rest`` is all others, in an order that the date shuffles, and ``--minutes`` ends it.
 
 ``--day 2026-11-22`` repeats a day; it stands in the header of each run.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from hashlib import blake2b
 from pathlib import Path
@@ -24,7 +25,10 @@ import pytest
 
 #: Of so many parameter sets of a function, one runs each day.
 ONE_OF = 8
+#: Of so many that would run of a module, one does each day: with Spark's session, and simulated.
+ONE_OF_SPARK, ONE_OF_SIMULATED = 3, 2
 UNIT = Path(__file__).parents[1] / "unit"
+SIMULATION = Path(__file__).parents[1] / "simulation"
 
 
 def today() -> date:
@@ -73,21 +77,52 @@ def turns_of(items: Sequence[pytest.Item]) -> list[Turn]:
     parameters: dict[str, int] = defaultdict(int)
     for item in items:
         parameters[_function(item)] += 1
-    return [_turn(item, parameters[_function(item)]) for item in items]
+    slow: dict[str, set[str]] = defaultdict(set)
+    for item in items:
+        if _one_of(item) > 1:
+            slow[_module(item)].add(_function(item))
+    daily = {
+        module: sum(-(-parameters[one] // ONE_OF) for one in functions)
+        for module, functions in slow.items()
+    }
+    return [_turn(item, parameters[_function(item)], daily) for item in items]
+
+
+def _module(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
 def _function(item: pytest.Item) -> str:
-    return item.nodeid.partition("[")[0]
+    return _name(item).partition("[")[0]
 
 
-def _turn(item: pytest.Item, parameters: int) -> Turn:
-    function = _function(item)
+def _name(item: pytest.Item) -> str:
+    """The test as all processes know it: workers put its group behind it."""
+    group = item.get_closest_marker("xdist_group")
+    return item.nodeid if group is None else item.nodeid.removesuffix(f"@{group.args[0]}")
+
+
+def _one_of(item: pytest.Item) -> int:
+    """How many tests of its module share a turn, where no mark says it."""
+    if item.get_closest_marker("daily") is not None:
+        return 1
+    group = item.get_closest_marker("xdist_group")
+    if group is not None and group.args == ("spark",):
+        return ONE_OF_SPARK
+    return ONE_OF_SIMULATED if item.path.is_relative_to(SIMULATION) else 1
+
+
+def _turn(item: pytest.Item, parameters: int, daily: Mapping[str, int]) -> Turn:
+    function, module = _function(item), _module(item)
     mark = item.get_closest_marker("daily")
     if mark is not None:
-        return Turn(item.nodeid, mark.kwargs.get("of", function), mark.args[0])
+        return Turn(_name(item), mark.kwargs.get("of", function), mark.args[0])
     if item.path.is_relative_to(UNIT):
-        return Turn(item.nodeid, function, None)
-    return Turn(item.nodeid, function, -(-parameters // ONE_OF))
+        return Turn(_name(item), function, None)
+    one_of = _one_of(item)
+    if one_of > 1:
+        return Turn(_name(item), f"{module}, one of {one_of}", -(-daily[module] // one_of))
+    return Turn(_name(item), function, -(-parameters // ONE_OF))
 
 
 # ------------------------------------------------------------------- pytest
@@ -140,13 +175,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     chosen = share(turns_of(items), day)
     runs = {True: part == "day", False: part == "rest"}
-    config.hook.pytest_deselected(items=[i for i in items if not runs[i.nodeid in chosen]])
-    items[:] = [item for item in items if runs[item.nodeid in chosen]]
+    config.hook.pytest_deselected(items=[i for i in items if not runs[_name(i) in chosen]])
+    items[:] = [item for item in items if runs[_name(item) in chosen]]
     if part == "rest":
-        order = shuffled((item.nodeid for item in items), salt=str(day))
+        order = shuffled((_name(item) for item in items), salt=str(day))
         places = {test: place for place, test in enumerate(order)}
         # A group runs in one worker from the beginning, beside all others.
-        items.sort(key=lambda i: (i.get_closest_marker("xdist_group") is None, places[i.nodeid]))
+        items.sort(key=lambda i: (i.get_closest_marker("xdist_group") is None, places[_name(i)]))
 
 
 class Deadline:

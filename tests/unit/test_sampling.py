@@ -71,6 +71,15 @@ def test_long():
 def test_as_long():
     pass
 
+@pytest.mark.xdist_group("spark")
+@pytest.mark.parametrize("x", range(9))
+def test_on_spark(x):
+    pass
+
+@pytest.mark.xdist_group("spark")
+def test_on_spark_too():
+    pass
+
 @pytest.mark.soak
 @pytest.mark.daily(1, of="long")
 def test_never():
@@ -112,6 +121,7 @@ def test_each_function_runs_in_a_days_share_and_the_rest_is_what_it_left(
     assert day.count("test_alone") == 1
     assert day.count("test_by_rule") == 1
     assert day.count("test_by_mark") == 2
+    assert day.count("test_on_spark") + day.count("test_on_spark_too") == 1
     assert day.count("test_long") + day.count("test_as_long") == 1
     rest = ran(suite, "--share", "rest", "--day", "2026-11-22")
     assert sorted(day + rest) == ran(suite)
