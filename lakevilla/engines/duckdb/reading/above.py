@@ -12,13 +12,13 @@ them, with a backslash, and passes over all files that hold the value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
 from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.reading.footers import field_id
-from lakevilla.engines.duckdb.sqltext import quote_text, sql_type
+from lakevilla.engines.duckdb.sqltext import any_of, quote_text, sql_type
 from lakevilla.formats.iceberg.metadata.name_mapping import names_of
 from lakevilla.formats.layout import Layout
 
@@ -33,12 +33,12 @@ def may_be_narrower(kind: pa.DataType) -> bool:
 
     Not so for whole numbers: a constant beyond the file's type is not cast.
     """
-    return _any_of(kind, lambda leaf: pa.types.is_decimal(leaf) or pa.types.is_timestamp(leaf))
+    return any_of(kind, lambda leaf: pa.types.is_decimal(leaf) or pa.types.is_timestamp(leaf))
 
 
 def may_have_nan(kind: pa.DataType) -> bool:
     """Whether the type, or one within it, has NaN; a file may hold it narrower as well."""
-    return _any_of(kind, pa.types.is_floating)
+    return any_of(kind, pa.types.is_floating)
 
 
 def nan_within_lists(kind: pa.DataType) -> bool:
@@ -72,9 +72,3 @@ def stored_as(
         for place, name, type_ in zip(places, own, wanted, strict=True)
         if held.get(name, set()) <= {type_}
     ]
-
-
-def _any_of(kind: pa.DataType, holds: Callable[[pa.DataType], bool]) -> bool:
-    if pa.types.is_nested(kind):
-        return any(_any_of(kind.field(i).type, holds) for i in range(kind.num_fields))
-    return holds(kind)

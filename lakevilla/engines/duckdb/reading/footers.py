@@ -5,6 +5,9 @@ and a column may have become the other since; beside columns of bytes only the f
 And numbers that the table's type can't keep as they are. DuckDB rounds them without a word, and
 makes a wrong number of a decimal of more than 38 digits, which it takes for a double.
 
+And times of 96 bits, as Spark writes them, which DuckDB takes for times without a zone. Its cast
+to one in UTC costs five times what reading them does, so it is spared where the file is known.
+
 Of an Iceberg table more (spec, "Column Projection"). The field ids in a file decide which of the
 table's columns it has. DuckDB finds a column by its id, but what is within a column by its name
 alone, and a file may have other names there: of before a rename, or as Avro would take them
@@ -25,12 +28,23 @@ from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.failures import translated
 from lakevilla.engines.duckdb.file_system import literal_path, with_keys
 from lakevilla.engines.duckdb.reading.rounding import has_decimals, rounds
-from lakevilla.engines.duckdb.sqltext import has_bytes, is_bytes, is_text, quote_text
+from lakevilla.engines.duckdb.sqltext import (
+    any_of,
+    has_bytes,
+    is_bytes,
+    is_text,
+    is_utc,
+    quote_text,
+)
 from lakevilla.errors import UnsupportedTableFeature
 from lakevilla.formats.iceberg.metadata.name_mapping import names_of
 from lakevilla.formats.layout import Layout
 
 _ABSENT = "__lakevilla_absent"
+#: Of more files than this the footers are not asked for the sake of speed alone.
+_MANY_FILES = 256
+#: How a footer calls times of 96 bits.
+_INT96 = "INT96"
 #: What DuckDB makes of text that is annotated.
 _TEXT = ("VARCHAR", "JSON")
 _FOOTERS = (
@@ -39,6 +53,7 @@ _FOOTERS = (
     "list(coalesce(num_children, 0) ORDER BY column_id) AS children, "
     "list(field_id ORDER BY column_id) AS ids, "
     "list(CASE WHEN precision > 38 THEN 'DECIMAL(' || precision || ',' || scale || ')' "
+    "WHEN type = 'INT96' THEN type "
     "ELSE duckdb_type END ORDER BY column_id) AS kinds "
     "FROM parquet_schema([{paths}]) GROUP BY file_name) GROUP BY names, children, ids, kinds"
 )
@@ -49,10 +64,10 @@ class Called:
     """What a file calls the table's columns.
 
     ``names``: of a file without field ids, None for a column that it lacks. ``kinds``: the
-    columns' types, with the file's names for what is within them, and bytes for text or text
-    for bytes where the file has these; None where they are the table's. ``lacks``: columns that
-    the file has not got; ``lacks_within``: ids of fields within columns, of those that
-    partitions have a value for.
+    columns' types, with the file's names for what is within them, and bytes for text, text for
+    bytes or times without a zone where the file has these; None where they are the table's.
+    ``lacks``: columns that the file has not got; ``lacks_within``: ids of fields within columns,
+    of those that partitions have a value for.
     """
 
     names: tuple[str | None, ...] | None = None
@@ -87,7 +102,11 @@ def called_in(
     """
     of_iceberg = layout.known_as is not None
     mixed = any(map(has_bytes, layout.physical.types))
-    if not paths or not (of_iceberg or mixed or any(map(has_decimals, layout.physical.types))):
+    doubtful = of_iceberg or mixed or any(map(has_decimals, layout.physical.types))
+    times = len(paths) <= _MANY_FILES and any(
+        any_of(kind, is_utc) for kind in layout.physical.types
+    )
+    if not paths or not (doubtful or times):
         return {}
     mapping = names_of(layout.properties, layout.table) if of_iceberg else None
     written = {literal_path(path): path for path in paths}
@@ -169,6 +188,8 @@ def _leaf(kind: pa.DataType, node: _Node) -> pa.DataType:
         raise _Rounded(kind, node.kind)
     if is_text(kind) and node.kind == "BLOB":
         return pa.binary()
+    if is_utc(kind) and node.kind == _INT96:
+        return pa.timestamp("us")
     return pa.string() if is_bytes(kind) and node.kind in _TEXT else kind
 
 

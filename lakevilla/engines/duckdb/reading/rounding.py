@@ -6,6 +6,8 @@ import re
 
 import pyarrow as pa
 
+from lakevilla.engines.duckdb.sqltext import any_of
+
 _DECIMAL = re.compile(r"DECIMAL\((?P<precision>\d+), *(?P<scale>\d+)\)")
 #: As many digits as a decimal of DuckDB's has; with more it takes a file's for doubles.
 _MOST_DIGITS = 38
@@ -30,6 +32,4 @@ def rounds(held: str, wanted: pa.DataType) -> bool:
 
 def has_decimals(kind: pa.DataType) -> bool:
     """Whether the type, or one within it, is of decimals."""
-    if pa.types.is_nested(kind):
-        return any(has_decimals(kind.field(i).type) for i in range(kind.num_fields))
-    return bool(pa.types.is_decimal(kind))
+    return any_of(kind, pa.types.is_decimal)
