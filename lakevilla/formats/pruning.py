@@ -344,7 +344,9 @@ def _either(a: _Truth, b: _Truth) -> _Truth:
 def _compared(name: str, a: _Range, b: _Range) -> _Truth:
     if name in (">", ">="):
         return _compared({">": "<", ">=": "<="}[name], b, a)
-    if name in ("<", "<="):
+    if pa.types.is_null(a.low.type) or pa.types.is_null(b.low.type):
+        true = false = _YES  # of a NULL without a type there are no bounds to compare
+    elif name in ("<", "<="):
         below, above = (pc.less, pc.greater_equal) if name == "<" else (pc.less_equal, pc.greater)
         true, false = _may(below(a.low, b.high), b.nan), _may(above(a.high, b.low), a.nan)
     else:

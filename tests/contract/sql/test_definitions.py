@@ -10,6 +10,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.api.session import Session
+from lakevilla.engines.sql.words import quoted
 
 
 @pytest.fixture
@@ -104,6 +105,21 @@ def test_iceberg_tables_are_partitioned_by_transforms(session: Session) -> None:
     assert found == {"id": "bucket(4, id)", "at": "day(at)"}
     with pytest.raises(lv.InvalidOperation, match="Iceberg has no CHECK constraints"):
         session.sql("ALTER TABLE t ADD CONSTRAINT c CHECK (id > 0)")
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+@pytest.mark.parametrize("name", ["a b", 'a"b', '"', "x.y", "a,b", "order", "1st", "ü;"])
+def test_partition_columns_may_have_any_name(session: Session, format: str, name: str) -> None:
+    column = quoted(name)
+    session.sql(f"CREATE TABLE t (id INT, {column} INT) USING {format} PARTITIONED BY ({column})")
+    session.sql("INSERT INTO t VALUES (1, 2)")
+    assert rows(session, f"SELECT * FROM t WHERE {column} = 2") == [{"id": 1, name: 2}]
+    assert rows(session, "DESCRIBE t")[1]["partition"] == name
+    if format == "iceberg":
+        session.sql(
+            f"CREATE TABLE u ({column} BIGINT) USING iceberg PARTITIONED BY (bucket(4, {column}))"
+        )
+        assert rows(session, "DESCRIBE u")[0]["partition"] is not None
 
 
 def test_a_table_of_a_query_has_its_rows_and_types(session: Session) -> None:

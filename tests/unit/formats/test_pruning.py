@@ -457,3 +457,19 @@ def test_infinities_are_within_no_bounds_that_do_not_say_so() -> None:
 def test_a_constant_that_is_computed_to_null_is_in_no_list(where: str, null: str) -> None:
     assert not stays(file_of(1, 2), pa.int64(), where.format(null))
     assert stays(file_of(1, 2), pa.int64(), f"({where.format(null)}) is null")
+
+
+@pytest.mark.parametrize(
+    ("where", "keep"),
+    [
+        ("null < null", False),
+        ("not (null = null)", False),
+        ("(null >= null) is null", True),
+        ("null <=> null", True),
+        ("null <=> null and x = 1", True),
+        ("null in (null) or x = 9", False),
+        ("case when null = null then null else null end = null", False),
+    ],
+)
+def test_nulls_without_a_type_are_compared(where: str, keep: bool) -> None:
+    assert stays(file_of(1, 2), pa.int64(), where) is keep

@@ -145,27 +145,26 @@ def _format(reader: TokenReader) -> str:
 def _partitions(reader: TokenReader, columns: list[pa.Field] | None) -> tuple[str, ...]:
     """Columns, transforms (``day(at)``), or columns with types as Hive adds them."""
     reader.expect("(")
-    found = []
-    while True:
-        text = reader.text(",", ")")
-        name, _, type_ = text.partition(" ")
-        if type_ and "(" not in name and columns is not None:
-            if any(field.name.lower() == name.lower() for field in columns):
-                raise InvalidOperation(
-                    f"column {name!r} is described twice: PARTITIONED BY ({name}) is enough"
-                )
-            columns.append(pa.field(name, column_type(type_, name, reader.dialect)))
-            text = name
-        found.append(_unquoted(text))
-        if not reader.accept(","):
-            break
+    found = [_partition(reader, columns)]
+    while reader.accept(","):
+        found.append(_partition(reader, columns))
     reader.expect(")")
     return tuple(found)
 
 
-def _unquoted(text: str) -> str:
-    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in '"`'
-    return text[1:-1] if quoted else text
+def _partition(reader: TokenReader, columns: list[pa.Field] | None) -> str:
+    if reader.peek("(", 1) or reader.peek(".", 1):
+        return reader.text(",", ")")
+    name = reader.name()
+    if reader.peek(",") or reader.peek(")") or columns is None:
+        return name
+    type_ = column_type(reader.type_text(), name, reader.dialect)
+    if any(field.name.lower() == name.lower() for field in columns):
+        raise InvalidOperation(
+            f"column {name!r} is described twice: PARTITIONED BY ({name}) is enough"
+        )
+    columns.append(pa.field(name, type_))
+    return name
 
 
 def _columns(reader: TokenReader, constraints: dict[str, str]) -> list[pa.Field]:

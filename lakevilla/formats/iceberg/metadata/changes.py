@@ -333,7 +333,7 @@ def _partition_fields(
         if match is not None:
             name, column = match["name"], match["column"]
             width = match["width"] or match["last"]
-        label, field = _source(fields, column.strip().strip('`"'), table)
+        label, field = _source(fields, _unquoted(column.strip()), table)
         transform = _transform(name, width, field, text, table)
         plain = transform.partition("[")[0]
         if plain != "identity":
@@ -351,6 +351,12 @@ def _partition_fields(
             }
         )
     return found
+
+
+def _unquoted(name: str) -> str:
+    mark = name[:1]
+    quoted = len(name) > 1 and mark in ("`", '"') and name[-1] == mark
+    return name[1:-1].replace(mark * 2, mark) if quoted else name
 
 
 def _source(fields: Sequence[Field], name: str, table: str) -> tuple[str, Field]:
