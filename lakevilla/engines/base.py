@@ -95,16 +95,29 @@ class DataAccess(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class FilePart:
+    """One of ``count`` parts of a file, with about equally many rows: some of its row groups.
+
+    A row group is of the part in which it begins. A part may have none.
+    """
+
+    number: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class TableInput:
     """A table's files for an engine to read: ``files`` has ``FILES_SCHEMA``, already pruned.
 
     ``verify``: a scan or query compares each file with the hash in its tags, if it has one,
-    before it gives a row of it.
+    before it gives a row of it. ``parts``: of each file what is read; None for all of it, as is
+    an empty tuple for all files. No file is there twice. A row's place is that in the whole file.
     """
 
     layout: Layout
     files: pa.Table
     verify: bool = False
+    parts: tuple[FilePart | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,6 +172,11 @@ class DuckDBEngine:
         rewriter = yield from self._rewriter(table, name)
         return (yield from self._whole(rewriter, rewriter.delete(where)))
 
+    def copied(self, table: TableInput, name: FileNamer) -> Program[Rewrite]:
+        """The rows in new files, as a rewrite copies those that it does not change."""
+        rewriter = yield from self._rewriter(table, name)
+        return (yield from self._whole(rewriter, rewriter.copied()))
+
     def merge(
         self,
         table: TableInput,

@@ -1,19 +1,88 @@
-"""The files of a table in bins of about equal bytes, one for each task."""
+"""The files of a table in bins of about equal bytes, one for each task.
+
+A file that is larger than a bin is cut into parts, where whoever reads it can take a part of it: a
+task finds the row groups of its part in the footer, which it reads anyway.
+"""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakevilla.engines.base import TableInput
-from lakevilla.engines.spark.tasks import Bins
+from lakevilla.engines.base import FilePart, TableInput
 from lakevilla.engines.staged import to_ipc
+from lakevilla.formats.files import FILES_SCHEMA
+from lakevilla.formats.layout import Layout
 
 #: A task reads about so many bytes, or less where that leaves cores without work; as Spark does.
 _MOST_BYTES = 128 * 1024 * 1024
 _LEAST_BYTES = 4 * 1024 * 1024
+#: Beside a file's own columns: which part of it, and of how many, is read.
+_PART = (pa.field("part", pa.int32()), pa.field("parts", pa.int32()))
+
+
+@dataclass(frozen=True, slots=True)
+class Bins:
+    """The files of a table, some for each task: an Arrow IPC stream a task, by its number.
+
+    ``verify`` is that of the table's ``TableInput``.
+    """
+
+    layout: Layout
+    files: tuple[bytes, ...]
+    verify: bool = False
+
+    def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[TableInput]:
+        """What is in the bins whose numbers are the rows: whole files, then each part alone."""
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from self.within(number)
+
+    def within(self, number: int) -> list[TableInput]:
+        """What is in one bin; of a bin without files one of none."""
+        return inputs_of(self.layout, self.files[number], verify=self.verify)
+
+
+def inputs_of(layout: Layout, files: bytes, *, verify: bool = False) -> list[TableInput]:
+    """The files of an Arrow IPC stream: the whole ones together, then each part alone.
+
+    Of one without files an input of none.
+    """
+    listed = pa.ipc.open_stream(files).read_all()
+    own, counts = listed.select(FILES_SCHEMA.names), listed["parts"].to_pylist()
+    whole = [place for place, count in enumerate(counts) if count is None]
+    found = []
+    if whole or not counts:
+        found.append(TableInput(layout, own.take(pa.array(whole, pa.int64())), verify))
+    for place, (part, count) in enumerate(zip(listed["part"].to_pylist(), counts, strict=True)):
+        if count is not None:
+            found.append(TableInput(layout, own.slice(place, 1), verify, (FilePart(part, count),)))
+    return found
+
+
+def listed(files: pa.Table, parts: Sequence[FilePart | None] = ()) -> bytes:
+    """Files as ``inputs_of`` reads them, without statistics: they have served their turn."""
+    stats = files.schema.get_field_index("stats")
+    files = files.set_column(stats, "stats", pa.nulls(files.num_rows, pa.string()))
+    cut = parts or [None] * files.num_rows
+    numbers = [None if part is None else part.number for part in cut]
+    counts = [None if part is None else part.count for part in cut]
+    for field, values in zip(_PART, (numbers, counts), strict=True):
+        files = files.append_column(field, pa.array(values, field.type))
+    return to_ipc(files)
+
+
+def bytes_of(inputs: Iterable[TableInput]) -> int:
+    """About so many bytes are read."""
+    size = 0
+    for table in inputs:
+        parts = table.parts or [None] * table.files.num_rows
+        for one, part in zip(table.files["size"].to_pylist(), parts, strict=True):
+            size += one if part is None else one // part.count
+    return size
 
 
 def most_bytes(whole: int, tasks: int) -> int:
@@ -34,16 +103,30 @@ def balanced(sizes: Sequence[int], limit: int) -> list[list[int]]:
     return [sorted(one) for one in bins]
 
 
-def without_statistics(files: pa.Table) -> pa.Table:
-    """The files as tasks need them: statistics have served their turn when files were chosen."""
-    stats = files.schema.get_field_index("stats")
-    return files.set_column(stats, "stats", pa.nulls(files.num_rows, pa.string()))
+def in_bins(table: TableInput, tasks: int, *, rewriting: bool = False) -> Bins:
+    """The files for about ``tasks`` tasks at a time; one bin of no files if there are none.
 
-
-def in_bins(table: TableInput, tasks: int) -> Bins:
-    """The files for about ``tasks`` tasks at a time; one bin of no files if there are none."""
+    A file that is compared with its hash before it is read is not cut. ``rewriting``: each part
+    becomes a file, so none is smaller than a task can do.
+    """
     sizes = table.files.column("size").to_pylist()
-    bins = balanced(sizes, most_bytes(sum(sizes), tasks))
-    files = without_statistics(table.files)
-    parts = tuple(to_ipc(files.take(pa.array(one, pa.int64()))) for one in bins)
-    return Bins(table.layout, parts, table.verify)
+    limit = most_bytes(sum(sizes), tasks)
+    most = _MOST_BYTES if rewriting else limit
+    pieces = list(_pieces(sizes, 0 if table.verify else most))
+    bins = balanced([size for _, _, size in pieces], limit)
+    parts = []
+    for one in bins:
+        some = [pieces[place] for place in one]
+        files = table.files.take(pa.array([place for place, _, _ in some], pa.int64()))
+        parts.append(listed(files, [part for _, part, _ in some]))
+    return Bins(table.layout, tuple(parts), table.verify)
+
+
+def _pieces(sizes: Sequence[int], limit: int) -> Iterator[tuple[int, FilePart | None, int]]:
+    """Files by place, or parts of up to ``limit`` bytes of those that are larger, and sizes."""
+    for place, size in enumerate(sizes):
+        count = -(-size // limit) if limit else 1
+        if count <= 1:
+            yield place, None, size
+        for part in range(count if count > 1 else 0):
+            yield place, FilePart(part, count), size // count

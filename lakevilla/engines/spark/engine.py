@@ -33,6 +33,7 @@ from lakevilla.engines.spark.tasks import (
     UpdateTask,
     WriteTask,
 )
+from lakevilla.engines.spark.upkeep.by_parts import rewritten
 from lakevilla.engines.spark.upkeep.changes import ChangeStep, Comparing, change_jobs
 from lakevilla.engines.spark.upkeep.looking import found_one, spread_over
 from lakevilla.engines.spark.upkeep.merge import merged
@@ -213,15 +214,15 @@ class SparkEngine:
         self, table: TableInput, assignments: Mapping[str, Expr], where: Expr, name: FileNamer
     ) -> Program[Rewrite]:
         """Rewrite the files that hold a row for which ``where`` is true."""
-        bins = self._jobs.bins(table)
+        bins = self._jobs.bins(table, rewriting=True)
         task = UpdateTask(self._jobs.place, bins, dict(assignments), where, name)
-        return (yield from self._jobs.rewritten(table.layout, bins, task))
+        return (yield from rewritten(self._jobs, bins, task, name))
 
     def delete(self, table: TableInput, where: Expr, name: FileNamer) -> Program[Rewrite]:
         """Delete rows; a file whose rows all match is removed, not rewritten."""
-        bins = self._jobs.bins(table)
+        bins = self._jobs.bins(table, rewriting=True)
         task = DeleteTask(self._jobs.place, bins, where, name)
-        return (yield from self._jobs.rewritten(table.layout, bins, task))
+        return (yield from rewritten(self._jobs, bins, task, name))
 
     def merge(
         self,
@@ -243,7 +244,7 @@ class SparkEngine:
         self, table: TableInput, change_type: Literal["insert", "delete"], name: FileNamer
     ) -> Program[tuple[tuple[ChangeFile, bytes | None], ...]]:
         """Change files that tell every row of the files as inserted, or as deleted."""
-        bins = self._jobs.bins(table)
+        bins = self._jobs.bins(table, rewriting=True)
         task = ChangeFilesTask(self._jobs.place, bins, change_type, name)
         return (yield from self._jobs.rewritten(table.layout, bins, task)).change_files
 

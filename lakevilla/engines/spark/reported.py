@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from lakevilla.engines.base import Rewrite, TableInput
-from lakevilla.engines.spark.bins import in_bins
+from lakevilla.engines.spark.bins import Bins, in_bins
 from lakevilla.engines.spark.jobs import numbers, parallelism, run_job
-from lakevilla.engines.spark.tasks import Bins, LakeAddress, Task, TaskReport, joined
+from lakevilla.engines.spark.tasks import LakeAddress, Task, TaskReport, joined
 from lakevilla.errors import LakeVillaError
 from lakevilla.formats.files import file_key
 from lakevilla.formats.layout import Layout
@@ -45,8 +45,9 @@ class Jobs:
             self._tasks = parallelism(self.session)
         return self._tasks
 
-    def bins(self, table: TableInput) -> Bins:
-        return in_bins(table, self.tasks)
+    def bins(self, table: TableInput, *, rewriting: bool = False) -> Bins:
+        """The files in bins, one for each task; see ``in_bins``."""
+        return in_bins(table, self.tasks, rewriting=rewriting)
 
     def rewritten(
         self,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal, Protocol
@@ -24,12 +24,13 @@ from lakevilla.clock import SystemClock
 from lakevilla.engines.base import FileNamer, MergeSpec, Rewrite, StagedRows, TableInput, Written
 from lakevilla.engines.duckdb import DuckDBEngine
 from lakevilla.engines.duckdb.writing.merge import numbered
+from lakevilla.engines.spark.bins import Bins
 from lakevilla.engines.spark.raising import said_first
 from lakevilla.engines.spark.rows import for_spark
 from lakevilla.engines.staged import read_staged, to_ipc
 from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.files import FILES_SCHEMA, file_key
+from lakevilla.formats.files import FILES_SCHEMA, FileRef, file_key, file_refs
 from lakevilla.formats.layout import Layout
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
@@ -60,13 +61,15 @@ class TaskReport:
     """What a task did: files are on the store, and described here.
 
     ``matched`` are numbers of source rows that a merge found a target row for;
-    ``staged`` are keys of rows put aside, and how many each holds.
+    ``staged`` are keys of rows put aside, and how many each holds; ``hit`` are the parts of
+    files, by file and number, of which the rewrite has changed a row.
     """
 
     rewrite: Rewrite = field(default_factory=Rewrite)
     matched: np.ndarray | None = None
     staged: tuple[tuple[str, int], ...] = ()
     error: LakeVillaError | None = None
+    hit: tuple[tuple[FileRef, int], ...] = ()
 
 
 class Task(Protocol):
@@ -87,25 +90,6 @@ class ReadTask(Protocol):
     def rows(
         self, worker: Worker, batches: Iterator[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Bins:
-    """The files of a table, some for each task: an Arrow IPC stream a task, by its number.
-
-    ``verify`` is that of the table's ``TableInput``.
-    """
-
-    layout: Layout
-    files: tuple[bytes, ...]
-    verify: bool = False
-
-    def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[TableInput]:
-        """The bins whose numbers are the rows."""
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                files = pa.ipc.open_stream(self.files[number]).read_all()
-                yield TableInput(self.layout, files, self.verify)
 
 
 class Worker:
@@ -274,6 +258,20 @@ class DeleteTask:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyTask:
+    """Write the rows of a bin anew, as they are: parts of files that others change a row of."""
+
+    place: LakeAddress
+    bins: Bins
+    name: FileNamer
+
+    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+        return _of_each(
+            worker, self.bins, batches, lambda table: worker.engine.copied(table, self.name)
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeFilesTask:
     """Write change files that tell every row of a bin."""
 
@@ -401,13 +399,43 @@ def no_files() -> pa.Table:
     return FILES_SCHEMA.empty_table()
 
 
+@dataclass(slots=True)
+class TaskProgress:
+    """What a task has done so far, file by file and part by part."""
+
+    rewrites: list[Rewrite] = field(default_factory=list)
+    hit: list[tuple[FileRef, int]] = field(default_factory=list)
+
+    def add(self, table: TableInput, rewrite: Rewrite) -> None:
+        self.rewrites.append(rewrite)
+        if rewrite.removed:
+            self.hit += parts_in(table)
+
+    def report(self, error: LakeVillaError | None = None) -> TaskReport:
+        """With an error the driver takes back what was done before it."""
+        return TaskReport(joined(self.rewrites), error=error, hit=tuple(self.hit))
+
+
+def parts_in(table: TableInput) -> list[tuple[FileRef, int]]:
+    """The parts of files that an input has, by file and number."""
+    refs = file_refs(table.files) if table.parts else []
+    cut = zip(refs, table.parts, strict=True)
+    return [(ref, part.number) for ref, part in cut if part is not None]
+
+
 def _of_each(
     worker: Worker,
     bins: Bins,
     batches: Iterator[pa.RecordBatch],
     do: Callable[[TableInput], Program[Rewrite]],
 ) -> TaskReport:
-    return TaskReport(joined([worker.kept(bins.layout, do(table)) for table in bins.of(batches)]))
+    done = TaskProgress()
+    try:
+        for table in bins.of(batches):
+            done.add(table, worker.kept(bins.layout, do(table)))
+    except LakeVillaError as error:
+        return done.report(error)
+    return done.report()
 
 
 def _stored(layout: Layout, program: Program[Rewrite]) -> Program[Rewrite]:

@@ -17,9 +17,9 @@ from lakevilla.api.spark.source.access import Access, access_to, lake_at, opened
 from lakevilla.api.spark.source.filters import pushed, together
 from lakevilla.api.spark.source.options import ReadOptions
 from lakevilla.engines.base import TableInput, projection
-from lakevilla.engines.spark.bins import in_bins
+from lakevilla.engines.spark.bins import Bins, in_bins
 from lakevilla.engines.spark.rows import spark_schema
-from lakevilla.engines.spark.tasks import Bins, ScanTask, rows_of
+from lakevilla.engines.spark.tasks import ScanTask, rows_of
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.parse import parse_predicate

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from lakevilla.engines.base import DataAccess, TableInput
+from lakevilla.engines.base import DataAccess, FilePart, TableInput
 from lakevilla.engines.deletes import Deleted, read_deletes
 from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.expressions import to_duckdb
@@ -39,6 +39,7 @@ from lakevilla.engines.duckdb.reading.constants import (
     written_keys,
 )
 from lakevilla.engines.duckdb.reading.footers import Called, called_in, field_id
+from lakevilla.engines.duckdb.reading.parts import rows_within
 from lakevilla.engines.duckdb.sqltext import (
     has_bytes,
     is_bytes,
@@ -102,6 +103,7 @@ class Files:
     name: str
     chosen: tuple[int, ...]
     within: tuple[frozenset[int], ...] = ()
+    parts: tuple[FilePart | None, ...] = ()
     called: dict[str, Called] = dataclasses.field(default_factory=dict, repr=False)
     helpers: set[str] = dataclasses.field(default_factory=set, repr=False)
 
@@ -110,7 +112,12 @@ class Files:
         return replace(self, chosen=tuple(ordinals))
 
     def bytes(self) -> int:
-        return sum(self.sizes[i] for i in self.chosen)
+        return sum(self.read_bytes(i) for i in self.chosen)
+
+    def read_bytes(self, ordinal: int) -> int:
+        """About so many bytes of a file are read."""
+        part = self.parts[ordinal] if self.parts else None
+        return self.sizes[ordinal] if part is None else self.sizes[ordinal] // part.count
 
     def is_uniform(self, cursor: duckdb.DuckDBPyConnection) -> bool:
         """Whether the files hold the table's very columns, which are then read as they are.
@@ -187,25 +194,25 @@ class Files:
             return self._empty(placed)
         self._look(cursor)
         reading = _Reading(uniform, as_stored, self._loosened(where), placed)
-        groups: dict[tuple[Constants, Called], list[int]] = {}
+        groups: dict[tuple[Constants, Called, str], list[int]] = {}
         for ordinal in self.chosen:
             called, constants = self._called(ordinal), self.constants[ordinal]
             if self.layout.known_as is not None:
                 constants = tuple(one for one in constants if one[0] in called.lacks)
                 self._check_held(ordinal, called)
-            groups.setdefault((constants, called), []).append(ordinal)
+            groups.setdefault((constants, called, self._rows(cursor, ordinal)), []).append(ordinal)
         if len(groups) <= _BRANCH_LIMIT or not self.layout.partition_by:
             sql = " UNION ALL ".join(
-                self._select(members, self._spelled(constants), reading, called=own)
-                for (constants, own), members in groups.items()
+                self._select(members, self._spelled(constants), reading, called=own, rows=rows)
+                for (constants, own, rows), members in groups.items()
             )
         else:
-            alike: dict[Called, list[int]] = {}
-            for ordinal in self.chosen:
-                alike.setdefault(self._called(ordinal), []).append(ordinal)
+            alike: dict[tuple[Called, str], list[int]] = {}
+            for (_, called, rows), members in groups.items():
+                alike.setdefault((called, rows), []).extend(members)
             sql = " UNION ALL ".join(
-                self._joined(cursor, members, number, reading, called)
-                for number, (called, members) in enumerate(alike.items())
+                self._joined(cursor, sorted(members), number, reading, called, rows)
+                for number, ((called, rows), members) in enumerate(alike.items())
             )
         return self._without_deleted(cursor, sql)
 
@@ -213,6 +220,13 @@ class Files:
         """Ask footers that were not asked, where they have to be known."""
         fresh = [self.paths[i] for i in self.chosen if self.paths[i] not in self.called]
         self.called.update(called_in(cursor, self.layout, fresh))
+
+    def _rows(self, cursor: duckdb.DuckDBPyConnection, ordinal: int) -> str:
+        """What is true of the numbers of the rows that are read; nothing if it is all of them."""
+        part = self.parts[ordinal] if self.parts else None
+        if part is None:
+            return ""
+        return rows_within(cursor, self.paths[ordinal], part, self.layout.table)
 
     def _called(self, ordinal: int) -> Called:
         return self.called.get(self.paths[ordinal], _AS_IN_TABLE)
@@ -282,6 +296,7 @@ class Files:
         reading: _Reading,
         join: str = "",
         called: Called = _AS_IN_TABLE,
+        rows: str = "",
     ) -> str:
         layout = self.layout
         columns, entries = [], []
@@ -320,9 +335,12 @@ class Files:
         how = f"schema = MAP {{{', '.join(entries)}}}"
         if reading.uniform:
             how = _UNION if len(members) > 1 else _ALONE
+        conditions = [rows] if rows else []
         if reading.where is not None:
             where = to_duckdb(reading.where, layout.schema, lambda path, _: inner_names[path[0]])
-            join += f" WHERE {where}"
+            conditions.append(f"({where})")
+        if conditions:
+            join += f" WHERE {' AND '.join(conditions)}"
         return f"SELECT {', '.join(columns)} FROM {self._read(members, how)}{join}"
 
     def _loosened(self, where: Expr | None) -> Expr | None:
@@ -354,6 +372,7 @@ class Files:
         number: int,
         reading: _Reading,
         called: Called,
+        rows: str,
     ) -> str:
         columns: dict[str, pa.Array] = {"place": pa.array(range(len(members)), pa.uint64())}
         partitions = {}
@@ -367,7 +386,7 @@ class Files:
             partitions[column] = f"CAST(h.p{index} AS {sql_type(kind)})"
         helper = self._help(cursor, f"partitions{number}", pa.table(columns))
         join = f" JOIN {helper} AS h ON file_index = h.place"
-        return self._select(members, partitions, reading, join, called)
+        return self._select(members, partitions, reading, join, called, rows)
 
     def _empty(self, placed: bool) -> str:
         columns = [
@@ -426,6 +445,7 @@ def whole_files(
         name=f"__lakevilla_{name}",
         chosen=tuple(range(len(paths))),
         within=constants_within(table),
+        parts=table.parts,
     )
 
 

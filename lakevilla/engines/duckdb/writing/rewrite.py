@@ -133,6 +133,14 @@ class Rewriter:
             rows_copied=self.writer.rows_written,
         )
 
+    def copied(self) -> Program[Rewrite]:
+        """All rows as they are; no file is removed."""
+        cursor = self.database.cursor()
+        written = yield from self.rewrite(
+            cursor, self.files, lambda files: f"SELECT * FROM ({files.bind(cursor)}) AS t"
+        )
+        return Rewrite(written=written, rows_copied=self.writer.rows_written)
+
     def matched(
         self, cursor: duckdb.DuckDBPyConnection, where: Expr, condition: str
     ) -> dict[int, int]:
@@ -199,13 +207,13 @@ class Rewriter:
             groups.setdefault(files.partitions[ordinal], []).append(ordinal)
         small: list[int] = []
         for key, members in groups.items():
-            for portion in _packed(members, files.sizes, self.writer.target_bytes):
+            for portion in _packed(members, files.read_bytes, self.writer.target_bytes):
                 some = files.only(portion)
                 if some.bytes() <= self.limit_bytes:
                     small += portion
                 else:
                     yield some, None if moves else key
-        for portion in _packed(sorted(small), files.sizes, self.limit_bytes):
+        for portion in _packed(sorted(small), files.read_bytes, self.limit_bytes):
             yield files.only(portion), None
 
     def _count(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> dict[int, int]:
@@ -219,16 +227,16 @@ def expression_sql(expression: Expr, schema: pa.Schema, alias: str) -> str:
 
 
 def _packed(
-    members: Iterable[int], sizes: tuple[int, ...], limit_bytes: int
+    members: Iterable[int], size_of: Callable[[int], int], limit_bytes: int
 ) -> Iterable[list[int]]:
     """``members`` in runs of at most ``limit_bytes``, or one member."""
     run: list[int] = []
     size = 0
     for member in members:
-        if run and size + sizes[member] > limit_bytes:
+        if run and size + size_of(member) > limit_bytes:
             yield run
             run, size = [], 0
         run.append(member)
-        size += sizes[member]
+        size += size_of(member)
     if run:
         yield run

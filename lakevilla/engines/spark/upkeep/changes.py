@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lakevilla.engines.base import TableInput
 from lakevilla.engines.duckdb.writing.routing import HASH
-from lakevilla.engines.spark.bins import balanced, in_bins, most_bytes
+from lakevilla.engines.spark.bins import balanced, bytes_of, in_bins, inputs_of, most_bytes
 from lakevilla.engines.spark.rows import for_spark, spark_types
 from lakevilla.engines.spark.tasks import LakeAddress, Worker
 from lakevilla.engines.spark.upkeep.parcels import packed, unpacked
@@ -90,6 +90,9 @@ class _Source:
     timestamp_ms: int
     step: int = 0
 
+    def inputs(self, layouts: tuple[Layout, ...]) -> list[TableInput]:
+        return inputs_of(layouts[self.layout], self.files)
+
 
 @dataclass(frozen=True, slots=True)
 class ChangesTask:
@@ -103,12 +106,13 @@ class ChangesTask:
 
     def rows(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for source in _of(self.tasks, batches):
-            table = _table(self.layouts, source)
             names = list(self.shown.names)
             if source.kind is None:
                 names.append(self.shown.own.field(0).name)
-            for batch in worker.runner.run(worker.engine.scan(table, names, self.where)):
-                yield self.shown.stamped(batch, source.kind, source.version, source.timestamp_ms)
+            for table in source.inputs(self.layouts):
+                for batch in worker.runner.run(worker.engine.scan(table, names, self.where)):
+                    stamps = source.kind, source.version, source.timestamp_ms
+                    yield self.shown.stamped(batch, *stamps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +133,14 @@ class CompareTask:
     ) -> Iterator[pa.RecordBatch]:
         for source in _of(self.tasks, batches):
             assert source.kind is not None
-            rows = self._rows(worker, source)
-            yield from packed(rows, _KINDS.index(source.kind))
+            for table in source.inputs(self.layouts):
+                rows = self._rows(worker, table, source.step)
+                yield from packed(rows, _KINDS.index(source.kind))
 
-    def _rows(self, worker: Worker, source: _Source) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-        table = _table(self.layouts, source)
-        first, after = self.first[source.step], self.first[source.step + 1]
+    def _rows(
+        self, worker: Worker, table: TableInput, step: int
+    ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+        first, after = self.first[step], self.first[step + 1]
         rows = worker.runner.run(worker.engine.scan(table, None, self.where))
         hashed = worker.engine.hashed(rows, table.layout.schema.names, table.layout.table)
         for batch in hashed:
@@ -210,9 +216,11 @@ def change_jobs(
                 known.append(table.layout)
             for files in in_bins(table, tasks).files:
                 source = _Source(number, files, kind, step.version, step.timestamp_ms, len(stamps))
-                (compared if pair else plain).append((source, _size(files)))
+                (compared if pair else plain).append(
+                    (source, bytes_of(source.inputs(tuple(known))))
+                )
         if pair:
-            size = sum(_size_of(table) for table, _ in step.sources)
+            size = bytes_of(table for table, _ in step.sources)
             first.append(first[-1] + max(1, -(-size // _MEETING_BYTES)))
             stamps.append((step.version, step.timestamp_ms))
     at, layouts_ = tuple(first), tuple(known)
@@ -237,15 +245,3 @@ def _of(
     for batch in batches:
         for number in batch.column(0).to_pylist():
             yield from tasks[number]
-
-
-def _table(layouts: tuple[Layout, ...], source: _Source) -> TableInput:
-    return TableInput(layouts[source.layout], pa.ipc.open_stream(source.files).read_all())
-
-
-def _size(files: bytes) -> int:
-    return sum(pa.ipc.open_stream(files).read_all()["size"].to_pylist())
-
-
-def _size_of(table: TableInput) -> int:
-    return sum(table.files["size"].to_pylist())

@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from lakevilla.engines.base import TableInput
+from lakevilla.engines.spark.bins import Bins
 from lakevilla.engines.spark.jobs import numbers
 from lakevilla.engines.spark.reported import Jobs, first_error
-from lakevilla.engines.spark.tasks import Bins, LakeAddress, TaskReport, Worker
+from lakevilla.engines.spark.tasks import LakeAddress, TaskReport, Worker
 from lakevilla.expressions.tree import Expr
 from lakevilla.store.effects import Program
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 from lakevilla.engines.base import FileNamer, MergeSpec, Rewrite, StagedRows, TableInput
 from lakevilla.engines.duckdb import DuckDBEngine
 from lakevilla.engines.duckdb.writing.routing import keys_of
+from lakevilla.engines.spark.bins import Bins
 from lakevilla.engines.spark.jobs import numbers
 from lakevilla.engines.spark.reported import Jobs
 from lakevilla.engines.spark.tasks import (
-    Bins,
     InsertTask,
     MergeTask,
     TaskInput,
@@ -23,6 +23,7 @@ from lakevilla.engines.spark.tasks import (
     no_files,
     unmatched,
 )
+from lakevilla.engines.spark.upkeep.by_parts import completed
 from lakevilla.engines.spark.upkeep.merging import (
     BinsTask,
     BroadcastMergeTask,
@@ -89,9 +90,11 @@ def _given(
     merged = Rewrite()
     found = np.zeros(rows.num_rows, bool)
     if table.files.num_rows:
-        bins = jobs.bins(table)
+        bins = jobs.bins(table, rewriting=True)
         task = MergeTask(jobs.place, bins, TaskInput(to_ipc(rows)), into, name)
-        merged = _noted((yield from jobs.reported(layout, bins, task)), found)
+        reports = yield from jobs.reported(layout, bins, task)
+        _note(reports, found)
+        merged = yield from completed(jobs, bins, reports, name)
     if not new.clauses or found.all():
         return merged
     rest = unmatched(rows.to_reader(), ~found)
@@ -119,7 +122,7 @@ def _in_two(
     merged = Rewrite()
     found = np.zeros(sum(source.counts), bool)
     if table.files.num_rows:
-        bins = jobs.bins(table)
+        bins = jobs.bins(table, rewriting=True)
         over: DataFrame | Bins = bins
         task: BroadcastMergeTask | MergeTask
         if broadcast:
@@ -127,7 +130,9 @@ def _in_two(
             task = BroadcastMergeTask(jobs.place, bins, source.schema, into, name)
         else:
             task = MergeTask(jobs.place, bins, TaskInput(source), into, name)
-        merged = _noted((yield from jobs.reported(layout, over, task)), found)
+        reports = yield from jobs.reported(layout, over, task)
+        _note(reports, found)
+        merged = yield from completed(jobs, bins, reports, name)
     if not new.clauses or found.all():
         return merged
     places = numbers(jobs.session, len(source.keys))
@@ -154,7 +159,7 @@ def _shuffled(
     name: FileNamer,
 ) -> Program[Rewrite]:
     session, place = jobs.session, jobs.place
-    bins = jobs.bins(table)
+    bins = jobs.bins(table, rewriting=True)
     count = len(bins.files)
     keys = sending_of(session, count, KeysTask(place, bins, shuffle))
     rows = sending_of(session, len(shuffle.source.keys), RowsTask(place, shuffle))
@@ -163,15 +168,15 @@ def _shuffled(
     every = sending_of(session, count, BinsTask(place))
     frame = delivered(routed.union(every), count)
     task = RoutedMergeTask(place, bins, shuffle, into, name)
-    return (yield from jobs.rewritten(table.layout, frame, task))
+    reports = yield from jobs.reported(table.layout, frame, task)
+    return (yield from completed(jobs, bins, reports, name))
 
 
-def _noted(reports: list[TaskReport], found: np.ndarray) -> Rewrite:
-    """What tasks have done; which rows of the source matched is noted in ``found``."""
+def _note(reports: list[TaskReport], found: np.ndarray) -> None:
+    """Note in ``found`` which rows of the source matched."""
     for report in reports:
         if report.matched is not None:
             found[report.matched] = True
-    return joined([report.rewrite for report in reports])
 
 
 def _apart(spec: MergeSpec) -> tuple[MergeSpec, MergeSpec]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import pickle
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -20,12 +20,12 @@ import pyarrow as pa
 from lakevilla.engines.base import FileNamer, MergeSpec, Rewrite, StagedRows, TableInput
 from lakevilla.engines.duckdb.writing.merge import NUMBER, numbered
 from lakevilla.engines.duckdb.writing.routing import HASH, PART, Keys, Routing
+from lakevilla.engines.spark.bins import Bins
 from lakevilla.engines.spark.tasks import (
-    Bins,
     LakeAddress,
+    TaskProgress,
     TaskReport,
     Worker,
-    joined,
     no_files,
 )
 from lakevilla.engines.spark.upkeep.parcels import (
@@ -84,23 +84,24 @@ class BroadcastMergeTask:
                     raise pickle.loads(parcel[2])
                 came.setdefault(bin_, []).append(tuple(parcel))
         matched: list[np.ndarray] = []
-        done: list[Rewrite] = []
-        for bin_, parts in came.items():
-            (table,) = self.bins.of([pa.record_batch({"id": [bin_]})])
+        done = TaskProgress()
+
+        def merge(table: TableInput, parts: list[tuple[int, int, bytes]]) -> Program[Rewrite]:
             # In the order of the objects, which their rows' numbers go by.
             rows = opened(((part, body) for _, part, body in sorted(parts)), self.schema)
+            rewrite, found = yield from worker.engine.merge_part(
+                table, numbered(rows), self.spec, self.name
+            )
+            matched.append(found)
+            return rewrite
 
-            def merge(
-                table: TableInput = table, rows: pa.RecordBatchReader = rows
-            ) -> Program[Rewrite]:
-                rewrite, found = yield from worker.engine.merge_part(
-                    table, numbered(rows), self.spec, self.name
-                )
-                matched.append(found)
-                return rewrite
-
-            done.append(worker.kept(self.bins.layout, merge()))
-        return TaskReport(joined(done), np.concatenate(matched) if matched else None)
+        try:
+            for bin_, parts in came.items():
+                for table in self.bins.within(bin_):
+                    done.add(table, worker.kept(self.bins.layout, merge(table, parts)))
+        except LakeVillaError as error:
+            return done.report(error)
+        return replace(done.report(), matched=np.concatenate(matched) if matched else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +152,11 @@ class KeysTask:
 
         def rows() -> Iterator[pa.RecordBatch]:
             for number in _numbers(batches):
-                (table,) = self.bins.of([pa.record_batch({"id": [number]})])
-                finding = worker.engine.keys_in(table, keys.columns, keys.target)
-                for batch in worker.runner.run(finding):
-                    part = pa.array(np.full(batch.num_rows, number), PART.type)
-                    yield batch.append_column(PART, part)
+                for table in self.bins.within(number):
+                    finding = worker.engine.keys_in(table, keys.columns, keys.target)
+                    for batch in worker.runner.run(finding):
+                        part = pa.array(np.full(batch.num_rows, number), PART.type)
+                        yield batch.append_column(PART, part)
 
         yield from packed(self.shuffle.hashed(worker, rows()), _KEYS)
 
@@ -250,36 +251,41 @@ class RoutedMergeTask:
     name: FileNamer
 
     def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> TaskReport:
-        inserted: list[Rewrite] = []
-        done: list[Rewrite] = []
+        done = TaskProgress()
 
         def noted(came: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             """What others have written is noted even if what this task does fails."""
             for batch in came:
                 for kind, body in zip(*(batch.column(n).to_pylist() for n in (1, 2)), strict=True):
                     if kind == _REPORT:
-                        inserted.append(pickle.loads(body))
+                        done.rewrites.append(pickle.loads(body))
                 yield batch
 
         rest = noted(batches)
         try:
             for bin_, came in unpacked(rest):
-                done.append(self._merged(worker, bin_, came))
+                self._merge(worker, bin_, came, done)
         except LakeVillaError as error:
             for _ in rest:
                 pass
-            return TaskReport(joined([*inserted, *done]), error=error)
-        return TaskReport(joined([*inserted, *done]))
+            return done.report(error)
+        return done.report()
 
-    def _merged(self, worker: Worker, bin_: int, came: Iterator[tuple[int, bytes]]) -> Rewrite:
-        (table,) = self.bins.of([pa.record_batch({"id": [bin_]})])
-        rows = opened((one for one in came if one[0] == _ROWS), self.shuffle.numbered)
+    def _merge(
+        self, worker: Worker, bin_: int, came: Iterator[tuple[int, bytes]], done: TaskProgress
+    ) -> None:
+        inputs = self.bins.within(bin_)
+        routed = (one for one in came if one[0] == _ROWS)
+        # Read once as they come, unless several parts are to be merged with them.
+        again = list(routed) if len(inputs) > 1 else routed
 
-        def merge() -> Program[Rewrite]:
+        def merge(table: TableInput) -> Program[Rewrite]:
+            rows = opened(again, self.shuffle.numbered)
             rewrite, _ = yield from worker.engine.merge_part(table, rows, self.into, self.name)
             return rewrite
 
-        return worker.kept(self.bins.layout, merge())
+        for table in inputs:
+            done.add(table, worker.kept(self.bins.layout, merge(table)))
 
 
 def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:

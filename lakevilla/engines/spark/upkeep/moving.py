@@ -9,7 +9,7 @@ rows go to the task of their range, which sorts and writes them. The driver hold
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lakevilla.engines.base import FileNamer, Rewrite, TableInput, Written, target_file_size
 from lakevilla.engines.duckdb.writing.z_order import Z
-from lakevilla.engines.spark.bins import balanced, in_bins, most_bytes, without_statistics
+from lakevilla.engines.spark.bins import balanced, bytes_of, in_bins, inputs_of, listed, most_bytes
 from lakevilla.engines.spark.reported import Jobs
 from lakevilla.engines.spark.tasks import LakeAddress, TaskReport, Worker, joined
 from lakevilla.engines.spark.upkeep.parcels import (
@@ -27,7 +27,6 @@ from lakevilla.engines.spark.upkeep.parcels import (
     sending_of,
     unpacked,
 )
-from lakevilla.engines.staged import to_ipc
 from lakevilla.engines.zorder import SAMPLE_ROWS, boundaries, z_values
 from lakevilla.formats.layout import Layout
 from lakevilla.store.effects import Program
@@ -64,8 +63,8 @@ class PartBins:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for part, files in self.tasks[number]:
-                    listed = pa.ipc.open_stream(files).read_all()
-                    yield part, TableInput(self.layout, listed)
+                    for table in inputs_of(self.layout, files):
+                        yield part, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +103,15 @@ class SampleTask:
     counts: tuple[int, ...]
 
     def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> TaskReport:
-        report = SampleReport()
-        for batch in batches:
-            for place in batch.column(0).to_pylist():
-                for part, table in self.parts.of(iter([pa.record_batch({"id": [place]})])):
-                    taking = worker.engine.sample(table, self.columns, self.counts[place])
-                    report = SampleReport(part=part, sample=worker.runner.run(taking))
-        return report
+        (place,) = [number for batch in batches for number in batch.column(0).to_pylist()]
+        inputs = list(self.parts.of(iter([pa.record_batch({"id": [place]})])))
+        whole = bytes_of(table for _, table in inputs)
+        samples = []
+        for _, table in inputs:
+            count = -(-self.counts[place] * bytes_of([table]) // max(whole, 1))
+            taking = worker.engine.sample(table, self.columns, count)
+            samples.append(worker.runner.run(taking))
+        return SampleReport(part=inputs[0][0], sample=pa.concat_tables(samples))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,7 @@ class RangeTask:
         starts = np.array([curve.first for curve in self.curves])
         for to, came in unpacked(batches):
             curve = self.curves[int(np.searchsorted(starts, to, "right")) - 1]
-            part = TableInput(self.layout, pa.ipc.open_stream(curve.some).read_all())
+            (part,) = inputs_of(self.layout, curve.some)
             program = self._written(worker, part, opened(came, schema))
             new = worker.kept(self.layout, program).written
             written += new
@@ -200,7 +201,7 @@ def compacted(
     if not parts:
         return ()
     layout = parts[0].layout
-    sizes = [_bytes(part) for part in parts]
+    sizes = [bytes_of([part]) for part in parts]
     share = most_bytes(sum(sizes), jobs.tasks)
     large = [n for n, size in enumerate(sizes) if z_order_by and size > share]
     small = sorted(set(range(len(parts))) - set(large))
@@ -209,7 +210,7 @@ def compacted(
         if small:
             spread = balanced([sizes[n] for n in small], share)
             tasks = tuple(
-                tuple((small[k], _listed(parts[small[k]])) for k in some) for some in spread
+                tuple((small[k], listed(parts[small[k]].files)) for k in some) for some in spread
             )
             task = MoveTask(jobs.place, PartBins(layout, tasks), tuple(z_order_by), name)
             reports += yield from jobs.reported(layout, len(tasks), task)
@@ -235,11 +236,10 @@ def _along_curve(
     tasks, counts = [], []
     wanted = max(_FEWEST_SAMPLED, min(SAMPLE_ROWS, _MOST_SAMPLED // len(parts)))
     for number, part in parts.items():
-        whole = _bytes(part)
+        whole = bytes_of([part])
         for files in in_bins(part, jobs.tasks).files:
-            listed = pa.ipc.open_stream(files).read_all()
             tasks.append(((number, files),))
-            counts.append(-(-wanted * _bytes(TableInput(layout, listed)) // whole))
+            counts.append(-(-wanted * bytes_of(inputs_of(layout, files)) // whole))
     read = PartBins(layout, tuple(tasks))
     sampling = SampleTask(jobs.place, read, columns, tuple(counts))
     samples: dict[int, list[pa.Table]] = {number: [] for number in parts}
@@ -250,7 +250,7 @@ def _along_curve(
     curves: list[Curve] = []
     first = 0
     for number, part in parts.items():
-        ranges = -(-_bytes(part) // target_file_size(layout, jobs.place.settings))
+        ranges = -(-bytes_of([part]) // target_file_size(layout, jobs.place.settings))
         curves.append(_curve(number, part, pa.concat_tables(samples[number]), ranges, first))
         first += curves[-1].ranges
     sending = PlaceTask(jobs.place, read, columns, tuple(curves))
@@ -264,12 +264,4 @@ def _curve(number: int, part: TableInput, sample: pa.Table, ranges: int, first: 
     z = np.sort(z_values(sample, cuts).to_numpy(zero_copy_only=False))
     places = [i * len(z) // ranges for i in range(1, ranges)] if len(z) else []
     ends = np.unique(z[places]) if places else np.array([], np.uint64)
-    return Curve(number, cuts, ends, first, _listed(replace(part, files=part.files.slice(0, 1))))
-
-
-def _bytes(part: TableInput) -> int:
-    return sum(part.files["size"].to_pylist())
-
-
-def _listed(part: TableInput) -> bytes:
-    return to_ipc(without_statistics(part.files))
+    return Curve(number, cuts, ends, first, listed(part.files.slice(0, 1)))

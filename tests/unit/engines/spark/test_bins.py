@@ -1,0 +1,67 @@
+"""Bins: every byte of every file once, and a large file in more than one bin."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from fractions import Fraction
+
+import pyarrow as pa
+import pytest
+
+from lakevilla.engines.base import TableInput
+from lakevilla.engines.spark import bins
+from lakevilla.engines.spark.bins import Bins, bytes_of, in_bins
+from lakevilla.formats.files import DataFile, files_from_structs
+from lakevilla.formats.layout import Layout
+
+SCHEMA = pa.schema([("k", pa.int64())])
+LAYOUT = Layout("t", "t", SCHEMA, SCHEMA, False, (), (), (), {})
+MIB = 1024 * 1024
+
+
+def table(*megabytes: int) -> TableInput:
+    files = [DataFile(f"f{n}.parquet", size * MIB, 0, {}) for n, size in enumerate(megabytes)]
+    return TableInput(LAYOUT, files_from_structs(files))
+
+
+def shares(found: Bins) -> dict[str, Fraction]:
+    """How much of each file is in all bins."""
+    sums: dict[str, Fraction] = defaultdict(Fraction)
+    for number in range(len(found.files)):
+        for one in found.within(number):
+            parts = one.parts or [None] * one.files.num_rows
+            for path, part in zip(one.files["path"].to_pylist(), parts, strict=True):
+                sums[path] += Fraction(1, 1 if part is None else part.count)
+    return sums
+
+
+@pytest.mark.parametrize("sizes", [(), (1,), (2048,), (3, 700, 1, 129, 128)])
+@pytest.mark.parametrize("tasks", [1, 7])
+def test_all_of_each_file_is_in_the_bins(sizes: tuple[int, ...], tasks: int) -> None:
+    for whole in (True, False):
+        found = in_bins(table(*sizes), tasks, rewriting=whole)
+        assert shares(found) == {f"f{n}.parquet": 1 for n in range(len(sizes))}
+        total = sum(bytes_of(found.within(n)) for n in range(len(found.files)))
+        assert abs(total - sum(sizes) * MIB) < 100
+
+
+def test_a_large_file_is_several_tasks() -> None:
+    found = in_bins(table(2048, 1), 4)
+    assert len(found.files) == 17  # of 128 MiB
+    most = max(bytes_of(found.within(number)) for number in range(17))
+    assert most <= bins.most_bytes(2049 * MIB, 4) + MIB
+
+
+def test_a_part_is_never_beside_another_file_in_one_input() -> None:
+    """Position deletes go by paths: a file that was there twice would lose those of one part."""
+    found = in_bins(table(2048, 1, 1, 1), 1)
+    for number in range(len(found.files)):
+        for one in found.within(number):
+            assert one.parts == () or one.files.num_rows == 1
+
+
+def test_what_is_compared_with_its_hash_or_asked_for_whole_is_not_cut() -> None:
+    large = table(2048)
+    assert len(in_bins(large, 4, rewriting=True).files) == 1
+    assert len(in_bins(replace(large, verify=True), 4).files) == 1
