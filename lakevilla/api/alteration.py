@@ -31,11 +31,24 @@ def _type_names(name: str, given: object) -> dict[str, str]:
     return {field.name: type_name(field.type) for field in columns}
 
 
+def _comments(name: str, given: object) -> dict[str, str | None]:
+    """What columns are said to be; None takes it back."""
+    if given is not None and not isinstance(given, Mapping):
+        raise InvalidOperation(
+            f"{name} must be a mapping of columns to text, or to None, not {shown(given)[:100]}"
+        )
+    found = dict(given or {})
+    check_texts(name, {column: text for column, text in found.items() if text is not None})
+    check_names(name, list(found))
+    return found
+
+
 _CHECKS: Mapping[str, Callable[[str, object], object]] = {
     "drop_columns": check_names,
     "rename_columns": check_texts,
     "change_types": _type_names,
     "drop_not_null": check_names,
+    "set_comments": _comments,
     "add_constraints": check_texts,
     "drop_constraints": check_names,
     "set_properties": property_texts,

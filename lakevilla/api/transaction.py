@@ -537,6 +537,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         rename_columns: Mapping[str, str] | None = None,
         change_types: pa.Schema | Mapping[str, str | pa.DataType] | None = None,
         drop_not_null: Sequence[str] = (),
+        set_comments: Mapping[str, str | None] | None = None,
         add_constraints: Mapping[str, str] | None = None,
         drop_constraints: Sequence[str] = (),
         set_properties: Mapping[str, PropertyValue] | None = None,
@@ -557,6 +558,8 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
             Wider types by column, or by the dotted path of a field of a struct. The files that are
             there stay, and are read as the wider type. Delta needs the property
             ``delta.enableTypeWidening``, and then readers that know the feature typeWidening.
+        set_comments : Mapping, optional
+            What is said of columns, by name; None takes it back.
         add_constraints : Mapping, optional
             Rules in SQL, by name.
         set_properties : Mapping, optional
@@ -575,6 +578,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
                 rename_columns=rename_columns,
                 change_types=change_types,
                 drop_not_null=drop_not_null,
+                set_comments=set_comments,
                 add_constraints=add_constraints,
                 drop_constraints=drop_constraints,
                 set_properties=set_properties,

@@ -119,7 +119,7 @@ def bulk_insert(operation: str) -> BulkInsert | None:
         statement = parse_statement(operation)
     except InvalidOperation:
         return None  # its first run tells
-    if not isinstance(statement, InsertStatement):
+    if not isinstance(statement, InsertStatement) or statement.replaced is not None:
         return None
     source = statement.source.sql
     row = _only_row(source)

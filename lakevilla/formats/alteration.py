@@ -22,6 +22,8 @@ class TableAlteration:
     rename_columns: Mapping[str, str] = field(default_factory=dict)
     change_types: Mapping[str, str] = field(default_factory=dict)
     drop_not_null: Sequence[str] = ()
+    #: What is said of a column; None takes it back.
+    set_comments: Mapping[str, str | None] = field(default_factory=dict)
     add_constraints: Mapping[str, str] = field(default_factory=dict)
     drop_constraints: Sequence[str] = ()
     set_properties: Mapping[str, str] = field(default_factory=dict)

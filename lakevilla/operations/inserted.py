@@ -8,7 +8,7 @@ not changed so (``arrow.cast``).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,27 +20,34 @@ from lakevilla.sublogs.operations import Insert
 
 
 def inserted_rows(operation: Insert, layout: Layout, rows: pa.Table) -> pa.RecordBatchReader:
-    """What the query of an insert returns, as rows of its table.
+    """What the query of an insert returns, as rows of its table; see ``assigned_rows``."""
+    # No table is looked at: what has no zone is no column's, but a literal, which is in UTC.
+    literals = not (operation.source.tables or operation.source.views)
+    return assigned_rows(operation.columns, layout, rows, literals=literals)
+
+
+def assigned_rows(
+    columns: Sequence[str], layout: Layout, rows: pa.Table, *, literals: bool
+) -> pa.RecordBatchReader:
+    """What a query returns, as the ``columns`` of a table.
 
     Raises
     ------
     InvalidOperation
         The query has too many or too few columns, or a value does not fit its column.
     """
-    if rows.num_columns != len(operation.columns):
+    if rows.num_columns != len(columns):
         raise InvalidOperation(
-            f"insert into {layout.table} names {len(operation.columns)} columns "
+            f"insert into {layout.table} names {len(columns)} columns "
             f"and its query returns {rows.num_columns}: make them match",
             table=layout.table,
         )
     types = {field.name.lower(): field.type for field in layout.schema}
-    # No table is looked at: what has no zone is no column's, but a literal, which is in UTC.
-    literals = not (operation.source.tables or operation.source.views)
-    columns = [
+    arrays = [
         assigned(column, types.get(name.lower(), column.type), literals=literals)
-        for name, column in zip(operation.columns, rows.columns, strict=True)
+        for name, column in zip(columns, rows.columns, strict=True)
     ]
-    rows = pa.Table.from_arrays(columns, names=list(operation.columns))
+    rows = pa.Table.from_arrays(arrays, names=list(columns))
     return to_reader(rows, table=layout.table, schema=layout.schema)
 
 

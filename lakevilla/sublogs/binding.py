@@ -153,6 +153,7 @@ def _columns_of(request: Mapping[str, Any]) -> list[str]:
         *request.get("rename_columns", {}),
         *request.get("change_types", {}),
         *request.get("drop_not_null", ()),
+        *request.get("set_comments", {}),
     ]
 
 

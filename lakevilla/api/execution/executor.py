@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -11,21 +10,18 @@ from typing import TypeVar
 import pyarrow as pa
 
 from lakevilla.api.arguments import check_columns, check_number
-from lakevilla.api.execution.sources import Sources
+from lakevilla.api.execution.queries import Queries, frames_go_in_views
 from lakevilla.api.frame import Frame
 from lakevilla.api.merge import Described, MergeBuilder, new_columns
 from lakevilla.api.parameters import parameters
 from lakevilla.arrow.input import refuse_unknown
 from lakevilla.engines.base import MergeClause
-from lakevilla.engines.sql.determinism import refuse_volatile, with_fixed_time
 from lakevilla.engines.sql.dml import InsertStatement, MergeStatement
-from lakevilla.engines.sql.select import Dialect, Select, named_parameters
 from lakevilla.errors import (
     CorruptObject,
     InvalidOperation,
     LakeVillaError,
     MergeConflict,
-    TableNotFound,
     VersionNotFound,
 )
 from lakevilla.expressions.bind import bind, exact, exact_assignments
@@ -33,22 +29,20 @@ from lakevilla.expressions.given import Predicate
 from lakevilla.expressions.parse import parse_predicate, refuse_unused
 from lakevilla.expressions.statement import StatementExpressions
 from lakevilla.expressions.tree import Expr
-from lakevilla.expressions.values import literal
 from lakevilla.formats.layout import Layout
 from lakevilla.meter import note
 from lakevilla.operations.perform import read_source
 from lakevilla.phases import during, streamed
 from lakevilla.results import OperationResult
 from lakevilla.store.effects import Program
-from lakevilla.sublogs.operations import Delete, Guard, QuerySource, Source, Update
+from lakevilla.sublogs.operations import Delete, Guard, Source, Update
 from lakevilla.sublogs.operations import Insert as InsertOperation
 from lakevilla.sublogs.operations import Merge as MergeOperation
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.verbs import optimize
 from lakevilla.transaction.verbs.applying.apply import Outcome
-from lakevilla.transaction.verbs.catalog.explain import plan
 from lakevilla.transaction.verbs.changes import changes_seen
-from lakevilla.transaction.verbs.read_write import execute, layout_of, layout_with, query, scan
+from lakevilla.transaction.verbs.read_write import execute, layout_of, layout_with, scan
 from lakevilla.transaction.verbs.replaced_tables import conflict_if_replaced, raise_if_replaced
 
 __all__ = ["Executor"]
@@ -56,11 +50,8 @@ __all__ = ["Executor"]
 T = TypeVar("T")
 
 
-class Executor(Sources[Frame]):
+class Executor(Queries[Frame]):
     """Carries out the verbs of one transaction; what is read becomes frames of Arrow."""
-
-    #: Whose SQL the queries of ``sql`` are written in.
-    dialect: Dialect = "duckdb"
 
     # -- reading -----------------------------------------------------------------
 
@@ -360,63 +351,6 @@ class Executor(Sources[Frame]):
 
     # -- what sql adds to the verbs ------------------------------------------------
 
-    def select(
-        self, statement: Select, params: dict[str, object], views: Mapping[str, object]
-    ) -> Frame:
-        with self.alone():
-            tables = self._sql_tables(statement, views)
-            rows = {name: self._view_rows(view, name) for name, view in views.items()}
-            given = {name: view.to_reader() for name, view in rows.items()}
-            sql = with_fixed_time(statement.sql, self._fixed_now())
-            for name, value in params.items():
-                literal(value, f"parameter :{name}")  # what no column holds is no parameter
-            with _frames_go_in_views(tables):
-                found: Frame = self.run(query(self.state, sql, tables, given, params))
-            return found
-
-    def plan(
-        self, statement: Select, params: dict[str, object], views: Mapping[str, object]
-    ) -> str:
-        """How the engine would run a query; nothing counts as read."""
-        with self.alone():
-            tables = self._sql_tables(statement, views)
-            rows = {name: self._view_rows(view, name).to_reader() for name, view in views.items()}
-            return self.run(plan(self.state, statement.sql, tables, rows, params))
-
-    def _sql_tables(self, statement: Select, views: Mapping[str, object]) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for path, name in statement.spellings:
-            if path in views:
-                continue
-            location = self.resolve(name)
-            if found.setdefault(path, location) != location:
-                raise InvalidOperation(
-                    f"sql names {path!r} in two ways, which are two tables here: {found[path]} and "
-                    f"{location}; read one of them before, and pass it in views",
-                    table=location,
-                )
-        return found
-
-    def _query_source(
-        self,
-        statement: Select,
-        params: dict[str, object],
-        views: Mapping[str, object],
-        like: pa.Schema,
-    ) -> QuerySource:
-        refuse_volatile(statement.sql)
-        sql = with_fixed_time(statement.sql, self._fixed_now())
-        stored = {
-            name: self._stored_source(self._view_rows(view, name, like))
-            for name, view in views.items()
-        }
-        used = {
-            name: literal(value)
-            for name, value in params.items()
-            if re.search(rf"\${name}\b", named_parameters(sql, None))
-        }
-        return QuerySource(sql, self._sql_tables(statement, views), used, stored)
-
     def insert(
         self, statement: InsertStatement, params: dict[str, object], views: Mapping[str, object]
     ) -> OperationResult:
@@ -432,7 +366,7 @@ class Executor(Sources[Frame]):
             source = self._query_source(statement.source, params, views, layout.schema)
             refuse_unused(params, source.params)
             operation = InsertOperation(location, columns, source)
-            with _frames_go_in_views(source.tables):
+            with frames_go_in_views(source.tables):
                 return self.done(execute(self.state, operation, "insert"))
 
     def merge_from(
@@ -443,7 +377,7 @@ class Executor(Sources[Frame]):
             layout = self.run(layout_of(self.state, location, probing=True))
             source = self._query_source(statement.source, params, views, layout.schema)
             reading = read_source(self.client.context, source, self.state.lookup)
-            with _frames_go_in_views(source.tables), during("data"):
+            with frames_go_in_views(source.tables), during("data"):
                 rows = self.run(conflict_if_replaced(self.state, source.tables.values(), reading))
             together = self.together(params)
             together.use(source.params)
@@ -456,16 +390,3 @@ class Executor(Sources[Frame]):
                 together,
                 (statement.source_alias, statement.target_alias),
             )
-
-
-@contextmanager
-def _frames_go_in_views(tables: Mapping[str, str]) -> Iterator[None]:
-    """A table of a statement that is not there may be meant as a variable of the caller's."""
-    try:
-        yield
-    except TableNotFound as error:
-        named = [name for name, location in tables.items() if location == error.table]
-        if named and named[0].isidentifier() and "did you mean" not in error.message:
-            error.message += f"; a frame goes in as views={{{named[0]!r}: {named[0]}}}"
-            error.args = (error.message,)
-        raise

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from lakevilla.api.execution.catalog import with_catalog
 from lakevilla.api.execution.executor import Executor
+from lakevilla.api.execution.inserting import run_insert
 from lakevilla.api.frame import Frame
 from lakevilla.api.merge import MergeBuilder
 from lakevilla.engines.sql.dml import (
@@ -52,7 +53,7 @@ def run_statement(
         case Select():
             return executor.select(statement, params, views)
         case InsertStatement():
-            return executor.insert(statement, params, views)
+            return run_insert(executor, statement, params, views)
         case UpdateStatement(table=table, called=called, assignments=assignments, where=where):
             return executor.update(table, assignments, where, params, called)
         case DeleteStatement(table=table, called=called, where=where):

@@ -10,7 +10,13 @@ from lakevilla.api.frame import Frame
 from lakevilla.api.session.host import Host
 from lakevilla.api.session.telling import rows_of
 from lakevilla.engines.sql.script.parsing import Apart
-from lakevilla.engines.sql.script.refs import CreateRef, DropRef, MergeBranch, UseBranch
+from lakevilla.engines.sql.script.refs import (
+    CreateRef,
+    DropRef,
+    Marked,
+    MergeBranch,
+    UseBranch,
+)
 from lakevilla.engines.sql.script.upkeep import OptimizeTable, VacuumTable
 from lakevilla.errors import InvalidOperation, RefExists, RefNotFound
 
@@ -45,6 +51,7 @@ def apart(lake: Host[Frame], node: Apart) -> Frame | None:
 
 
 def _create(lake: Host[Frame], node: CreateRef) -> None:
+    assert not isinstance(node.at, Marked), "the session has looked it up"
     try:
         (lake.branch if node.kind == "branch" else lake.tag)(node.name, node.at)
     except RefExists:

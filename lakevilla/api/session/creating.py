@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pyarrow as pa
 
@@ -15,9 +14,7 @@ from lakevilla.engines.sql.script.definitions import CreateTable
 from lakevilla.engines.sql.select import Select
 from lakevilla.errors import TableExists
 from lakevilla.formats.base import FormatName
-from lakevilla.operations.perform import read_source
 from lakevilla.transaction.verbs.create_table import whole_or_not_at_all
-from lakevilla.transaction.verbs.replaced_tables import conflict_if_replaced
 
 __all__ = ["create_table"]
 
@@ -76,11 +73,4 @@ def _columns(
 ) -> pa.Schema:
     """The columns of a query, of which no row counts as seen."""
     query, views = with_catalog(executor, executor.dialect, query, params, views)
-    none = replace(query, sql=f"SELECT * FROM (\n{query.sql}\n) LIMIT 0")
-    with executor.alone("create_table"):
-        source = executor._query_source(none, params, views, pa.schema([]))
-        reading = read_source(executor.client.context, source, executor.state.lookup)
-        found: pa.Table = executor.run(
-            conflict_if_replaced(executor.state, source.tables.values(), reading)
-        )
-    return found.schema
+    return executor.schema_of_query(query, params, views)

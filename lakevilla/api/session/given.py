@@ -14,9 +14,10 @@ from lakevilla.engines.sql.dml import DeleteStatement, UpdateStatement
 from lakevilla.engines.sql.merging import looks_elsewhere
 from lakevilla.engines.sql.script.parsing import OfRows, Parsed
 from lakevilla.engines.sql.script.past import PastTable
-from lakevilla.engines.sql.script.refs import State
+from lakevilla.engines.sql.script.refs import Marked, State, state_of
 from lakevilla.engines.sql.script.used import used_in
 from lakevilla.engines.sql.select import Dialect
+from lakevilla.errors import InvalidOperation
 
 __all__ = ["Given"]
 
@@ -47,17 +48,26 @@ class Given(Generic[Frame]):
         found.update({past.view: self._rows(past) for past in statement.pasts})
         return found or None
 
+    def state(self, at: State | Marked) -> State:
+        """The state that a statement names, by itself or by a parameter."""
+        if not isinstance(at, Marked):
+            return at
+        if at.name not in self.params:
+            raise InvalidOperation(f"parameter :{at.name} has no value; give it in params")
+        return state_of(at, self.params[at.name])
+
     def _rows(self, past: PastTable) -> Frame:
+        at = self.state(past.at)
         if past.own:
             table = self.lake.table(past.table)
-            if isinstance(past.at, datetime):
-                return table.read(timestamp=past.at)
-            assert isinstance(past.at, int)
-            return table.read(version=past.at)
+            if isinstance(at, datetime):
+                return table.read(timestamp=at)
+            assert isinstance(at, int)
+            return table.read(version=at)
         # All tables of one state are of one moment.
-        if past.at not in self._snapshots:
-            self._snapshots[past.at] = self._snapshot(past.at)
-        return self._snapshots[past.at].read(past.table)
+        if at not in self._snapshots:
+            self._snapshots[at] = self._snapshot(at)
+        return self._snapshots[at].read(past.table)
 
     def _snapshot(self, at: State) -> Snapshot[Frame]:
         if isinstance(at, datetime):

@@ -67,6 +67,9 @@ def perform(
             return None
         case Truncate(name=name):
             return txn.delete(name, "true")
+        case CommentOn(name=name, text=text, column=str(column)):
+            txn.alter(name, set_comments={column: text})
+            return None
         case CommentOn(name=name, text=None):
             txn.alter(name, unset_properties=["comment"])
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Generic, Self
 
@@ -206,7 +207,7 @@ class Session(Generic[Frame]):
     def _alone(self, statement: Parsed, given: Given[Frame]) -> Frame | OperationResult | None:
         """A statement outside a transaction."""
         if isinstance(statement.node, Apart):
-            return self._apart(statement.node)
+            return self._apart(statement.node, given)
         if only_reads(statement):
             with once(self._lake.snapshot()) as state:
                 return tell(state, statement, given)
@@ -217,8 +218,10 @@ class Session(Generic[Frame]):
 
         return self._lake.run(body, **self._options)
 
-    def _apart(self, node: Apart) -> Frame | None:
+    def _apart(self, node: Apart, given: Given[Frame]) -> Frame | None:
         """What takes effect by itself; USE takes the session to a branch, or back."""
+        if isinstance(node, CreateRef) and node.at is not None:
+            node = replace(node, at=given.state(node.at))
         if isinstance(node, UseBranch):
             there = self._lake.on(node.name)
             with once(there.snapshot()) as state:

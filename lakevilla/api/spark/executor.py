@@ -295,6 +295,25 @@ class SparkExecutor(Executor["DataFrame"]):
         schema = self.run(layout_of(self.state, location, reading=True)).schema
         return [name for name in schema.names if name.lower() in named] or schema.names[:1]
 
+    def schema_of_query(
+        self, statement: Select, params: dict[str, object], views: Mapping[str, object]
+    ) -> pa.Schema:
+        with self.alone():
+            return arrow_schema(self._selected(statement, params, views), "the query")
+
+    def assigned_rows(
+        self, location: str, columns: Sequence[str], rows: DataFrame, *, literals: bool
+    ) -> Any:
+        layout = self.run(layout_of(self.state, location, probing=True))
+        if len(rows.columns) != len(columns):
+            raise InvalidOperation(
+                f"the statement names {len(columns)} columns and its query returns "
+                f"{len(rows.columns)}: make them match"
+            )
+        rows = assigned(rows.toDF(*columns), layout.schema)
+        data, _ = self.incoming(location, rows, None)
+        return data
+
     def insert(
         self, statement: InsertStatement, params: dict[str, object], views: Mapping[str, object]
     ) -> OperationResult:
@@ -303,13 +322,7 @@ class SparkExecutor(Executor["DataFrame"]):
             layout = self.run(layout_of(self.state, location, probing=True))
             columns = statement.columns or tuple(layout.schema.names)
             rows = self._selected(statement.source, params, views)
-            if len(rows.columns) != len(columns):
-                raise InvalidOperation(
-                    f"the statement names {len(columns)} columns and its query returns "
-                    f"{len(rows.columns)}: make them match"
-                )
-            rows = assigned(rows.toDF(*columns), layout.schema)
-            data, _ = self.incoming(location, rows, None)
+            data = self.assigned_rows(location, columns, rows, literals=False)
             return self.done(append(self.state, location, data))
 
     def merge_from(

@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from lakevilla.engines.sql.common_tables import behind_with, named_by, with_common
 from lakevilla.engines.sql.reader import TokenReader
 from lakevilla.engines.sql.select import Dialect, Select
+from lakevilla.engines.sql.words import quoted
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.syntax.late import Token
 
 
 @dataclass(frozen=True, slots=True)
+class Replaced:
+    """The rows that those of an INSERT OVERWRITE replace: all of them, those for which ``where``
+    is true, or ``by_partition`` those of the partitions that the new ones lie in.
+    """
+
+    where: str | None = None
+    by_partition: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class InsertStatement:
-    """INSERT INTO ``table``; ``columns`` is None where the statement names none."""
+    """INSERT INTO ``table``; ``columns`` is None where the statement names none.
+
+    ``by_name``: the columns are those of the query, as it calls them. ``partition`` are columns
+    that stand behind those of the query, or get the same value in all rows.
+    """
 
     table: str
     columns: tuple[str, ...] | None
     source: Select
+    by_name: bool = False
+    partition: Mapping[str, str | None] = field(default_factory=dict)
+    replaced: Replaced | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +54,15 @@ class _OfOneTable:
 class UpdateStatement(_OfOneTable):
     """UPDATE; assignments and ``where`` are SQL texts, ``where`` is ``true`` if there is none.
 
-    ``written`` is the table's name as the statement spells it, ``source`` what follows FROM.
+    ``written`` is the table's name as the statement spells it, ``source`` what follows FROM,
+    ``common`` the WITH in front.
     """
 
     assignments: Mapping[str, str]
     where: str
     written: str = ""
     source: str | None = None
+    common: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +72,7 @@ class DeleteStatement(_OfOneTable):
     where: str
     written: str = ""
     source: str | None = None
+    common: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +108,7 @@ def parse_dml(
 ) -> InsertStatement | UpdateStatement | DeleteStatement | MergeStatement:
     """One data-changing statement; ``tokens`` are those of ``sql``, its query is of ``dialect``."""
     reader = _Reader(sql, tokens, dialect)
+    reader.take_common()
     word = reader.take().text.upper()
     statement: InsertStatement | UpdateStatement | DeleteStatement | MergeStatement
     match word:
@@ -101,19 +124,82 @@ def parse_dml(
     return statement
 
 
+#: What a query begins with, beside a parenthesis.
+_QUERIES = ("SELECT", "WITH", "VALUES", "FROM", "TABLE")
+#: What tells that TABLE in front of it is the name of a table.
+_AFTER_A_NAME = (*_QUERIES, "(", ".", "BY", "PARTITION", "REPLACE")
+
+
 class _Reader(TokenReader):
     """Cuts the statements that change rows at their keywords."""
 
+    #: The WITH in front.
+    common = ""
+
+    def take_common(self) -> None:
+        self.skip(behind_with(self._tokens))
+        if self.place:
+            self.common = self._slice(0, self.place)
+            self.query("SELECT 1")  # refuses what no query may do, named or not
+
+    def query(self, text: str) -> Select:
+        return super().query(with_common(self.common, text, self.dialect))
+
     def insert(self) -> InsertStatement:
-        self.expect("INTO")
+        overwrites = self.expect_one("INTO", "OVERWRITE") == "OVERWRITE"
+        if overwrites and (self.peek("DIRECTORY") or self.peek("LOCAL")):
+            self.refuse("INSERT OVERWRITE DIRECTORY", "lake.export(...) writes files elsewhere")
+        if self.peek("TABLE") and not any(self.peek(word, ahead=1) for word in _AFTER_A_NAME):
+            self.take()
         table = self.table()
+        partition = self.partition() if self.accept("PARTITION") else {}
         columns: tuple[str, ...] | None = None
+        by_name = self.accept("BY") and self.expect_one("NAME", "POSITION") == "NAME"
         if self.peek("(") and not self.peek("SELECT", ahead=1) and not self.peek("WITH", ahead=1):
             self.take()
             columns = self.names()
-        if not any(self.peek(word) for word in ("SELECT", "WITH", "VALUES", "FROM", "(", "TABLE")):
+        if by_name and columns is not None:
+            self.refuse("INSERT ... BY NAME with a list of columns", "the query names them")
+        replaced = self.replaced(partition, overwrites=overwrites)
+        if not any(self.peek(word) for word in (*_QUERIES, "(")):
             self.refuse(self.shown(), "give a SELECT or VALUES after the table")
-        return InsertStatement(table, columns, self.query(self.text()))
+        source = self.query(self.text())
+        return InsertStatement(table, columns, source, by_name, partition, replaced)
+
+    def partition(self) -> dict[str, str | None]:
+        """``(day = DATE '2024-02-29')``, or ``(day)``; values as text."""
+        self.expect("(")
+        found: dict[str, str | None] = {}
+        while True:
+            name = self.name()
+            found[name] = self.text(",", ")") if self.accept("=") else None
+            if not self.accept(","):
+                break
+        self.expect(")")
+        if self.peek("IF"):
+            self.refuse("PARTITION ... IF NOT EXISTS", "ask for its rows in the same transaction")
+        if len({value is None for value in found.values()}) > 1:
+            self.refuse(
+                "PARTITION with values for some of its columns",
+                "give each column a value, or none of them",
+            )
+        return found
+
+    def replaced(self, partition: Mapping[str, str | None], *, overwrites: bool) -> Replaced | None:
+        if self.accept("REPLACE"):
+            if overwrites or partition or not self.accept("WHERE"):
+                self.refuse(
+                    f"INSERT ... REPLACE {self.shown()}", "write INSERT INTO t REPLACE WHERE a = 1"
+                )
+            return Replaced(self.text(*_QUERIES))
+        if not overwrites:
+            return None
+        terms = [
+            f"{quoted(name)} <=> ({value})"
+            for name, value in partition.items()
+            if value is not None
+        ]
+        return Replaced(" AND ".join(terms) or None, bool(partition) and not terms)
 
     def update(self) -> UpdateStatement:
         table, written = self.written_table()
@@ -121,14 +207,27 @@ class _Reader(TokenReader):
         self.expect("SET")
         assignments = self.assignments("WHERE", "FROM", "RETURNING")
         source = self.text("WHERE", "RETURNING") if self.accept("FROM") else None
-        return UpdateStatement(table, alias, assignments, self.where(), written, source)
+        where = self.where()
+        return UpdateStatement(
+            table, alias, assignments, where, written, source, self._common_beside(written)
+        )
 
     def delete(self) -> DeleteStatement:
         self.expect("FROM")
         table, written = self.written_table()
         alias = self.alias("WHERE", "USING", "RETURNING")
         source = self.text("WHERE", "RETURNING") if self.accept("USING") else None
-        return DeleteStatement(table, alias, self.where(), written, source)
+        where = self.where()
+        return DeleteStatement(table, alias, where, written, source, self._common_beside(written))
+
+    def _common_beside(self, written: str) -> str:
+        """The WITH of a statement whose table stands in its queries, too."""
+        if written.strip('"`').lower() in named_by(self.common, self.dialect):
+            raise InvalidOperation(
+                f"WITH gives a query the name of the table that is changed, {written}: call the "
+                "query otherwise"
+            )
+        return self.common
 
     def merge(self) -> MergeStatement:
         self.expect("INTO")

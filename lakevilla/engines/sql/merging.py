@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 
+from lakevilla.engines.sql.common_tables import with_common
 from lakevilla.engines.sql.conditions import conjuncts
 from lakevilla.engines.sql.dml import (
     DeleteStatement,
@@ -21,7 +22,14 @@ from lakevilla.engines.sql.dml import (
     UpdateStatement,
     WhenClause,
 )
-from lakevilla.engines.sql.select import Dialect, named_parameters, query_of, select_of, tokens_of
+from lakevilla.engines.sql.select import (
+    Dialect,
+    Select,
+    named_parameters,
+    query_of,
+    select_of,
+    tokens_of,
+)
 from lakevilla.engines.sql.words import opens, quoted, slice_of, word_of
 from lakevilla.expressions.syntax.late import Token, TokenType, exp
 
@@ -71,7 +79,7 @@ def merges_of(
 
 def _joined(statement: UpdateStatement, named: str, dialect: Dialect) -> MergeStatement:
     """UPDATE ... FROM one table or query: two of its rows that match one row are an error."""
-    source = select_of(f"SELECT * FROM {statement.source}", None, dialect)
+    source = _query(statement, f"SELECT * FROM {statement.source}", dialect)
     clause = WhenClause("matched_update", None, statement.assignments)
     return MergeStatement(
         statement.table, statement.called, source, named, statement.where, (clause,), "update"
@@ -114,11 +122,8 @@ def _in_list(
     if found is None:
         return None
     value, query = found
-    source = select_of(
-        f"SELECT DISTINCT {_IN} FROM ({query}) AS {_SOURCE}({_IN}) WHERE {_IN} IS NOT NULL",
-        None,
-        dialect,
-    )
+    listed = f"SELECT DISTINCT {_IN} FROM ({query}) AS {_SOURCE}({_IN}) WHERE {_IN} IS NOT NULL"
+    source = _query(statement, listed, dialect)
     rest = [f"({part})" for part in parts if part is not asking[0]]
     on = " AND ".join([f"({value}) = {_SOURCE}.{_IN}", *rest])
     clauses = (_clause(statement),)
@@ -180,7 +185,7 @@ def _by_values(
     own = quoted(alias, dialect)
     columns = [f"{key.of(own, dialect)} AS {_KEY}_{n}" for n, key in enumerate(keys)]
     columns += texts or ["1 AS __lakevilla_any"]
-    source = select_of(f"SELECT DISTINCT {', '.join(columns)} {query}", None, dialect)
+    source = _query(statement, f"SELECT DISTINCT {', '.join(columns)} {query}", dialect)
     on = [
         f"{key.of(quoted(alias))} {'<=>' if key.nullable else '='} {_SOURCE}.{_KEY}_{n}"
         for n, key in enumerate(keys)
@@ -241,6 +246,11 @@ def _named_columns(root: exp.Expr, alias: str, schema: pa.Schema) -> list[str]:
 
 
 # ------------------------------------------------------------------ texts and tokens
+
+
+def _query(statement: UpdateStatement | DeleteStatement, text: str, dialect: Dialect) -> Select:
+    """A query of the statement's, which names those of its WITH."""
+    return select_of(with_common(statement.common, text, dialect), None, dialect)
 
 
 def _clause(

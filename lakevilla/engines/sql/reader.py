@@ -136,6 +136,10 @@ class TokenReader:
             self.refuse(self.shown(), "a text in '...' belongs here")
         return token.text
 
+    def parameter(self) -> str | None:
+        """The name of a ``:name`` that comes next; None if none does."""
+        return self.name() if self.accept(":") else None
+
     def number(self) -> int:
         """A whole number."""
         token = self.take()

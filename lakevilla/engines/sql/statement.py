@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
+from lakevilla.engines.sql.common_tables import behind_with
 from lakevilla.engines.sql.dml import (
     DeleteStatement,
     InsertStatement,
@@ -73,7 +74,9 @@ def parse_statement(
 def _first_word(sql: str, dialect: Dialect) -> str:
     tokens = tokens_of(sql, dialect)
     _refuse_unnamed(tokens)
-    return tokens[0].text.upper()
+    # WITH begins a query as well as a change.
+    main = tokens[behind_with(tokens)].text.upper()
+    return main if main in _CHANGING_WORDS else tokens[0].text.upper()
 
 
 #: What does in Python what a word does elsewhere.

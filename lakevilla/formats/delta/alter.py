@@ -65,6 +65,8 @@ def alter_table(
     edit.drop_constraints(alteration.drop_constraints)
     for name in alteration.drop_not_null:
         edit.change_field(name, lambda field: {**field, "nullable": True})
+    for name, text in alteration.set_comments.items():
+        edit.change_field(name, partial(_commented, text))
     edit.change_types(dict(alteration.change_types))
     # Names are those before the change: what is renamed is found by its old name.
     edit.drop_columns(alteration.drop_columns)
@@ -386,6 +388,13 @@ class _Edit:
 
     def _refused(self, what: str) -> InvalidOperation:
         return InvalidOperation(f"table {self._table} {what}", table=self._table)
+
+
+def _commented(text: str | None, field: Field) -> Field:
+    metadata = {
+        key: value for key, value in (field.get("metadata") or {}).items() if key != "comment"
+    }
+    return {**field, "metadata": metadata if text is None else {**metadata, "comment": text}}
 
 
 def _edited(

@@ -30,6 +30,10 @@ def rows(session: Session, text: str) -> list[dict[str, Any]]:
         ("STRING", pa.string()),
         ("VARCHAR", pa.string()),
         ("TEXT", pa.string()),
+        ("VARCHAR(10)", pa.string()),
+        ("CHARACTER VARYING(10)", pa.string()),
+        ("CHAR( 3 )", pa.string()),
+        ("ARRAY<VARCHAR(5)>", pa.list_(pa.string())),
         ("BIGINT", pa.int64()),
         ("INT8", pa.int64()),
         ("LONG", pa.int64()),
@@ -94,6 +98,29 @@ def test_a_table_is_made_with_all_that_is_said_of_it(session: Session) -> None:
     with pytest.raises(lv.TableExists):
         session.sql("CREATE TABLE sales.orders (a INT)")
     session.sql("CREATE TABLE IF NOT EXISTS sales.orders (a INT)")
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_columns_are_commented_on_and_commented_on_anew(session: Session, format: str) -> None:
+    session.sql(
+        f"CREATE TABLE a.t (id BIGINT COMMENT 'key', s STRUCT<f: INT>) USING {format};"
+        "INSERT INTO a.t VALUES (1, NULL)"
+    )
+
+    def comments() -> list[str | None]:
+        return [row["comment"] for row in rows(session, "DESCRIBE a.t")]
+
+    assert comments() == ["key", None]
+    session.sql("COMMENT ON COLUMN a.t.id IS 'the ''key'")
+    session.sql("ALTER TABLE a.t ALTER COLUMN s.f COMMENT 'inner', ALTER COLUMN s COMMENT 'outer'")
+    assert comments() == ["the 'key", "outer"]
+    inner = session._lake.table("a.t").schema.field("s").type.field("f")
+    assert inner.metadata == {b"comment": b"inner"}
+    session.sql("BEGIN; COMMENT ON COLUMN a.t.id IS NULL")
+    assert comments() == [None, "outer"]
+    session.sql("ROLLBACK")
+    assert comments() == ["the 'key", "outer"]
+    assert rows(session, "FROM a.t") == [{"id": 1, "s": None}]
 
 
 def test_iceberg_tables_are_partitioned_by_transforms(session: Session) -> None:
@@ -261,7 +288,9 @@ def test_upkeep(session: Session) -> None:
         ("VACUUM", "lake.maintain()"),
         ("ALTER TABLE t ALTER COLUMN a SET NOT NULL", "ADD CONSTRAINT name CHECK"),
         ("ALTER TABLE t TRANSFER x", "use ADD, DROP, RENAME"),
-        ("COMMENT ON COLUMN t.a IS 'x'", "where CREATE TABLE makes it"),
+        ("COMMENT ON COLUMN t.b IS 'x'", "has no column 'b'"),
+        ("COMMENT ON COLUMN a IS 'x'", "write COMMENT ON COLUMN table.column"),
+        ("FROM t VERSION AS OF :v", "parameter :v has no value"),
         ("DROP TABLE t PURGE", "delete_data=True"),
         ("DELETE FROM t VERSION AS OF 1", "a past state is for queries"),
         ("FROM t VERSION AS OF two", "write VERSION AS OF 3"),

@@ -56,6 +56,7 @@ class Writer:
             (self.delete_by_query, 3),
             (self.delete_using, 2),
             (self.merge, 3),
+            (self.with_common, 3),
         )
 
     def insert(self) -> str:
@@ -134,6 +135,26 @@ class Writer:
             f"MERGE INTO {table} AS y USING (SELECT k, max({column}) AS v FROM {source} "
             f"GROUP BY k) AS x ON x.k = y.k {' '.join(chosen)}"
         )
+
+    def with_common(self) -> str:
+        """A WITH in front, of which the statement's queries make use."""
+        table, source = self._table(), self._table()
+        asked = f"k {self.random.choice(('IN', 'NOT IN'))} (SELECT k FROM c)"
+        change = self._one(
+            (lambda: f"DELETE FROM {table} WHERE {asked}", 2),
+            (lambda: f"DELETE FROM {table} AS y USING c WHERE y.k {self._compare()} c.k", 1),
+            (lambda: f"UPDATE {table} SET k = (SELECT max(k) FROM c) WHERE {asked}", 2),
+            (lambda: f"INSERT INTO {table} BY NAME SELECT k + 1 AS k FROM c", 2),
+            (
+                lambda: (
+                    f"INSERT INTO {table} (k) WITH d AS (SELECT k FROM c WHERE k > 0) "
+                    "SELECT max(k) FROM d"
+                ),
+                1,
+            ),
+        )
+        rows = f"SELECT * FROM {source} AS z WHERE {self.condition(source, 'z')}"
+        return f"WITH c AS ({rows}) {change}"
 
     def query(self) -> str:
         """A SELECT whose rows have one order, or none that counts."""

@@ -11,6 +11,7 @@ import pyarrow as pa
 from lakevilla.engines.sql.reader import TokenReader
 from lakevilla.engines.sql.script.definitions import column, key_values
 from lakevilla.engines.sql.script.types import column_type
+from lakevilla.engines.sql.select import table_name
 from lakevilla.expressions.syntax.late import TokenType
 
 _TYPE = (("TYPE",), ("SET", "TYPE"), ("SET", "DATA", "TYPE"))
@@ -42,10 +43,11 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class CommentOn:
-    """COMMENT ON TABLE; ``text`` is None for IS NULL."""
+    """COMMENT ON TABLE, or on a ``column`` of one; ``text`` is None for IS NULL."""
 
     name: str
     text: str | None
+    column: str | None = None
 
 
 def alter_table(reader: TokenReader) -> AlterTable | RenameTable:
@@ -141,7 +143,9 @@ def _drop(reader: TokenReader, changes: _Changes) -> None:
 def _alter_column(reader: TokenReader, changes: _Changes) -> None:
     reader.accept("COLUMN")
     name = _path(reader)
-    if reader.accept("DROP", "NOT", "NULL"):
+    if reader.accept("COMMENT"):
+        changes.value("set_comments", name, _text_or_null(reader))
+    elif reader.accept("DROP", "NOT", "NULL"):
         changes.name("drop_not_null", name)
     elif (
         reader.accept("SET", "DATA", "TYPE")
@@ -157,7 +161,8 @@ def _alter_column(reader: TokenReader, changes: _Changes) -> None:
         )
     else:
         reader.refuse(
-            f"ALTER COLUMN ... {reader.shown()}", "use TYPE and a wider type, or DROP NOT NULL"
+            f"ALTER COLUMN ... {reader.shown()}",
+            "use TYPE and a wider type, DROP NOT NULL or COMMENT",
         )
 
 
@@ -192,11 +197,22 @@ def truncate(reader: TokenReader) -> Truncate:
 
 def comment_on(reader: TokenReader) -> CommentOn:
     """After COMMENT ON."""
-    if reader.peek("COLUMN"):
-        reader.refuse(
-            "COMMENT ON COLUMN", "describe a column where CREATE TABLE makes it: COMMENT '...'"
-        )
-    reader.expect("TABLE")
-    name = reader.table()
+    column = None
+    if reader.expect_one("TABLE", "COLUMN") == "COLUMN":
+        parts = [reader.name()]
+        while reader.accept("."):
+            parts.append(reader.name())
+        if len(parts) == 1:
+            reader.refuse(
+                f"COMMENT ON COLUMN {parts[0]}", "write COMMENT ON COLUMN table.column IS '...'"
+            )
+        *named, column = parts
+        name = table_name(named)
+    else:
+        name = reader.table()
     reader.expect("IS")
-    return CommentOn(name, None if reader.accept("NULL") else reader.string())
+    return CommentOn(name, _text_or_null(reader), column)
+
+
+def _text_or_null(reader: TokenReader) -> str | None:
+    return None if reader.accept("NULL") else reader.string()

@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import lru_cache
 
 from lakevilla.engines.sql.reader import TokenReader
 from lakevilla.engines.sql.script.cutting import script_tokens
-from lakevilla.engines.sql.script.refs import State, moment_of, state
+from lakevilla.engines.sql.script.refs import Marked, State, own_state, state
 from lakevilla.engines.sql.select import Dialect, table_name
 from lakevilla.engines.sql.words import quoted, word_of
 from lakevilla.errors import InvalidOperation
@@ -23,6 +22,13 @@ from lakevilla.expressions.syntax.late import Token, TokenType
 #: What those views are called.
 PREFIX = "__lakevilla_past_"
 _MENTION = re.compile(r"\bAS\s+OF\b|=>", re.IGNORECASE)
+#: What stands before AS OF, and which kind of state stands behind it.
+_OWN = {
+    "VERSION": "VERSION",
+    "SYSTEM_VERSION": "VERSION",
+    "TIMESTAMP": "TIMESTAMP",
+    "SYSTEM_TIME": "TIMESTAMP",
+}
 _STATES = ("VERSION", "TIMESTAMP", "BRANCH", "TAG")
 
 
@@ -32,7 +38,7 @@ class PastTable:
 
     view: str
     table: str
-    at: State
+    at: State | Marked
     own: bool
 
 
@@ -66,7 +72,7 @@ def without_pasts(text: str, dialect: Dialect) -> tuple[str, tuple[PastTable, ..
 
 def _state_at(
     text: str, tokens: Sequence[Token], place: int, dialect: Dialect
-) -> tuple[State, bool, int] | None:
+) -> tuple[State | Marked, bool, int] | None:
     """The state that is named there, whether by the table's versions, and where that ends."""
     words = [word_of(token) for token in tokens[place : place + 4]]
     if words[:1] == ["FOR"]:
@@ -80,12 +86,10 @@ def _state_at(
     if words[1:3] == ["AS", "OF"] and behind and behind[0].token_type in _values():
         if place and word_of(tokens[place - 1]) == "FOR":
             return None  # read from FOR on
-        if words[0] in ("VERSION", "SYSTEM_VERSION"):
+        what = _OWN.get(words[0])
+        if what is not None:
             reader.skip(3)
-            return _own(reader), True, reader.place
-        if words[0] in ("TIMESTAMP", "SYSTEM_TIME"):
-            reader.skip(3)
-            return _own(reader), True, reader.place
+            return own_state(reader, what), True, reader.place
     if not shift and words[:2] == ["AT", "("] and words[2:3] and words[2] in _STATES:
         if words[3:4] != ["=>"]:
             return None
@@ -100,19 +104,6 @@ def _values() -> frozenset[TokenType]:
     return frozenset(
         {kinds.NUMBER, kinds.STRING, kinds.VAR, kinds.TIMESTAMP, kinds.DATE, kinds.COLON}
     )
-
-
-def _own(reader: TokenReader) -> int | datetime:
-    """A table's version, or a moment."""
-    if reader.next_type is TokenType.NUMBER:
-        return reader.number()
-    if not reader.accept("TIMESTAMP"):
-        reader.accept("DATE")
-    if reader.next_type is not TokenType.STRING:
-        reader.refuse(
-            f"AS OF {reader.shown()}", "write VERSION AS OF 3, or TIMESTAMP AS OF '2024-02-29'"
-        )
-    return moment_of(reader.string())
 
 
 def _table_before(tokens: Sequence[Token], place: int) -> tuple[int, str, str]:

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Literal
 
 from lakevilla.engines.sql.reader import TokenReader
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.syntax.late import TokenType
+from lakevilla.settings import shown
 
 #: A global version, a moment, or the name of a ref.
 State = int | datetime | str
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A state that a parameter names; ``what`` is VERSION, TIMESTAMP, BRANCH or TAG."""
+
+    name: str
+    what: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +29,7 @@ class CreateRef:
 
     kind: Literal["branch", "tag"]
     name: str
-    at: State | None
+    at: State | Marked | None
     exist_ok: bool
 
 
@@ -101,25 +110,30 @@ def ref_name(reader: TokenReader) -> str:
 def _create(reader: TokenReader, kind: Literal["branch", "tag"]) -> CreateRef:
     exist_ok = reader.accept("IF", "NOT", "EXISTS")
     name = ref_name(reader)
-    at: State | None = None
+    at: State | Marked | None = None
     if reader.accept("FROM"):
         at = ref_name(reader)
     elif reader.accept("AT"):
         at = state(reader)
     elif reader.accept("VERSION", "AS", "OF") or reader.accept("AS", "OF", "VERSION"):
-        at = reader.number()
+        at = own_state(reader, "VERSION")
     elif reader.accept("TIMESTAMP", "AS", "OF"):
-        at = moment_of(reader.string())
+        at = own_state(reader, "TIMESTAMP")
     return CreateRef(kind, name, at, exist_ok)
 
 
-def state(reader: TokenReader) -> State:
-    """``(VERSION => 12)``, ``(TIMESTAMP => '...')``, ``(BRANCH => 'etl')``, ``(TAG => 'x')``."""
+def state(reader: TokenReader) -> State | Marked:
+    """``(VERSION => 12)``, ``(TIMESTAMP => '...')``, ``(BRANCH => 'etl')``, ``(TAG => 'x')``.
+
+    Each may be ``:name``, too.
+    """
     reader.expect("(")
     what = reader.expect_one("VERSION", "TIMESTAMP", "BRANCH", "TAG")
     reader.expect("=>")
-    found: State
-    if what == "VERSION":
+    found: State | Marked
+    if (name := reader.parameter()) is not None:
+        found = Marked(name, what)
+    elif what == "VERSION":
         found = reader.number()
     elif what == "TIMESTAMP":
         reader.accept("TIMESTAMP")
@@ -128,6 +142,45 @@ def state(reader: TokenReader) -> State:
         found = ref_name(reader)
     reader.expect(")")
     return found
+
+
+def own_state(reader: TokenReader, what: str) -> int | datetime | Marked:
+    """What stands behind VERSION AS OF, or TIMESTAMP AS OF: a number, a moment, or ``:name``."""
+    if (name := reader.parameter()) is not None:
+        return Marked(name, what)
+    if reader.next_type is TokenType.NUMBER:
+        return reader.number()
+    if not reader.accept("TIMESTAMP"):
+        reader.accept("DATE")
+    if reader.next_type is not TokenType.STRING:
+        reader.refuse(
+            f"AS OF {reader.shown()}", "write VERSION AS OF 3, or TIMESTAMP AS OF '2024-02-29'"
+        )
+    return moment_of(reader.string())
+
+
+def state_of(marked: Marked, value: object) -> State:
+    """The state that a parameter's value means.
+
+    Raises
+    ------
+    InvalidOperation
+        It is of another kind.
+    """
+    match marked.what:
+        case "VERSION" if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        case "TIMESTAMP" if isinstance(value, datetime):
+            return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+        case "TIMESTAMP" if isinstance(value, date):
+            return datetime(value.year, value.month, value.day, tzinfo=UTC)
+        case "TIMESTAMP" | "BRANCH" | "TAG" if isinstance(value, str):
+            return moment_of(value) if marked.what == "TIMESTAMP" else value
+    kind = {"VERSION": "a whole number", "TIMESTAMP": "a moment"}.get(marked.what, "text")
+    raise InvalidOperation(
+        f"parameter :{marked.name} stands for a {marked.what.lower()}, which is {kind}, not "
+        f"{shown(value)}"
+    )
 
 
 def moment_of(text: str) -> datetime:

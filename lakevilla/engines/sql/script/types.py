@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 
 from lakevilla.engines.sql.select import Dialect
@@ -13,11 +15,14 @@ from lakevilla.expressions.typenames import type_named
 def column_type(text: str, column: str, dialect: Dialect) -> pa.DataType:
     """The Arrow type of a column. ``TIMESTAMP`` is a moment, as everywhere in the library.
 
+    Text has any length, as in DuckDB: ``VARCHAR(20)`` is ``STRING``.
+
     Raises
     ------
     InvalidOperation
         Neither Spark nor DuckDB calls a type so that a table can have.
     """
+    text = _LENGTHS.sub("STRING", text)
     plain = " ".join(text.upper().split())
     if plain in _ZONES:
         text = _ZONES[plain]
@@ -26,8 +31,7 @@ def column_type(text: str, column: str, dialect: Dialect) -> pa.DataType:
     try:
         return type_named(text, column)
     except InvalidOperation:
-        has_length = "CHAR" in plain and "(" in plain
-        translated = None if dialect == "spark" or has_length else _of_duckdb(text)
+        translated = None if dialect == "spark" else _of_duckdb(text)
         if translated is None:
             raise
         try:
@@ -37,6 +41,11 @@ def column_type(text: str, column: str, dialect: Dialect) -> pa.DataType:
         raise
 
 
+#: Text of a length, which other systems cut or fill it to.
+_LENGTHS = re.compile(
+    r"\b(?:(?:N?VAR|BP|N)?CHAR|CHARACTER(?:\s+VARYING)?|STRING|TEXT)\s*\(\s*\d+\s*\)",
+    re.IGNORECASE,
+)
 #: Spelt in several words, or one that says the opposite elsewhere.
 _ZONES = {
     "TIMESTAMP WITH TIME ZONE": "timestamp",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -97,6 +98,8 @@ def alter_table(
     for name in alteration.drop_not_null:
         place = _place(fields, name, table)
         fields[place] = {**fields[place], "required": False}
+    for name, text in alteration.set_comments.items():
+        fields = _edited(fields, _path(fields, name, table), partial(_commented, text))
     for name, new in alteration.change_types.items():
         fields = _edited(fields, _path(fields, name, table), _widening(definition, name, new))
     dropped = [_place(definition.fields, name, table) for name in alteration.drop_columns]
@@ -220,6 +223,11 @@ def _within(field: Field, name: str) -> str | None:
     kind, prefix = field["type"], f"{field['name']}."
     is_struct = not isinstance(kind, str) and kind["type"] == "struct"
     return name[len(prefix) :] if is_struct and name.lower().startswith(prefix.lower()) else None
+
+
+def _commented(text: str | None, field: Field) -> Field:
+    other = {key: value for key, value in field.items() if key != "doc"}
+    return other if text is None else {**other, "doc": text}
 
 
 def _edited(

@@ -242,8 +242,13 @@ def _doc(field: pa.Field) -> str | None:
     return None if found is None else found.decode(errors="replace")
 
 
+def _said_of(field: Field) -> dict[str, str] | None:
+    doc = field.get("doc")
+    return {"comment": doc} if isinstance(doc, str) else None
+
+
 def _arrow_field(field: Field, named: Callable[[Field], str], ids: bool, table: str) -> pa.Field:
-    metadata = {_ID: str(field["id"])} if ids else None
+    metadata = {_ID: str(field["id"])} if ids else _said_of(field)
     kind = _arrow_type(field["type"], named, ids, table, str(field["name"]))
     required = bool(field.get("required", False))
     return pa.field(named(field), kind, nullable=not required, metadata=metadata)

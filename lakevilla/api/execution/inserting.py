@@ -1,0 +1,131 @@
+"""INSERT in all its forms: by name, into partitions, and in the place of other rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pyarrow as pa
+
+from lakevilla.api.execution.executor import Executor
+from lakevilla.api.frame import Frame
+from lakevilla.arrow.input import refuse_unknown
+from lakevilla.engines.sql.dml import InsertStatement
+from lakevilla.engines.sql.script.used import used_in
+from lakevilla.engines.sql.select import Dialect, select_of
+from lakevilla.engines.sql.words import quoted
+from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.bind import exact
+from lakevilla.expressions.parse import refuse_unused
+from lakevilla.formats.layout import Layout
+from lakevilla.results import OperationResult
+from lakevilla.transaction.verbs.read_write import layout_of, overwrite
+
+__all__ = ["run_insert"]
+
+_ROWS = "__lakevilla_rows"
+
+
+def run_insert(
+    executor: Executor[Frame],
+    statement: InsertStatement,
+    params: dict[str, object],
+    views: dict[str, object],
+) -> OperationResult:
+    """Insert the rows of a query, as the statement says."""
+    if statement.by_name or statement.partition:
+        with executor.alone("insert", statement.table):
+            location = executor.to_write(statement.table, "insert")
+            layout = executor.run(layout_of(executor.state, location, probing=True))
+        statement = _in_partition(statement, layout, executor.dialect)
+        used = _used(executor, statement.source.sql, params)
+        if statement.by_name:
+            statement = _by_name(statement, executor.schema_of_query(statement.source, used, views))
+    if statement.replaced is None:
+        return executor.insert(statement, params, views)
+    return _insert_over(executor, statement, params, views)
+
+
+def _in_partition(statement: InsertStatement, layout: Layout, dialect: Dialect) -> InsertStatement:
+    """PARTITION (day = ...) as one more column of the query; (day) as the last of its columns."""
+    given = statement.partition
+    if not given:
+        return statement
+    refuse_unknown(tuple(given), layout.schema, layout.table, "name another")
+    keys = {name.lower() for name in given}
+    if (columns := statement.columns) is not None and keys & {name.lower() for name in columns}:
+        raise InvalidOperation(
+            f"insert into {layout.table}: {', '.join(given)} stands in PARTITION and in the list "
+            "of columns: name it once"
+        )
+    fixed = {name: value for name, value in given.items() if value is not None}
+    if not fixed and statement.replaced is not None:
+        _refuse_other(layout, keys)
+    others = columns or tuple(name for name in layout.schema.names if name.lower() not in keys)
+    source = statement.source
+    if fixed:
+        named = [f"({value}) AS {quoted(name, dialect)}" for name, value in fixed.items()]
+        text = f"SELECT *, {', '.join(named)} FROM ({source.sql}) AS {_ROWS}"
+        source = select_of(text, None, dialect)
+    names = None if statement.by_name else (*others, *given)
+    return replace(statement, columns=names, source=source, partition={})
+
+
+def _refuse_other(layout: Layout, keys: set[str]) -> None:
+    """Refuse PARTITION (...) that names some of the table's partitions, or other columns."""
+    plain = layout.partition_by or tuple(part.spelled for part in layout.partition_fields)
+    if {name.lower() for name in plain} != keys:
+        raise InvalidOperation(
+            f"insert into {layout.table}: PARTITION without values names all columns that the "
+            f"table is partitioned by, which are {', '.join(plain) or 'none'}",
+            table=layout.table,
+        )
+
+
+def _by_name(statement: InsertStatement, found: pa.Schema) -> InsertStatement:
+    names = [name.lower() for name in found.names]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidOperation(
+            f"insert into {statement.table} BY NAME: the query has two columns {twice!r}: give "
+            "them different names",
+            table=statement.table,
+        )
+    return replace(statement, columns=tuple(found.names), by_name=False)
+
+
+def _insert_over(
+    executor: Executor[Frame],
+    statement: InsertStatement,
+    params: dict[str, object],
+    views: dict[str, object],
+) -> OperationResult:
+    """The rows of the query, which is run now: it may read the rows that go."""
+    replaced = statement.replaced
+    assert replaced is not None
+    used = _used(executor, statement.source.sql, params)
+    tested = _used(executor, replaced.where or "", params)
+    refuse_unused(params, {**used, **tested})
+    rows = executor.select(statement.source, used, views)
+    literals = not (statement.source.tables or views)
+    with executor.alone("insert", statement.table):
+        location = executor.to_write(statement.table, "overwrite")
+        layout = executor.run(layout_of(executor.state, location, probing=True))
+        columns = statement.columns or tuple(layout.schema.names)
+        refuse_unknown(columns, layout.schema, layout.table, "name another")
+        reader = executor.assigned_rows(location, columns, rows, literals=literals)
+        where = executor.optional_predicate(replaced.where, tested or None, statement.table)
+        return executor.done(
+            overwrite(
+                executor.state,
+                location,
+                reader,
+                None if where is None else exact(where, layout.schema),
+                by_partition=replaced.by_partition,
+            )
+        )
+
+
+def _used(executor: Executor[Frame], text: str, params: Mapping[str, object]) -> dict[str, object]:
+    used = used_in(text, params, executor.dialect) if text else frozenset()
+    return {name: value for name, value in params.items() if name in used}

@@ -1,0 +1,124 @@
+"""The queries of ``sql``: run, explained, and kept as what a redo runs again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from lakevilla.api.execution.sources import Sources
+from lakevilla.api.frame import Frame
+from lakevilla.engines.sql.determinism import refuse_volatile, with_fixed_time
+from lakevilla.engines.sql.select import Dialect, Select, named_parameters
+from lakevilla.errors import InvalidOperation, TableNotFound
+from lakevilla.expressions.values import literal
+from lakevilla.operations.inserted import assigned_rows
+from lakevilla.operations.perform import read_source
+from lakevilla.sublogs.operations import QuerySource
+from lakevilla.transaction.verbs.catalog.explain import plan
+from lakevilla.transaction.verbs.read_write import layout_of, query
+from lakevilla.transaction.verbs.replaced_tables import conflict_if_replaced
+
+__all__ = ["Queries", "frames_go_in_views"]
+
+
+class Queries(Sources[Frame]):
+    """An executor of SELECTs; rows are Arrow."""
+
+    #: Whose SQL the queries of ``sql`` are written in.
+    dialect: Dialect = "duckdb"
+
+    def select(
+        self, statement: Select, params: dict[str, object], views: Mapping[str, object]
+    ) -> Frame:
+        with self.alone():
+            tables = self._sql_tables(statement, views)
+            rows = {name: self._view_rows(view, name) for name, view in views.items()}
+            given = {name: view.to_reader() for name, view in rows.items()}
+            sql = with_fixed_time(statement.sql, self._fixed_now())
+            for name, value in params.items():
+                literal(value, f"parameter :{name}")  # what no column holds is no parameter
+            with frames_go_in_views(tables):
+                found: Frame = self.run(query(self.state, sql, tables, given, params))
+            return found
+
+    def plan(
+        self, statement: Select, params: dict[str, object], views: Mapping[str, object]
+    ) -> str:
+        """How the engine would run a query; nothing counts as read."""
+        with self.alone():
+            tables = self._sql_tables(statement, views)
+            rows = {name: self._view_rows(view, name).to_reader() for name, view in views.items()}
+            return self.run(plan(self.state, statement.sql, tables, rows, params))
+
+    def schema_of_query(
+        self, statement: Select, params: dict[str, object], views: Mapping[str, object]
+    ) -> pa.Schema:
+        """The columns of a query, of which no row counts as seen."""
+        none = replace(statement, sql=f"SELECT * FROM (\n{statement.sql}\n) LIMIT 0")
+        with self.alone():
+            source = self._query_source(none, params, views, pa.schema([]))
+            reading = read_source(self.client.context, source, self.state.lookup)
+            found: pa.Table = self.run(
+                conflict_if_replaced(self.state, source.tables.values(), reading)
+            )
+        return found.schema
+
+    def assigned_rows(
+        self, location: str, columns: Sequence[str], rows: Frame, *, literals: bool
+    ) -> pa.RecordBatchReader:
+        """What a query has found, as the ``columns`` of a table that it is inserted into."""
+        layout = self.run(layout_of(self.state, location, probing=True))
+        found: Any = rows
+        return assigned_rows(columns, layout, found, literals=literals)
+
+    def _sql_tables(self, statement: Select, views: Mapping[str, object]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for path, name in statement.spellings:
+            if path in views:
+                continue
+            location = self.resolve(name)
+            if found.setdefault(path, location) != location:
+                raise InvalidOperation(
+                    f"sql names {path!r} in two ways, which are two tables here: {found[path]} and "
+                    f"{location}; read one of them before, and pass it in views",
+                    table=location,
+                )
+        return found
+
+    def _query_source(
+        self,
+        statement: Select,
+        params: dict[str, object],
+        views: Mapping[str, object],
+        like: pa.Schema,
+    ) -> QuerySource:
+        refuse_volatile(statement.sql)
+        sql = with_fixed_time(statement.sql, self._fixed_now())
+        stored = {
+            name: self._stored_source(self._view_rows(view, name, like))
+            for name, view in views.items()
+        }
+        used = {
+            name: literal(value)
+            for name, value in params.items()
+            if re.search(rf"\${name}\b", named_parameters(sql, None))
+        }
+        return QuerySource(sql, self._sql_tables(statement, views), used, stored)
+
+
+@contextmanager
+def frames_go_in_views(tables: Mapping[str, str]) -> Iterator[None]:
+    """A table of a statement that is not there may be meant as a variable of the caller's."""
+    try:
+        yield
+    except TableNotFound as error:
+        named = [name for name, location in tables.items() if location == error.table]
+        if named and named[0].isidentifier() and "did you mean" not in error.message:
+            error.message += f"; a frame goes in as views={{{named[0]!r}: {named[0]}}}"
+            error.args = (error.message,)
+        raise
