@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, cast
 
 from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.syntax.grouping import written
 from lakevilla.expressions.syntax.late import Dialect, errors, exp, parser, sqlglot, tokens
 from lakevilla.expressions.syntax.slips import what_to_write
 from lakevilla.expressions.syntax.sql_nodes import Foreign, NotInLanguage, Reader
@@ -40,6 +41,9 @@ def _dialect() -> Dialect:
             NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
                 "CASE": parser.Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]
             }
+
+            def _parse_paren(self) -> Any:
+                return written(super()._parse_paren())
 
     return LakeVillaSQL()
 

@@ -15,6 +15,7 @@ from lakevilla.arrow.scalars import plain
 from lakevilla.expressions.functions.catalogue import FUNCTIONS, missing
 from lakevilla.expressions.functions.core import INTERVAL_UNITS
 from lakevilla.expressions.functions.shorthand import ALIASES, SHORTHANDS
+from lakevilla.expressions.syntax.grouping import ambiguous
 from lakevilla.expressions.syntax.late import exp
 from lakevilla.expressions.tree import Call, Case, Cast, Column, Expr, Literal
 from lakevilla.expressions.types import decimal_type, is_numeric
@@ -46,6 +47,11 @@ class Reader:
         reader = _readers().get(type(node))
         if reader is None:
             raise NotInLanguage(f"{_shown(node)} is not available in an expression")
+        if ambiguous(node):
+            raise NotInLanguage(
+                f"{_shown(node)} can be read in two ways, as one test is an operand of another: "
+                "put parentheses around what belongs together"
+            )
         return reader(self, node)
 
     def of_foreign(self, given: object) -> Expr | None:

@@ -115,6 +115,37 @@ def test_everything_else_is_refused_by_name(sql: str, named: str) -> None:
     assert len(str(caught.value)) < 1500
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "a = b is null",
+        "a <> b is not null",
+        "a < b is true",
+        "a = b is distinct from c",
+        "a is distinct from b = c",
+        "a = b in (true)",
+        "a = b not in (true)",
+        "a = b between c and d",
+        "a between b and c = d",
+        "a like b = c",
+        "a = b not like c",
+        "a like b escape 'c' = d",
+        "a = b = c",
+        "not a is null = b",
+    ],
+)
+def test_what_databases_group_differently_needs_parentheses(sql: str) -> None:
+    with pytest.raises(InvalidOperation, match="two ways"):
+        parse_expression(sql)
+
+
+@pytest.mark.parametrize(
+    "sql", ["(a = b) is null", "a = (b is null)", "not a is null", "(not a) = b and c is not null"]
+)
+def test_parentheses_say_what_belongs_together(sql: str) -> None:
+    parse_expression(sql)
+
+
 @pytest.mark.parametrize("sql", [None, "", "  \n", "-- nothing", ";"])
 def test_a_predicate_is_required(sql: str | None) -> None:
     with pytest.raises(InvalidOperation):
