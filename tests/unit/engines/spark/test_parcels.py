@@ -21,7 +21,8 @@ import lakevilla as lv
 from lakevilla.engines.base import MergeSpec, Rewrite
 from lakevilla.engines.duckdb.writing.routing import keys_of
 from lakevilla.engines.spark import tasks
-from lakevilla.engines.spark.tasks import Bins, LakeAddress, StageTask, Worker, joined
+from lakevilla.engines.spark.bins import Bins, listed
+from lakevilla.engines.spark.tasks import LakeAddress, StageTask, Worker, joined
 from lakevilla.engines.spark.upkeep import merging, parcels
 from lakevilla.engines.spark.upkeep.merging import (
     BinsTask,
@@ -33,7 +34,7 @@ from lakevilla.engines.spark.upkeep.merging import (
     Shuffle,
     SourceTask,
 )
-from lakevilla.engines.staged import StagedRows, to_ipc
+from lakevilla.engines.staged import StagedRows
 from lakevilla.settings import Settings
 from tests.support.engine_lake import Lake, local, merge_spec, ordered
 
@@ -129,7 +130,7 @@ class Merging:
         self.worker = Worker(self.place)
         self.table = lake.input("t")
         files = self.table.files
-        bins = tuple(to_ipc(files.slice(n, 1)) for n in range(files.num_rows))
+        bins = tuple(listed(files.slice(n, 1)) for n in range(files.num_rows))
         self.bins = Bins(self.table.layout, bins)
         staging = StageTask(
             self.place, "t", tuple(SOURCE.schema.names), SOURCE.schema, "aside/", ()
