@@ -61,7 +61,11 @@ def test_a_part_is_never_beside_another_file_in_one_input() -> None:
             assert one.parts == () or one.files.num_rows == 1
 
 
-def test_what_is_compared_with_its_hash_or_asked_for_whole_is_not_cut() -> None:
-    large = table(2048)
-    assert len(in_bins(large, 4, rewriting=True).files) == 1
-    assert len(in_bins(replace(large, verify=True), 4).files) == 1
+def test_what_is_compared_with_its_hash_is_not_cut() -> None:
+    assert len(in_bins(replace(table(2048), verify=True), 4).files) == 1
+
+
+def test_parts_that_become_files_are_not_small() -> None:
+    assert len(in_bins(table(127), 4, rewriting=True).files) == 1
+    (part,) = in_bins(table(129), 4, rewriting=True).within(0)
+    assert bytes_of([part]) > 64 * MIB
