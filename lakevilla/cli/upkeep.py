@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from queue import Empty, SimpleQueue
 from typing import Annotated
 
 import typer
@@ -86,7 +87,7 @@ def absorb(
 
 
 def _again(
-    work: Callable[[], Report], end: threading.Event, pause: float, output: Output
+    work: Callable[[], Report], end: Ending, pause: float, output: Output
 ) -> Report | None:
     """Round after round; what the last one came to is the status of the command."""
     while True:
@@ -108,17 +109,42 @@ def _again(
             return report
 
 
+class Ending:
+    """Whether the process was told to end.
+
+    A handler of signals may tell it at any moment, as it may not set a ``threading.Event``: that
+    takes a lock, which the very thread that it interrupts may hold at the end of a wait.
+    """
+
+    def __init__(self) -> None:
+        self._told: SimpleQueue[None] = SimpleQueue()
+
+    def tell(self) -> None:
+        self._told.put(None)  # safe within a handler, as Python's documentation promises
+
+    def is_set(self) -> bool:
+        return not self._told.empty()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        try:
+            self._told.get(timeout=timeout)
+        except Empty:
+            return False
+        self.tell()  # for whoever asks next
+        return True
+
+
 @contextmanager
-def ending() -> Iterator[threading.Event]:
-    """An event that the first SIGTERM or Ctrl-C sets; a second one ends the process as ever."""
-    end = threading.Event()
+def ending() -> Iterator[Ending]:
+    """It is told by the first SIGTERM or Ctrl-C; a second one ends the process as ever."""
+    end = Ending()
     if threading.current_thread() is not threading.main_thread():
         yield end
         return
     before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
 
     def asked(number: int, frame: object) -> None:
-        end.set()
+        end.tell()
         signal.signal(number, before[signal.Signals(number)])
 
     for one in before:

@@ -172,7 +172,8 @@ def test_the_command_refuses_what_it_does_not_understand(root: str) -> None:
 def test_the_command_works_again_and_again_until_it_is_told_to_end(root: str) -> None:
     command = [sys.executable, "-m", "lakevilla.cli", "maintain", root, "--every", "1s"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
         seen = []
         while sum(line.startswith(b"well") for line in seen) < 2:
             seen.append(process.stdout.readline())
