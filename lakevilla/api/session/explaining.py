@@ -81,7 +81,9 @@ def _lines(
         yield _files(executor, name, terms, alias, params)
     used = _used(source.sql, params)
     select, views = with_catalog(executor, given.dialect, source, used, views)
-    yield "plan", executor.plan(select, used, views)
+    # A row for each line: what draws a table for people writes a row as one line.
+    for line in executor.plan(select, used, views).rstrip("\n").split("\n"):
+        yield "plan", line
 
 
 def _bound(

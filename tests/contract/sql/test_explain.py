@@ -21,8 +21,12 @@ def session(tmp_path: Path) -> Session:
 
 
 def lines(session: Session, text: str, params: dict[str, object] | None = None) -> dict[str, str]:
-    found = session.sql(text, params)
-    return {row["item"]: row["detail"] for row in found.to_pylist()}  # type: ignore[union-attr]
+    """What is said of each item; each row is one line, so that a table of them can be read."""
+    found: dict[str, str] = {}
+    for row in session.sql(text, params).to_pylist():  # type: ignore[union-attr]
+        assert "\n" not in row["detail"]
+        found[row["item"]] = "\n".join([*filter(None, [found.get(row["item"])]), row["detail"]])
+    return found
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,7 @@ def test_tables_of_queries_past_states_and_branches(session: Any) -> None:
     ]
     assert rows(session, "SHOW TABLES") == [("s", "delta"), ("t", "delta"), ("u", "delta")]
     assert ("name", "string") not in rows(session, "SELECT name, type FROM lakevilla_columns")
-    found = dict(rows(session, "EXPLAIN SELECT * FROM t WHERE id > 2"))
-    assert found["files of t"].startswith("1 of 1 kept")
-    assert "Physical Plan" in found["plan"]
+    files, *plan = rows(session, "EXPLAIN SELECT * FROM t WHERE id > 2")
+    assert files[0] == "files of t"
+    assert files[1].startswith("1 of 1 kept")
+    assert any("Physical Plan" in line for _, line in plan)
