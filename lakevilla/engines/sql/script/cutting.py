@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -34,7 +35,7 @@ class ScriptStatement:
 
 
 class _HalfTyped(InvalidOperation):
-    """More of the text may make statements of it."""
+    """More of the text may make statements of it. It does not leave this module."""
 
 
 def statements_of(text: str, dialect: Dialect = "duckdb") -> list[ScriptStatement]:
@@ -45,13 +46,14 @@ def statements_of(text: str, dialect: Dialect = "duckdb") -> list[ScriptStatemen
     InvalidOperation
         A quote, a comment or a block is not closed.
     """
-    return list(_statements(text, script_tokens(text, dialect)))
+    with _as_a_mistake():
+        return list(_statements(text, _tokens(text, dialect)))
 
 
 def is_complete(text: str, dialect: Dialect = "duckdb") -> bool:
     """Whether a text ends with a statement that has its semicolon, and nothing in it is open."""
     try:
-        tokens = script_tokens(text, dialect)
+        tokens = _tokens(text, dialect)
         statements = list(_statements(text, tokens))
     except _HalfTyped:
         return False
@@ -62,6 +64,20 @@ def is_complete(text: str, dialect: Dialect = "duckdb") -> bool:
 
 def script_tokens(text: str, dialect: Dialect) -> list[Token]:
     """The tokens of a text, of commands too; each word is one."""
+    with _as_a_mistake():
+        return _tokens(text, dialect)
+
+
+@contextmanager
+def _as_a_mistake() -> Iterator[None]:
+    """Nobody types on: to a caller a text that is half there is any other that can't be read."""
+    try:
+        yield
+    except _HalfTyped as error:
+        raise InvalidOperation(error.message) from None
+
+
+def _tokens(text: str, dialect: Dialect) -> list[Token]:
     try:
         tokens = _tokenizer(dialect)().tokenize(text)
     except errors.SqlglotError as error:

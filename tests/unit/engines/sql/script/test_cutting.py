@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakevilla.engines.sql.script.cutting import is_complete, statements_of
+from lakevilla.engines.sql.script.cutting import is_complete, script_tokens, statements_of
 from lakevilla.engines.sql.select import Dialect
 from lakevilla.errors import InvalidOperation
 
@@ -69,6 +69,14 @@ def test_a_text_being_typed_is_complete_at_its_last_semicolon(
     text: str, complete: bool, dialect: Dialect
 ) -> None:
     assert is_complete(text, dialect) is complete
+
+
+@pytest.mark.parametrize("text", ["BEGIN ATOMIC DELETE FROM t;", "SELECT 'a", "/* a"])
+def test_what_is_half_typed_is_an_error_of_the_public_kind(text: str) -> None:
+    with pytest.raises(InvalidOperation) as caught:
+        script_tokens(text, "duckdb")
+        statements_of(text)
+    assert caught.type is InvalidOperation
 
 
 def test_a_block_without_its_end_is_refused_by_its_line() -> None:
