@@ -120,7 +120,9 @@ def check_text(name: str, value: object) -> str:
     InvalidOperation
     """
     if not isinstance(value, str) or not value.strip() or not is_unicode(value):
-        raise InvalidOperation(f"{name} must be text, not {shown(value)}")
+        empty = isinstance(value, str) and not value.strip()
+        expected = "text that is not empty" if empty else "text"
+        raise InvalidOperation(f"{name} must be {expected}, not {shown(value)}")
     return str.__str__(value)
 
 

@@ -51,6 +51,9 @@ _FOR_COMMANDS = {
     "`tables()`": "`lakevilla tables`",
     "`create_table`": "`lakevilla create`",
     "`lake.transactions()`": "`lakevilla txns`",
+    "write by `lake.session()` or in `lake.transaction()`": (
+        "pass --write, or write in `lakevilla shell`"
+    ),
     'begin the transaction on the lake itself, which `lake.on("main")` gives, or with '
     "read_only=True": "leave out --on",
     '`lake.on("main")` is the lake itself': "leave out --on for the lake itself",
@@ -69,6 +72,8 @@ _CALLS_FOR_COMMANDS = {
     r"protect\('([^']*)', on=False\)": r"`lakevilla unprotect ROOT \1`",
     r"look at it by lake\.on\('([^']*)'\)": r"look at it by --on \1",
     r"keys=\{'([^']*)': \[\.\.\.\]\}": r"--key \1=COLUMN",
+    r"`register\('([^']*)'\)`": r"`lakevilla register ROOT \1`",
+    r"; a frame goes in as views=\{.*\}$": "",  # there are no frames here
 }
 _STATE_STYLE = {"running": "green", "waiting": "yellow", "unreadable": "red"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -141,7 +142,8 @@ def error_of(error: errors.LakeVillaError) -> Error:
     """PEP 249's error for one of ours."""
     reason: Any = getattr(error, "reason", None)
     kind = _BY_REASON.get(reason) or _BY_TYPE.get(type(error), OperationalError)
-    return kind(error.message, kind=error.kind, table=error.table, txn_id=error.txn_id)
+    message = re.sub(r"; a frame goes in as views=\{.*\}$", "", error.message)  # not here
+    return kind(message, kind=error.kind, table=error.table, txn_id=error.txn_id)
 
 
 @contextmanager

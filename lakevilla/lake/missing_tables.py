@@ -48,6 +48,12 @@ def missing_table(context: Context, location: str) -> Program[TableNotFound]:
         wrong = yield from wrong_root(context, beside)
         if wrong is not None:
             return TableNotFound(f"{message}: {wrong}", table=location)
+        if _has_no_tables(context) and all(name[0] in "_." for name in beside):
+            return TableNotFound(
+                f"{message}: the lake at {context.root} has no tables; check the root, or make "
+                "one by `create_table`",
+                table=location,
+            )
     if f"{own}/" in beside:
         message += ": its directory has neither a Delta log nor Iceberg metadata"
     elif own in beside:
@@ -87,6 +93,11 @@ def wrong_root(context: Context, names: Sequence[str]) -> Program[str | None]:
     near = get_close_matches(own, [name[:-1] for name in beside if name.endswith("/")], _OFFERED)
     hint = f"did you mean {', '.join(f'{parent}/{name}' for name in near)}?" if near else ""
     return f"nothing is at the root {context.root}; {hint or 'check the root'}"
+
+
+def _has_no_tables(context: Context) -> bool:
+    """A first transaction at a mistyped root makes a lake there."""
+    return context.held is not None and not context.held.head.tables
 
 
 def names_in(directory: str) -> Program[Sequence[str]]:

@@ -32,8 +32,8 @@ def run_statement(
     statement = parse_statement(query, params, executor.dialect)
     if executor.state.options.read_only and not isinstance(statement, Select):
         raise InvalidOperation(
-            "a snapshot, or a read-only transaction, runs only SELECT: write in "
-            "`lake.transaction()`, or with `lakevilla sql --write`",
+            "a snapshot, or a read-only transaction, runs only SELECT: write by "
+            "`lake.session()` or in `lake.transaction()`",
             txn_id=executor.id,
         )
     if isinstance(statement, UpdateStatement | DeleteStatement):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -280,3 +281,13 @@ def test_threads_share_a_connection_and_its_transaction(
     assert lake.read("stock").num_rows == 2
     connection.commit()
     assert lake.read("stock").num_rows == 14
+
+
+def test_a_mistyped_root_is_said_of_a_table_that_is_not_there(tmp_path: Path) -> None:
+    with dbapi.connect(tmp_path / "typo") as connection:
+        with pytest.raises(dbapi.ProgrammingError) as caught:
+            asked(connection, "SELECT * FROM stock")
+        assert str(caught.value) == (
+            f"there is no table stock: the lake at {tmp_path}/typo has no tables; check the root, "
+            "or make one by `create_table`"
+        )  # and nothing of frames, which no statement of a connection takes

@@ -46,7 +46,8 @@ MISTAKES = [
     ("register ROOT t DIR/nowhere", "DIR/nowhere"),
     ("sql ROOT|SELECT nothing FROM orders", '"nothing" not found in FROM clause; candidate'),
     ("sql ROOT|SELECT FROM WHERE x", "at line 1, column 17, near 'WHERE'"),
-    ("sql ROOT|DELETE FROM orders", "with `lakevilla sql --write`"),
+    ("sql ROOT|SELECT * FROM missing", "there is no table missing; `lakevilla tables` lists"),
+    ("sql ROOT|DELETE FROM orders", "pass --write, or write in `lakevilla shell`"),
     (
         "sql ROOT|SELECT 1|--timestamp|soon",
         "'soon' is not a time: write it as 2026-01-31T12:00:00Z",
@@ -99,7 +100,13 @@ def test_a_mistake_is_told_in_one_line(directory: Path, command: str, expected: 
     assert placed(expected) in done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
     assert "Traceback" not in done.stderr
-    for inner in ("_lakevilla/probe", "storage_options", "boto3_session", "create_table`"):
+    for inner in (
+        "_lakevilla/probe",
+        "storage_options",
+        "boto3_session",
+        "create_table`",
+        "views=",
+    ):
         assert inner not in done.stderr
     assert contents(str(directory)) == before
 
