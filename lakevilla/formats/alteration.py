@@ -9,6 +9,16 @@ import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
+class NewDefinition:
+    """All that a table is defined as from then on."""
+
+    schema: pa.Schema
+    partition_by: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    constraints: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class TableAlteration:
     """The changes of a table's schema, constraints and properties that are made together.
 

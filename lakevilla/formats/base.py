@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.alteration import TableAlteration
+from lakevilla.formats.alteration import NewDefinition, TableAlteration
 from lakevilla.formats.files import ChangeFile, DataFile, FileRef, RemovedFile, TableSize
 from lakevilla.formats.layout import Layout
 from lakevilla.store.base import Condition
@@ -331,6 +331,17 @@ class TableFormat(Protocol):
         ------
         InvalidOperation
             Something of the table goes by a column that would be gone.
+        """
+
+    def replace_definition(self, snapshot: TableSnapshot, wanted: NewDefinition) -> Change:
+        """The change after which the table is as one just made; its rows go with it.
+
+        It stays the same table, with its log. A column that stays, by name and type, keeps its id.
+
+        Raises
+        ------
+        InvalidOperation
+            As of a table that is made.
         """
 
     def redefine(

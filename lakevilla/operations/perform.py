@@ -26,7 +26,7 @@ from lakevilla.errors import CorruptObject, InvalidOperation
 from lakevilla.expressions.bind import bind, bind_assignments
 from lakevilla.expressions.tree import Call, Expr, Literal
 from lakevilla.expressions.values import value_of
-from lakevilla.formats.alteration import TableAlteration
+from lakevilla.formats.alteration import NewDefinition, TableAlteration
 from lakevilla.formats.base import Change, TableSnapshot
 from lakevilla.formats.files import (
     ChangeFile,
@@ -67,6 +67,7 @@ from lakevilla.sublogs.operations import (
     QuerySource,
     Refresh,
     Rename,
+    Replace,
     Source,
     StagedSource,
     Transplant,
@@ -235,12 +236,25 @@ def _widened(
     return (format_.replace_schema if replaces else format_.merge_schema)(snapshot, schema)
 
 
+def replaced_definition(context: Context, operation: Replace, snapshot: TableSnapshot) -> Change:
+    """What an operation makes of the table's definition."""
+    schema = _schema(operation.columns)
+    assert schema is not None, "it says all columns"
+    wanted = NewDefinition(
+        schema, operation.partition_by, operation.properties, operation.constraints
+    )
+    return context.formats.of(snapshot).replace_definition(snapshot, wanted)
+
+
 def _overwrite(
     context: Context, operation: Overwrite, snapshot: TableSnapshot, name: FileNamer
 ) -> Program[Performed]:
     layout = snapshot.layout
     replaces = operation.replaces_schema
-    wider = _widened(context, snapshot, operation.columns, replaces=replaces)
+    if isinstance(operation, Replace):
+        wider = replaced_definition(context, operation, snapshot)
+    else:
+        wider = _widened(context, snapshot, operation.columns, replaces=replaces)
     if operation.where is None:
         files = yield from _files(snapshot)
         removed = data_files(files)

@@ -20,6 +20,7 @@ from lakevilla.sublogs.operations import (
     Optimize,
     Overwrite,
     Rename,
+    Replace,
     Transplant,
     Update,
 )
@@ -55,6 +56,8 @@ def _one(operation: Operation) -> tuple[str, dict[str, str]]:
     match operation:
         case Append() | Insert():
             return "WRITE", {"mode": "Append"}
+        case Replace():
+            return "CREATE OR REPLACE TABLE", {"partitionBy": json.dumps(operation.partition_by)}
         case Overwrite(where=None):
             return "WRITE", {"mode": "Overwrite"}
         case Overwrite(where=where) if where is not None:

@@ -105,6 +105,17 @@ class Refresh(Overwrite, frozen=True, tag="refresh", omit_defaults=True):
     kept: tuple[DataFile, ...] = ()
 
 
+class Replace(Overwrite, frozen=True, tag="replace", omit_defaults=True):
+    """An overwrite of all rows that defines the table anew, as one just made with ``columns``.
+
+    An operation of its own, as a refresh is.
+    """
+
+    partition_by: tuple[str, ...] = ()
+    properties: dict[str, str] = {}
+    constraints: dict[str, str] = {}
+
+
 class Update(msgspec.Struct, frozen=True, tag="update", omit_defaults=True):
     """Change rows in place. ``fields`` are those assigned to, by name."""
 
@@ -288,6 +299,7 @@ Operation = Union[
     Insert,
     Overwrite,
     Refresh,
+    Replace,
     Update,
     Delete,
     Merge,

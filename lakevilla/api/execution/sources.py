@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -105,6 +105,10 @@ class Sources(ExecutorBase[Frame]):
         layout = self.run(layout_with(self.state, location, schema, replaces_schema=True))
         reader = input.to_reader(source, table=layout.table, schema=layout.schema)
         return reader, schema.serialize().to_pybytes()
+
+    def fitted(self, layout: Layout, data: Any) -> Any:
+        """Rows, checked to be those of a table of that layout."""
+        return input.to_reader(data, table=layout.table, schema=layout.schema)
 
     def schema_of(self, data_or_schema: object, name: str) -> tuple[pa.Schema, object]:
         """The columns of a new table, and its rows; None for a schema alone."""

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 
 from lakevilla.api.execution.catalog import with_catalog
 from lakevilla.api.execution.executor import Executor
+from lakevilla.api.execution.replacing import replace_table
 from lakevilla.api.frame import Frame
 from lakevilla.api.transaction import Transaction
 from lakevilla.engines.sql.script.definitions import CreateTable
 from lakevilla.engines.sql.select import Select
-from lakevilla.errors import TableExists
+from lakevilla.errors import TableExists, TableNotFound
 from lakevilla.formats.base import FormatName
 from lakevilla.transaction.verbs.create_table import whole_or_not_at_all
+from lakevilla.transaction.verbs.read_write import layout_of
 
 __all__ = ["create_table"]
 
@@ -27,6 +30,11 @@ def create_table(
 ) -> None:
     """Make the table; IF NOT EXISTS leaves one of that name as it is."""
     executor = txn._executor
+    if node.like is not None:
+        node = _like(executor, node, node.like)
+    if node.replaces and _is_there(executor, node.name):
+        _replace(txn, node, params, views)
+        return
     location = executor.resolve(node.name, also_renamed=True)
     try:
         with whole_or_not_at_all(executor.state, location):
@@ -34,6 +42,53 @@ def create_table(
     except TableExists:
         if not node.exist_ok:
             raise
+
+
+def _like(executor: Executor[Frame], node: CreateTable, other: str) -> CreateTable:
+    """The statement with the columns, rules and partitions of the other table."""
+    with executor.alone("open", other):
+        location = executor.resolve(other)
+        layout = executor.run(layout_of(executor.state, location, probing=True))
+        own = executor.state.work.tables[location].snapshot.format
+    spelled = tuple(part.spelled for part in layout.partition_fields)
+    return replace(
+        node,
+        columns=layout.schema,
+        partition_by=layout.partition_by or spelled,
+        format=node.format or own,
+        constraints={rule.name: rule.sql for rule in layout.constraints},
+    )
+
+
+def _is_there(executor: Executor[Frame], name: str) -> bool:
+    try:
+        with executor.alone("open", name):
+            executor.run(layout_of(executor.state, executor.resolve(name), probing=True))
+    except TableNotFound:
+        return False
+    return True
+
+
+def _replace(
+    txn: Transaction[Frame],
+    node: CreateTable,
+    params: Mapping[str, object],
+    views: Mapping[str, object] | None,
+) -> None:
+    """Define the table anew; the query is run now, since it may read the rows that go."""
+    rows: object = node.columns
+    if node.query is not None:
+        rows = txn.sql(node.query.sql, params, views=views)
+    with txn._executor.alone("create_table", node.name):
+        replace_table(
+            txn._executor,
+            node.name,
+            rows,
+            format=node.format,
+            partition_by=node.partition_by,
+            properties=node.properties,
+            constraints=node.constraints,
+        )
 
 
 def _create(

@@ -49,6 +49,7 @@ from lakevilla.expressions.given import Predicate
 from lakevilla.expressions.syntax.sql_nodes import Foreign
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.files import files_from_structs
+from lakevilla.formats.layout import Layout
 from lakevilla.operations.changed_rows import ADDED, CHANGE_COLUMNS, DIFFERENCE, REMOVED, sources_of
 from lakevilla.results import CommitResult, OperationResult
 from lakevilla.sublogs.operations import Create, InlineSource, StagedSource
@@ -221,6 +222,12 @@ class SparkExecutor(Executor["DataFrame"]):
         table = self.run(layout_of(self.state, location)).table
         reader, columns = super().replacing(location, arrow_schema(data, table).empty_table())
         return SparkRows(data, reader.schema), columns
+
+    def fitted(self, layout: Layout, data: Any) -> Any:
+        if not is_frame(data):
+            return super().fitted(layout, data)
+        reader = super().fitted(layout, arrow_schema(data, layout.table).empty_table())
+        return SparkRows(data, reader.schema)
 
     def merge_rows(
         self, location: str, data: Any, *, widens: bool = False

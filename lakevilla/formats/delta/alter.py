@@ -18,8 +18,9 @@ from lakevilla.expressions.constraints import parse_constraint
 from lakevilla.expressions.parse import parse_predicate
 from lakevilla.expressions.types import INTEGERS, type_name
 from lakevilla.expressions.walk import columns
-from lakevilla.formats.alteration import TableAlteration
-from lakevilla.formats.base import REPLACED, Change, replaced_once_more
+from lakevilla.formats.alteration import NewDefinition, TableAlteration
+from lakevilla.formats.base import REPLACED, VOIDED, Change, replaced_once_more
+from lakevilla.formats.delta.create import partition_columns
 from lakevilla.formats.delta.metadata.column_mapping import (
     MAX_COLUMN_ID,
     assign_ids,
@@ -46,6 +47,17 @@ from lakevilla.formats.widening import check_widens, in_delta
 
 _MODE = "delta.columnMapping.mode"
 _WIDENING = "delta.enableTypeWidening"
+#: Properties that a table keeps for good: what they say holds for what was written before, too.
+_MAPPING = "delta.columnMapping."
+_LASTING = (
+    _MAPPING,
+    "delta.enableRowTracking",
+    "delta.rowTracking",
+    "delta.enableInCommitTimestamps",
+    "delta.inCommitTimestamp",
+    REPLACED,
+    VOIDED,
+)
 #: What types a field had before, so that readers know what old files may hold.
 _CHANGES = "delta.typeChanges"
 
@@ -93,6 +105,14 @@ def replace_schema(definition: DeltaDefinition, schema: pa.Schema) -> Change:
     definition.check_writable()
     edit = _Edit(definition)
     edit.replace_columns(delta_fields(schema, definition.table))
+    return edit.change()
+
+
+def replace_definition(definition: DeltaDefinition, wanted: NewDefinition) -> Change:
+    """The change after which the table is as one just made, without rows."""
+    definition.check_writable()
+    edit = _Edit(definition)
+    edit.replace_definition(wanted)
     return edit.change()
 
 
@@ -225,6 +245,26 @@ class _Edit:
         self.fields = fields
         if removed:
             self._properties[REPLACED] = replaced_once_more(self._properties)
+
+    def replace_definition(self, wanted: NewDefinition) -> None:
+        """What a new table would have, and what this one can't be without."""
+        self._partitions = []
+        self._properties = {
+            key: value for key, value in self._properties.items() if key.startswith(_LASTING)
+        }
+        new = delta_fields(wanted.schema, self._table)
+        kept: list[Field] = []
+        self.replace_columns(new)
+        # What is said of a column that stays is what is given now, but for what tells it apart.
+        for field, given in zip(self.fields, new, strict=True):
+            had = field.get("metadata") or {}
+            ids = {key: value for key, value in had.items() if key.startswith(_MAPPING)}
+            kept.append({**given, "type": field["type"], "metadata": given["metadata"] | ids})
+        self.fields = kept
+        self._partitions = list(partition_columns(self.fields, wanted.partition_by, self._table))
+        self.set_properties(wanted.properties)
+        self.add_constraints(wanted.constraints)
+        self._properties[REPLACED] = replaced_once_more(self._before.properties)
 
     def rename_columns(self, names: Mapping[str, str]) -> None:
         paths = {self._path(old): new for old, new in names.items()}

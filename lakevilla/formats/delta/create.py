@@ -42,7 +42,7 @@ def create_table(
         raise InvalidOperation(
             f"table {table} has no columns; give a schema with some", table=table
         )
-    partitions = _partition_columns(fields, partition_by, table)
+    partitions = partition_columns(fields, partition_by, table)
     configuration, features = split_properties(properties, table)
     mode = mapping_mode(configuration, table)
     if mode != "none":
@@ -67,9 +67,13 @@ def create_table(
     return Change(metadata=metadata, protocol=protocol_of(features))
 
 
-def _partition_columns(
+def partition_columns(
     fields: Sequence[Field], partition_by: Sequence[str], table: str
 ) -> tuple[str, ...]:
+    """The columns as they are spelled that a table is partitioned by.
+
+    Raises ``InvalidOperation``.
+    """
     by_name = {field["name"].lower(): field for field in fields}
     names: list[str] = []
     for wanted in partition_by:

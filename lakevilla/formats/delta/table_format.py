@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.formats.alteration import TableAlteration
+from lakevilla.formats.alteration import NewDefinition, TableAlteration
 from lakevilla.formats.base import (
     VOIDED,
     Attempt,
@@ -23,7 +23,12 @@ from lakevilla.formats.base import (
 )
 from lakevilla.formats.delta import log
 from lakevilla.formats.delta.actions import parse_entry
-from lakevilla.formats.delta.alter import alter_table, merge_schema, replace_schema
+from lakevilla.formats.delta.alter import (
+    alter_table,
+    merge_schema,
+    replace_definition,
+    replace_schema,
+)
 from lakevilla.formats.delta.checkpoint_writer import is_due, is_overdue, write_checkpoint
 from lakevilla.formats.delta.commit import render
 from lakevilla.formats.delta.create import create_table
@@ -154,6 +159,9 @@ class DeltaFormat:
 
     def replace_schema(self, snapshot: TableSnapshot, schema: pa.Schema) -> Change:
         return replace_schema(_delta(snapshot).definition, schema)
+
+    def replace_definition(self, snapshot: TableSnapshot, wanted: NewDefinition) -> Change:
+        return replace_definition(_delta(snapshot).definition, wanted)
 
     def redefine(
         self, snapshot: TableSnapshot, metadata: Mapping[str, Any], protocol: Mapping[str, Any]

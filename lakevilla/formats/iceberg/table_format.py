@@ -17,7 +17,7 @@ from lakevilla.errors import (
     UnsupportedTableFeature,
     VersionNotFound,
 )
-from lakevilla.formats.alteration import TableAlteration
+from lakevilla.formats.alteration import NewDefinition, TableAlteration
 from lakevilla.formats.base import (
     Attempt,
     Change,
@@ -55,6 +55,7 @@ from lakevilla.formats.iceberg.metadata.paths import (
 )
 from lakevilla.formats.iceberg.metadata.properties import whole_number
 from lakevilla.formats.iceberg.metadata.redefine import redefined
+from lakevilla.formats.iceberg.metadata.replaced import replace_definition
 from lakevilla.formats.iceberg.refs import at_ref
 from lakevilla.formats.iceberg.snapshot import (
     IcebergSnapshot,
@@ -248,6 +249,9 @@ class IcebergFormat:
 
     def replace_schema(self, snapshot: TableSnapshot, schema: pa.Schema) -> Change:
         return replace_schema(_iceberg(snapshot).definition, schema)
+
+    def replace_definition(self, snapshot: TableSnapshot, wanted: NewDefinition) -> Change:
+        return replace_definition(_iceberg(snapshot).definition, wanted)
 
     def redefine(
         self, snapshot: TableSnapshot, metadata: Mapping[str, Any], protocol: Mapping[str, Any]

@@ -22,7 +22,13 @@ from lakevilla.formats.files import DataFile
 from lakevilla.formats.layout import Constraint, Layout
 from lakevilla.lake.file_names import file_namer
 from lakevilla.lake.integrity.recorded import with_hashes, with_tags
-from lakevilla.operations.perform import Performed, check_append_only, perform, performed_as
+from lakevilla.operations.perform import (
+    Performed,
+    check_append_only,
+    perform,
+    performed_as,
+    replaced_definition,
+)
 from lakevilla.operations.refresh import refresh_key, reusable
 from lakevilla.operations.replaced_partitions import check_replaceable, rows_replaced
 from lakevilla.phases import during
@@ -39,6 +45,7 @@ from lakevilla.sublogs.operations import (
     ReadRecord,
     Refresh,
     Rename,
+    Replace,
     is_append,
     is_direct,
     tables_read,
@@ -228,6 +235,30 @@ def overwrite_by_files(
     """Put the rows of files that were written for it in the place of others."""
     operation = Overwrite(location, files, where, columns, replaces_schema=replaces_schema)
     return (yield from execute(txn, operation, "overwrite"))
+
+
+def layout_to_replace(txn: TransactionState, asked: Replace) -> Program[Layout]:
+    """The layout of the rows that ``replace`` takes.
+
+    Raises
+    ------
+    TableNotFound
+    """
+    txn.check_write(asked.table, "create_table")
+    yield from touch(txn, [asked.table], probing=True, access="write")
+    _check_there(txn, asked.table, "create_table")
+    snapshot = txn.work.tables[asked.table].snapshot
+    return snapshot.apply(replaced_definition(txn.context, asked, snapshot)).layout
+
+
+def replace(
+    txn: TransactionState, asked: Replace, layout: Layout, data: pa.RecordBatchReader | None
+) -> Program[Done]:
+    """Define a table anew, with other rows or with none."""
+    files = () if data is None else (yield from _write(txn, layout, data))
+    with _giving_back(txn, asked.table, files):
+        operation = msgspec.structs.replace(asked, files=files)
+        return (yield from execute(txn, operation, "create_table"))
 
 
 def refresh(

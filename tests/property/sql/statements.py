@@ -44,6 +44,15 @@ class Writer:
         text = f"CREATE TABLE {name} ({columns})"
         return text, text + options
 
+    def create_or_replace(self) -> str:
+        """A table that is there, made anew of the rows of one, which may be the same."""
+        table, source = self._table(), self._table()
+        others = self._some(self.tables[source])
+        rows = f"FROM {source} WHERE {self.condition(source, source)}"
+        self.tables[table] = ["k", *(column for column in others if column != "k")]
+        text = f"SELECT {', '.join(self.tables[table])} {rows}"
+        return f"CREATE OR REPLACE TABLE {table} AS {text}"
+
     def statement(self) -> str:
         """One that changes rows."""
         return self._one(

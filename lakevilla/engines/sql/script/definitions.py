@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -31,16 +31,23 @@ _FORMATS = ("delta", "iceberg")
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """CREATE TABLE: with columns, or with the rows of a query."""
+    """CREATE TABLE: with columns, the rows of a query, or the columns of the table ``like``.
+
+    ``replaces``: one that is there is defined as this one.
+
+    ``format`` is None where the statement names none.
+    """
 
     name: str
     columns: pa.Schema | None
     query: Select | None
     exist_ok: bool = False
     partition_by: tuple[str, ...] = ()
-    format: str = "delta"
+    format: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     constraints: Mapping[str, str] = field(default_factory=dict)
+    replaces: bool = False
+    like: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +58,27 @@ class DropTable:
     missing_ok: bool
 
 
+def create_or_replace(reader: TokenReader) -> CreateTable:
+    """After CREATE OR."""
+    reader.expect("REPLACE")
+    if not reader.accept("TABLE"):
+        reader.refuse(f"CREATE OR REPLACE {reader.shown()}", "a lake keeps tables alone")
+    if reader.peek("IF"):
+        reader.refuse("CREATE OR REPLACE TABLE IF NOT EXISTS", "leave out one of the two")
+    return replace(create_table(reader), replaces=True)
+
+
 def create_table(reader: TokenReader) -> CreateTable:
     """After CREATE TABLE."""
     exist_ok = reader.accept("IF", "NOT", "EXISTS")
     name = reader.table()
     columns: list[pa.Field] | None = None
     constraints: dict[str, str] = {}
+    like = reader.table() if reader.accept("LIKE") else None
     if reader.accept("("):
         columns = _columns(reader, constraints)
     partition_by: tuple[str, ...] = ()
-    format, properties, query = "delta", {}, None
+    format, properties, query = None, {}, None
     while not reader.at_end:
         if reader.accept("PARTITIONED", "BY") or reader.accept("PARTITION", "BY"):
             partition_by = _partitions(reader, columns)
@@ -74,10 +92,24 @@ def create_table(reader: TokenReader) -> CreateTable:
             _refuse_clause(reader)
     if query is not None and columns is not None:
         reader.refuse("CREATE TABLE with columns and AS", "name and cast the columns in the query")
-    if query is None and columns is None:
+    if like is not None and (query is not None or columns is not None or partition_by):
+        reader.refuse(
+            "CREATE TABLE ... LIKE with columns, partitions or AS", "they are the other table's"
+        )
+    if query is None and columns is None and like is None:
         reader.refuse("CREATE TABLE without columns", "list them in brackets, or give AS SELECT")
     schema = None if columns is None else pa.schema(columns)
-    return CreateTable(name, schema, query, exist_ok, partition_by, format, properties, constraints)
+    return CreateTable(
+        name,
+        schema,
+        query,
+        exist_ok,
+        partition_by,
+        format,
+        properties,
+        constraints,
+        like=like,
+    )
 
 
 def _refuse_clause(reader: TokenReader) -> None:
@@ -86,7 +118,7 @@ def _refuse_clause(reader: TokenReader) -> None:
         "in by lake.register(name, uri)",
         "CLUSTER": "OPTIMIZE name ZORDER BY (columns) puts rows in order",
         "CLUSTERED": "OPTIMIZE name ZORDER BY (columns) puts rows in order",
-        "LIKE": "CREATE TABLE name AS SELECT * FROM other LIMIT 0 takes over its columns",
+        "LIKE": "it stands behind the name: CREATE TABLE name LIKE other",
         "COMMENT": "give it by COMMENT ON TABLE name IS '...'",
         "OPTIONS": "write TBLPROPERTIES ('name' = 'value')",
     }

@@ -34,6 +34,7 @@ from lakevilla.engines.sql.script.cutting import ScriptStatement, script_tokens
 from lakevilla.engines.sql.script.definitions import (
     CreateTable,
     DropTable,
+    create_or_replace,
     create_table,
     drop_table,
 )
@@ -126,6 +127,7 @@ _FIRST: Mapping[str, Callable[[TokenReader], Node]] = {
     "VACUUM": vacuum,
     "USE": use_branch,
     "CREATE TABLE": create_table,
+    "CREATE OR": create_or_replace,
     "CREATE BRANCH": create_branch,
     "CREATE TAG": create_tag,
     "DROP TABLE": drop_table,
@@ -137,7 +139,6 @@ _FIRST: Mapping[str, Callable[[TokenReader], Node]] = {
 }
 #: Words with which other systems begin what is called otherwise here.
 _ELSEWHERE = {
-    "CREATE OR": "txn.overwrite(name, rows, schema_mode='overwrite') replaces rows and columns",
     "CREATE TEMP": "pass rows in views={name: rows}, or use WITH",
     "CREATE TEMPORARY": "pass rows in views={name: rows}, or use WITH",
     "CREATE VIEW": "a lake keeps tables alone: use WITH, or CREATE TABLE ... AS",

@@ -28,7 +28,7 @@ from lakevilla.formats.iceberg.metadata.schema import (
 )
 from lakevilla.formats.widening import check_widens, in_iceberg
 
-_FORMAT_VERSION = "format-version"
+FORMAT_VERSION = "format-version"
 _FIRST_PARTITION_ID = 1000
 _TRANSFORM = re.compile(
     r"(?P<name>[a-z]+?)s?\(\s*(?:(?P<width>\d+)\s*,\s*)?(?P<column>.+?)(?:\s*,\s*(?P<last>\d+))?\s*\)"
@@ -53,16 +53,16 @@ def create_table(
         raise InvalidOperation(
             f"table {table} has no columns; give a schema with some", table=table
         )
-    _refuse_twice([str(field["name"]) for field in fields], table)
+    refuse_twice([str(field["name"]) for field in fields], table)
     wanted = {str(name): str(value) for name, value in properties.items()}
-    version = wanted.pop(_FORMAT_VERSION, "2")
+    version = wanted.pop(FORMAT_VERSION, "2")
     if version != "2":
         raise InvalidOperation(
             f"table {table} can't be made with format-version {version}: LakeVilla makes version 2",
             table=table,
         )
     check_settable(wanted, table)
-    parts = _partition_fields(fields, partition_by, table)
+    parts = partition_fields(fields, partition_by, table)
     definition = {
         "format-version": 2,
         "table-uuid": table_id,
@@ -117,7 +117,7 @@ def alter_table(
         added, last = iceberg_fields(alteration.add_columns, table, last)
         for field in added:
             fields = _with_field(fields, _optional(field), table)
-    _refuse_twice([str(field["name"]) for field in fields], table)
+    refuse_twice([str(field["name"]) for field in fields], table)
     if not fields:
         raise InvalidOperation(
             f"table {table} would have no column left: keep one, or drop the table", table=table
@@ -315,7 +315,8 @@ def _of(part: Mapping[str, Any]) -> list[int]:
     return [int(n) for field in used for n in (field.get("source-ids") or [field["source-id"]])]
 
 
-def _refuse_twice(names: Sequence[str], table: str) -> None:
+def refuse_twice(names: Sequence[str], table: str) -> None:
+    """Refuse two columns of one name. Raises ``InvalidOperation``."""
     seen: set[str] = set()
     for name in names:
         if name.lower() in seen:
@@ -327,7 +328,7 @@ def _refuse_twice(names: Sequence[str], table: str) -> None:
         seen.add(name.lower())
 
 
-def _partition_fields(
+def partition_fields(
     fields: Sequence[Field], partition_by: Sequence[str], table: str
 ) -> list[dict[str, Any]]:
     """The spec's fields for columns (``day``) and transforms of them (``day(ts)``).

@@ -1,0 +1,176 @@
+"""CREATE OR REPLACE TABLE, and CREATE TABLE ... LIKE."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.table import StaticTable
+
+import lakevilla as lv
+from lakevilla.api.session import Session
+
+FORMATS = ["delta", "iceberg"]
+
+
+@pytest.fixture(params=FORMATS)
+def session(request: pytest.FixtureRequest, tmp_path: Path) -> Session:
+    session = lv.connect(tmp_path).session()
+    session.sql(
+        f"CREATE TABLE t (id BIGINT NOT NULL, k STRING COMMENT 'word') USING {request.param} "
+        "PARTITIONED BY (k) TBLPROPERTIES ('owner' = 'me');"
+        "INSERT INTO t VALUES (1, 'a'), (2, 'b')"
+    )
+    return session
+
+
+def rows(session: Session, text: str) -> list[dict[str, Any]]:
+    found = session.sql(text)
+    assert not isinstance(found, lv.OperationResult | lv.CommitResult | None)
+    return found.to_pylist()
+
+
+def columns(session: Session) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in rows(session, "DESCRIBE t")]
+
+
+def properties(session: Session) -> dict[str, str]:
+    return {row["name"]: row["value"] for row in rows(session, "DESCRIBE DETAIL t")}
+
+
+def test_a_table_is_defined_as_one_just_made(session: Session) -> None:
+    session.sql(
+        "CREATE OR REPLACE TABLE t (k STRING, id DECIMAL(5, 1) COMMENT 'n', day DATE) "
+        "PARTITIONED BY (day) TBLPROPERTIES ('team' = 'us')"
+    )
+    assert columns(session) == [
+        ("k", "string", True, None, None),
+        ("id", "decimal(5,1)", True, None, "n"),
+        ("day", "date", True, "day", None),
+    ]
+    assert properties(session)["team"] == "us"
+    assert "owner" not in properties(session)
+    assert rows(session, "FROM t") == []
+    session.sql("INSERT INTO t VALUES ('c', 1.5, NULL)")
+    assert len(rows(session, "FROM t")) == 1
+    # What it was is still there.
+    assert rows(session, "SELECT k FROM t VERSION AS OF 0 ORDER BY id") == [{"k": "a"}, {"k": "b"}]
+
+
+def test_the_query_may_read_the_table(session: Session, tmp_path: Path) -> None:
+    format = properties(session)["format"]
+    session.sql("CREATE OR REPLACE TABLE t AS SELECT k, max(id) AS n FROM t GROUP BY k")
+    wanted = [{"k": "a", "n": 1}, {"k": "b", "n": 2}]
+    assert rows(session, "FROM t ORDER BY k") == wanted
+    assert properties(session)["format"] == format
+    if format == "delta":
+        theirs = DeltaTable(tmp_path / "t").to_pyarrow_table()
+    else:
+        newest = max(tmp_path.glob("t/metadata/v*.metadata.json"), key=lambda p: p.stat().st_mtime)
+        theirs = StaticTable.from_metadata(str(newest)).scan().to_arrow()
+    assert sorted(theirs.to_pylist(), key=lambda row: row["k"]) == wanted
+
+
+def test_one_that_is_not_there_is_made(session: Session) -> None:
+    session.sql("CREATE OR REPLACE TABLE a.u USING iceberg AS SELECT id FROM t WHERE id > 1")
+    assert rows(session, "FROM a.u") == [{"id": 2}]
+
+
+def test_it_is_undone_and_seen_as_any_statement_of_a_transaction(session: Session) -> None:
+    session.sql("BEGIN; CREATE OR REPLACE TABLE t AS SELECT 5 AS y; INSERT INTO t VALUES (6)")
+    assert rows(session, "FROM t") == [{"y": 5}, {"y": 6}]
+    assert session._lake.table("t").schema.names == ["id", "k"]
+    session.sql("ROLLBACK")
+    assert rows(session, "SELECT count(*) AS n FROM t") == [{"n": 2}]
+    session.sql("BEGIN; DELETE FROM t; CREATE OR REPLACE TABLE t AS SELECT 5 AS y; COMMIT")
+    assert rows(session, "FROM t") == [{"y": 5}]
+
+
+def test_rows_that_others_append_meanwhile_go_too(session: Session) -> None:
+    session.sql("BEGIN; CREATE OR REPLACE TABLE t (id BIGINT, k STRING)")
+    session._lake.session().sql("INSERT INTO t VALUES (3, 'c')")
+    session.sql("COMMIT")
+    assert rows(session, "FROM t") == []
+
+
+def test_rows_for_the_table_as_it_was_do_not_come_into_the_new_one(session: Session) -> None:
+    session.sql("BEGIN; INSERT INTO t VALUES (3, 'c')")
+    session._lake.session().sql("CREATE OR REPLACE TABLE t (id STRING, k STRING)")
+    with pytest.raises(lv.ConflictError):
+        session.sql("COMMIT")
+    assert rows(session, "FROM t") == []
+
+
+def test_of_two_that_replace_it_one_after_the_other_counts(session: Session) -> None:
+    other = session._lake.session()
+    session.sql("BEGIN; CREATE OR REPLACE TABLE t AS SELECT 1 AS a")
+    other.sql("CREATE OR REPLACE TABLE t AS SELECT 'x' AS b")
+    try:
+        session.sql("COMMIT")
+    except lv.ConflictError:
+        assert rows(session, "FROM t") == [{"b": "x"}]
+    else:
+        assert rows(session, "FROM t") == [{"a": 1}]
+    session.sql("CREATE OR REPLACE TABLE t AS SELECT 2 AS a")  # alone it is run again
+    assert rows(session, "FROM t") == [{"a": 2}]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("CREATE OR REPLACE TABLE t (a INT, A INT)", "twice"),
+        ("CREATE OR REPLACE TABLE t (a INT) PARTITIONED BY (b)", "'b'"),
+        ("CREATE OR REPLACE TABLE t AS SELECT error('no row') AS a", "no row"),
+        ("CREATE OR REPLACE TABLE t AS SELECT nothing FROM t", "nothing"),
+    ],
+)
+def test_what_can_not_be_made_leaves_the_table_as_it_was(
+    session: Session, text: str, message: str
+) -> None:
+    session.sql("BEGIN")
+    with pytest.raises(lv.InvalidOperation) as caught:
+        session.sql(text)
+    assert message in str(caught.value)
+    session.sql("COMMIT")
+    assert [column[0] for column in columns(session)] == ["id", "k"]
+    assert rows(session, "SELECT count(*) AS n FROM t") == [{"n": 2}]
+
+
+def test_a_table_keeps_its_format(session: Session) -> None:
+    format = properties(session)["format"]
+    (other,) = {"delta", "iceberg"} - {format}
+    with pytest.raises(lv.InvalidOperation, match=f"is a table of {format}, and keeps its format"):
+        session.sql(f"CREATE OR REPLACE TABLE t (a INT) USING {other}")
+
+
+def test_rules_of_a_delta_table_are_those_that_are_given(tmp_path: Path) -> None:
+    session = lv.connect(tmp_path).session()
+    session.sql(
+        "CREATE TABLE t (a INT, CHECK (a > 0)) "
+        "TBLPROPERTIES ('delta.columnMapping.mode' = 'name'); INSERT INTO t VALUES (1)"
+    )
+    with pytest.raises(lv.InvalidOperation, match="there is no column a"):
+        session.sql("CREATE OR REPLACE TABLE t (b INT, CHECK (a > 0))")
+    session.sql("CREATE OR REPLACE TABLE t (a INT, b INT, CONSTRAINT less CHECK (a < b))")
+    session.sql("INSERT INTO t VALUES (-1, 2)")
+    with pytest.raises(lv.InvalidOperation, match="less"):
+        session.sql("INSERT INTO t VALUES (3, 2)")
+    session.sql("CREATE OR REPLACE TABLE t AS SELECT b AS a, 'x' AS b FROM t")
+    assert rows(session, "FROM t") == [{"a": 2, "b": "x"}]
+    assert rows(session, "FROM t VERSION AS OF 2") == [{"a": -1, "b": 2}]
+    session.sql("CREATE OR REPLACE TABLE t (a INT) TBLPROPERTIES ('delta.appendOnly' = 'true')")
+    session.sql("INSERT INTO t VALUES (1)")
+    with pytest.raises(lv.InvalidOperation, match="append-only"):
+        session.sql("CREATE OR REPLACE TABLE t (a INT)")
+
+
+def test_a_table_is_made_like_another(session: Session) -> None:
+    session.sql("CREATE TABLE a.u LIKE t")
+    assert rows(session, "DESCRIBE a.u") == rows(session, "DESCRIBE t")
+    assert rows(session, "FROM a.u") == []
+    session.sql("CREATE OR REPLACE TABLE t LIKE a.u; CREATE TABLE IF NOT EXISTS t LIKE a.u")
+    assert rows(session, "FROM t") == []
+    with pytest.raises(lv.TableNotFound):
+        session.sql("CREATE TABLE v LIKE none")
