@@ -87,7 +87,7 @@ def absorb(
 
 
 def _again(
-    work: Callable[[], Report], end: Ending, pause: float, output: Output
+    work: Callable[[], Report], end: EndRequest, pause: float, output: Output
 ) -> Report | None:
     """Round after round; what the last one came to is the status of the command."""
     while True:
@@ -109,7 +109,7 @@ def _again(
             return report
 
 
-class Ending:
+class EndRequest:
     """Whether the process was told to end.
 
     A handler of signals may tell it at any moment, as it may not set a ``threading.Event``: that
@@ -117,34 +117,34 @@ class Ending:
     """
 
     def __init__(self) -> None:
-        self._told: SimpleQueue[None] = SimpleQueue()
+        self._asked: SimpleQueue[None] = SimpleQueue()
 
-    def tell(self) -> None:
-        self._told.put(None)  # safe within a handler, as Python's documentation promises
+    def ask(self) -> None:
+        self._asked.put(None)  # safe within a handler, as Python's documentation promises
 
     def is_set(self) -> bool:
-        return not self._told.empty()
+        return not self._asked.empty()
 
     def wait(self, timeout: float | None = None) -> bool:
         try:
-            self._told.get(timeout=timeout)
+            self._asked.get(timeout=timeout)
         except Empty:
             return False
-        self.tell()  # for whoever asks next
+        self.ask()  # for whoever asks next
         return True
 
 
 @contextmanager
-def ending() -> Iterator[Ending]:
+def ending() -> Iterator[EndRequest]:
     """It is told by the first SIGTERM or Ctrl-C; a second one ends the process as ever."""
-    end = Ending()
+    end = EndRequest()
     if threading.current_thread() is not threading.main_thread():
         yield end
         return
     before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
 
     def asked(number: int, frame: object) -> None:
-        end.tell()
+        end.ask()
         signal.signal(number, before[signal.Signals(number)])
 
     for one in before:

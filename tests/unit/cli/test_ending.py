@@ -5,16 +5,16 @@ import sys
 
 import pytest
 
-from lakevilla.cli.upkeep import Ending
+from lakevilla.cli.upkeep import EndRequest
 
 #: With a ``threading.Event`` the handler waits, within a second, for a lock of its own thread.
-TOLD_IN_ANY_MOMENT = """
+ASKED_AT_ANY_MOMENT = """
 import signal
-from lakevilla.cli.upkeep import Ending
+from lakevilla.cli.upkeep import EndRequest
 
 for number in range(2000):
-    end = Ending()
-    signal.signal(signal.SIGALRM, lambda *_: end.tell())
+    end = EndRequest()
+    signal.signal(signal.SIGALRM, lambda *_: end.ask())
     signal.setitimer(signal.ITIMER_REAL, 5e-5 + number % 97 * 1e-6)
     while not end.wait(2e-5):
         pass
@@ -22,13 +22,13 @@ for number in range(2000):
 """
 
 
-def test_a_handler_may_tell_it_at_any_moment_of_a_wait() -> None:
-    command = [sys.executable, "-c", TOLD_IN_ANY_MOMENT]
+def test_a_handler_may_ask_at_any_moment_of_a_wait() -> None:
+    command = [sys.executable, "-c", ASKED_AT_ANY_MOMENT]
     assert subprocess.run(command, timeout=120).returncode == 0
 
 
 @pytest.mark.parametrize("seconds", [0, 0.001])
-def test_who_waits_for_what_is_not_told_waits_in_vain(seconds: float) -> None:
-    end = Ending()
+def test_a_wait_without_a_request_ends_by_itself(seconds: float) -> None:
+    end = EndRequest()
     assert not end.wait(seconds)
     assert not end.is_set()
