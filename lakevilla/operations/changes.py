@@ -92,6 +92,33 @@ def changes_to_read(
     where: Expr | None,
 ) -> Program[tuple[Reading, list[tuple[CommitSummary, Change]]]]:
     """What ``changes`` reads, in order; parameters and errors are the same."""
+    walk = yield from walk_through(context, past, location, since)
+    predicate = None if where is None else bind(where, walk.layout.schema)
+    projection(walk.layout, columns)
+    found: list[tuple[CommitSummary, Change]] = []
+    for step in walk.steps:
+        found += [(step.commit, change) for change in (yield from walk.changes_of(step))]
+    return Reading(context, location, walk.layout, columns, predicate), found
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """The steps of a table over a range of global versions; ``layout`` is that at its end."""
+
+    context: Context
+    timeline: Timeline
+    tail: Tail
+    location: str
+    layout: Layout
+    steps: tuple[TableStep, ...]
+
+    def changes_of(self, step: TableStep) -> Program[list[Change]]:
+        """What one of the steps did."""
+        return changes_of(self.context, self.timeline, self.tail, self.location, step)
+
+
+def walk_through(context: Context, past: Past, location: str, since: int) -> Program[Walk]:
+    """The steps after global version ``since`` up to that of ``past``; errors as ``changes``."""
     timeline = past.timeline
     if since > past.sequence:
         raise VersionNotFound(
@@ -103,16 +130,11 @@ def changes_to_read(
     view = yield from view_at(context, past, location)
     layout = view.snapshot.layout
     refuse_own_columns(location, layout)
-    predicate = None if where is None else bind(where, layout.schema)
-    projection(layout, columns)
     commits = yield from timeline.after(since)
     mine = [c for c in commits if c.sequence <= past.sequence and location in c.tables]
     tail = yield from open_tail(context, location, missing_ok=True)
-    found: list[tuple[CommitSummary, Change]] = []
-    for step in _steps(mine, location, since):
-        changed = yield from changes_of(context, timeline, tail, location, step)
-        found += [(step.commit, change) for change in changed]
-    return Reading(context, location, layout, columns, predicate), found
+    steps = tuple(_steps(mine, location, since))
+    return Walk(context, timeline, tail, location, layout, steps)
 
 
 def _steps(commits: Sequence[CommitSummary], location: str, since: int) -> list[TableStep]:

@@ -155,7 +155,7 @@ class SparkExecutor(Executor["DataFrame"]):
         working = state.work.tables[location]
         if table.verify:
             self.client.native.refuse_compared(table.layout.table)
-            return self.client.engine.frame(table, columns, bound)
+            return self.client.engine.frame(table, columns, bound, self._shown(location, table))
         native = self.client.native.frame(
             self.client.spark,
             self.client.uri_of(location),
@@ -167,7 +167,18 @@ class SparkExecutor(Executor["DataFrame"]):
             columns,
             bound,
         )
-        return self.client.engine.frame(table, columns, bound) if native is None else native
+        if native is not None:
+            return native
+        return self.client.engine.frame(table, columns, bound, self._shown(location, table))
+
+    def _shown(self, location: str, table: TableInput) -> str:
+        """What a plan says of a read: lake, table, the version of its log, and files."""
+        snapshot = self.state.work.tables[location].snapshot
+        size = snapshot.known_size()
+        read = f"{table.files.num_rows:,}"
+        files = f"{read} files" if size is None else f"{read} of {size.files:,} files"
+        at = f"{table.layout.table} version {snapshot.version}"
+        return f"lakevilla {self.client.root}: {at}, {files}"
 
     def _changed(
         self, location: str, since: int, columns: Sequence[str] | None, where: Expr | None

@@ -340,6 +340,29 @@ class DuckDBEngine:
                 local = self._database.is_local
                 return query(self._closed, sql, inputs, views, params, plans_by_footers=local)
 
+    def query_over(
+        self,
+        sql: str,
+        tables: Mapping[str, TableInput],
+        where: Expr | None,
+        schema: pa.Schema,
+    ) -> Program[Iterator[pa.RecordBatch]]:
+        """One SELECT of the library's own over rows for which ``where`` is true, as a stream."""
+        cursor = self._database.cursor()
+        views = []
+        for name, table in tables.items():
+            files = yield from read_files(self._data, table, name)
+            with self._looked_into(table):
+                rows = f"SELECT {name_list(table.layout.schema.names)} FROM "
+                rows += f"({files.bind(cursor, where=where)}) AS t"
+            if where is not None:
+                rows += f" WHERE {expression_sql(where, table.layout.schema, 't')}"
+            views.append(f"{name} AS ({rows})")
+        (first, *_) = tables.values()
+        with self._looked_into(*tables.values()):
+            found = stream(cursor, f"WITH {', '.join(views)} {sql}", schema, first.layout.table)
+        return watched(self._data, self._database, first, found)
+
     def close(self) -> None:
         """Let go what is kept between statements; the engine can be used again."""
         self._closed.close()

@@ -91,13 +91,20 @@ class SparkEngine:
     # -- frames ------------------------------------------------------------------
 
     def frame(
-        self, table: TableInput, columns: Sequence[str] | None, where: Expr | None
+        self,
+        table: TableInput,
+        columns: Sequence[str] | None,
+        where: Expr | None,
+        shown: str | None = None,
     ) -> DataFrame:
-        """Rows for which ``where`` is true, as a DataFrame: read when it is used."""
+        """Rows for which ``where`` is true, as a DataFrame: read when it is used.
+
+        ``shown``: what its plan says that it reads.
+        """
         schema = projection(table.layout, columns)
         bins = self._jobs.bins(table)
         task = ScanTask(self._jobs.place, bins, None if columns is None else tuple(columns), where)
-        return scanned(self._jobs.session, task, len(bins.files), spark_schema(schema))
+        return scanned(self._jobs.session, task, len(bins.files), spark_schema(schema), shown)
 
     def stage(
         self, frame: DataFrame, schema: pa.Schema, table: str, prefix: str, keys: Sequence[str]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -52,7 +52,8 @@ def run_job(
     try:
         session.addTag(tag)
         try:
-            table = frame.mapInArrow(function, "report binary").toArrow()
+            with described(session, f"lakevilla {task.place.root}: {job}"):
+                table = frame.mapInArrow(function, "report binary").toArrow()
         except BaseException:
             with suppress(Exception):
                 session.interruptTag(tag)
@@ -65,14 +66,38 @@ def run_job(
     return [pickle.loads(report) for report in table.column("report").to_pylist()]
 
 
-def scanned(session: SparkSession, task: ReadTask, tasks: int, schema: StructType) -> DataFrame:
-    """The rows that ``tasks`` tasks read, each those of its number."""
-    return rows_at(numbers(session, tasks), task, schema)
+@contextmanager
+def described(session: SparkSession, text: str) -> Iterator[None]:
+    """A block whose jobs the session's pages describe so; Connect has no place for it."""
+    name = "spark.job.description"
+    context: Any = None
+    with suppress(Exception):
+        context = session.sparkContext
+        before = context.getLocalProperty(name)
+        context.setLocalProperty(name, text)
+    try:
+        yield
+    finally:
+        if context is not None:
+            with suppress(Exception):
+                context.setLocalProperty(name, before)
 
 
-def rows_at(frame: DataFrame, task: ReadTask, schema: StructType) -> DataFrame:
+def scanned(
+    session: SparkSession, task: ReadTask, tasks: int, schema: StructType, shown: str | None = None
+) -> DataFrame:
+    """The rows that ``tasks`` tasks read, each those of its number; ``shown`` in its plan."""
+    return rows_at(numbers(session, tasks), task, schema, shown)
+
+
+def rows_at(
+    frame: DataFrame, task: ReadTask, schema: StructType, shown: str | None = None
+) -> DataFrame:
     """The rows that tasks make of those of a frame."""
-    return frame.mapInArrow(in_worker("rows_of", pickle.dumps(task)), schema)
+    function = in_worker("rows_of", pickle.dumps(task))
+    if shown is not None:
+        function.__name__ = shown  # a plan shows it: nothing else of a source in Python is its own
+    return frame.mapInArrow(function, schema)
 
 
 def numbers(session: SparkSession, tasks: int) -> DataFrame:

@@ -395,6 +395,14 @@ def unmatched(rows: pa.RecordBatchReader, mask: np.ndarray) -> pa.RecordBatchRea
     return pa.RecordBatchReader.from_batches(rows.schema, batches())
 
 
+def only_bin() -> pa.RecordBatch:
+    """The rows of a task of one bin: its number.
+
+    Made where rows are read: pyarrow imports pandas for it, and a plan can do without.
+    """
+    return pa.record_batch({"number": pa.array([0], pa.int64())})
+
+
 def no_files() -> pa.Table:
     return FILES_SCHEMA.empty_table()
 

@@ -13,7 +13,7 @@ from lakevilla.global_log.head import CommitSummary
 from lakevilla.global_log.history import Timeline
 from lakevilla.lake.past import Past, past_at
 from lakevilla.operations.changed_rows import Reading, refuse_missing, sources_of
-from lakevilla.operations.changes import changes, changes_to_read
+from lakevilla.operations.changes import Walk, changes, changes_to_read, walk_through
 from lakevilla.phases import during
 from lakevilla.store.effects import Program
 from lakevilla.transaction.state.transaction import TransactionState
@@ -55,6 +55,13 @@ def changes_to_see(
                 if source.kind != "insert":
                     yield from refuse_missing(location, source.files)
     return reading, found
+
+
+def steps_to_see(txn: TransactionState, location: str, since: int) -> Program[Walk]:
+    """The steps of a table after a global version, up to the state that is bound to."""
+    past = yield from _past_seen(txn, location)
+    with during("metadata", location):
+        return (yield from walk_through(txn.context, past, location, since))
 
 
 def _past_seen(txn: TransactionState, location: str) -> Program[Past]:

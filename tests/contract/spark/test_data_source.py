@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import lakevilla as lv
 from lakevilla.api.spark.source.classes import data_source
@@ -245,6 +246,19 @@ def test_filters_of_two_uses_of_one_frame_are_kept_apart(bank: Source, pushing: 
     both = frame.where("id = 1").union(frame.where("id = 2"))
     assert [row["id"] for row in in_order(both.toArrow())] == [1, 2]
     assert frame.count() == 4
+
+
+def test_a_frame_that_is_joined_with_itself_has_both_sides(bank: Source, pushing: None) -> None:
+    """With a filter that is pushed on one side alone, and another one on each."""
+    frame = bank.read("bank")
+    few = frame.where("id = 1").alias("few")
+    joined = few.join(frame.alias("every"), F.expr("few.id <= every.id"))
+    assert sorted(row[0] for row in joined.select("every.id").collect()) == [1, 2, 3]
+    other = frame.where("id >= 2").alias("other")
+    pairs = few.join(other, F.expr("few.id < other.id")).selectExpr("few.id", "other.id")
+    assert sorted(map(tuple, pairs.collect())) == [(1, 2), (1, 3)]
+    left = frame.where("id < 2").select("id").exceptAll(frame.where("id = 0").select("id"))
+    assert [row[0] for row in left.collect()] == [1]
 
 
 def test_lakes_of_one_session_are_read_with_their_own_options_and_no_plan_tells_them(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -193,3 +194,34 @@ def test_a_file_that_no_task_changes_is_left_as_it_is(lake: Any, jobs: list[str]
     assert (done.files_removed, done.files_added) == (0, 0)
     assert "CopyTask" not in jobs
     assert held(lake) == there()
+
+
+@pytest.mark.usefixtures("made")
+def test_a_plan_and_the_jobs_say_what_is_read_and_done(
+    lake: Any, spark: SparkSession, jobs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str | None] = []
+    run = Jobs.run
+
+    def listening(self: Jobs, frame: Any, task: Any, about: str) -> Any:
+        described = type(frame).toArrow
+
+        def noting(frame: Any) -> Any:
+            said.append(spark.sparkContext.getLocalProperty("spark.job.description"))
+            return described(frame)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(frame), "toArrow", noting)
+            return run(self, frame, task, about)
+
+    monkeypatch.setattr(Jobs, "run", listening)
+    frame: Any = lake.snapshot().read("t", where="id = 5")
+    plan = frame._jdf.queryExecution().toString()
+    assert f"lakevilla {lake.root}: t version" in plan
+    assert re.search(r"version \d+, 1 (of 1 )?files", plan)
+    spark.sparkContext.setLocalProperty("spark.job.description", "mine")
+    lake.run(lambda txn: txn.delete("t", where="id = 57"))
+    (only,) = said
+    assert re.fullmatch(rf"lakevilla {lake.root}: table t: job lakevilla-delete-\w+", str(only))
+    assert spark.sparkContext.getLocalProperty("spark.job.description") == "mine"
+    spark.sparkContext.setLocalProperty("spark.job.description", None)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyspark
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -34,9 +35,9 @@ class Stream:
 
     def frame(self, **options: object) -> DataFrame:
         reader = self.spark.readStream.format("lakevilla").option("lake", self.place.root)
-        for name, value in options.items():
+        for name, value in {"table": "bank", **options}.items():
             reader = reader.option(name, value)  # type: ignore[arg-type]
-        return reader.load("bank")
+        return reader.load()
 
     def keep(self, batch: DataFrame, number: int) -> None:
         self.batches.append(in_order(batch.toArrow()))
@@ -54,12 +55,23 @@ class Stream:
         return self.batches[before:]
 
     def offsets(self) -> list[int]:
-        """Where the batches of the checkpoint end."""
+        """The versions at which the batches of the checkpoint end."""
+        return [offset["version"] for offset in self.all_offsets()]
+
+    def all_offsets(self) -> list[dict[str, int]]:
         written = sorted(
             (path for path in (self.checkpoint / "offsets").iterdir() if path.name.isdigit()),
             key=lambda path: int(path.name),
         )
-        return [json.loads(path.read_text().splitlines()[-1])["version"] for path in written]
+        return [json.loads(path.read_text().splitlines()[-1]) for path in written]
+
+    def forget_commit(self) -> None:
+        """Make it as if the query had been killed after it had planned its last batch."""
+        last = str(
+            max(int(p.name) for p in (self.checkpoint / "commits").iterdir() if p.name.isdigit())
+        )
+        (self.checkpoint / "commits" / last).unlink()
+        (self.checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)
 
 
 @pytest.fixture
@@ -82,10 +94,10 @@ def brief(batch: Rows) -> list[tuple[int, str, int]]:
     return sorted((row["_commit_version"], row["_change_type"], row["id"]) for row in batch)
 
 
-def as_told(changed: pa.Table) -> Rows:
+def as_spark_has(changed: pa.Table) -> Rows:
     stamp = changed.schema.get_field_index("_commit_timestamp")
-    told = changed.column(stamp).cast(pa.timestamp("us", "UTC"))
-    return in_order(changed.set_column(stamp, "_commit_timestamp", told))
+    stamps = changed.column(stamp).cast(pa.timestamp("us", "UTC"))
+    return in_order(changed.set_column(stamp, "_commit_timestamp", stamps))
 
 
 def test_each_change_is_told_once_over_restarts(stream: Stream) -> None:
@@ -98,7 +110,7 @@ def test_each_change_is_told_once_over_restarts(stream: Stream) -> None:
         lake.run(lambda txn: txn.update("bank", {"tag": "'new'"}, where="id = 1"))
         (batch,) = stream.run()
         now = lake.snapshot()
-        assert batch == as_told(now.changes("bank", 2))
+        assert batch == as_spark_has(now.changes("bank", 2))
         assert brief(batch) == [
             (4, "delete", 0),
             (4, "insert", 2),
@@ -131,10 +143,46 @@ def test_changes_between_two_versions_are_read_as_a_batch(stream: Stream) -> Non
     with stream.place.connect() as lake:
         lake.run(lambda txn: txn.append("bank", rows(2)))
         lake.run(lambda txn: txn.append("bank", rows(3)))
-        expected = as_told(lake.snapshot(3).changes("bank", 1))
+        expected = as_spark_has(lake.snapshot(3).changes("bank", 1))
     reader = stream.spark.read.format("lakevilla").option("lake", stream.place.root)
     frame = reader.option("startingVersion", 2).option("version", 3).load("bank")
     assert in_order(frame.toArrow()) == expected != []
+
+
+def test_a_large_commit_is_several_batches_over_restarts(stream: Stream) -> None:
+    """A query that is killed goes on within the commit, with the rows that were planned."""
+    many = rows(*range(100, 140)).append_column("p", pa.array([f"p{i % 7}" for i in range(40)]))
+    with stream.place.connect() as lake:
+        lake.create_table("wide", many, partition_by="p")  # seven files
+        lake.run(lambda txn: txn.append("wide", many.slice(0, 7)))
+        begun = stream.run(table="wide", maxFilesPerTrigger=2)
+        assert [len(batch) for batch in begun[:3]] == [12, 12, 11]
+        assert [offset.get("parts") for offset in stream.all_offsets()[:3]] == [2, 4, 6]
+        last = begun[-1]
+        stream.forget_commit()
+        again = stream.run(table="wide", maxFilesPerTrigger=2)
+        assert again == [last]
+        lake.run(lambda txn: txn.append("wide", many.slice(0, 7)))
+        after = stream.run(table="wide", maxFilesPerTrigger=4)
+        assert [len(batch) for batch in after] == [4, 3]
+        every = [row for batch in (*begun, *after) for row in batch]
+        changed = as_spark_has(lake.snapshot().changes("wide", 0))
+    assert sorted(map(str, every)) == sorted(map(str, changed))
+
+
+def test_what_is_available_is_one_batch_before_spark_4_2(stream: Stream) -> None:
+    with stream.place.connect() as lake:
+        for number in (2, 3, 4, 5):
+            lake.run(lambda txn, n=number: txn.append("bank", rows(n)))
+    given = {"startingVersion": 1, "maxFilesPerTrigger": 2}
+    for _ in range(3):
+        writer = stream.frame(**given).writeStream.foreachBatch(stream.keep)
+        writer = writer.option("checkpointLocation", str(stream.checkpoint))
+        assert writer.trigger(availableNow=True).start().awaitTermination(120)
+    found = [row["id"] for batch in stream.batches for row in batch]
+    assert sorted(found) == [0, 1, 2, 3, 4, 5]
+    if pyspark.__version__ < "4.2":
+        assert len(stream.batches) == 3  # no more than one each time
 
 
 def test_history_that_is_gone_is_told(stream: Stream) -> None:
@@ -182,8 +230,7 @@ def test_a_range_from_before_a_column_came_is_told_with_null(stream: Stream) -> 
     with stream.place.connect() as lake:
         lake.run(lambda txn: txn.append("bank", rows(5)))
         stream.run()
-        (stream.checkpoint / "commits" / "1").unlink()  # killed after the batch was planned
-        (stream.checkpoint / "commits" / ".1.crc").unlink(missing_ok=True)
+        stream.forget_commit()
         wider = rows(6).append_column("more", pa.array([6], pa.int64()))
         lake.run(lambda txn: txn.append("bank", wider, schema_mode="merge"))
     again, after = stream.run()

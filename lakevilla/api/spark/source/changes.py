@@ -1,30 +1,64 @@
-"""The changes of a table by global version: a range of them, told in a worker.
+"""The changes of a table by global version: a range of them, told by workers.
 
-A stream's offset is the global version up to which changes were told. The version of
-a HEAD is for ever what it was, so the same range is the same rows after each restart.
+A stream's offset is the global version up to which changes were told, see ``batches``. The version
+of a HEAD is for ever what it was, so the same range is the same rows after each restart.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakevilla.api.execution.executor import Executor
 from lakevilla.api.spark.source.access import Access, access_to, goes_on, lake_at
-from lakevilla.api.spark.source.options import ReadOptions
+from lakevilla.api.spark.source.batches import (
+    ChangePart,
+    Offset,
+    Room,
+    end_of_batch,
+    end_within,
+    parts_of,
+    spans_between,
+    together,
+    walk,
+)
+from lakevilla.api.spark.source.options import Limits, ReadOptions
 from lakevilla.api.spark.source.tables import Bound, bound_to, declared
-from lakevilla.engines.base import projection
+from lakevilla.engines.base import TableInput, projection
 from lakevilla.engines.spark.rows import spark_schema
+from lakevilla.engines.spark.tasks import only_bin, rows_of
+from lakevilla.engines.spark.upkeep.changes import ChangeStep, Comparing, change_tasks
 from lakevilla.errors import InvalidOperation, VersionNotFound
-from lakevilla.operations.changed_rows import CHANGE_COLUMNS
+from lakevilla.expressions.bind import bind
+from lakevilla.expressions.parse import parse_predicate
+from lakevilla.formats.files import files_from_structs
+from lakevilla.formats.layout import Layout
+from lakevilla.operations.changed_rows import (
+    ADDED,
+    CHANGE_COLUMNS,
+    DIFFERENCE,
+    REMOVED,
+    refuse_missing,
+)
+from lakevilla.store.effects import Program
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["columns_of", "first_offset", "newest_offset", "ranges", "rows", "scan", "stream"]
+__all__ = [
+    "columns_of",
+    "first_offset",
+    "newest_version",
+    "next_offset",
+    "ranges",
+    "rows",
+    "scan",
+    "stream",
+]
 
 
 #: As the library tells them, but for the milliseconds, which Spark does not take.
@@ -100,13 +134,13 @@ def _changes(held: Bound, schema: StructType, until: int | None) -> Changes:
     return Changes(held.access, held.options, own, schema, expected, until)
 
 
-def first_offset(state: bytes) -> int:
+def first_offset(state: bytes) -> dict[str, int]:
     """Where a stream begins that has no checkpoint."""
     changes: Changes = pickle.loads(state)
-    return changes.first
+    return Offset(changes.first).as_dict()
 
 
-def newest_offset(state: bytes) -> int:
+def newest_version(state: bytes) -> int:
     """The lake's version now.
 
     Raises
@@ -116,24 +150,54 @@ def newest_offset(state: bytes) -> int:
     """
     changes: Changes = pickle.loads(state)
     with lake_at(changes.access, ref=changes.options.ref) as executor:
-        head = executor.state_of_lake()
-        version = 0 if head is None else head.sequence
-        table = changes.options.table
-        if changes.expected is not None:
-            layout = executor.look(table).snapshot.layout
-            now = projection(layout, changes.options.columns)
-            if spark_schema(now) != spark_schema(changes.expected):
-                raise InvalidOperation(
-                    f"the columns of table {table} were changed since the stream began, which is "
-                    f"seen at global version {version}: start the query again, and it continues "
-                    "from its checkpoint with the new columns",
-                    table=table,
-                )
-    return max(version, changes.first)
+        return max(_version_of(changes, executor), changes.first)
 
 
-def ranges(state: bytes, since: int | None = None, until: int | None = None) -> list[bytes]:
-    """The range of versions as one task's; none if nothing is in it.
+def next_offset(
+    state: bytes, start: Mapping[str, int], *, until: int | None, limited: bool
+) -> dict[str, int]:
+    """Where the batch after ``start`` ends: no later than ``until``, or than the lake's version.
+
+    Raises as ``newest_version``.
+    """
+    changes: Changes = pickle.loads(state)
+    begin, table, ref = Offset.of(start), changes.options.table, changes.options.ref
+    room = Room(changes.options.limits if limited else Limits())
+    newest = newest_version(state) if until is None else until
+    if newest <= begin.reaches and begin.within is None:
+        return begin.as_dict()
+    if not room.limits:
+        return Offset(newest).as_dict()
+    if begin.within is not None:
+        with lake_at(changes.access, begin.within, ref=ref) as executor:
+            begin = end_within(executor, table, begin, room)
+        if begin.within is not None or newest <= begin.version:
+            return begin.as_dict()
+    with lake_at(changes.access, newest, ref=ref) as executor:
+        return end_of_batch(executor, table, begin, newest, room).as_dict()
+
+
+def _version_of(changes: Changes, executor: Executor) -> int:
+    head = executor.state_of_lake()
+    version = 0 if head is None else head.sequence
+    table = changes.options.table
+    if changes.expected is not None:
+        layout = executor.look(table).snapshot.layout
+        now = projection(layout, changes.options.columns)
+        if spark_schema(now) != spark_schema(changes.expected):
+            raise InvalidOperation(
+                f"the columns of table {table} were changed since the stream began, which is "
+                f"seen at global version {version}: start the query again, and it continues "
+                "from its checkpoint with the new columns",
+                table=table,
+            )
+    return version
+
+
+def ranges(
+    state: bytes, start: Mapping[str, int] | None = None, end: Mapping[str, int] | None = None
+) -> list[bytes]:
+    """The files between two offsets as tasks, for each about equally many bytes.
 
     Raises
     ------
@@ -141,37 +205,78 @@ def ranges(state: bytes, since: int | None = None, until: int | None = None) -> 
         The lake's history does not go back so far, or the lake is younger than the checkpoint.
     """
     changes: Changes = pickle.loads(state)
-    since = changes.first if since is None else since
-    until = changes.until if until is None else until
-    assert until is not None
-    if since > until:
+    begin = Offset(changes.first) if start is None else Offset.of(start)
+    if end is None:
+        assert changes.until is not None
+        end = Offset(changes.until).as_dict()
+    finish, table = Offset.of(end), changes.options.table
+    newest = finish.reaches
+    if begin.version > finish.version or begin.reaches > newest:
         raise VersionNotFound(
-            f"changes of table {changes.options.table} were read up to global version {since}, "
-            f"and the lake is at version {until}: it is another lake, or an older copy of it; "
+            f"changes of table {table} were read up to global version {begin.reaches}, "
+            f"and the lake is at version {newest}: it is another lake, or an older copy of it; "
             "begin with a new checkpoint",
-            table=changes.options.table,
+            table=table,
         )
-    if since == until:
+    if begin == finish:
         return []
     ref = changes.options.ref if goes_on(changes.access, changes.options.ref) else None
-    with lake_at(changes.access, since, ref=ref):
+    with lake_at(changes.access, begin.version, ref=ref):
         pass  # raises here, and not in a task, where history does not go back so far
-    return [pickle.dumps((since, until))]
+    with lake_at(changes.access, newest, ref=changes.options.ref) as executor:
+        layout = executor.look(table).snapshot.layout
+    found: list[ChangePart] = []
+    for span in spans_between(begin, finish):
+        with lake_at(changes.access, span.until, ref=changes.options.ref) as executor:
+            parts = parts_of(executor, walk(executor, table, span.since), layout)
+            some = parts[span.first : span.after]
+            with executor.alone("changes", table):
+                executor.run(_refuse_missing(layout, some))
+        found += some
+    return _tasks(changes, layout, together(found))
 
 
-def rows(state: bytes, versions: bytes) -> Iterator[pa.RecordBatch]:
-    """The changes after one global version up to another, in the columns that Spark expects."""
-    changes: Changes = pickle.loads(state)
-    since, until = pickle.loads(versions)
-    table = changes.options.table
-    with lake_at(changes.access, until, ref=changes.options.ref) as executor:
-        there = executor.look(table).snapshot.layout.schema.names
-        # One that came later than this range is NULL in it.
-        columns = [name for name in changes.columns if name in there]
-        changes_read = executor.changes(
-            table, since, columns or there[:1], changes.options.where, None
+def _refuse_missing(layout: Layout, parts: Sequence[ChangePart]) -> Program[None]:
+    """Raise ``VersionNotFound`` if files are not kept any more by which changes are told."""
+    files = [
+        file
+        for part in parts
+        for source in part.sources
+        if source.kind != "insert"
+        for file in source.files
+    ]
+    if files:
+        yield from refuse_missing(layout.location, files)
+
+
+def _tasks(changes: Changes, layout: Layout, parts: Sequence[ChangePart]) -> list[bytes]:
+    steps = [
+        ChangeStep(
+            part.commit.sequence,
+            part.commit.timestamp_ms,
+            tuple(
+                (TableInput(one.layout, files_from_structs(one.files)), one.kind)
+                for one in part.sources
+            ),
         )
-    for batch in changes_read.to_batches():
+        for part in parts
+    ]
+    there = layout.schema.names
+    # One that came later than these versions is NULL in them.
+    columns = [name for name in changes.columns if name in there] or there[:1]
+    asked = changes.options.where
+    where = None if asked is None else bind(parse_predicate(asked), layout.schema)
+    place, comparing = changes.access.place, Comparing(DIFFERENCE, ADDED, REMOVED)
+    tasks = change_tasks(
+        place, changes.options.partitions, layout, steps, columns, where, comparing, CHANGE_COLUMNS
+    )
+    return [pickle.dumps(task) for task in tasks]
+
+
+def rows(state: bytes, task: bytes) -> Iterator[pa.RecordBatch]:
+    """The rows of one task, in the columns that Spark expects."""
+    changes: Changes = pickle.loads(state)
+    for batch in rows_of(task, iter([only_bin()])):
         yield _as_expected(batch, changes.schema)
 
 

@@ -114,22 +114,55 @@ def _stream_reader_class() -> Callable[[bytes], DataSourceStreamReader]:
     work = importer("lakevilla.api.spark.source.work")
 
     class StreamReader(DataSourceStreamReader):
-        """Tells a table's changes by global version."""
+        """Tells a table's changes, or a lake's versions, from offset to offset.
+
+        Spark 4.0 and 4.1 ask for an offset without saying where the batch begins. It is where the
+        last one ended: as it was planned here, or as a restart says first, by ``partitions``.
+        """
 
         def __init__(self, state: bytes) -> None:
             self.state = state
+            self.at: dict[str, int] | None = None
 
         def initialOffset(self) -> dict[str, int]:
-            return {"version": work().first_offset(self.state)}
+            return work().first_offset(self.state)  # type: ignore[no-any-return]
 
         def latestOffset(self) -> dict[str, int]:
-            return {"version": work().newest_offset(self.state)}
+            start = self.initialOffset() if self.at is None else self.at
+            found: dict[str, int] = work().next_offset(self.state, start)
+            self.at = found
+            return found
 
         def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-            found = work().ranges(self.state, start["version"], end["version"])
-            return [InputPartition(one) for one in found]
+            self.at = end
+            return [InputPartition(one) for one in work().ranges(self.state, start, end)]
 
         def read(self, partition: InputPartition) -> Iterator[Any]:
             return work().rows("changes", self.state, partition.value)  # type: ignore[no-any-return]
 
-    return StreamReader
+    try:
+        from pyspark.sql.streaming import datasource as streaming  # type: ignore[attr-defined]
+    except ImportError:
+        return StreamReader
+
+    class LimitedReader(StreamReader, streaming.SupportsTriggerAvailableNow):  # type: ignore[misc]
+        """The same where Spark says where a batch begins, and how large it may be (from 4.2)."""
+
+        until: int | None = None
+
+        def getDefaultReadLimit(self) -> Any:
+            files, size = work().limits(self.state)
+            if files is not None:
+                return streaming.ReadMaxFiles(files)
+            return streaming.ReadAllAvailable() if size is None else streaming.ReadMaxBytes(size)
+
+        def prepareForTriggerAvailableNow(self) -> None:
+            self.until = work().newest_version(self.state)
+
+        def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # type: ignore[override]
+            limited = not isinstance(limit, streaming.ReadAllAvailable)
+            return work().next_offset(  # type: ignore[no-any-return]
+                self.state, start, until=self.until, limited=limited
+            )
+
+    return LimitedReader

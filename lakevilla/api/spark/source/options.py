@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +12,7 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.global_log.refs import MAIN
 from lakevilla.settings import shown
 
-__all__ = ["ReadOptions", "VersionOptions", "asks_for_versions"]
+__all__ = ["Limits", "ReadOptions", "VersionOptions", "asks_for_versions"]
 
 _KNOWN = (
     "lake",
@@ -24,6 +25,8 @@ _KNOWN = (
     "partitions",
     "pushdown",
     "startingVersion",
+    "maxFilesPerTrigger",
+    "maxBytesPerTrigger",
     "what",
 )
 #: With what=versions.
@@ -31,6 +34,24 @@ _KNOWN_OF_VERSIONS = ("lake", "what", "ref", "tables", "startingVersion", "versi
 #: As the tasks that a cluster of middling size runs at a time; no bin is made below 4 MiB.
 _PARTITIONS = 32
 _MOST_PARTITIONS = 1_000_000
+#: As Spark writes sizes of bytes: 512m, 1g.
+_SIZES = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """So much is one batch's; it has one part at least, however large that is."""
+
+    files: int | None = None
+    bytes: int | None = None
+
+    def __bool__(self) -> bool:
+        return self.files is not None or self.bytes is not None
+
+    def hold(self, files: int, size: int) -> bool:
+        return (self.files is None or files <= self.files) and (
+            self.bytes is None or size <= self.bytes
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +75,8 @@ class ReadOptions:
         Whether filters that Spark pushes are taken; None: where Spark keeps them apart.
     starting_version : int or None
         The first global version whose changes are asked for, instead of rows.
+    limits : Limits
+        How much of them is one batch of a stream.
     """
 
     lake: str
@@ -66,6 +89,7 @@ class ReadOptions:
     partitions: int
     pushdown: bool | None
     starting_version: int | None
+    limits: Limits = Limits()
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -111,6 +135,7 @@ class ReadOptions:
             partitions=partitions,
             pushdown=_flag(given.get("pushdown")),
             starting_version=_number(given, "startingVersion"),
+            limits=Limits(_limit(given, "maxFilesPerTrigger"), _limit(given, "maxBytesPerTrigger")),
         )
 
 
@@ -214,6 +239,22 @@ def _number(given: Mapping[str, str], name: str) -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise InvalidOperation(f"option {name} must be a whole number, 0 or more, not {text!r}")
     return int(text)
+
+
+def _limit(given: Mapping[str, str], name: str) -> int | None:
+    text = given.get(name.lower())
+    if text is None:
+        return None
+    sized = re.fullmatch(r"([0-9]{1,15})([kmgt]?)b?", text.strip().lower())
+    number = 0
+    if sized is not None and (name == "maxBytesPerTrigger" or sized[0].isdigit()):
+        number = int(sized[1]) << _SIZES[sized[2]]
+    if not number:
+        size = ", with k, m or g behind it if you like" if name == "maxBytesPerTrigger" else ""
+        raise InvalidOperation(
+            f"option {name} must be a whole number, 1 or more{size}, not {shown(text)}"
+        )
+    return number
 
 
 def _flag(text: str | None) -> bool | None:

@@ -19,7 +19,7 @@ from lakevilla.api.spark.source.options import ReadOptions
 from lakevilla.engines.base import TableInput, projection
 from lakevilla.engines.spark.bins import Bins, in_bins
 from lakevilla.engines.spark.rows import spark_schema
-from lakevilla.engines.spark.tasks import ScanTask, rows_of
+from lakevilla.engines.spark.tasks import ScanTask, only_bin, rows_of
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.parse import parse_predicate
@@ -165,9 +165,4 @@ def rows(state: bytes, files: bytes) -> Iterator[pa.RecordBatch]:
     whole: Scan = pickle.loads(state)
     bins = Bins(whole.layout, (files,))
     task = ScanTask(whole.access.place, bins, whole.columns, whole.where)
-    return rows_of(pickle.dumps(task), iter([_the_only_bin()]))
-
-
-def _the_only_bin() -> pa.RecordBatch:
-    """Made where rows are read: pyarrow imports pandas for it, and a plan can do without."""
-    return pa.record_batch({"number": pa.array([0], pa.int64())})
+    return rows_of(pickle.dumps(task), iter([only_bin()]))

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 __all__ = [
     "bound",
     "first_offset",
-    "newest_offset",
+    "limits",
+    "newest_version",
+    "next_offset",
     "partitions",
     "push",
     "ranges",
@@ -106,25 +108,51 @@ def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> byte
 
 
 @said_first()
-def first_offset(state: bytes) -> int:
+def first_offset(state: bytes) -> dict[str, int]:
     """Where a stream begins that has no checkpoint."""
     held = pickle.loads(state)
-    return held.first if isinstance(held, LakeVersions) else changes.first_offset(state)
+    if isinstance(held, LakeVersions):
+        return {"version": held.first}
+    return changes.first_offset(state)
 
 
 @said_first()
-def newest_offset(state: bytes) -> int:
+def newest_version(state: bytes) -> int:
     """The lake's version now."""
     held = pickle.loads(state)
     if isinstance(held, LakeVersions):
         return versions.newest_offset(held)
-    return changes.newest_offset(state)
+    return changes.newest_version(state)
 
 
 @said_first()
-def ranges(state: bytes, since: int | None = None, until: int | None = None) -> list[bytes]:
-    """The range of versions as one task's; none if nothing is in it."""
+def next_offset(
+    state: bytes, start: Mapping[str, int], *, until: int | None = None, limited: bool = True
+) -> dict[str, int]:
+    """Where the batch after ``start`` ends, not beyond version ``until`` if there is one."""
     held = pickle.loads(state)
     if isinstance(held, LakeVersions):
+        newest = versions.newest_offset(held) if until is None else until
+        return {"version": max(newest, start["version"])}
+    return changes.next_offset(state, start, until=until, limited=limited)
+
+
+@said_first()
+def limits(state: bytes) -> tuple[int | None, int | None]:
+    """So many files, and so many bytes, are one batch's at most."""
+    held = pickle.loads(state)
+    if isinstance(held, LakeVersions):
+        return None, None
+    return held.options.limits.files, held.options.limits.bytes
+
+
+@said_first()
+def ranges(
+    state: bytes, start: Mapping[str, int] | None = None, end: Mapping[str, int] | None = None
+) -> list[bytes]:
+    """What lies between two offsets, a part for each task; none if nothing does."""
+    held = pickle.loads(state)
+    if isinstance(held, LakeVersions):
+        since, until = (None if one is None else one["version"] for one in (start, end))
         return versions.ranges(held, since, until)
-    return changes.ranges(state, since, until)
+    return changes.ranges(state, start, end)

@@ -7,7 +7,7 @@ replaced files, the rows of both are sent to where equal ones meet, and those in
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -17,7 +17,7 @@ from lakevilla.engines.base import TableInput
 from lakevilla.engines.duckdb.writing.routing import HASH
 from lakevilla.engines.spark.bins import balanced, bytes_of, in_bins, inputs_of, most_bytes
 from lakevilla.engines.spark.rows import for_spark, spark_types
-from lakevilla.engines.spark.tasks import LakeAddress, Worker
+from lakevilla.engines.spark.tasks import LakeAddress, ReadTask, Worker
 from lakevilla.engines.spark.upkeep.parcels import packed, unpacked
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.layout import Layout
@@ -185,6 +185,48 @@ class ChangeJobs:
     @property
     def meetings(self) -> int:
         return self.differing.first[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class PairTask:
+    """Compare the rows that replaced others with these, in one task."""
+
+    place: LakeAddress
+    step: ChangeStep
+    shown: ShownRows
+    where: Expr | None
+    comparing: Comparing
+
+    def rows(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        (added, _), (removed, _) = self.step.sources
+        views = {self.comparing.added: added, self.comparing.removed: removed}
+        schema = self.shown.table.append(self.shown.own.field(0))
+        program = worker.engine.query_over(self.comparing.sql, views, self.where, schema)
+        for batch in worker.runner.run(program):
+            yield self.shown.stamped(batch, None, self.step.version, self.step.timestamp_ms)
+
+
+def change_tasks(
+    place: LakeAddress,
+    tasks: int,
+    layout: Layout,
+    steps: Sequence[ChangeStep],
+    columns: Sequence[str] | None,
+    where: Expr | None,
+    comparing: Comparing,
+    own: pa.Schema,
+) -> list[ReadTask]:
+    """The same for who can't send rows from task to task: a task each, for about ``tasks``.
+
+    Rows that replaced others are compared with them by one task for each step.
+    """
+    plain = [step for step in steps if len(step.sources) == 1]
+    jobs = change_jobs(place, tasks, layout, plain, columns, where, comparing, own)
+    pairs = [step for step in steps if len(step.sources) == 2]
+    return [
+        *(replace(jobs.reading, tasks=(one,)) for one in jobs.reading.tasks),
+        *(PairTask(place, step, jobs.reading.shown, where, comparing) for step in pairs),
+    ]
 
 
 def change_jobs(

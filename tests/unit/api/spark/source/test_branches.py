@@ -50,13 +50,13 @@ def test_changes_of_a_branch_are_read_and_streamed(root: str) -> None:
     expected = [(2, "insert", 2), (3, "delete", 1)]
     assert changed(batch, changes.ranges(batch)) == expected
     state = changes.stream(LAKES, asked, schema)
-    assert changes.newest_offset(state) == 3
-    assert changed(state, changes.ranges(state, 1, 3)) == expected
-    assert changed(state, changes.ranges(state, 2, 3)) == expected[1:]
+    assert changes.newest_version(state) == 3
+    assert changed(state, changes.ranges(state, {"version": 1}, {"version": 3})) == expected
+    assert changed(state, changes.ranges(state, {"version": 2}, {"version": 3})) == expected[1:]
     with pytest.raises(lv.InvalidOperation, match="or a branch, and 'closing' is a state"):
         changes.stream(LAKES, {**asked, "ref": "closing"}, schema)
     with pytest.raises(lv.VersionNotFound, match="branch 'etl' begins with version 1"):
-        changes.ranges(state, 0, 3)
+        changes.ranges(state, {"version": 0}, {"version": 3})
 
 
 def test_versions_of_a_branch_are_read(root: str) -> None:

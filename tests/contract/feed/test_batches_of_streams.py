@@ -1,0 +1,164 @@
+"""Batches of a stream of changes: together all that changed, each the same rows for ever.
+
+What Spark would call in its planner and its workers is called here, without Spark.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from lakevilla.api.spark.source import work
+from lakevilla.engines.spark import bins
+from lakevilla.engines.spark.rows import spark_schema
+
+Offsets = dict[str, int]
+
+
+def rows(first: int, count: int) -> pa.Table:
+    numbers = range(first, first + count)
+    return pa.table({"id": pa.array(numbers, pa.int64()), "p": [f"p{i % 4}" for i in numbers]})
+
+
+@pytest.fixture(params=["delta", "delta with its feed", "iceberg"])
+def lake(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
+    kind = request.param
+    feed = {"delta.enableChangeDataFeed": "true"} if "feed" in kind else {}
+    with lv.connect(str(tmp_path)) as made:
+        made.create_table(
+            "t", rows(0, 40), format=kind.split()[0], properties=feed, partition_by="p"
+        )
+        made.create_table("other", rows(0, 1))
+        made.run(lambda txn: txn.append("t", rows(40, 8)))
+        made.run(lambda txn: txn.update("t", {"id": "id + 1000"}, where="id % 10 = 3"))
+        made.run(lambda txn: txn.delete("t", where="id < 6"))
+        made.run(lambda txn: txn.append("other", rows(1, 1)))
+
+        def several(txn: lv.Transaction) -> None:
+            txn.append("t", rows(100, 3))
+            txn.delete("t", where="p = 'p2'")
+
+        made.run(several)
+        yield made
+
+
+def stream(lake: lv.Lake, **options: object) -> bytes:
+    asked = {"lake": lake.root, "table": "t", "startingVersion": 1, **options}
+    text = {name: str(value) for name, value in asked.items()}
+    bound = work.bound(pickle.dumps({}), text)
+    return work.stream(pickle.dumps({}), text, work.schema(bound))
+
+
+def read(state: bytes, start: Offsets, end: Offsets) -> list[list[Any]]:
+    """The rows of each task."""
+    found = []
+    for task in work.ranges(state, start, end):
+        batches = list(work.rows("changes", state, task))
+        found.append([row for batch in batches for row in batch.to_pylist()])
+    return found
+
+
+def bag(found: list[list[Any]]) -> Counter[str]:
+    return Counter(repr(sorted(row.items())) for some in found for row in some)
+
+
+def expected(lake: lv.Lake, since: int = 0) -> Counter[str]:
+    changed = lake.snapshot().changes("t", since)
+    names = changed.schema.names
+    kinds = [
+        pa.timestamp("us", "UTC") if n == "_commit_timestamp" else changed.schema.field(n).type
+        for n in names
+    ]
+    cast = pa.table([c.cast(k) for c, k in zip(changed.columns, kinds, strict=True)], names)
+    return bag([cast.to_pylist()])
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"maxFilesPerTrigger": 1},
+        {"maxFilesPerTrigger": 3},
+        {"maxBytesPerTrigger": "2k"},
+        {"maxFilesPerTrigger": 100, "maxBytesPerTrigger": "1b"},
+        {},
+    ],
+)
+def test_limited_batches_are_together_all_changes(lake: lv.Lake, limits: dict[str, Any]) -> None:
+    state = stream(lake, **limits)
+    at = work.first_offset(state)
+    found: Counter[str] = Counter()
+    batches = []
+    while (end := work.next_offset(state, at)) != at:
+        batches.append((at, end, bag(read(state, at, end))))
+        found += batches[-1][2]
+        at = end
+    assert at == {"version": lake.snapshot().version}
+    assert found == expected(lake)
+    assert len(batches) > 4 if limits else len(batches) == 1
+    # A restart reads them again, in another process, after more has happened.
+    lake.run(lambda txn: txn.update("t", {"id": "id + 5000"}, where="true"))
+    lake.table("t").optimize()
+    again = stream(lake, **limits)
+    for start, end, held in batches:
+        assert bag(read(again, start, end)) == held
+
+
+def test_a_batch_of_a_few_files_ends_within_a_commit(lake: lv.Lake) -> None:
+    state = stream(lake, maxFilesPerTrigger=3)
+    first = work.next_offset(state, work.first_offset(state))
+    assert first == {"version": 0, "within": 1, "parts": 3}
+    assert work.next_offset(state, first)["version"] >= 1
+    # Without limits, as Spark asks for all that is there, it goes on from there.
+    everything = work.next_offset(state, first, limited=False)
+    assert everything == {"version": lake.snapshot().version}
+    start = work.first_offset(state)
+    assert bag(read(state, start, first)) + bag(read(state, first, everything)) == expected(lake)
+
+
+def test_nothing_beyond_the_version_of_the_beginning_is_planned(lake: lv.Lake) -> None:
+    """As Spark asks with Trigger.AvailableNow."""
+    state = stream(lake, maxFilesPerTrigger=2)
+    until = work.newest_version(state)
+    lake.run(lambda txn: txn.append("t", rows(500, 1)))
+    at = work.first_offset(state)
+    while (end := work.next_offset(state, at, until=until)) != at:
+        at = end
+    assert at == {"version": until}
+
+
+def test_a_batch_is_several_tasks_of_about_equal_bytes(
+    lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bins, "_LEAST_BYTES", 1)
+    state = stream(lake, partitions=4)
+    found = read(state, {"version": 0}, {"version": 3})
+    assert len(found) >= 4
+    assert bag(found) == expected(lake) - expected(lake, 3)
+
+
+def test_a_column_that_came_later_is_null_in_parts_of_before(lake: lv.Lake) -> None:
+    before = stream(lake, maxFilesPerTrigger=3)
+    first = work.next_offset(before, work.first_offset(before))
+    lake.run(lambda txn: txn.alter("t", add_columns={"more": "long"}))
+    found = read(stream(lake), work.first_offset(before), first)
+    assert {row["more"] for some in found for row in some} == {None}
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "many", "1.5", ""])
+@pytest.mark.parametrize("option", ["maxFilesPerTrigger", "maxBytesPerTrigger"])
+def test_a_limit_that_is_none_is_refused(lake: lv.Lake, option: str, value: str) -> None:
+    with pytest.raises(lv.InvalidOperation, match=f"option {option} must be a whole number"):
+        stream(lake, **{option: value})
+
+
+def test_the_schema_of_spark_is_that_of_the_changes(lake: lv.Lake) -> None:
+    state = stream(lake)
+    names = spark_schema(lake.table("t").schema).names
+    changes: Any = pickle.loads(state)
+    assert changes.schema.names[: len(names)] == names
