@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from lakevilla.arrow.made import array
 from lakevilla.engines.base import FilePart, TableInput
 from lakevilla.engines.staged import to_ipc
 from lakevilla.formats.files import FILES_SCHEMA
@@ -56,7 +57,7 @@ def inputs_of(layout: Layout, files: bytes, *, verify: bool = False) -> list[Tab
     whole = [place for place, count in enumerate(counts) if count is None]
     found = []
     if whole or not counts:
-        found.append(TableInput(layout, own.take(pa.array(whole, pa.int64())), verify))
+        found.append(TableInput(layout, own.take(array(whole, pa.int64())), verify))
     for place, (part, count) in enumerate(zip(listed["part"].to_pylist(), counts, strict=True)):
         if count is not None:
             found.append(TableInput(layout, own.slice(place, 1), verify, (FilePart(part, count),)))
@@ -71,7 +72,7 @@ def listed(files: pa.Table, parts: Sequence[FilePart | None] = ()) -> bytes:
     numbers = [None if part is None else part.number for part in cut]
     counts = [None if part is None else part.count for part in cut]
     for field, values in zip(_PART, (numbers, counts), strict=True):
-        files = files.append_column(field, pa.array(values, field.type))
+        files = files.append_column(field, array(values, field.type))
     return to_ipc(files)
 
 
@@ -117,7 +118,7 @@ def in_bins(table: TableInput, tasks: int, *, rewriting: bool = False) -> Bins:
     parts = []
     for one in bins:
         some = [pieces[place] for place in one]
-        files = table.files.take(pa.array([place for place, _, _ in some], pa.int64()))
+        files = table.files.take(array([place for place, _, _ in some], pa.int64()))
         parts.append(listed(files, [part for _, part, _ in some]))
     return Bins(table.layout, tuple(parts), table.verify)
 
