@@ -71,7 +71,7 @@ def register_data_source(spark: SparkSession) -> None:
     - ``startingVersion``: the table's changes from that global version on, instead of its rows.
 
     ``spark.readStream`` takes ``lake``, ``table``, ``columns``, ``where``, ``partitions`` and
-    ``startingVersion``; ``maxFilesPerTrigger`` and ``maxBytesPerTrigger`` limit its batches.
+    ``startingVersion``; the options maxFilesPerTrigger and maxBytesPerTrigger limit its batches.
 
     ``df.write.format("lakevilla").mode("append").save("sales/orders")`` is one transaction, with
     ``overwrite`` too; ``stream.writeStream.format("lakevilla")`` is one for each batch, and needs
