@@ -16,7 +16,7 @@ endif
 # starts compiles all of them anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo java test test-unit test-rest test-failed test-all lint format soak integration bench-smoke docs docs-check clean
+.PHONY: help demo java test test-unit test-rest test-failed test-all spark-versions lint format soak integration bench-smoke docs docs-check clean
 
 help:
 	@echo "make demo         what LakeVilla does, in half a minute, on local files"
@@ -25,6 +25,7 @@ help:
 	@echo "make test-rest    what the day's share leaves out, for MINUTES (20) minutes"
 	@echo "make test-failed  what failed in the run before, once more, one after the other"
 	@echo "make test-all     the whole test suite, in about an hour"
+	@echo "make spark-versions  the tests of Spark with other versions of it (SPARKS, SPARK_TESTS)"
 	@echo "make lint         ruff, mypy, what may import what, and the shape of the code"
 	@echo "make docs         the documentation site, in .cache/site; a broken link fails"
 	@echo "make docs-check   each page of it in a headless Chromium, at phone and desk width"
@@ -68,6 +69,22 @@ test-failed: java $(STAMP)
 
 test-all: java $(STAMP)
 	$(COUNTS) $(MORE) $(SUITE)
+
+# Other versions of PySpark than that of constraints.txt; each lies before the environment's own.
+SPARKS ?= 4.0.5 4.2.1 4.3.0
+SPARK_TESTS ?= tests/contract/spark
+OTHERS := $(CURDIR)/.cache/pyspark
+
+$(OTHERS)/%: | $(STAMP)
+	rm -rf $@.new
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@.new pyspark==$*
+	mv $@.new $@
+
+spark-versions: java $(STAMP) $(SPARKS:%=$(OTHERS)/%)
+	for version in $(SPARKS); do \
+		PYTHONPATH=$(OTHERS)/$$version SPARK_HOME=$(OTHERS)/$$version/pyspark \
+			$(BIN)/python -m pytest $(SPARK_TESTS) || exit; \
+	done
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 STOPPED = "the Spark session was stopped: connect with one that runs"
 
-#: The minor versions of Spark that the tests run with.
-TESTED = ("4.1",)
+#: The minor versions of Spark that the tests run with: 4.1 each time, others by spark-versions.
+TESTED = ("4.0", "4.1", "4.2", "4.3")
 #: The first that has all that jobs need: ``DataFrame.toArrow`` and job tags, also on Connect.
 _LEAST = (4, 0)
 
@@ -48,13 +48,18 @@ def check_session(session: object) -> None:
                     else "install a newer pyspark"
                 )
             )
-    others = {f"{name} {v}" for name, v in versions.items() if not str(v).startswith(TESTED)}
+    others = {f"{name} {v}" for name, v in versions.items() if _minor(v) not in TESTED}
     if others:
         warnings.warn(
-            f"{' and '.join(sorted(others))}: LakeVilla is tested with {', '.join(TESTED)} only",
+            f"{' and '.join(sorted(others))}: LakeVilla is tested with {TESTED[0]} to "
+            f"{TESTED[-1]} only",
             UserWarning,
             stacklevel=4,
         )
+
+
+def _minor(version: object) -> str:
+    return ".".join(str(version).split(".")[:2])
 
 
 def is_stopped(session: SparkSession) -> bool:

@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.datasource import DataSourceReader
 
 import lakevilla as lv
 from lakevilla.api.spark.source.classes import data_source
@@ -111,6 +112,7 @@ def shown(rows: Rows) -> list[str]:
     return [repr(row) for row in rows]
 
 
+@pytest.mark.connector("delta")
 @pytest.mark.parametrize("table", MAKE)
 def test_all_readers_tell_equal_rows(source: Source, table: str) -> None:
     for statement in MAKE[table]:
@@ -235,6 +237,8 @@ def test_pushed_filters_mean_what_they_mean_to_spark(source: Source, pushing: No
         pushed = source.read("t", pushdown="true").where(text)
         theirs = plain.where(text)
         assert shown(in_order(pushed.toArrow())) == shown(in_order(theirs.toArrow())), text
+    if not hasattr(DataSourceReader, "pushFilters"):
+        return  # Spark 4.0 hands on no filters
     taken = source.read("t", pushdown="true").where("id = 1")
     optimized = plan_of(taken).partition("== Optimized Logical Plan")[2]
     assert "Filter" not in optimized.partition("== Physical Plan")[0]

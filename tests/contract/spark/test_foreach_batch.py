@@ -172,8 +172,7 @@ from pyspark.sql import SparkSession
 import lakevilla as lv
 builder = SparkSession.builder.master("local[2]")
 for key, value in SMALL.items():
-    if "delta" not in value:
-        builder = builder.config(key, value)
+    builder = builder.config(key, value)
 session = builder.config("spark.sql.warehouse.dir", directory + "/wh").getOrCreate()
 session.sparkContext.setLogLevel("OFF")
 lake = lv.connect(directory + "/lake", spark=session, spark_reader="python")

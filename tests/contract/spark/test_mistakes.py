@@ -118,8 +118,13 @@ def test_what_is_no_session_is_refused(tmp_path: Path, spark: SparkSession) -> N
 def test_versions_that_were_not_tested_are_warned_of(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pyspark, "__version__", "4.10.0")
+    with pytest.warns(UserWarning, match=r"PySpark 4\.10\.0"):
+        lv.connect(str(tmp_path), spark=spark)
     monkeypatch.setattr(pyspark, "__version__", "4.7.0")
-    with pytest.warns(UserWarning, match=r"PySpark 4\.7\.0: LakeVilla is tested with 4\.1 only"):
+    with pytest.warns(
+        UserWarning, match=r"PySpark 4\.7\.0: LakeVilla is tested with 4\.0 to 4\.3 only"
+    ):
         lv.connect(str(tmp_path), spark=spark)
     monkeypatch.setattr(pyspark, "__version__", "3.5.2")
     with pytest.raises(lv.InvalidOperation, match=r"PySpark is 3\.5\.2.*install a newer pyspark"):

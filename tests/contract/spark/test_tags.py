@@ -108,7 +108,10 @@ def test_a_stream_takes_no_ref(tagged: Tagged) -> None:
         query.awaitTermination()
 
 
-@pytest.mark.parametrize("how", ["native", "python"])
+NATIVE = pytest.param("native", marks=pytest.mark.connector("delta"))
+
+
+@pytest.mark.parametrize("how", [NATIVE, "python"])
 def test_a_lake_at_a_tag_reads_by_spark(tagged: Tagged, how: Any) -> None:
     lake = lv.connect(tagged.place.root, spark=tagged.spark, spark_reader=how)
     then = lake.on("closing")
@@ -130,6 +133,7 @@ def test_a_lake_at_a_tag_reads_by_spark(tagged: Tagged, how: Any) -> None:
     lake.close()
 
 
+@pytest.mark.connector("delta")
 def test_a_tag_of_what_spark_itself_has_written(tagged: Tagged) -> None:
     if tagged.kind == "iceberg":
         pytest.skip("Spark writes Iceberg tables through a catalog: tests/interop/iceberg")

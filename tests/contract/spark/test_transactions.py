@@ -257,6 +257,7 @@ def test_columns_are_checked_whoever_reads_them(spark: SparkSession, lake: Any) 
                     now.read("bank", columns)
 
 
+@pytest.mark.connector("delta")
 def test_lengths_of_char_and_varchar_hold_and_blanks_mean_the_same(
     spark: SparkSession, lake: Any
 ) -> None:

@@ -17,7 +17,10 @@ from tests.interop.spark.test_types import ROWS, _declared, plain, shifted, spar
 from tests.support.places import Place
 from tests.support.tables import bag
 
-pytestmark = pytest.mark.daily(2, of="types through jobs")
+pytestmark = [
+    pytest.mark.daily(2, of="types through jobs"),
+    pytest.mark.connector("delta"),
+]
 
 #: Far from UTC, and with hours that are skipped and hours that come twice.
 ZONE = "America/Los_Angeles"

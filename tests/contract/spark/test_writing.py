@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, datasource
 
 import lakevilla as lv
 from tests.support.places import Place
@@ -21,6 +21,9 @@ from tests.support.tables import in_order
 pytestmark = pytest.mark.daily(4, of="writing by the data source")
 
 Rows = list[dict[str, Any]]
+
+TAKES_STREAMS = hasattr(datasource, "DataSourceStreamArrowWriter")
+takes_streams = pytest.mark.skipif(not TAKES_STREAMS, reason="Spark 4.0 has no such writer")
 
 
 @dataclass
@@ -171,6 +174,7 @@ def stream(sink: Sink, tmp_path: Path, checkpoint: str = "checkpoint", **options
     query.awaitTermination()
 
 
+@takes_streams
 def test_each_batch_of_a_stream_is_one_transaction_and_takes_effect_once(
     sink: Sink, tmp_path: Path
 ) -> None:
@@ -187,6 +191,7 @@ def test_each_batch_of_a_stream_is_one_transaction_and_takes_effect_once(
     assert [row["id"] for row in sink.rows("copied")] == [1, 2, 3, 4]
 
 
+@takes_streams
 def test_a_new_checkpoint_with_an_old_name_ends_the_query(sink: Sink, tmp_path: Path) -> None:
     arrive(tmp_path / "in", 0, 1)
     arrive(tmp_path / "in", 1, 2)
@@ -197,7 +202,15 @@ def test_a_new_checkpoint_with_an_old_name_ends_the_query(sink: Sink, tmp_path: 
     assert [row["id"] for row in sink.rows("copied")] == [1, 1, 2, 2]
 
 
+@takes_streams
 def test_a_stream_without_a_name_is_refused(sink: Sink, tmp_path: Path) -> None:
     arrive(tmp_path / "in", 0, 1)
     with pytest.raises(StreamingQueryException, match=r"needs .option\('queryId'"):
         stream(sink, tmp_path, queryId="")
+
+
+@pytest.mark.skipif(TAKES_STREAMS, reason="later versions take streams")
+def test_spark_4_0_says_what_to_use_for_a_stream(sink: Sink, tmp_path: Path) -> None:
+    arrive(tmp_path / "in", 0, 1)
+    with pytest.raises(StreamingQueryException, match=r"4\.1 or newer: use .*foreach_batch"):
+        stream(sink, tmp_path)

@@ -11,15 +11,16 @@ from typing import Any
 
 import pytest
 
+from tests.integration.spark.import_path import import_path
+
 HERE = Path(__file__).parent
-REPOSITORY = HERE.parents[2]
 
 
 def drive(script: str, *arguments: str, timeout: float = 280, **environment: str) -> Any:
     """Run a driver to its end; what it prints after ``RESULT``, and all its output."""
     told = subprocess.run(
         [sys.executable, str(HERE / script), *arguments],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **environment},
+        env={**os.environ, "PYTHONPATH": import_path(), **environment},
         capture_output=True,
         text=True,
         timeout=timeout,

@@ -58,7 +58,7 @@ def main() -> None:
     handle(batch, 0)
     handle(batch, 0)  # handed over again
     streamed = _streamed(lake, session, sys.argv[3])
-    said["streamed"] = streamed | _written(root, session, sys.argv[3])
+    said["streamed"] = streamed | _written(lake, session, sys.argv[3])
     with lake.snapshot() as now:
         for table in ("orders", "stock", "log"):
             rows = now.read(table).collect()
@@ -72,11 +72,14 @@ def main() -> None:
     session.stop()
 
 
-def _written(root: str, session: Any, checkpoint: str) -> dict[str, int]:
+def _written(lake: Any, session: Any, checkpoint: str) -> dict[str, int]:
     """Rows by the data source: a frame's, and a stream of what they changed.
 
     Rows that were replaced by the same ones have not changed.
     """
+    from pyspark.sql import datasource
+
+    root = lake.root
     frame = session.range(6).selectExpr("id", "id % 2 as part")
     odd = frame.where("part = 1")
     for rows, mode, name, value in (
@@ -87,7 +90,15 @@ def _written(root: str, session: Any, checkpoint: str) -> dict[str, int]:
         writer.mode(mode).save("by_source")
     reader = session.readStream.format("lakevilla").option("lake", root)
     changes = reader.option("startingVersion", 1).load("by_source")
-    sink = changes.writeStream.format("lakevilla").option("lake", root).option("queryId", "w")
+    if hasattr(datasource, "DataSourceStreamArrowWriter"):
+        sink = changes.writeStream.format("lakevilla").option("lake", root).option("queryId", "w")
+    else:  # Spark 4.0
+
+        def copy(txn: Any, batch: Any) -> None:
+            txn.append("by_stream", batch)
+
+        lake.create_table("by_stream", changes.schema)
+        sink = changes.writeStream.foreachBatch(lake.foreach_batch(copy, query_id="w"))
     sink = sink.option("checkpointLocation", f"{checkpoint}-written").trigger(availableNow=True)
     sink.start("by_stream").awaitTermination()
     read = session.read.format("lakevilla").option("lake", root)

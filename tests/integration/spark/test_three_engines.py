@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import lakevilla as lv
+from tests.integration.spark.import_path import import_path
 from tests.integration.spark.three_engines import OWN, PIECES, SHARED, check
 from tests.support.places import Place
 from tests.support.tables import in_order
@@ -36,7 +37,7 @@ KINDS = ("spark", "embedded", "deltalake")
 @contextmanager
 def running(root: str) -> Iterator[dict[str, subprocess.Popen[str]]]:
     """The three clients, each ready and waiting for the word."""
-    environment = {**os.environ, "PYTHONPATH": str(HERE.parents[2])}
+    environment = {**os.environ, "PYTHONPATH": import_path()}
     clients = {
         kind: subprocess.Popen(
             [sys.executable, str(HERE / "three_engines.py"), kind, root],

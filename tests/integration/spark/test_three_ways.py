@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import lakevilla as lv
+from tests.integration.spark.import_path import import_path
 from tests.support.sampling import today
 
 pytestmark = [
@@ -59,7 +60,7 @@ def drive(arguments: list[str], kill_at: tuple[int, float] | None) -> bool:
     """Run the driver; kill it so many seconds after a step. Whether it came to its end."""
     driver = subprocess.Popen(
         [sys.executable, str(HERE / "three_ways.py"), *arguments],
-        env={**os.environ, "PYTHONPATH": str(HERE.parents[2])},
+        env={**os.environ, "PYTHONPATH": import_path()},
         text=True,
         stdout=subprocess.PIPE,
         start_new_session=True,  # its JVM and Python workers go with it

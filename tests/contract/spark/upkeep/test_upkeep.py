@@ -61,7 +61,10 @@ def listed(found: pa.Table) -> list[dict[str, Any]]:
     return sorted(found.to_pylist(), key=repr)
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+DELTA = pytest.param("delta", marks=pytest.mark.connector("delta"))
+
+
+@pytest.mark.parametrize("kind", [DELTA, "iceberg"])
 def test_optimize_and_z_order_are_done_by_tasks_and_change_no_row(
     spark: SparkSession, lake: Any, other: lv.Lake, jobs: list[str], kind: str
 ) -> None:

@@ -50,7 +50,7 @@ def stream_writer_class() -> Callable[[bytes], DataSourceStreamArrowWriter]:
     try:
         from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
     except ImportError:
-        return _no_stream_writer  # PySpark 4.0
+        return _no_stream_writer()  # PySpark 4.0
 
     work = importer(_WORK)
 
@@ -74,8 +74,11 @@ def stream_writer_class() -> Callable[[bytes], DataSourceStreamArrowWriter]:
     return StreamWriter
 
 
-def _no_stream_writer(state: bytes) -> Never:
-    raise NotImplementedError(
-        "writeStream.format('lakevilla') needs PySpark 4.1 or newer: use "
-        "writeStream.foreachBatch(lake.foreach_batch(...))"
-    )
+def _no_stream_writer() -> Callable[[bytes], Never]:
+    def refused(state: bytes) -> Never:  # pickled by its value, as the classes are
+        raise NotImplementedError(
+            "writeStream.format('lakevilla') needs PySpark 4.1 or newer: use "
+            "writeStream.foreachBatch(lake.foreach_batch(...))"
+        )
+
+    return refused
