@@ -164,6 +164,7 @@ def next_offset(
     begin, table, ref = Offset.of(start), changes.options.table, changes.options.ref
     room = Room(changes.options.limits if limited else Limits())
     newest = newest_version(state) if until is None else until
+    _refuse_younger(table, begin.reaches, newest)
     if newest <= begin.reaches and begin.within is None:
         return begin.as_dict()
     if not room.limits:
@@ -211,13 +212,8 @@ def ranges(
         end = Offset(changes.until).as_dict()
     finish, table = Offset.of(end), changes.options.table
     newest = finish.reaches
-    if begin.version > finish.version or begin.reaches > newest:
-        raise VersionNotFound(
-            f"changes of table {table} were read up to global version {begin.reaches}, "
-            f"and the lake is at version {newest}: it is another lake, or an older copy of it; "
-            "begin with a new checkpoint",
-            table=table,
-        )
+    _refuse_younger(table, begin.version, finish.version)
+    _refuse_younger(table, begin.reaches, newest)
     if begin == finish:
         return []
     ref = changes.options.ref if goes_on(changes.access, changes.options.ref) else None
@@ -234,6 +230,16 @@ def ranges(
                 executor.run(_refuse_missing(layout, some))
         found += some
     return _tasks(changes, layout, together(found))
+
+
+def _refuse_younger(table: str, reached: int, newest: int) -> None:
+    if reached > newest:
+        raise VersionNotFound(
+            f"changes of table {table} were read up to global version {reached}, "
+            f"and the lake is at version {newest}: it is another lake, or an older copy of it; "
+            "begin with a new checkpoint",
+            table=table,
+        )
 
 
 def _refuse_missing(layout: Layout, parts: Sequence[ChangePart]) -> Program[None]:
