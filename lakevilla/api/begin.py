@@ -39,6 +39,7 @@ def begin_transaction(
     idempotency_key: str | tuple[str, int] | None = None,
     read_only: bool = False,
     wait_timeout_seconds: float | None = None,
+    idle_timeout_seconds: float | None = None,
     defer: bool = False,
     metadata: Mapping[str, str] | None = None,
     verify: bool = False,
@@ -52,15 +53,11 @@ def begin_transaction(
     InvalidOperation
         An option is unknown or has a wrong value.
     """
-    check_choice("isolation", isolation, *get_args(Isolation))
-    check_choice("validation", validation, *get_args(Validation))
+    _check_choices(features, isolation, validation, durability, wait)
     slack = check_number("slack", slack)
-    check_choice("durability", durability, "lazy", "every_op")
-    check_choice("wait", wait, "published", "decided")
-    if not isinstance(features, Feature):
-        raise InvalidOperation(f"features must be a lakevilla.Feature, not {shown(features)}")
     entries = check_metadata(metadata)
-    _check_timeout(wait_timeout_seconds)
+    _check_timeout("wait_timeout_seconds", wait_timeout_seconds)
+    _check_timeout("idle_timeout_seconds", idle_timeout_seconds)
     client = client.newest()
     in_head = Feature.I | Feature.CT
     through_head = bool(features & in_head) or idempotency_key is not None
@@ -92,7 +89,8 @@ def begin_transaction(
             if not options.read_only:
                 raise client.only_reads()
             bind_to_ref(state, client.at)
-        return executor(client, state, wait=wait, durability=durability)
+        idle = idle_timeout_seconds or math.inf  # 0 is none, as with other databases
+        return executor(client, state, wait=wait, durability=durability, idle_timeout_seconds=idle)
 
     return begun(client) if client.branch is None else _on_branch(client, begun, use)
 
@@ -133,13 +131,24 @@ def _refuse_on_branch(name: str, features: Feature, idempotency_key: object) -> 
         )
 
 
-def _check_timeout(seconds: object) -> None:
+def _check_choices(
+    features: object, isolation: object, validation: object, durability: object, wait: object
+) -> None:
+    check_choice("isolation", isolation, *get_args(Isolation))
+    check_choice("validation", validation, *get_args(Validation))
+    check_choice("durability", durability, "lazy", "every_op")
+    check_choice("wait", wait, "published", "decided")
+    if not isinstance(features, Feature):
+        raise InvalidOperation(f"features must be a lakevilla.Feature, not {shown(features)}")
+
+
+def _check_timeout(name: str, seconds: object) -> None:
     if seconds is None:
         return
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     endless = seconds == math.inf
     if not is_number or not (endless or 0 <= seconds <= MOST_SECONDS):  # type: ignore[operator]
         raise InvalidOperation(
-            f"wait_timeout_seconds must be a number of seconds from 0 to {MOST_SECONDS:.12g}, or "
+            f"{name} must be a number of seconds from 0 to {MOST_SECONDS:.12g}, or "
             f"infinite, not {shown(seconds)}"
         )

@@ -156,6 +156,7 @@ class Lake(
         idempotency_key: str | tuple[str, int] | None = None,
         read_only: bool = False,
         wait_timeout_seconds: float | None = None,
+        idle_timeout_seconds: float | None = None,
         defer: bool = False,
         metadata: Mapping[str, str] | None = None,
         **unknown: Never,
@@ -189,6 +190,10 @@ class Lake(
             How long it waits for transactions before it (with Feature.CT, or for a
             reservation). After that it commits optimistically. Default: the setting of that
             name.
+        idle_timeout_seconds : float, optional
+            How long nothing may be asked of it: then it is undone, its places in queues are given
+            back, and what is asked of it next raises ``TransactionAborted``. Default, and 0: no
+            limit.
         defer : bool
             Whether updates, deletes, merges, overwrites and inserts from queries are only checked
             and noted, and performed together by the commit, or as soon as one of their counts is
@@ -216,6 +221,7 @@ class Lake(
             idempotency_key=idempotency_key,
             read_only=read_only,
             wait_timeout_seconds=wait_timeout_seconds,
+            idle_timeout_seconds=idle_timeout_seconds,
             defer=defer,
             metadata=metadata,
         )

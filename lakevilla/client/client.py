@@ -71,6 +71,9 @@ _PROBED: dict[str, Literal["all", "creates", "none"]] = {}
 #: How long it is known where a table lies that was named by its catalog.
 _LOCATED_SECONDS = 60.0
 
+#: So often those are looked at that are undone when they are idle for long.
+LOOK_AT_IDLE_SECONDS = 1.0
+
 
 class LakeClient(ClientOfLife):
     """One process at one lake. Safe across threads and fork; pickles as its arguments.
@@ -160,6 +163,7 @@ class LakeClient(ClientOfLife):
         # Threads of their own: a large upload must hold up neither a renewal nor a place.
         self.saver = self._thread("lakevilla-saver", settings.save_interval_seconds)
         self.placer = self._thread("lakevilla-placer", PLACE_AFTER_SECONDS)
+        self.idlers = self._thread("lakevilla-idle", LOOK_AT_IDLE_SECONDS)
         empty_after_fork(self.context.lanes)
         self.context.is_callers = is_callers
 
@@ -251,6 +255,7 @@ class LakeClient(ClientOfLife):
         """
         if self.at is not None:
             return
+        self.idlers.close()
         self.placer.close()
         self.saver.close()
         self._heartbeat.close()
@@ -471,6 +476,7 @@ class LakeClient(ClientOfLife):
     def tell_end(self, state: TransactionState, error: LakeVillaError | None = None) -> None:
         """Tell, once, that a transaction is over, and how it has ended."""
         self.saver.drop(id(state))
+        self.idlers.drop(id(state))
         phases = state.phases
         if phases is not None and not phases.ended:
             phases.ended = True

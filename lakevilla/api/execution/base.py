@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Generic, Literal, Self, TypeVar
 
+from lakevilla.api.execution.idle import IdleEnd
 from lakevilla.api.execution.turns import LatePlaces, LazySave, Turns
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import bind_to_version
@@ -74,6 +76,7 @@ class ExecutorBase(Generic[Frame]):
         *,
         wait: Literal["published", "decided"] = "published",
         durability: Literal["lazy", "every_op"] = "lazy",
+        idle_timeout_seconds: float = math.inf,
     ) -> None:
         self.client = client
         self.state = state
@@ -86,6 +89,7 @@ class ExecutorBase(Generic[Frame]):
         self.turns = Turns(state.id)
         self._is_watched = False
         self._places_are_watched = False
+        self.idle = IdleEnd(self, idle_timeout_seconds)
         self._use = Use(state)
         state.phases = client.phases_of(state)
 
@@ -280,6 +284,7 @@ class ExecutorBase(Generic[Frame]):
             finally:
                 self._use.end()
                 self._watch_reads()
+                self.idle.note_use()
 
     @contextmanager
     def placing(self, verb: str, table: str | None) -> Generator[None]:

@@ -124,6 +124,7 @@ class Executor(Queries[Frame]):
             try:
                 for batch in streamed(self.state.phases, "data", location, iter(rows)):
                     note(rows=batch.num_rows, bytes=batch.nbytes)
+                    self.idle.note_use()  # whoever reads is not idle
                     yield batch
             except (LakeVillaError, OSError) as error:
                 self.run(raise_if_replaced(self.state, [location], error))

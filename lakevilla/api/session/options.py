@@ -41,7 +41,7 @@ def setting(name: str, text: str) -> object:
         plain = plain[1:-1]
     if name == "features":
         return features_of(plain)
-    if name in ("slack", "wait_timeout_seconds"):
+    if name in ("slack", "wait_timeout_seconds", "idle_timeout_seconds"):
         return _number(name, plain)
     word = plain.lower()
     known = SETTINGS[name]

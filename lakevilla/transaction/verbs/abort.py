@@ -26,6 +26,11 @@ def abort(txn: TransactionState) -> Program[None]:
         # nobody can have resumed it.
         txn.context.ended.add(txn.id)
     txn.note_aborted()
+    yield from delete_its_files(txn)
+
+
+def delete_its_files(txn: TransactionState) -> Program[None]:
+    """Delete what was stored, if nobody can have committed it; hold nothing for it any more."""
     txn.work.bodies.clear()
     if txn.ending.may_delete_its_files:
         keys, txn.work.stored = txn.work.stored, []

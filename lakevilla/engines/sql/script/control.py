@@ -18,6 +18,7 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
     "durability": ("lazy", "every_op"),
     "slack": (),
     "wait_timeout_seconds": (),
+    "idle_timeout_seconds": (),
 }
 
 
