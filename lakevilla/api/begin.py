@@ -23,7 +23,7 @@ from lakevilla.transaction.state.values import KeyUse
 from lakevilla.transaction.verbs.begin import begin
 from lakevilla.transaction.verbs.past import bind_to_ref
 
-__all__ = ["begin_transaction"]
+__all__ = ["begin_transaction", "check_timeout"]
 
 
 def begin_transaction(
@@ -56,8 +56,8 @@ def begin_transaction(
     _check_choices(features, isolation, validation, durability, wait)
     slack = check_number("slack", slack)
     entries = check_metadata(metadata)
-    _check_timeout("wait_timeout_seconds", wait_timeout_seconds)
-    _check_timeout("idle_timeout_seconds", idle_timeout_seconds)
+    check_timeout("wait_timeout_seconds", wait_timeout_seconds)
+    check_timeout("idle_timeout_seconds", idle_timeout_seconds)
     client = client.newest()
     in_head = Feature.I | Feature.CT
     through_head = bool(features & in_head) or idempotency_key is not None
@@ -142,7 +142,7 @@ def _check_choices(
         raise InvalidOperation(f"features must be a lakevilla.Feature, not {shown(features)}")
 
 
-def _check_timeout(name: str, seconds: object) -> None:
+def check_timeout(name: str, seconds: object) -> None:
     if seconds is None:
         return
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)

@@ -18,8 +18,23 @@ from lakevilla.engines.sql.script.refs import Marked, State, state_of
 from lakevilla.engines.sql.script.used import used_in
 from lakevilla.engines.sql.select import Dialect
 from lakevilla.errors import InvalidOperation
+from lakevilla.settings import is_unicode, shown
 
-__all__ = ["Given"]
+__all__ = ["Given", "script_text"]
+
+
+def script_text(value: object) -> str:
+    """A text of statements, without the mark that some editors put before it.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    if not isinstance(value, str):
+        raise InvalidOperation(f"a text of statements must be text, not {shown(value)}")
+    if not is_unicode(value):
+        raise InvalidOperation("the text has half of a surrogate pair: take it out")
+    return str.__str__(value).removeprefix("\ufeff")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ import inspect
 from collections.abc import Mapping
 from difflib import get_close_matches
 
-from lakevilla.api.begin import begin_transaction
+from lakevilla.api.arguments import check_number
+from lakevilla.api.begin import begin_transaction, check_timeout
 from lakevilla.engines.sql.script.control import SETTINGS
 from lakevilla.errors import InvalidOperation
 from lakevilla.transaction.state.features import Feature
@@ -41,8 +42,12 @@ def setting(name: str, text: str) -> object:
         plain = plain[1:-1]
     if name == "features":
         return features_of(plain)
-    if name in ("slack", "wait_timeout_seconds", "idle_timeout_seconds"):
-        return _number(name, plain)
+    if name == "slack":
+        return check_number(name, _number(name, plain))
+    if name in ("wait_timeout_seconds", "idle_timeout_seconds"):
+        seconds = _number(name, plain)
+        check_timeout(name, seconds)
+        return seconds
     word = plain.lower()
     known = SETTINGS[name]
     for one in known:

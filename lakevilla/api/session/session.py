@@ -7,11 +7,11 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Generic, Self
 
-from lakevilla.api.arguments import check_text, check_views
+from lakevilla.api.arguments import check_views
 from lakevilla.api.frame import Frame
 from lakevilla.api.parameters import parameters
 from lakevilla.api.session.apart import apart
-from lakevilla.api.session.given import Given
+from lakevilla.api.session.given import Given, script_text
 from lakevilla.api.session.host import Host
 from lakevilla.api.session.options import DEFAULTS, setting, spelled
 from lakevilla.api.session.performing import perform, tell
@@ -114,7 +114,7 @@ class Session(Generic[Frame]):
         InvalidOperation
             A quote, a comment or a block is not closed.
         """
-        return statements_of(check_text("text", text), self._dialect)
+        return statements_of(script_text(text), self._dialect)
 
     def is_complete(self, text: str) -> bool:
         """Whether a text that is being typed ends with a statement and its semicolon.
@@ -123,7 +123,7 @@ class Session(Generic[Frame]):
         ----------
         text : str
         """
-        return is_complete(check_text("text", text), self._dialect)
+        return is_complete(script_text(text), self._dialect)
 
     def sql(
         self,
@@ -161,6 +161,7 @@ class Session(Generic[Frame]):
         if self._is_closed:
             raise InvalidOperation("the session is closed: begin another by lake.session()")
         values, frames = parameters(params), check_views(views)
+        text = script_text(text)
         found = self.statements(text)
         if not found:
             raise InvalidOperation("sql is empty; give a statement as text")

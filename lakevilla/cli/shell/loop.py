@@ -37,7 +37,7 @@ class Shell:
         """Whether Enter runs a text that is being typed."""
         stripped = text.strip()
         return (
-            not stripped
+            not stripped.strip(";")
             or is_short(stripped)
             or ended(text, self.desk.session.is_complete) is not None
             or self.desk.session.is_complete(text)
@@ -93,6 +93,8 @@ class Shell:
                 act(self.desk, text, self.run_file)
             return
         text, expanded = ended(text, self.desk.session.is_complete) or (text, False)
+        if not text.strip(";"):
+            return  # Enter alone
         with placed(source, entry.line):
             statements = self.desk.session.statements(text)
         for statement in statements:

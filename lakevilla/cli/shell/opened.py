@@ -12,7 +12,8 @@ from lakevilla.cli.command import INTERRUPTED
 from lakevilla.cli.shell.actions import Leave
 from lakevilla.cli.shell.desk import Desk
 from lakevilla.cli.shell.loop import Shell
-from lakevilla.cli.sql.ending import Interrupted
+from lakevilla.cli.sql.ending import Interrupted, refuse_open
+from lakevilla.cli.sql.piped import piped
 from lakevilla.errors import InvalidOperation
 
 
@@ -20,7 +21,7 @@ def run_shell(lake: lv.Lake[Any], ref: str | None) -> None:
     """Take statements until the end of the input, or until somebody leaves."""
     desk = Desk(lake, ref)
     try:
-        if sys.stdin.isatty():
+        if sys.stdin is not None and sys.stdin.isatty():
             _converse(desk, Shell(desk))
         else:
             _run_pipe(desk, Shell(desk))
@@ -42,7 +43,8 @@ def _converse(desk: Desk, run: Shell) -> None:
 
 def _run_pipe(desk: Desk, run: Shell) -> None:
     try:
-        run.run_lines(sys.stdin, "stdin")
+        run.run_lines(piped(), "stdin")
+        refuse_open(desk.session)
     except Leave:
         pass
     except Interrupted as stopped:
@@ -50,3 +52,5 @@ def _run_pipe(desk: Desk, run: Shell) -> None:
         raise typer.Exit(INTERRUPTED) from None
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
+    except UnicodeDecodeError:
+        raise InvalidOperation("can't read stdin: it is not UTF-8") from None

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import lakevilla as lv
-from lakevilla.errors import LakeVillaError
+from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.results import CommitResult, OperationResult
 
 #: A word behind what is commented out.
@@ -38,6 +38,21 @@ def described(result: OperationResult | CommitResult | None, text: str, version:
             )
         case None:
             return tag_of(text) + ("" if version is None else f"; committed{as_version(version)}")
+
+
+def refuse_open(session: lv.Session[Any]) -> None:
+    """A script that leaves a transaction open has not ended it.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    txn = session.transaction
+    if txn is not None:
+        raise InvalidOperation(
+            f"the script ends within transaction {txn.id}: it was rolled back; end it with COMMIT",
+            txn_id=txn.id,
+        )
 
 
 def as_version(number: int | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +9,26 @@ from typing import Any
 
 import lakevilla as lv
 from lakevilla.cli.output import Output
-from lakevilla.cli.sql.ending import Interrupted, after_interrupt, described, made_by_itself
+from lakevilla.cli.sql.ending import (
+    Interrupted,
+    after_interrupt,
+    described,
+    made_by_itself,
+    refuse_open,
+    tag_of,
+)
+from lakevilla.cli.sql.piped import piped
 from lakevilla.cli.sql.placing import placed
 from lakevilla.engines.sql.script.cutting import ScriptStatement
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.results import CommitResult, OperationResult
 
+_WRITES = frozenset(
+    {
+        *("INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "CREATE", "DROP", "ALTER", "COMMENT"),
+        *("OPTIMIZE", "VACUUM"),
+    }
+)
 _COUNTS = ("rows_matched", "rows_inserted", "rows_updated", "rows_deleted")
 
 
@@ -37,12 +50,13 @@ def read_script(path: str) -> Script:
     """
     try:
         if path == "-":
-            return Script(sys.stdin.read(), "stdin")
+            return Script(piped().read(), "stdin")
         return Script(Path(path).read_text(encoding="utf-8-sig"), path)
     except OSError as error:
         raise InvalidOperation(f"can't read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise InvalidOperation(f"can't read {path}: it is not UTF-8") from None
+        what = "stdin" if path == "-" else path
+        raise InvalidOperation(f"can't read {what}: it is not UTF-8") from None
 
 
 class ScriptRun:
@@ -124,6 +138,8 @@ class ScriptRun:
 
     def _one(self, text: str, *, is_alone: bool) -> None:
         if not self._write:
+            if tag_of(text).split()[0] in _WRITES:
+                raise InvalidOperation(f"{tag_of(text)} writes: add --write to let it")
             self._begin("BEGIN READ ONLY")
         elif self._atomic:
             self._begin("BEGIN")
@@ -182,10 +198,7 @@ class ScriptRun:
         if self._atomic:
             self._tell(self._run("COMMIT"), "COMMIT", None, is_alone=False)
             return
-        raise InvalidOperation(
-            f"the script ends within transaction {txn.id}: it was rolled back; end it with COMMIT",
-            txn_id=txn.id,
-        )
+        refuse_open(self._session)
 
     def _tell_fate(self, is_script: bool) -> None:
         """What the statements before an error have left."""

@@ -20,7 +20,7 @@ def scripts_of(query: str | None, files: list[str] | None) -> list[Script]:
         if query is not None:
             raise InvalidOperation("sql takes statements or files, not both: leave one of them out")
         return [read_script(file) for file in files]
-    if query is None and sys.stdin.isatty():
+    if query is None and (sys.stdin is None or sys.stdin.isatty()):
         raise InvalidOperation(
             "sql takes statements, or a file by -f; `lakevilla shell` is for typing them"
         )

@@ -10,6 +10,8 @@ from lakevilla.engines.sql.words import opens, slice_of, word_of
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.syntax.late import Token, TokenType
 
+_END = "the end of the statement"
+
 
 class TokenReader:
     """Walks the tokens once; a text is everything up to a keyword outside brackets and CASE."""
@@ -22,7 +24,7 @@ class TokenReader:
 
     def take(self) -> Token:
         if self._next >= len(self._tokens):
-            self.refuse("the end of the statement", "it is cut short")
+            raise InvalidOperation("the statement is cut short: more belongs behind its end")
         self._next += 1
         return self._tokens[self._next - 1]
 
@@ -79,10 +81,12 @@ class TokenReader:
 
     def shown(self) -> str:
         if self.at_end:
-            return "the end of the statement"
+            return _END
         return self._tokens[self._next].text
 
     def refuse(self, what: str, advice: str) -> NoReturn:
+        if what.endswith(_END):
+            raise InvalidOperation(f"the statement is cut short; {advice}")
         raise InvalidOperation(f"{what} is not supported in sql; {advice}")
 
     # -- names, values and texts ---------------------------------------------------

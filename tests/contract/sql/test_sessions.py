@@ -143,6 +143,13 @@ def test_a_statement_that_raises_leaves_the_transaction_open_and_unchanged(lake:
         (["SELECT 'a"], "a quote is not closed"),
         (["BEGIN ATOMIC DELETE FROM stock"], "has no END"),
         (["  ;; -- nothing"], "sql is empty"),
+        ([""], "sql is empty"),
+        (["SELECT '\ud800'"], "half of a surrogate pair"),
+        (["SET wait_timeout_seconds = -1"], "wait_timeout_seconds must be a number of seconds"),
+        (["SET slack = 1.5"], "slack must be a whole number"),
+        (["UPDATE stock"], "the statement is cut short; SET belongs here"),
+        (["DROP"], "the statement is cut short; DROP goes on with TABLE, BRANCH, TAG"),
+        (["DROP TABEL stock"], "DROP goes on with TABLE, BRANCH, TAG"),
         (["SHOW TABELS"], "did you mean SHOW TABLES?"),
         (["CREATE VIEW v AS SELECT 1"], "use WITH, or CREATE TABLE"),
         (["CREATE TABLE t (a INT, A INT)"], "column 'A' is there twice"),
@@ -215,6 +222,11 @@ def test_two_sessions_that_look_and_write_elsewhere_are_serializable(lake: lv.La
             else:
                 with pytest.raises(lv.ConflictError):
                     b.sql("COMMIT")
+
+
+def test_the_mark_that_editors_put_before_a_text_is_no_part_of_it(lake: lv.Lake) -> None:
+    with lake.session() as session:
+        assert session.sql("\ufeffSELECT 1 AS a").to_pylist() == [{"a": 1}]  # type: ignore[union-attr]
 
 
 def test_parameters_and_views_go_to_the_statements_that_use_them(lake: lv.Lake) -> None:

@@ -208,6 +208,9 @@ def _node(text: str, dialect: Dialect) -> Node:
                 f"{both} is not supported in sql; {_ELSEWHERE[both]}", reason="unsupported"
             )
     if read is None:
+        kinds = [one.split()[1] for one in _FIRST if one.startswith(f"{first} ")]
+        if kinds:
+            reader.refuse(f"{first} {reader.shown()}", f"{first} goes on with {', '.join(kinds)}")
         raise _unknown(first)
     node = read(reader)
     reader.expect_end()

@@ -54,9 +54,25 @@ def test_the_first_error_ends_it_and_names_the_line(root: str) -> None:
 
 def test_a_transaction_that_is_open_at_the_end_is_undone_and_that_is_said(root: str) -> None:
     shown = run(root, "BEGIN; DELETE FROM stock;")
+    assert shown.exit_code == 2
+    assert "end it with COMMIT" in shown.stderr
     assert "rolled back transaction " in shown.stderr
     assert "nothing of it is stored" in shown.stderr
     assert len(quantities(root)) == 2
+
+
+def test_empty_lines_and_lone_semicolons_do_nothing(root: str) -> None:
+    shown = run(root, "\n ;\n;;\nSELECT 1 AS one;\n\n")
+    assert shown.exit_code == 0, shown.stderr
+    assert shown.stdout.split() == ["one", "─" * 5, "1", "(1", "row)"]
+    assert run(root, "").exit_code == 0
+
+
+def test_a_pipe_is_utf_8_with_or_without_the_mark_of_editors(root: str) -> None:
+    assert "é" in run(root, "\ufeffSELECT 'é' AS a;").stdout
+    broken = CliRunner().invoke(app, ["shell", root], input=b"SELECT 1;\nSELECT '\xe9';")
+    assert broken.exit_code == 2
+    assert "not UTF-8" in broken.stderr
 
 
 def test_tables_and_columns_are_described(root: str) -> None:

@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 import lakevilla as lv
 from lakevilla.cli.app import app
+from lakevilla.cli.sql.sources import scripts_of
 
 
 @pytest.fixture
@@ -78,6 +79,40 @@ def test_a_script_says_itself_what_is_one_transaction(root: str, tmp_path: Path)
     assert ended.exit_code == 2
     assert "end it with COMMIT" in ended.stderr
     assert skus(root) == {"jam"}
+
+
+@pytest.mark.parametrize("text", ["", " \n", "/* nothing */", ";;"])
+def test_a_script_without_a_statement_says_so(root: str, tmp_path: Path, text: str) -> None:
+    for ended in (
+        invoke(root, "-f", file(tmp_path, text)),
+        invoke(root, stdin=text),
+        invoke(root, text),
+    ):
+        assert ended.exit_code == 2
+        assert "there is no statement to run" in ended.stderr
+
+
+def test_a_pipe_is_utf_8_with_or_without_the_mark_of_editors(root: str) -> None:
+    assert invoke(root, "--format", "csv", stdin="\ufeffSELECT 'é' AS a").stdout == "a\né\n"
+    ended = CliRunner().invoke(app, ["sql", root], input=b"SELECT '\xe9'")
+    assert ended.exit_code == 2
+    assert "can't read stdin: it is not UTF-8" in ended.stderr
+
+
+def test_without_stdin_it_asks_for_statements(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(lv.InvalidOperation, match="takes statements"):
+        scripts_of(None, None)
+
+
+@pytest.mark.parametrize(
+    "text", ["DELETE FROM stock", "/* a */ create table t (a INT)", "OPTIMIZE stock"]
+)
+def test_what_writes_is_refused_without_write_and_says_how(root: str, text: str) -> None:
+    ended = invoke(root, text)
+    assert ended.exit_code == 2
+    assert "writes: add --write" in ended.stderr
+    assert skus(root) == {"tea", "jam"}
 
 
 def test_files_run_in_their_order(root: str, tmp_path: Path) -> None:
