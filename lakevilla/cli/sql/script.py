@@ -139,7 +139,9 @@ class ScriptRun:
     def _one(self, text: str, *, is_alone: bool) -> None:
         if not self._write:
             if tag_of(text).split()[0] in _WRITES:
-                raise InvalidOperation(f"{tag_of(text)} writes: add --write to let it")
+                raise InvalidOperation(
+                    f"{tag_of(text)} writes: add --write, or write in `lakevilla shell`"
+                )
             self._begin("BEGIN READ ONLY")
         elif self._atomic:
             self._begin("BEGIN")

@@ -47,7 +47,7 @@ MISTAKES = [
     ("sql ROOT|SELECT nothing FROM orders", '"nothing" not found in FROM clause; candidate'),
     ("sql ROOT|SELECT FROM WHERE x", "at line 1, column 17, near 'WHERE'"),
     ("sql ROOT|SELECT * FROM missing", "there is no table missing; `lakevilla tables` lists"),
-    ("sql ROOT|DELETE FROM orders", "pass --write, or write in `lakevilla shell`"),
+    ("sql ROOT|DELETE FROM orders", "DELETE writes: add --write, or write in `lakevilla shell`"),
     (
         "sql ROOT|SELECT 1|--timestamp|soon",
         "'soon' is not a time: write it as 2026-01-31T12:00:00Z",
