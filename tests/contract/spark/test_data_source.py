@@ -302,7 +302,7 @@ def test_lakes_of_one_session_are_read_with_their_own_options_and_no_plan_tells_
     ("options", "message"),
     [
         ({"lake": "memory://x"}, "lives in the memory of one process"),
-        ({"colums": "id"}, "has no option colums: it has lake, table, ref"),
+        ({"colums": "id"}, "has no option colums: did you mean columns[?] it has lake, table, ref"),
         ({"columns": "id,nope"}, "there is no column nope; its columns are id, balance"),
         ({"version": "99"}, "the lake has no global version 99; its newest is 1"),
         ({"timestamp": "1999-01-01T00:00:00Z"}, "no global version that is kept is as old"),

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from difflib import get_close_matches
 
 from lakevilla.api.history import milliseconds
 from lakevilla.errors import InvalidOperation
@@ -29,6 +30,14 @@ _KNOWN = (
     "maxBytesPerTrigger",
     "what",
 )
+#: Options of Delta's own reader, in lower case, and what stands for them here.
+_OF_DELTA = {
+    "versionasof": "option version is one of the whole lake, and "
+    "lake.table(name).read(version=...) reads one of the table's own log; ",
+    "timestampasof": "write timestamp; ",
+    "readchangefeed": "startingVersion alone asks for changes; ",
+    "readchangedata": "startingVersion alone asks for changes; ",
+}
 #: With what=versions.
 _KNOWN_OF_VERSIONS = ("lake", "what", "ref", "tables", "startingVersion", "version")
 #: As the tasks that a cluster of middling size runs at a time; no bin is made below 4 MiB.
@@ -106,8 +115,9 @@ class ReadOptions:
         unknown = sorted(given.keys() - {name.lower() for name in _KNOWN})
         if unknown:
             raise InvalidOperation(
-                f"the data source lakevilla has no option {', '.join(unknown)}: it has "
-                f"{', '.join(_KNOWN)}; credentials are given to lakevilla.connect(..., spark=)"
+                f"the data source lakevilla has no option {', '.join(unknown)}: "
+                f"{_meant(unknown[0], _KNOWN)}it has {', '.join(_KNOWN)}; credentials are given "
+                "to lakevilla.connect(..., spark=)"
             )
         if not given.get("lake"):
             raise InvalidOperation(
@@ -176,7 +186,7 @@ class VersionOptions:
         if unknown:
             raise InvalidOperation(
                 f"with what=versions the data source lakevilla has no option {', '.join(unknown)}: "
-                f"it has {', '.join(_KNOWN_OF_VERSIONS)}"
+                f"{_meant(unknown[0], _KNOWN_OF_VERSIONS)}it has {', '.join(_KNOWN_OF_VERSIONS)}"
             )
         if not given.get("lake"):
             raise InvalidOperation(
@@ -230,6 +240,13 @@ def _ref(name: str | None, version: int | None, timestamp: datetime | None) -> s
             "version of a branch is option ref as 'etl@57'"
         )
     return name
+
+
+def _meant(name: str, known: tuple[str, ...]) -> str:
+    """What may be meant by an unknown option, with room behind it; or nothing."""
+    spelled = {one.lower(): one for one in known}
+    near = get_close_matches(name, spelled, 1, 0.55)
+    return _OF_DELTA.get(name) or (f"did you mean {spelled[near[0]]}? " if near else "")
 
 
 def _number(given: Mapping[str, str], name: str) -> int | None:
