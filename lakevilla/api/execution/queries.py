@@ -39,7 +39,7 @@ class Queries(Sources[Frame]):
             tables = self._sql_tables(statement, views)
             rows = {name: self._view_rows(view, name) for name, view in views.items()}
             given = {name: view.to_reader() for name, view in rows.items()}
-            sql = with_fixed_time(statement.sql, self._fixed_now())
+            sql = with_fixed_time(statement.sql, self._fixed_now(), self.dialect)
             for name, value in params.items():
                 literal(value, f"parameter :{name}")  # what no column holds is no parameter
             with frames_go_in_views(tables):
@@ -98,7 +98,7 @@ class Queries(Sources[Frame]):
         like: pa.Schema,
     ) -> QuerySource:
         refuse_volatile(statement.sql)
-        sql = with_fixed_time(statement.sql, self._fixed_now())
+        sql = with_fixed_time(statement.sql, self._fixed_now(), self.dialect)
         stored = {
             name: self._stored_source(self._view_rows(view, name, like))
             for name, view in views.items()

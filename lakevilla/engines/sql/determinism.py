@@ -9,12 +9,12 @@ consistent within a query alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NoReturn
 
 from lakevilla.engines.sql.remembered import remembered
-from lakevilla.engines.sql.select import tokens_of
+from lakevilla.engines.sql.select import Dialect, tokens_of
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.syntax.late import Token, TokenType
 
@@ -60,39 +60,86 @@ VOLATILE_FUNCTIONS = frozenset(
 )
 #: Words of SQL that are functions without brackets.
 _BARE = {"current_timestamp", "current_date", "current_time", "localtime", "localtimestamp"}
+#: Words that stand behind the last column of a SELECT.
+_BEHIND_COLUMNS = frozenset(
+    {
+        *("from", "where", "group", "having", "window", "qualify", "order", "limit", "offset"),
+        *("union", "intersect", "except"),
+    }
+)
+_OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 
 
-def with_fixed_time(sql: str, now: datetime) -> str:
-    """``sql`` with the time of the transaction in the place of ``now()`` and its kin."""
+def with_fixed_time(sql: str, now: datetime, dialect: Dialect = "duckdb") -> str:
+    """``sql`` with the time of the transaction in the place of ``now()`` and its kin.
+
+    A column that is nothing but one of these is still called so.
+    """
+    quote = "`" if dialect == "spark" else '"'
     pieces, position = [], 0
-    for start, end, kind in _times_in(sql):
+    for start, end, kind, column in _times_in(sql):
         value = (
             f"TIMESTAMPTZ '{now:%Y-%m-%d %H:%M:%S.%f}+00'"
             if kind == "timestamp"
             else f"DATE '{now:%Y-%m-%d}'"
         )
-        pieces += [sql[position:start], value]
+        called = f" AS {quote}{column}{quote}" if column else ""
+        pieces += [sql[position:start], value, called]
         position = end + 1
     return "".join([*pieces, sql[position:]])
 
 
 @remembered
-def _times_in(sql: str) -> tuple[tuple[int, int, str], ...]:
-    """Where functions of the time stand, first and last character, and what they return."""
+def _times_in(sql: str) -> tuple[tuple[int, int, str, str], ...]:
+    """Where functions of the time stand, first and last character, and what they return.
+
+    And the name of the column, if one is all of a column that has no other name.
+    """
     found = []
     tokens = tokens_of(sql)
+    columns = frozenset(_columns(tokens))
     for index, token in enumerate(tokens):
         name = _called(tokens, index)
         kind = FIXED_FUNCTIONS.get(name)
         if kind is None:
             continue
-        end = token.end
+        last = index
         if _is(tokens, index + 1, "("):
             if not _is(tokens, index + 2, ")"):
                 _refuse(name, "with arguments")
-            end = tokens[index + 2].end
-        found.append((token.start, end, kind))
+            last = index + 2
+        alone = index in columns and _ends_column(tokens, last + 1)
+        column = name if last == index else f"{name}()"
+        found.append((token.start, tokens[last].end, kind, column if alone else ""))
     return tuple(found)
+
+
+def _columns(tokens: Sequence[Token]) -> Iterator[int]:
+    """With which tokens columns of a SELECT begin, at any depth."""
+    lists, begins = [False], False
+    for index, token in enumerate(tokens):
+        word = token.text.lower() if _is_plain(token) else ""
+        if word in _OPENING:
+            lists.append(False)
+            begins = False
+        elif word in _CLOSING:
+            lists = lists[:-1] or [False]
+            begins = False
+        elif word in _BEHIND_COLUMNS or word == "select":
+            lists[-1] = begins = word == "select"
+        elif word == ",":
+            begins = lists[-1]
+        elif not (begins and word in ("distinct", "all")):
+            if begins:
+                yield index
+            begins = False
+
+
+def _ends_column(tokens: Sequence[Token], index: int) -> bool:
+    if index == len(tokens):
+        return True
+    word = tokens[index].text.lower() if _is_plain(tokens[index]) else ""
+    return word in _BEHIND_COLUMNS or word in (",", ")", ";")
 
 
 def refuse_volatile(sql: str) -> None:
