@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+#: How py4j begins an error of the JVM that PySpark has no kind for.
+_OF_PY4J = "An error occurred while calling "
+
 
 @dataclass(frozen=True, slots=True)
 class SparkRows:
@@ -140,4 +143,8 @@ def first_line(error: BaseException) -> str:
     """What a Spark error says, without its stack traces."""
     text: Any = str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if lines and lines[0].startswith(_OF_PY4J):
+        # The bridge's own words, which say nothing of the reason; the last cause is the first.
+        causes = [line.partition(": ")[2] for line in lines if line.startswith("Caused by: ")]
+        lines = causes[-1:] or [line.removeprefix(": ") for line in lines[1:]] or lines
     return lines[0][:500] if lines else type(error).__name__

@@ -47,3 +47,20 @@ def test_what_others_raise_is_named_by_its_last_line() -> None:
     found = failure(RuntimeError(text), "table t: job x")
     assert type(found) is lv.InvalidOperation
     assert str(found) == "table t: job x: the Spark job failed: ValueError: from the udf"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            "\n: org.apache.spark.SparkException: Job aborted: 1\n\tat a.b\n"
+            "Caused by: java.lang.Exception: middle\nCaused by: java.io.EOFException\n\tat c",
+            "java.io.EOFException",
+        ),
+        ("\n: java.lang.RuntimeException: alone\n\tat a.b", "java.lang.RuntimeException: alone"),
+        ("", "An error occurred while calling o8.getResult."),
+    ],
+)
+def test_an_error_of_the_jvm_is_named_by_what_caused_it(text: str, reason: str) -> None:
+    found = failure(RuntimeError(f"An error occurred while calling o8.getResult.{text}"), "job x")
+    assert str(found) == f"job x: the Spark job failed: {reason}"
