@@ -6,6 +6,7 @@ What Spark would call in its planner and its workers is called here, without Spa
 from __future__ import annotations
 
 import pickle
+import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ import lakevilla as lv
 from lakevilla.api.spark.source import work
 from lakevilla.engines.spark import bins
 from lakevilla.engines.spark.rows import spark_schema
+from tests.contract.history.test_changes_over_reconciles import decide, start
+from tests.support.places import make_place
 
 Offsets = dict[str, int]
 
@@ -105,8 +108,8 @@ def test_limited_batches_are_together_all_changes(lake: lv.Lake, limits: dict[st
     lake.run(lambda txn: txn.update("t", {"id": "id + 5000"}, where="true"))
     lake.table("t").optimize()
     again = stream(lake, **limits)
-    for start, end, held in batches:
-        assert bag(read(again, start, end)) == held
+    for begin, end, held in batches:
+        assert bag(read(again, begin, end)) == held
 
 
 def test_a_batch_of_a_few_files_ends_within_a_commit(lake: lv.Lake) -> None:
@@ -117,8 +120,8 @@ def test_a_batch_of_a_few_files_ends_within_a_commit(lake: lv.Lake) -> None:
     # Without limits, as Spark asks for all that is there, it goes on from there.
     everything = work.next_offset(state, first, limited=False)
     assert everything == {"version": lake.snapshot().version}
-    start = work.first_offset(state)
-    assert bag(read(state, start, first)) + bag(read(state, first, everything)) == expected(lake)
+    begin = work.first_offset(state)
+    assert bag(read(state, begin, first)) + bag(read(state, first, everything)) == expected(lake)
 
 
 def test_nothing_beyond_the_version_of_the_beginning_is_planned(lake: lv.Lake) -> None:
@@ -162,3 +165,47 @@ def test_the_schema_of_spark_is_that_of_the_changes(lake: lv.Lake) -> None:
     names = spark_schema(lake.table("t").schema).names
     changes: Any = pickle.loads(state)
     assert changes.schema.names[: len(names)] == names
+
+
+FOREIGN = ("optimize", "update", "append", "delete")
+
+
+@pytest.mark.parametrize("files", [1, 2, 5])
+@pytest.mark.parametrize("seed", range(4))
+def test_batches_over_reconciles_lead_to_the_newest_state(
+    request: pytest.FixtureRequest, seed: int, files: int
+) -> None:
+    """Others commit between a decision and its publishing, and the stream is anywhere."""
+    place, source = make_place("local", request), random.Random(seed)
+    start(place)
+    state: Counter[str] = Counter()
+    batches: list[tuple[Offsets, Offsets, Counter[str]]] = []
+    at: Offsets = {"version": 0}
+
+    def take(most: int) -> Offsets:
+        end = at
+        with place.connect() as lake:
+            held = stream(lake, maxFilesPerTrigger=files)
+        for _ in range(most):
+            begin, end = end, work.next_offset(held, end)
+            if begin == end:
+                break
+            found = read(held, begin, end)
+            batches.append((begin, end, bag(found)))
+            for row in (row for some in found for row in some):
+                sign = 1 if row["_change_type"] in ("insert", "update_postimage") else -1
+                state[repr((row["id"], row["n"]))] += sign
+        return end
+
+    for _ in range(3):
+        decide(place, source.choices(FOREIGN, k=source.randint(1, 3)), source)
+        at = take(source.randint(0, 3))
+    at = take(1000)
+    with place.connect() as lake:
+        now = lake.snapshot(lake.snapshot().version).read("t").to_pylist()
+        assert at == {"version": lake.snapshot().version}
+        again = stream(lake)
+    assert +state == Counter(repr((row["id"], row["n"])) for row in now)
+    assert min(state.values()) >= 0
+    for begin, end, rows_then in batches:
+        assert bag(read(again, begin, end)) == rows_then
