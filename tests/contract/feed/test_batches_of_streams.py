@@ -153,6 +153,29 @@ def test_a_column_that_came_later_is_null_in_parts_of_before(lake: lv.Lake) -> N
     assert {row["more"] for some in found for row in some} == {None}
 
 
+@pytest.mark.parametrize("start", [{"version": 90}, {"version": 4, "within": 90, "parts": 1}])
+def test_a_lake_that_is_younger_than_the_checkpoint_is_refused(
+    lake: lv.Lake, start: Offsets
+) -> None:
+    """Neither is it waited for."""
+    state = stream(lake)
+    with pytest.raises(lv.VersionNotFound, match="it is another lake, or an older copy"):
+        work.next_offset(state, start)
+    with pytest.raises(lv.VersionNotFound, match="it is another lake, or an older copy"):
+        work.ranges(state, start, {"version": 5})
+
+
+def test_versions_of_a_younger_lake_are_refused(lake: lv.Lake) -> None:
+    options = {"lake": lake.root, "what": "versions", "startingVersion": "1"}
+    bound = work.bound(pickle.dumps({}), options)
+    state = work.stream(pickle.dumps({}), options, work.schema(bound))
+    start = {"version": 90}
+    end = work.next_offset(state, start)
+    assert end != start
+    with pytest.raises(lv.VersionNotFound, match="another lake, or an older copy"):
+        work.ranges(state, start, end)
+
+
 @pytest.mark.parametrize("value", ["0", "-1", "many", "1.5", ""])
 @pytest.mark.parametrize("option", ["maxFilesPerTrigger", "maxBytesPerTrigger"])
 def test_a_limit_that_is_none_is_refused(lake: lv.Lake, option: str, value: str) -> None:

@@ -133,7 +133,7 @@ def next_offset(
     held = pickle.loads(state)
     if isinstance(held, LakeVersions):
         newest = versions.newest_offset(held) if until is None else until
-        return {"version": max(newest, start["version"])}
+        return {"version": newest}  # a lake that is younger than the checkpoint is refused later
     return changes.next_offset(state, start, until=until, limited=limited)
 
 
