@@ -175,11 +175,21 @@ class Table(LiveRows, Restores, Hinted, Generic[Frame]):
         >>> lake.table("stock").read(version=0).to_pylist()
         [{'sku': 'tea', 'qty': 5}]
         """
+        executor = self._reading_at(version, timestamp, iceberg_ref)
+        return executor.read(self.name, columns, where, params)
+
+    def _reading_at(
+        self,
+        version: int | None,
+        timestamp: datetime | None,
+        iceberg_ref: int | str | None = None,
+    ) -> Executor[Frame]:
+        """What reads the table as it is, or as it was in a state of its own."""
         asked = own_version(self.name, version, timestamp, iceberg_ref)
         executor = self._reading("read")
         if asked is not None:
             executor.bind_to_own(asked)
-        return executor.read(self.name, columns, where, params)
+        return executor
 
     def to_pandas(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -18,11 +17,9 @@ from lakevilla.arrow.input import refuse_unknown
 from lakevilla.engines.base import MergeClause
 from lakevilla.engines.sql.dml import InsertStatement, MergeStatement
 from lakevilla.errors import (
-    CorruptObject,
     InvalidOperation,
     LakeVillaError,
     MergeConflict,
-    VersionNotFound,
 )
 from lakevilla.expressions.bind import bind, exact, exact_assignments
 from lakevilla.expressions.given import Predicate
@@ -129,22 +126,6 @@ class Executor(Queries[Frame]):
             except (LakeVillaError, OSError) as error:
                 self.run(raise_if_replaced(self.state, [location], error))
                 raise
-
-    @contextmanager
-    def kept(self) -> Iterator[None]:
-        """A past state whose files were vacuumed is a version that is not there any more."""
-        try:
-            yield
-        except VersionNotFound:
-            raise
-        except (LakeVillaError, OSError) as error:
-            # An engine tells of a missing file in its own ways; a mistake in a query names none.
-            may_be_missing = isinstance(error, CorruptObject) or "file" in str(error)
-            if self.is_past and may_be_missing:
-                self.refuse_missing_files()
-            if may_be_missing:
-                self.run(self.state.context.refuse_ended())
-            raise
 
     # -- text ----------------------------------------------------------------------
 

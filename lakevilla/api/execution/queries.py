@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard, TypeVar
 
 import pyarrow as pa
 
 from lakevilla.api.execution.sources import Sources
 from lakevilla.api.frame import Frame
+from lakevilla.engines.base import TableInput
 from lakevilla.engines.sql.determinism import refuse_volatile, with_fixed_time
 from lakevilla.engines.sql.select import Dialect, Select, named_parameters
-from lakevilla.errors import InvalidOperation, TableNotFound
+from lakevilla.errors import (
+    CorruptObject,
+    InvalidOperation,
+    LakeVillaError,
+    TableNotFound,
+    VersionNotFound,
+)
 from lakevilla.expressions.values import literal
 from lakevilla.operations.inserted import assigned_rows
 from lakevilla.operations.perform import read_source
+from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import QuerySource
+from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.catalog.explain import plan
-from lakevilla.transaction.verbs.read_write import layout_of, query
+from lakevilla.transaction.verbs.read_write import layout_of, query, scan, see_files
 from lakevilla.transaction.verbs.replaced_tables import conflict_if_replaced
 
-__all__ = ["Queries", "frames_go_in_views"]
+__all__ = ["PastRows", "Queries", "frames_go_in_views"]
+
+T = TypeVar("T")
 
 
 class Queries(Sources[Frame]):
@@ -32,18 +43,33 @@ class Queries(Sources[Frame]):
     #: Whose SQL the queries of ``sql`` are written in.
     dialect: Dialect = "duckdb"
 
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """A past state whose files were vacuumed is a version that is not there any more."""
+        try:
+            yield
+        except VersionNotFound:
+            raise
+        except (LakeVillaError, OSError) as error:
+            # An engine tells of a missing file in its own ways; a mistake in a query names none.
+            may_be_missing = isinstance(error, CorruptObject) or "file" in str(error)
+            if self.is_past and may_be_missing:
+                self.refuse_missing_files()
+            if may_be_missing:
+                self.run(self.state.context.refuse_ended())
+            raise
+
     def select(
         self, statement: Select, params: dict[str, object], views: Mapping[str, object]
     ) -> Frame:
         with self.alone():
             tables = self._sql_tables(statement, views)
-            rows = {name: self._view_rows(view, name) for name, view in views.items()}
-            given = {name: view.to_reader() for name, view in rows.items()}
+            given = self._given_rows(views)
             sql = with_fixed_time(statement.sql, self._fixed_now(), self.dialect)
             for name, value in params.items():
                 literal(value, f"parameter :{name}")  # what no column holds is no parameter
-            with frames_go_in_views(tables):
-                found: Frame = self.run(query(self.state, sql, tables, given, params))
+            with frames_go_in_views(tables), self._pasts(views) as pasts:
+                found: Frame = self.run(query(self.state, sql, tables, given, params, pasts))
             return found
 
     def plan(
@@ -52,8 +78,32 @@ class Queries(Sources[Frame]):
         """How the engine would run a query; nothing counts as read."""
         with self.alone():
             tables = self._sql_tables(statement, views)
-            rows = {name: self._view_rows(view, name).to_reader() for name, view in views.items()}
-            return self.run(plan(self.state, statement.sql, tables, rows, params))
+            given = self._given_rows(views)
+            with self._pasts(views) as pasts:
+                return self.run(plan(self.state, statement.sql, tables, given, params, pasts))
+
+    def _given_rows(self, views: Mapping[str, object]) -> dict[str, pa.RecordBatchReader]:
+        return {
+            name: self._view_rows(view, name).to_reader()
+            for name, view in views.items()
+            if not self._reads_files_of(view)
+        }
+
+    def _reads_files_of(self, view: object) -> TypeGuard[PastRows]:
+        """Whether a view is a past table whose files the engine of this lake reads itself."""
+        engine = self.client.context.engine
+        return isinstance(view, PastRows) and view.executor.client.context.engine is engine
+
+    @contextmanager
+    def _pasts(self, views: Mapping[str, object]) -> Iterator[dict[str, TableInput]]:
+        """The past tables among the views, of which a query reads what it needs."""
+        with ExitStack() as kept:
+            found = {}
+            for name, view in views.items():
+                if self._reads_files_of(view):
+                    kept.enter_context(view.executor.kept())
+                    found[name] = view.files()
+            yield found
 
     def schema_of_query(
         self, statement: Select, params: dict[str, object], views: Mapping[str, object]
@@ -109,6 +159,40 @@ class Queries(Sources[Frame]):
             if re.search(rf"\${name}\b", named_parameters(sql, None))
         }
         return QuerySource(sql, self._sql_tables(statement, views), used, stored)
+
+
+class PastRows:
+    """A table in another state than that of a statement, as one of its views.
+
+    A query of the engine that knows it reads what it needs of the files. Whoever else asks for
+    it gets all rows, streamed.
+
+    Parameters
+    ----------
+    executor : Queries
+        Bound to that state.
+    table : str
+    """
+
+    def __init__(self, executor: Queries[Any], table: str) -> None:
+        self.executor, self._table = executor, table
+
+    def files(self) -> TableInput:
+        """The table's files then."""
+        return self._see(lambda state, location: see_files(state, location, None))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        def read(state: TransactionState, location: str) -> Program[pa.RecordBatchReader]:
+            return scan(state, location, None, None)
+
+        with self.executor.kept():
+            return self._see(read).__arrow_c_stream__(requested_schema)
+
+    def _see(self, read: Callable[[TransactionState, str], Program[T]]) -> T:
+        executor = self.executor
+        with executor.kept(), executor.alone("read", self._table):
+            executor.state.check_open("read")
+            return executor.run(read(executor.state, executor.resolve(self._table)))
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic
 
+from lakevilla.api.execution.queries import PastRows
 from lakevilla.api.frame import Frame
 from lakevilla.api.session.host import Host
 from lakevilla.api.snapshot import Snapshot
@@ -71,18 +72,20 @@ class Given(Generic[Frame]):
             raise InvalidOperation(f"parameter :{at.name} has no value; give it in params")
         return state_of(at, self.params[at.name])
 
-    def _rows(self, past: PastTable) -> Frame:
+    def _rows(self, past: PastTable) -> object:
         at = self.state(past.at)
         if past.own:
-            table = self.lake.table(past.table)
-            if isinstance(at, datetime):
-                return table.read(timestamp=at)
-            assert isinstance(at, int)
-            return table.read(version=at)
-        # All tables of one state are of one moment.
-        if at not in self._snapshots:
-            self._snapshots[at] = self._snapshot(at)
-        return self._snapshots[at].read(past.table)
+            version, moment = (None, at) if isinstance(at, datetime) else (at, None)
+            assert not isinstance(version, str), "no table has a ref of the lake's"
+            executor = self.lake.table(past.table)._reading_at(version, moment)
+        else:
+            # All tables of one state are of one moment.
+            if at not in self._snapshots:
+                self._snapshots[at] = self._snapshot(at)
+            executor = self._snapshots[at]._executor
+        if self.dialect == "duckdb":
+            return PastRows(executor, past.table)
+        return executor.read(past.table, None, None, None)
 
     def _snapshot(self, at: State) -> Snapshot[Frame]:
         if isinstance(at, datetime):

@@ -130,13 +130,17 @@ def query(
     tables: Mapping[str, str],
     views: Mapping[str, pa.RecordBatchReader],
     params: Mapping[str, object],
+    pasts: Mapping[str, TableInput],
 ) -> Program[pa.Table]:
-    """One SELECT; ``tables`` maps its names to locations. All their rows count as seen."""
+    """One SELECT; ``tables`` maps its names to locations. All their rows count as seen.
+
+    ``pasts`` are tables in other states, by their names.
+    """
     txn.check_open("sql")
 
     def see() -> Program[pa.Table]:
         yield from touch(txn, tables.values(), probing=True, access="read")
-        inputs = {}
+        inputs = dict(pasts)
         for alias, location in tables.items():
             inputs[alias] = yield from see_files(txn, location, None)
         with during("data"):

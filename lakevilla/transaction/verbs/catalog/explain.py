@@ -56,11 +56,12 @@ def plan(
     tables: Mapping[str, str],
     views: Mapping[str, pa.RecordBatchReader],
     params: Mapping[str, object],
+    pasts: Mapping[str, TableInput],
 ) -> Program[str]:
     """The plan of a query, which is not run; as ``query`` otherwise."""
     txn.check_open("explain")
     yield from touch(txn, tables.values(), probing=True)
-    inputs = {}
+    inputs = dict(pasts)
     for alias, location in tables.items():
         yield from perform_late(txn, [location])
         yield from store_files(txn, location)

@@ -1,0 +1,102 @@
+"""Tables as they were, in statements: a query reads what it needs of their files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.api.execution.queries import PastRows
+from lakevilla.api.session import Session
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def session(request: pytest.FixtureRequest, tmp_path: Path) -> Session:
+    session = lv.connect(tmp_path).session()
+    session.sql(f"CREATE TABLE t (id BIGINT, k STRING) USING {request.param} PARTITIONED BY (k)")
+    session.sql("INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'b')")
+    session.sql("DELETE FROM t WHERE id = 2")
+    session.sql("UPDATE t SET id = id + 10")
+    return session
+
+
+def ids(session: Session, text: str, params: dict[str, object] | None = None) -> list[Any]:
+    found = session.sql(text, params)
+    assert not isinstance(found, lv.OperationResult | lv.CommitResult | None)
+    return sorted(next(iter(row.values())) for row in found.to_pylist())
+
+
+@pytest.fixture
+def never_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> object:
+        raise AssertionError("it is read whole")
+
+    monkeypatch.setattr(PastRows, "__arrow_c_stream__", refuse)
+
+
+@pytest.mark.usefixtures("never_whole")
+def test_a_query_reads_past_files_as_it_reads_present_ones(session: Session) -> None:
+    assert ids(session, "SELECT id FROM t VERSION AS OF 1") == [1, 2, 3]
+    assert ids(session, "SELECT id FROM t VERSION AS OF 2 WHERE k = 'b'") == [3]
+    assert ids(session, "SELECT id FROM t AT (VERSION => 2) WHERE id > 1") == [2, 3]
+    both = "SELECT t.id - old.id FROM t JOIN t VERSION AS OF 1 AS old ON t.id = old.id + 10"
+    assert ids(session, both) == [10, 10]
+    session.sql("BEGIN; INSERT INTO t VALUES (7, 'c')")
+    left = "SELECT id FROM t EXCEPT SELECT id FROM t VERSION AS OF :v"
+    assert ids(session, left, {"v": 3}) == [7]
+    session.sql("ROLLBACK")
+    session.sql("INSERT OVERWRITE t SELECT * FROM t VERSION AS OF 1")
+    assert ids(session, "SELECT id FROM t") == [1, 2, 3]
+
+
+@pytest.mark.usefixtures("never_whole")
+def test_filters_reach_the_files(session: Session) -> None:
+    plan = session.sql("EXPLAIN SELECT id FROM t VERSION AS OF 1 WHERE id > 2")
+    shown = str(plan["detail"].to_pylist())  # type: ignore[index]
+    assert "READ_PARQUET" in shown
+    assert "Filters" in shown
+
+
+def test_what_writes_takes_all_rows_of_them(session: Session) -> None:
+    session.sql("INSERT INTO t SELECT id + 20, k FROM t VERSION AS OF 1 WHERE k = 'b'")
+    assert ids(session, "SELECT id FROM t") == [11, 13, 22, 23]
+    session.sql(
+        "MERGE INTO t USING (SELECT * FROM t VERSION AS OF 1) AS o ON t.id = o.id + 10 "
+        "WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT *"
+    )
+    assert ids(session, "SELECT id FROM t") == [2, 22, 23]
+    session.sql("CREATE TABLE u AS SELECT * FROM t AT (VERSION => 2)")
+    assert ids(session, "SELECT id FROM u") == [1, 2, 3]
+
+
+def test_branches_and_tags_are_read_beside_the_lake(session: Session) -> None:
+    session.sql("CREATE BRANCH etl")
+    session.sql("CREATE TAG old AT (VERSION => 2)")
+    session.sql("USE BRANCH etl")
+    session.sql("INSERT INTO t VALUES (50, 'x')")
+    session.sql("USE main")
+    session.sql("INSERT INTO t VALUES (60, 'y')")
+    assert ids(session, "SELECT id FROM t AT (BRANCH => etl)") == [11, 13, 50]
+    assert ids(session, "SELECT id FROM t EXCEPT SELECT id FROM t AT (BRANCH => etl)") == [60]
+    assert ids(session, "SELECT id FROM t AT (TAG => old)") == [1, 2, 3]
+    session.sql("USE BRANCH etl")
+    assert ids(session, "SELECT id FROM t EXCEPT SELECT id FROM t AT (VERSION => 4)") == [50]
+
+
+def test_files_that_are_gone_are_a_version_that_is_gone(session: Session, tmp_path: Path) -> None:
+    live = {
+        path.name
+        for path in tmp_path.rglob("*.parquet")
+        if "_lakevilla" not in path.parts and path.parts[-1].startswith("lv-")
+    }
+    session.sql("INSERT OVERWRITE t SELECT * FROM t")
+    for path in list(tmp_path.rglob("*.parquet")):
+        if path.name in live:
+            path.unlink()
+    assert ids(session, "SELECT id FROM t") == [11, 13]
+    with pytest.raises(lv.VersionNotFound):
+        session.sql("SELECT id FROM t VERSION AS OF 1")
+    with pytest.raises(lv.VersionNotFound):
+        session.sql("SELECT id FROM t VERSION AS OF 99")
