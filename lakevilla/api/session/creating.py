@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import pyarrow as pa
@@ -16,7 +17,11 @@ from lakevilla.engines.sql.script.definitions import CreateTable
 from lakevilla.engines.sql.select import Select
 from lakevilla.errors import TableExists, TableNotFound
 from lakevilla.formats.base import FormatName
-from lakevilla.transaction.verbs.create_table import whole_or_not_at_all
+from lakevilla.transaction.verbs.create_table import (
+    drop_taken_back,
+    is_dropped_here,
+    whole_or_not_at_all,
+)
 from lakevilla.transaction.verbs.read_write import layout_of
 
 __all__ = ["create_table"]
@@ -32,10 +37,13 @@ def create_table(
     executor = txn._executor
     if node.like is not None:
         node = _like(executor, node, node.like)
-    if node.replaces and _is_there(executor, node.name):
-        _replace(txn, node, params, views)
-        return
     location = executor.resolve(node.name, also_renamed=True)
+    if is_dropped_here(executor.state, location):
+        _replace(txn, node, params, views, drop_taken_back(executor.state, location))
+        return
+    if node.replaces and _is_there(executor, node.name):
+        _replace(txn, node, params, views, nullcontext())
+        return
     try:
         with whole_or_not_at_all(executor.state, location):
             _create(txn, node, params, views)
@@ -74,12 +82,13 @@ def _replace(
     node: CreateTable,
     params: Mapping[str, object],
     views: Mapping[str, object] | None,
+    there: AbstractContextManager[None],
 ) -> None:
     """Define the table anew; the query is run now, since it may read the rows that go."""
     rows: object = node.columns
     if node.query is not None:
         rows = txn.sql(node.query.sql, params, views=views)
-    with txn._executor.alone("create_table", node.name):
+    with txn._executor.alone("create_table", node.name), there:
         replace_table(
             txn._executor,
             node.name,

@@ -207,6 +207,36 @@ def _is_in_newest(txn: TransactionState, location: str) -> Program[bool]:
     return head is not None and head.tables.get(location) is not None
 
 
+def is_dropped_here(txn: TransactionState, location: str) -> bool:
+    """Whether the last that the transaction has done to a table was to drop it."""
+    mine = [done for done in txn.work.done if done.table == location]
+    return bool(mine) and isinstance(mine[-1].operation, Drop)
+
+
+@contextmanager
+def drop_taken_back(txn: TransactionState, location: str) -> Iterator[None]:
+    """For a block that defines the table anew, which was dropped here: it was never gone.
+
+    Nothing has been done to it since, so whatever else was done stands as it is. If the block
+    raises, it is dropped as before.
+    """
+    done, reads = list(txn.work.done), dict(txn.work.reads)
+    index = max(i for i, one in enumerate(done) if one.table == location)
+    del txn.work.done[index]
+    for key, read in reads.items():
+        if read.after > index:
+            txn.work.reads[key] = msgspec.structs.replace(read, after=read.after - 1)
+    try:
+        yield
+    except BaseException:
+        txn.work.done[:], txn.work.reads = done, reads
+        raise
+    saved = txn.standing.saved
+    if saved is not None and saved.operations > index:
+        # What was saved drops it: it must be saved again before it counts as saved.
+        txn.standing.saved = msgspec.structs.replace(saved, operations=index)
+
+
 @contextmanager
 def whole_or_not_at_all(txn: TransactionState, location: str) -> Iterator[None]:
     """Take the table back out of the transaction if the block that creates it raises.

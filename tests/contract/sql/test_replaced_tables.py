@@ -88,6 +88,33 @@ def test_it_is_undone_and_seen_as_any_statement_of_a_transaction(session: Sessio
     assert rows(session, "FROM t") == [{"y": 5}]
 
 
+def test_a_table_that_is_dropped_and_created_in_one_transaction_is_replaced(
+    session: Session,
+) -> None:
+    session.sql("BEGIN; INSERT INTO t VALUES (3, 'c'); DROP TABLE t; CREATE TABLE u (a INT)")
+    assert session.transaction is not None
+    session.transaction.save()
+    with pytest.raises(lv.InvalidOperation, match="t was dropped by this transaction"):
+        session.sql("CREATE TABLE t AS SELECT * FROM t")
+    with pytest.raises(lv.InvalidOperation):
+        session.sql("CREATE TABLE t (a INT) PARTITIONED BY (b)")
+    assert [row["name"] for row in rows(session, "SHOW TABLES")] == ["u"]
+    session.sql("CREATE TABLE t AS SELECT 'x' AS b; INSERT INTO t VALUES ('y')")
+    saved = session.transaction._executor.state.standing.saved
+    assert saved is not None
+    assert saved.operations == 1  # what is there of it drops the table
+    session.sql("COMMIT")
+    assert rows(session, "FROM t ORDER BY b") == [{"b": "x"}, {"b": "y"}]
+    assert rows(session, "SELECT count(*) AS n FROM t VERSION AS OF 0") == [{"n": 2}]
+    session.sql("DROP TABLE t; CREATE TABLE IF NOT EXISTS t (c INT); DROP TABLE t")
+    assert [row["name"] for row in rows(session, "SHOW TABLES")] == ["u"]
+    session.sql(
+        "CREATE TABLE w (a INT); INSERT INTO w VALUES (1); DROP TABLE w; CREATE TABLE w (b DATE)"
+    )
+    assert rows(session, "FROM w") == []
+    assert [row["name"] for row in rows(session, "DESCRIBE w")] == ["b"]
+
+
 def test_rows_that_others_append_meanwhile_go_too(session: Session) -> None:
     session.sql("BEGIN; CREATE OR REPLACE TABLE t (id BIGINT, k STRING)")
     session._lake.session().sql("INSERT INTO t VALUES (3, 'c')")

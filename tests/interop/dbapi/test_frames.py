@@ -65,7 +65,7 @@ def test_pandas_reads_by_an_engine(engine: sa.Engine) -> None:
 
 
 def test_pandas_writes_by_an_engine(lake: lv.Lake, engine: sa.Engine) -> None:
-    """New tables and more rows; a name that was dropped can't be made again."""
+    """New tables, more rows, and other rows and columns under the same name."""
     frame = pd.DataFrame(
         {
             "id": range(5000),
@@ -82,10 +82,12 @@ def test_pandas_writes_by_an_engine(lake: lv.Lake, engine: sa.Engine) -> None:
     assert read["size"].isna().sum() == read["name"].isna().sum() == 5000
     with pytest.raises(ValueError, match="already exists"):
         frame.to_sql("made", engine, index=False)
-    with pytest.raises(sa.exc.InternalError, match=r"failed .table made exists already"):
-        frame.to_sql("made", engine, index=False, if_exists="replace")
-    assert lake.read("made").num_rows == 10_000
-    assert frame[:10].to_sql("made", engine, index=False, if_exists="delete_rows") == 10
+    other = frame[["name"]].assign(more=1)
+    assert other.to_sql("made", engine, index=False, if_exists="replace") == 5000
+    assert lake.table("made").version == 2  # it was there at each moment
+    assert lake.read("made").schema.names == ["name", "more"]
+    assert lake.table("made").read(version=1).num_rows == 10_000
+    assert other[:10].to_sql("made", engine, index=False, if_exists="delete_rows") == 10
     assert lake.read("made").num_rows == 10
 
 
