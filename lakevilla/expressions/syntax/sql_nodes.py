@@ -15,6 +15,7 @@ from lakevilla.arrow.scalars import plain
 from lakevilla.expressions.functions.catalogue import FUNCTIONS, missing
 from lakevilla.expressions.functions.core import INTERVAL_UNITS
 from lakevilla.expressions.functions.shorthand import ALIASES, SHORTHANDS
+from lakevilla.expressions.syntax.constants import pattern, with_minutes
 from lakevilla.expressions.syntax.grouping import ambiguous
 from lakevilla.expressions.syntax.late import exp
 from lakevilla.expressions.tree import Call, Case, Cast, Column, Expr, Literal
@@ -104,11 +105,10 @@ def _chain(name: str, class_: type[exp.Expression]) -> Callable[[Reader, Any], E
     return read
 
 
-def _negated(name: str) -> Callable[[Reader, Any], Expr]:
-    inner = _call(name)
-
+def _like(name: str) -> Callable[[Reader, Any], Expr]:
     def read(reader: Reader, node: Any) -> Expr:
-        return _not_if(bool(node.args.get("negate")), inner(reader, node))
+        args = reader.read(node.this), pattern(reader.read(node.expression))
+        return _not_if(bool(node.args.get("negate")), Call(name, args))
 
     return read
 
@@ -355,6 +355,8 @@ def _cast(reader: Reader, node: exp.Cast) -> Expr:
     if not isinstance(tree, Literal):
         return Cast(tree, type_)
     if tree.type == "string" and type_ == "timestamp" and tree.value is not None:
+        tree = Literal("string", with_minutes(tree.value))
+        assert tree.value is not None
         # A literal without a zone keeps that it had none: it means UTC to a column with
         # a zone and itself to one without.
         moment = cast_value(tree.value, "timestamp")
@@ -428,8 +430,8 @@ def _readers() -> dict[type, Callable[[Reader, Any], Expr]]:
         exp.Is: _is,
         exp.In: _in,
         exp.Between: _between,
-        exp.Like: _negated("like"),
-        exp.ILike: _negated("ilike"),
+        exp.Like: _like("like"),
+        exp.ILike: _like("ilike"),
         exp.Escape: _escape,
         exp.RegexpLike: _call("regexp_like"),
         exp.Bracket: _item,

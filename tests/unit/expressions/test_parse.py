@@ -146,6 +146,27 @@ def test_parentheses_say_what_belongs_together(sql: str) -> None:
     parse_expression(sql)
 
 
+@pytest.mark.parametrize(
+    ("sql", "same"),
+    [
+        ("a like :x || '%'", "a like 'It''s%'"),
+        ("a not ilike '%' || :x || '%' escape '/'", "a not ilike '%It''s%' escape '/'"),
+        ("lower(a) like lower(:x)", "lower(a) like 'it''s'"),
+        ("a = timestamp :t", "a = timestamp '2024-01-01 11:00:00.5Z'"),
+    ],
+)
+def test_constants_are_put_together(sql: str, same: str) -> None:
+    params = {"x": "It's"} if ":x" in sql else {}
+    sql = sql.replace(":t", "'2024-01-01 12:00:00.5+01'")
+    assert parse_expression(sql, params) == parse_expression(same)
+
+
+def test_a_pattern_of_a_column_is_left_to_be_refused() -> None:
+    assert parse_expression("a like b || '%'") != parse_expression("a like 'b%'")
+    with pytest.raises(InvalidOperation, match="2024-01-01-01"):
+        parse_expression("cast('2024-01-01-01' as timestamp)")
+
+
 @pytest.mark.parametrize("sql", [None, "", "  \n", "-- nothing", ";"])
 def test_a_predicate_is_required(sql: str | None) -> None:
     with pytest.raises(InvalidOperation):
