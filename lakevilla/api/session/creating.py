@@ -48,7 +48,8 @@ def create_table(
         with whole_or_not_at_all(executor.state, location):
             _create(txn, node, params, views)
     except TableExists:
-        if not node.exist_ok:
+        # A name can be taken where no table is: of one that was dropped, or renamed.
+        if not (node.exist_ok and _is_there(executor, node.name)):
             raise
 
 
@@ -71,10 +72,11 @@ def _like(executor: Executor[Frame], node: CreateTable, other: str) -> CreateTab
 def _is_there(executor: Executor[Frame], name: str) -> bool:
     try:
         with executor.alone("open", name):
-            executor.run(layout_of(executor.state, executor.resolve(name), probing=True))
+            location = executor.resolve(name)
+            executor.run(layout_of(executor.state, location, probing=True))
     except TableNotFound:
         return False
-    return True
+    return not is_dropped_here(executor.state, location)
 
 
 def _replace(

@@ -20,6 +20,7 @@ from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Detach, Drop, Operation
 from lakevilla.tables.drop_data import make_free
 from lakevilla.tables.dropped import is_emptied
+from lakevilla.tables.renaming import renames_of
 from lakevilla.tables.surroundings import refuse_surroundings
 from lakevilla.transaction.state.errors import conflict
 from lakevilla.transaction.state.transaction import TransactionState
@@ -102,7 +103,8 @@ def _change(
     if (state is not None and not dropped) or tail.tip >= 0 or location in txn.work.tables:
         new_name = None if dropped else (yield from _new_name(head, location))
         raise TableExists(
-            _taken(location, new_name, dropped=dropped, emptied=emptied),
+            _left_here(txn, location)
+            or _taken(location, new_name, dropped=dropped, emptied=emptied),
             table=location,
             txn_id=txn.id,
         )
@@ -121,6 +123,22 @@ def _change(
     change = created(blank)
     txn.add_table(location, View(location, state, Placement(-1, ()), (), blank, blank, -1))
     return change
+
+
+def _left_here(txn: TransactionState, location: str) -> str | None:
+    """Why a place is taken whose table the transaction itself has dropped or renamed."""
+    if is_dropped_here(txn, location):
+        return (
+            f"table {location} was dropped by this transaction, and its path holds its data: "
+            "choose another name"
+        )
+    renames = renames_of(done.operation for done in txn.work.done if done.table == location)
+    if not renames or any(one.new == location for one in renames[-1:]):
+        return None
+    return (
+        f"the table at {location} was renamed to {renames[-1].new} by this transaction, and its "
+        "path holds its data: choose another name"
+    )
 
 
 def _taken(location: str, new_name: str | None, *, dropped: bool, emptied: bool) -> str:

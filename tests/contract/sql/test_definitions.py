@@ -206,6 +206,27 @@ def test_what_a_transaction_has_defined_is_told_in_it_and_undone_with_it(session
     assert [row["name"] for row in rows(session, "SHOW TABLES")] == ["t"]
 
 
+@pytest.mark.parametrize("create", ["CREATE TABLE", "CREATE TABLE IF NOT EXISTS"])
+@pytest.mark.parametrize(
+    ("in_transaction", "gone", "why"),
+    [
+        (False, "DROP TABLE t", "was dropped"),
+        (False, "ALTER TABLE t RENAME TO u", "was renamed to u"),
+        (True, "ALTER TABLE t RENAME TO u", "was renamed to u"),
+    ],
+)
+def test_a_name_without_a_table_is_not_taken_for_one_that_exists(
+    session: Session, in_transaction: bool, create: str, gone: str, why: str
+) -> None:
+    session.sql("CREATE TABLE t (id INT); INSERT INTO t VALUES (1)")
+    if in_transaction:
+        session.sql("BEGIN")
+    session.sql(gone)
+    with pytest.raises(lv.TableExists, match=why):
+        session.sql(f"{create} t (id INT)")
+    session.sql(f"CREATE TABLE IF NOT EXISTS {'v' if gone[0] == 'D' else 'u'} (id INT)")
+
+
 def test_the_past_of_a_table_and_of_the_lake(session: Session) -> None:
     session.sql("CREATE TABLE t (id BIGINT); CREATE TABLE u (id BIGINT)")
     for number in (1, 2, 3):
