@@ -116,20 +116,47 @@ class BatchFunction:
 
     Attributes
     ----------
-    run, beside : callable
-        ``Lake.run``, and the block in which frames come from where the batch does.
+    run, beside, last : callable
+        ``Lake.run``, the block in which frames come from where the batch does, and the number
+        of the last batch of a query that the lake has.
     """
 
     run: Callable[..., object]
     beside: Callable[[object], AbstractContextManager[None]]
+    last: Callable[[str], int | None]
     fn: Callable[..., object]
     query_id: str
     options: Mapping[str, Any]
 
     def __call__(self, batch: Any, batch_id: int) -> None:
+        key = (self.query_id, int(batch_id))
+        is_new = False
+
+        def called(txn: Any) -> None:
+            nonlocal is_new
+            is_new = True
+            self.fn(txn, batch)
+
         # The batch's session may be another than the lake's: a stream clones its own.
         with self.beside(batch):
-            self.run(self.fn, batch, idempotency_key=(self.query_id, int(batch_id)), **self.options)
+            self.run(called, idempotency_key=key, **self.options)
+        if is_new:
+            return
+        last = self.last(self.query_id)
+        if last is not None and key[1] < last:
+            raise passed_over(key, last, "query_id")
+
+
+def passed_over(key: tuple[str, int], last: int, name: str) -> InvalidOperation:
+    """A batch from before the last one: its rows are nowhere, or else Spark would not bring it.
+
+    Spark goes on from a batch only when it has heard of its commit.
+    """
+    return InvalidOperation(
+        f"stream {key[0]!r} brings batch {key[1]}, and the lake has its batch {last}: the "
+        "checkpoint is a new one, or an older copy of that which has come so far; a new "
+        f"checkpoint needs a {name} of its own"
+    )
 
 
 def check_attempts(attempts: object) -> None:

@@ -102,6 +102,9 @@ def test_a_batch_that_is_given_twice_takes_effect_once(feed: Feed) -> None:
     assert feed.ids("bronze") == [1]
     assert len(calls) == 1
     write(frame, 1)
+    with pytest.raises(lv.InvalidOperation, match="brings batch 0, and the lake has its batch 1"):
+        write(frame, 0)  # of another checkpoint: Spark goes on only from what it knows is done
+    assert len(calls) == 2
     feed.lake.foreach_batch(counted, query_id="another")(frame, 0)
     assert feed.ids("bronze") == [1, 1, 1]
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from lakevilla.api.execution.executor import Executor
+from lakevilla.api.run import passed_over
 from lakevilla.api.spark.source.access import opened_on
 from lakevilla.api.spark.source.writing.plan import WritePlan
 from lakevilla.api.spark.source.writing.rows import Message
@@ -73,12 +74,7 @@ def commit_batch(messages: Sequence[bytes | None], batch: int) -> None:
     _commit(plan, found, key)
     known = None if key.held is None else key.held.record.version
     if known is not None and batch < known:
-        # Spark goes on from a batch only when it has heard of its commit.
-        raise InvalidOperation(
-            f"stream {key.key!r} brings batch {batch}, and the lake has its batch {known}: the "
-            "checkpoint is a new one, or an older copy of that which has come so far; a new "
-            "checkpoint needs a queryId of its own"
-        )
+        raise passed_over((key.key, batch), known, "queryId")
 
 
 def abort_batch(messages: Sequence[bytes | None]) -> None:
