@@ -60,8 +60,12 @@ def as_version(number: int | None) -> str:
     return "" if number is None else f" as global version {number}"
 
 
-def after_interrupt(lake: lv.Lake[Any], session: lv.Session[Any], text: str) -> str:
+def after_interrupt(
+    lake: lv.Lake[Any], session: lv.Session[Any], text: str, *, goes_on: bool = True
+) -> str:
     """What became of a statement that was interrupted, as the store knows it.
+
+    If the session does not go on, its open transaction is rolled back, and that is not told here.
 
     A transaction that was being committed is asked for, and by that ended where nothing was
     decided yet: what is said here is so for good.
@@ -70,6 +74,8 @@ def after_interrupt(lake: lv.Lake[Any], session: lv.Session[Any], text: str) -> 
     if txn is None:
         return "interrupted"
     if txn is was_open and not _ends(text):
+        if not goes_on:
+            return "interrupted"
         return f"interrupted: {tag_of(text)} has changed nothing{_still(txn)}"
     try:
         if not (txn.operations or txn.result):

@@ -104,7 +104,7 @@ class ScriptRun:
                     with placed(script.name, statement.line, is_script):
                         self._one(statement.text, is_alone=not (is_script or self._atomic))
             self._end()
-        except LakeVillaError:
+        except (LakeVillaError, Interrupted):
             self._tell_fate(is_script)
             raise
         finally:
@@ -165,7 +165,8 @@ class ScriptRun:
         try:
             return self._session.sql(text)
         except KeyboardInterrupt:
-            raise Interrupted(after_interrupt(self._lake, self._session, text)) from None
+            said = after_interrupt(self._lake, self._session, text, goes_on=False)
+            raise Interrupted(said) from None
 
     def _tell(
         self,

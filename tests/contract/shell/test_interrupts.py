@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 import lakevilla as lv
+from lakevilla.cli.output import Output
 from lakevilla.cli.shell.desk import Desk
 from lakevilla.cli.shell.running import run_statement
 from lakevilla.cli.sql.ending import Interrupted
+from lakevilla.cli.sql.script import Script, ScriptRun
 
 INSERT = "INSERT INTO stock VALUES ('gin', 3)"
 BOTH = "BEGIN ATOMIC INSERT INTO stock VALUES ('gin', 3); DELETE FROM \"sales/orders\"; END"
@@ -101,3 +105,29 @@ def test_in_a_transaction_the_statement_has_changed_nothing_and_the_rest_goes_on
 
 def test_a_query_that_is_interrupted_leaves_nothing_to_tell(root: str) -> None:
     assert interrupted(root, (), "SELECT * FROM stock", "data", 0) in ("", "interrupted")
+
+
+@pytest.mark.parametrize("write", [True, False])
+def test_a_script_ends_and_tells_what_was_committed_and_what_was_rolled_back(
+    root: str, capsys: pytest.CaptureFixture[str], write: bool
+) -> None:
+    pressed = Interrupting()
+    query = "SELECT * FROM stock WHERE sku = 'tea'"
+    text = f"{INSERT}; BEGIN; {INSERT}; DELETE FROM stock WHERE sku = 'tea'" if write else query
+    phases: list[str] = []
+    with lv.connect(
+        root, on_event=lambda event: phases.append(event.detail.get("phase", ""))
+    ) as lake:
+        with suppress(lv.InvalidOperation):  # it does not end its transaction
+            ScriptRun(lake, Output(False), None, write=write, atomic=False).run([Script(text)])
+    capsys.readouterr()
+    with lv.connect(root, on_event=pressed) as lake:
+        pressed.phase, pressed.skipped = "metadata", phases.count("metadata") - 1
+        with pytest.raises(Interrupted) as caught:
+            ScriptRun(lake, Output(False), None, write=write, atomic=False).run([Script(text)])
+    assert str(caught.value) == "interrupted"
+    errors = capsys.readouterr().err
+    assert errors.count("\n") == (2 if write else 0)
+    if write:
+        assert "committed before that: global version" in errors
+        assert ": nothing of it is stored" in errors
