@@ -103,6 +103,20 @@ class MergeStatement:
     verb: str = "merge"
 
 
+def refuse_one_name(target: str, source: str) -> None:
+    """Refuse two tables of one name: each column would be read as one of the source.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    if target.lower() == source.lower():
+        raise InvalidOperation(
+            f"the table that is changed and its source are both called {source}: give one of them "
+            f"another name, as in {source} AS other"
+        )
+
+
 def parse_dml(
     sql: str, tokens: Sequence[Token], dialect: Dialect = "duckdb"
 ) -> InsertStatement | UpdateStatement | DeleteStatement | MergeStatement:
@@ -247,6 +261,7 @@ class _Reader(TokenReader):
             written = self._slice(start, self._next)
             source = self.query(f"SELECT * FROM {written}")
             source_alias = self.alias("ON") or own
+        refuse_one_name(target_alias, source_alias)
         self.expect("ON")
         on = self.text("WHEN")
         clauses = []

@@ -21,6 +21,7 @@ from lakevilla.engines.sql.dml import (
     MergeStatement,
     UpdateStatement,
     WhenClause,
+    refuse_one_name,
 )
 from lakevilla.engines.sql.select import (
     Dialect,
@@ -67,6 +68,7 @@ def merges_of(
         if isinstance(statement, UpdateStatement) and not _any_query(statement, dialect):
             named = _single(statement.source, dialect)
             if named is not None:
+                refuse_one_name(statement.called, named)
                 yield _joined(statement, named, dialect)
                 return
     elif (listed := _in_list(statement, dialect)) is not None:

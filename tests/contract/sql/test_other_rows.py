@@ -76,6 +76,28 @@ def test_it_does_what_duckdb_does(statement: str) -> None:
     assert rows_of(lake) == sorted(oracle.sql("FROM t").fetchall(), key=repr)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "MERGE INTO one USING one ON one.id = one.id WHEN MATCHED THEN DELETE",
+        "MERGE INTO one USING (SELECT 2 AS id) AS ONE ON one.id = one.id WHEN MATCHED THEN DELETE",
+        "MERGE INTO one AS a USING two AS a ON a.id = a.id WHEN MATCHED THEN DELETE",
+        "UPDATE one SET id = 9 FROM one WHERE one.id = 2",
+        "UPDATE one SET id = 9 FROM (SELECT 2 AS id) AS one WHERE one.id = one.id",
+        "UPDATE one AS a SET id = 9 FROM two AS A WHERE a.id = 2",
+        "DELETE FROM one USING two AS one WHERE one.id = one.id",
+    ],
+)
+def test_a_table_and_its_source_may_not_have_one_name(text: str) -> None:
+    lake = lv.connect("memory://")
+    with lake.session() as session:
+        session.sql("CREATE TABLE one (id BIGINT); CREATE TABLE two (id BIGINT)")
+        session.sql("INSERT INTO one VALUES (1), (2); INSERT INTO two VALUES (2)")
+        with pytest.raises(lv.InvalidOperation, match=r"both called|duplicate alias"):
+            session.sql(text)
+        assert {row["id"] for row in lake.sql("FROM one").to_pylist()} == {1, 2}
+
+
 def test_two_rows_that_match_one_are_an_error_as_in_a_merge() -> None:
     lake = lake_with_tables()
     lake.session().sql("INSERT INTO s VALUES ('a', 2)")
