@@ -111,7 +111,8 @@ class Cursor:
     ) -> Self:
         """Run a statement for each set of parameters, in one transaction; it gives no rows.
 
-        INSERT with one row of VALUES takes all sets together, and makes few files of them. Any
+        INSERT with one row of VALUES takes all sets together, and makes few files of them. So do
+        UPDATE and DELETE by a key (``WHERE id = :id``), of an UPDATE if no key comes twice. Any
         other statement is run once for each.
 
         Parameters
@@ -128,9 +129,12 @@ class Cursor:
         """
         self._begin(operation)
         with self._state.together():
-            for text, params, views in many(operation, seq_of_parameters):
-                done = self._state.run(text, params, views)
-                if isinstance(done, OperationResult):
+            for text, params, views, instead in many(operation, seq_of_parameters):
+                done = self._state.run(text, params, views, may_be_refused=bool(instead))
+                if done is None and instead:
+                    runs = (self._state.run(operation, one) for one in instead)
+                    self._written += [one for one in runs if isinstance(one, OperationResult)]
+                elif isinstance(done, OperationResult):
                     self._written.append(done)
                 elif done is not None:
                     raise ProgrammingError(

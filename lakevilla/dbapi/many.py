@@ -1,8 +1,8 @@
 """One statement with many sets of parameters, as few statements that mean the same.
 
-``INSERT ... VALUES (:a, :b)`` becomes ``INSERT ... SELECT`` from a table of the parameters. Each
-value keeps the type that it would have had alone, so rows with values of unlike types go into
-different tables.
+``INSERT ... VALUES (:a, :b)`` becomes ``INSERT ... SELECT`` from a table of the parameters; UPDATE
+and DELETE by a key are joined with it (``many_changes``). Each value keeps the type that it would
+have had alone, so rows with values of unlike types go into different tables.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from lakevilla.dbapi.errors import ProgrammingError
-from lakevilla.dbapi.parameters import check_same, one_set
+from lakevilla.dbapi.many_changes import BulkChange, bulk_change
+from lakevilla.dbapi.parameters import Values, check_same, one_set
 from lakevilla.engines.sql.dml import InsertStatement
 from lakevilla.engines.sql.select import tokens_of
 from lakevilla.engines.sql.statement import parse_statement
@@ -31,8 +32,6 @@ _PART_ROWS = 65_536
 _VIEW = "__parameters"
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
-Values = Mapping[str, object]
-
 
 class Run(NamedTuple):
     """A statement to run, with its parameters and the rows that it reads."""
@@ -40,6 +39,8 @@ class Run(NamedTuple):
     text: str
     params: Values | None
     views: Mapping[str, pa.Table] | None
+    #: What to run, one after the other, if this is refused.
+    instead: Sequence[Values] = ()
 
 
 def many(operation: str, given: object) -> Iterator[Run]:
@@ -50,6 +51,10 @@ def many(operation: str, given: object) -> Iterator[Run]:
     ProgrammingError
         The sets are no mappings, or have different names.
     """
+    change = bulk_change(operation)
+    if change is not None:
+        yield from _changes(operation, change, given)
+        return
     bulk = bulk_insert(operation)
     if (tables := _arrow(given)) is not None:
         for table in tables:
@@ -70,6 +75,39 @@ def many(operation: str, given: object) -> Iterator[Run]:
                 yield from (Run(operation, row, None) for row in group)
             else:
                 yield bulk.run(table)
+
+
+def _changes(operation: str, change: BulkChange, given: object) -> Iterator[Run]:
+    """UPDATEs or DELETEs: together where that means the same, else one after the other."""
+    tables = _arrow(given)
+    sets = (
+        _mappings(operation, given)
+        if tables is None
+        else (row for table in tables for row in _mappings(operation, table))
+    )
+    for part in _parts(sets):
+        groups = alike(part)
+        try:
+            views = [as_table(group) for group in groups] if change.takes(part) else None
+            if any(pa.types.is_null(view.schema.field(change.key).type) for view in views or ()):
+                views = None  # no row has that key
+        except (pa.ArrowException, OverflowError, ValueError):
+            views = None
+        if views is None:
+            yield from (Run(operation, row, None) for row in part)
+            continue
+        for group, view in zip(groups, views, strict=True):
+            yield Run(*_joined(change, view), group)
+
+
+def _joined(change: BulkChange, rows: pa.Table) -> tuple[str, None, dict[str, pa.Table]]:
+    columns, kept = {}, []
+    for place, (name, kind) in enumerate(zip(rows.column_names, rows.schema.types, strict=True)):
+        typed = not pa.types.is_null(kind)
+        columns[name] = f"{_VIEW}.__p{place}" if typed else "NULL"
+        kept += [place] if typed else []
+    view = rows.rename_columns([f"__p{place}" for place in range(rows.num_columns)])
+    return change.text(_VIEW, columns), None, {_VIEW: view.select(kept)}
 
 
 # ------------------------------------------------------------------ statements

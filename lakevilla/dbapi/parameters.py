@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from lakevilla.api.parameters import parameters
 from lakevilla.dbapi.errors import NotSupportedError, ProgrammingError, translated
 
+Values = Mapping[str, object]
+
 
 def one_set(operation: str, given: object) -> Mapping[str, object] | None:
     """The parameters of one run of a statement.

@@ -13,6 +13,7 @@ from typing import Any
 
 from lakevilla.api.lake import Lake
 from lakevilla.dbapi.errors import InterfaceError, InternalError, ProgrammingError, translated
+from lakevilla.errors import InvalidOperation
 from lakevilla.global_log.rules import Isolation
 
 #: Statements that begin or end a transaction themselves, or have nothing to do with one.
@@ -76,8 +77,13 @@ class ConnectionState:
         text: str,
         params: Mapping[str, object] | None,
         views: Mapping[str, object] | None = None,
+        *,
+        may_be_refused: bool = False,
     ) -> Any:
-        """What a session gives for the text, in the transaction that is due."""
+        """What a session gives for the text, in the transaction that is due.
+
+        ``may_be_refused``: None where the statement is refused and has changed nothing.
+        """
         with self._turn("a statement can be run"):
             if self._failed is not None:
                 if self._is_rollback(text):
@@ -89,6 +95,9 @@ class ConnectionState:
                 return self._session.sql(text, params, views)
             except BaseException as error:
                 running = self._session.transaction
+                is_open = running is not None and running.state == "open"
+                if may_be_refused and is_open and isinstance(error, InvalidOperation):
+                    return None
                 if running is not None and (self._fail_on_error or running.state != "open"):
                     self._failed = str(error) or type(error).__name__
                 raise

@@ -248,7 +248,55 @@ def test_arrow_data_goes_in_as_it_is(cursor: dbapi.Cursor) -> None:
     assert cursor.fetchall() == [("x", 7), ("y", None)]
 
 
-def test_many_updates_and_deletes_run_one_by_one(cursor: dbapi.Cursor) -> None:
+MANY = [
+    # statement, sets, whether they are one
+    ("UPDATE stock SET qty = :q WHERE sku = :s", [("s01", 7), ("s02", None), ("no", 1)], True),
+    ("UPDATE stock SET qty = qty - :q WHERE :s = stock.sku", [("s01", 7), ("s02", 8)], True),
+    ("UPDATE stock SET qty = qty + :q WHERE sku = :s AND qty > 2", [("s01", 1), ("s05", 2)], False),
+    (
+        "UPDATE stock AS x SET qty = :q WHERE x.sku = :s OR sku = 's01'",
+        [("s03", 1), ("s04", 2)],
+        False,
+    ),
+    ("UPDATE stock SET qty = qty + :q WHERE sku = :s", [("s01", 1), ("s01", 2)], False),
+    ("UPDATE stock SET sku = :q WHERE sku = :s", [("s01", "s02"), ("s02", "s03")], False),
+    ("UPDATE stock SET qty = :q WHERE sku = :s", [("s01", 7), (None, 8)], False),
+    ("UPDATE stock SET qty = :q WHERE sku = :s", [("s01", 7), ("s02", 8.0), ("s03", 9)], True),
+    ("UPDATE stock SET sku = :s WHERE qty = :q", [("a", 1.0), ("b", 2.0)], False),
+    ("UPDATE stock SET sku = :s WHERE qty = :q", [("a", 1), ("b", 2), ("c", 3)], True),
+    ("DELETE FROM stock WHERE sku = :s AND qty < :q", [("s01", 7), ("s01", 8), ("s07", 2)], True),
+    ("DELETE FROM stock WHERE qty = :q OR sku = :s", [("s01", 7), ("s01", 8)], False),
+    ("DELETE FROM stock WHERE sku = :s AND qty < :q", [(None, 7), (None, 8)], False),
+    ("DELETE FROM stock WHERE qty IN (SELECT :q) AND sku = :s", [("s01", 1), ("s2", 8)], False),
+]
+
+
+@pytest.mark.parametrize(("text", "given", "together"), MANY)
+def test_many_changes_do_what_each_does_after_the_other(
+    connection: dbapi.Connection,
+    cursor: dbapi.Cursor,
+    text: str,
+    given: list[tuple[object, object]],
+    together: bool,
+) -> None:
+    cursor.execute("DELETE FROM stock")
+    cursor.executemany(
+        "INSERT INTO stock VALUES (:s, :q)", [{"s": f"s0{n}", "q": n} for n in range(9)]
+    )
+    connection.commit()
+    sets = [{"s": s, "q": q} for s, q in given]
+    count = 0
+    for one in sets:
+        count += cursor.execute(text, one).rowcount
+    alone = sorted(cursor.execute("SELECT sku, qty FROM stock").fetchall())
+    connection.rollback()
+    cursor.executemany(text, sets)
+    assert cursor.rowcount == count
+    assert (len(cursor.operations) < len(sets)) == together
+    assert sorted(cursor.execute("SELECT sku, qty FROM stock").fetchall()) == alone
+
+
+def test_many_updates_and_deletes_are_few_statements(cursor: dbapi.Cursor) -> None:
     cursor.executemany(
         "UPDATE stock SET qty = :qty WHERE sku = :sku",
         [

@@ -54,7 +54,13 @@ def test_a_parameter_that_is_always_missing_is_null() -> None:
 @pytest.mark.parametrize(
     "operation",
     [
-        "UPDATE t SET a = :a WHERE b = :b",
+        "UPDATE t SET a = :a WHERE b = :b AND a > 1",
+        "UPDATE t SET a = :a WHERE b = :b + 1",
+        "UPDATE t SET a = [:a] WHERE b = :b",
+        "UPDATE t SET a = :a FROM u WHERE b = :b",
+        "UPDATE t SET a = 1 WHERE b = :b",  # its first run tells that :a is unused
+        "DELETE FROM t WHERE a = :a OR b = :b",
+        "DELETE FROM t WHERE a = :a AND b IN (SELECT :b)",
         "INSERT INTO t VALUES (:a, :b), (:b, :a)",
         "INSERT INTO t SELECT :a, :b",
         "INSERT INTO t VALUES (:a, (SELECT max(b) FROM t WHERE b > :b))",
@@ -101,8 +107,23 @@ def test_arrow_data_is_taken_by_its_columns(make: Any) -> None:
     (run,) = runs("INSERT INTO t VALUES (:b, :a)", make({"a": [1, 2], "b": ["x", None]}))
     assert run.text == "INSERT INTO t SELECT __parameters.__p1, __parameters.__p0 FROM __parameters"
     assert rows_of(run) == [{"__p0": 1, "__p1": "x"}, {"__p0": 2, "__p1": None}]
-    found = runs("DELETE FROM t WHERE a = :a", make({"a": [1, 2]}))
-    assert [run.params for run in found] == [{"a": 1}, {"a": 2}]
+    (run,) = runs("DELETE FROM t WHERE a = :a", make({"a": [1, 2]}))
+    assert run.text == ('DELETE FROM t AS "t" USING __parameters WHERE a = __parameters.__p0')
+    assert run.instead == [{"a": 1}, {"a": 2}]
+
+
+@pytest.mark.parametrize(
+    "keys", [(1, 1), (1, None), (1, "x"), (1.0, 2.0), (1, 2**53), (None, None)]
+)
+def test_keys_that_may_meet_one_row_go_alone(keys: tuple[object, object]) -> None:
+    sets = [{"a": n, "b": key} for n, key in enumerate(keys)]
+    text = "UPDATE t SET a = :a WHERE t.b = :b"
+    assert runs(text, sets) == [Run(text, one, None) for one in sets]
+    (run,) = runs(text, [{"a": None, "b": 1}, {"a": None, "b": 2}])
+    assert run.text == (
+        'UPDATE t AS "t" SET "a" = NULL FROM __parameters WHERE t.b = __parameters.__p1'
+    )
+    assert rows_of(run) == [{"__p1": 1}, {"__p1": 2}]
 
 
 @pytest.mark.parametrize(
