@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from lakevilla.engines.duckdb import late as duckdb
+from lakevilla.engines.duckdb.sqltext import quote_text
 from lakevilla.engines.sql.select import PURE_TABLE_FUNCTIONS, is_reaching
 
 #: A table's name as a statement has it, part by part.
 Parts: TypeAlias = tuple[str, ...]
 
-_SERIALIZED = "SELECT json_serialize_sql($sql, skip_null := true, skip_empty := true)"
+# The text is no parameter: for its first one DuckDB imports pandas, which takes longer than a query.
+_SERIALIZED = "SELECT json_serialize_sql({}, skip_null := true, skip_empty := true)"
 #: What is no expression in a tree: queries, tables, modifiers and orders.
 _KNOWN = frozenset(
     {
@@ -58,7 +60,7 @@ def names_within(
     if any(len(parts) > 2 or (len(parts) == 2 and parts[0] in _TAKEN) for parts in given):
         return None
     try:
-        row = cursor.execute(_SERIALIZED, {"sql": sql}).fetchone()
+        row = cursor.execute(_SERIALIZED.format(quote_text(sql))).fetchone()
     except duckdb.Error:
         return None
     assert row is not None

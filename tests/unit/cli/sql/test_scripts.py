@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -196,3 +198,16 @@ def test_what_does_not_go_together_is_refused(root: str, tmp_path: Path) -> None
     assert "No such file" in invoke(root, "-f", str(tmp_path / "none.sql")).stderr
     (tmp_path / "binary.sql").write_bytes(b"\xff\xfe\x00")
     assert "not UTF-8" in invoke(root, "-f", str(tmp_path / "binary.sql")).stderr
+
+
+def test_a_query_loads_no_pandas(root: str) -> None:
+    """It takes longer to load than the query does."""
+    code = f"""
+import sys
+import lakevilla as lv
+lake = lv.connect({root!r})
+lake.session().sql("SELECT sku FROM stock WHERE sku = 'it''s' ORDER BY 1")
+print("pandas" in sys.modules)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "False\n"
