@@ -1,8 +1,9 @@
 """A driver on ``local-cluster``, whose executors are processes of their own.
 
 ``python clusters.py lost ROOT``: kills an executor while it writes, and one while a merge
-shuffles. ``python clusters.py packed ROOT ARCHIVE``: the workers' Python is that of a packed
-environment, and has LakeVilla from nowhere else.
+shuffles. ``python clusters.py elastic ROOT``: executors are started when there is work, and end
+when they have none. ``python clusters.py packed ROOT ARCHIVE``: the workers' Python is that of a
+packed environment, and has LakeVilla from nowhere else.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ os.environ.pop("PYTHONPATH", None)
 def main() -> None:
     mode, root = sys.argv[1:3]
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    result = lost(root) if mode == "lost" else packed(root, sys.argv[3])
+    modes = {"lost": lost, "elastic": elastic, "packed": packed}
+    result = modes[mode](root, *sys.argv[3:])
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     print("RESULT " + json.dumps(result), flush=True)
 
@@ -35,20 +37,12 @@ def lost(root: str) -> dict[str, Any]:
     import lakevilla as lv
     from lakevilla.engines.spark.upkeep import merge
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    # The tests' code is not on the workers: what they get of it is pickled by value.
-    os.environ["PYTHONPATH"] = str(Path(lv.__file__).parents[1])
+    _with_this_python()
     session = _session({"spark.task.maxFailures": "8"})
     lake: Any = lv.connect(root, spark=session)
     result: dict[str, Any] = {}
 
-    def slowly(batches: Any) -> Any:
-
-        for batch in batches:
-            for start in range(0, batch.num_rows, 10):
-                time.sleep(0.2)
-                yield batch.slice(start, 10)
-
+    slowly = _slowly(0.2)
     # Without room in memory a file is stored as soon as it is full, and full with a batch.
     small = lv.Settings(in_memory_file_limit_bytes=1, target_file_size_bytes=1)
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 10)
@@ -78,15 +72,93 @@ def lost(root: str) -> dict[str, Any]:
     session.stop()
     with lv.connect(root, settings=lv.Settings(max_age_seconds=0)) as cleaner:
         cleaner.gc()
-        result["doctor"] = cleaner.doctor().ok and cleaner.verify().ok
+    return result | _left(root)
+
+
+def elastic(root: str) -> dict[str, Any]:
+    """Of two executors one has no more work while the other goes on, and then both have none."""
+    import lakevilla as lv
+    from lakevilla.engines.spark.upkeep import merge
+
+    _with_this_python()
+    session = _session(
+        {
+            "spark.dynamicAllocation.enabled": "true",
+            "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+            "spark.dynamicAllocation.minExecutors": "0",
+            "spark.dynamicAllocation.maxExecutors": "2",
+            "spark.dynamicAllocation.schedulerBacklogTimeout": "1s",
+            "spark.dynamicAllocation.executorIdleTimeout": "1s",
+            "spark.dynamicAllocation.shuffleTracking.timeout": "2s",
+        }
+    )
+    application = session.sparkContext.applicationId
+    lake: Any = lv.connect(root, spark=session)
+    wide = session.range(0, 400, 1, 4).selectExpr("id", "repeat('x', 100) AS text")
+    lake.create_table("t", wide.schema)
+
+    def until(count: int) -> None:
+        end = time.monotonic() + 120
+        while len(_executors(application)) != count:
+            assert time.monotonic() < end, _executors(application)
+            time.sleep(0.1)
+
+    with _counting(application) as counts:
+        rows = wide.mapInArrow(_slowly(0.3), "id long, text string")
+        lake.run(lambda txn: txn.append("t", rows))
+        until(0)
+        counts.append(0)
+        # The last rows are one task's, which goes on when the other executor has left.
+        merge.BROADCAST_BYTES = 0
+        uneven = wide.selectExpr("id + 200 AS id", "'merged' AS text")
+        late = uneven.where("id >= 500").mapInArrow(_slowly(1.0), "id long, text string")
+        source = uneven.where("id < 500").union(late)
+        with lake.transaction() as txn:
+            merging = txn.merge("t", source, "t.id = s.id", source_alias="s", target_alias="t")
+            merging.when_matched_update({"text": "s.text"}).when_not_matched_insert_all().execute()
+        until(0)
+        counts.append(0)
+    found = lake.sql(
+        "SELECT count(*), count(DISTINCT id), count_if(text = 'merged') FROM t"
+    ).first()
+    session.stop()
+    return {"executors": counts, "merged": list(found)} | _left(root)
+
+
+def _with_this_python() -> None:
+    import lakevilla
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    # The tests' code is not on the workers: what they get of it is pickled by value.
+    os.environ["PYTHONPATH"] = str(Path(lakevilla.__file__).parents[1])
+
+
+def _slowly(seconds: float) -> Callable[[Any], Any]:
+    """Hands rows on, ten at a time; pickled by its value."""
+
+    def handed(batches: Any) -> Any:
+        for batch in batches:
+            for start in range(0, batch.num_rows, 10):
+                time.sleep(seconds)
+                yield batch.slice(start, 10)
+
+    return handed
+
+
+def _left(root: str) -> dict[str, Any]:
+    """Whether the lake is well, and the files that no log names."""
+    import lakevilla as lv
+
+    with lv.connect(root) as lake:
+        well = lake.doctor().ok and lake.verify().ok
     named = set()
     for entry in Path(root, "t", "_delta_log").glob("*.json"):
         for line in entry.read_text().splitlines():
             added = json.loads(line).get("add")
             if added is not None:
                 named.add(Path(added["path"]).name)
-    result["orphans"] = sorted({path.name for path in Path(root, "t").glob("*.parquet")} - named)
-    return result
+    orphans = {path.name for path in Path(root, "t").glob("*.parquet")} - named
+    return {"doctor": well, "orphans": sorted(orphans)}
 
 
 def packed(root: str, archive: str) -> dict[str, Any]:
@@ -136,6 +208,27 @@ def _killing(
     finally:
         done.set()
         killer.join()
+
+
+@contextmanager
+def _counting(application: str) -> Iterator[list[int]]:
+    """A block, and how many executors there are in it: a number for each change."""
+    counts: list[int] = []
+    done = threading.Event()
+
+    def count() -> None:
+        while not done.wait(0.1):
+            now = len(_executors(application))
+            if not counts or counts[-1] != now:
+                counts.append(now)
+
+    counter = threading.Thread(target=count)
+    counter.start()
+    try:
+        yield counts
+    finally:
+        done.set()
+        counter.join()
 
 
 def _executors(application: str) -> list[int]:

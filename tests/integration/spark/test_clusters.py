@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import venv
 from importlib.metadata import distribution
 from pathlib import Path
@@ -28,6 +29,23 @@ def test_an_executor_that_is_killed_leaves_one_result_and_no_orphan(
     assert result["killed in append"] == 2
     assert result["appended"] == [400, 400]
     assert result["killed in merge"] >= 1
+    assert result["merged"] == [600, 600, 400]
+    assert result["doctor"]
+    assert result["orphans"] == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="executors are found by /proc")
+@pytest.mark.timeout(600)
+def test_executors_that_come_and_go_make_one_result(driven: Any, tmp_path: Path) -> None:
+    """By dynamic allocation, which ends an executor while the other has a task of the job."""
+    home = spark_home(tmp_path / "spark")
+    root = str(tmp_path / "lake")
+    result, _ = driven("clusters.py", "elastic", root, SPARK_HOME=str(home), timeout=580)
+    counts = result["executors"]  # one that ends may still be there beside two that begin
+    first = counts.index(0, 1)
+    assert max(counts[:first]) >= 2, "the first job had two"
+    assert max(counts[first:]) >= 2, "they had all left, and came again"
+    assert counts[-1] == 0
     assert result["merged"] == [600, 600, 400]
     assert result["doctor"]
     assert result["orphans"] == []
