@@ -18,7 +18,7 @@ from lakevilla.engines.sql.select import PURE_TABLE_FUNCTIONS, is_reaching
 #: A table's name as a statement has it, part by part.
 Parts: TypeAlias = tuple[str, ...]
 
-# The text is no parameter: for its first one DuckDB imports pandas, which takes longer than a query.
+# The text is no parameter: for the first one DuckDB imports pandas, which takes long.
 _SERIALIZED = "SELECT json_serialize_sql({}, skip_null := true, skip_empty := true)"
 #: What is no expression in a tree: queries, tables, modifiers and orders.
 _KNOWN = frozenset(
