@@ -29,9 +29,8 @@ from lakevilla.engines.sql.script.control import Begin, Commit, Rollback, SetOpt
 from lakevilla.engines.sql.script.cutting import ScriptStatement, is_complete, statements_of
 from lakevilla.engines.sql.script.parsing import Apart, Parsed, parsed
 from lakevilla.engines.sql.script.refs import CreateRef, DropRef, MergeBranch, UseBranch
-from lakevilla.engines.sql.script.used import used_in
+from lakevilla.engines.sql.script.used import refuse_unmatched
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.parse import refuse_unused
 from lakevilla.results import CommitResult, OperationResult
 
 __all__ = ["Session"]
@@ -171,7 +170,7 @@ class Session(Generic[Frame]):
             number = len(statements) + 1
             with placing(number, one.line, is_script=is_script):
                 statements.append(parsed(one, number, self._dialect))
-        refuse_unused(values, used_in(text, values, self._dialect))
+        refuse_unmatched(text, values, self._dialect)
         self._last = self._transaction
         result: Frame | OperationResult | CommitResult | None = None
         for part in planned(statements, is_open=self._transaction is not None):

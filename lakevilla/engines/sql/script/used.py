@@ -9,6 +9,8 @@ from itertools import pairwise
 from lakevilla.engines.sql.remembered import remembered
 from lakevilla.engines.sql.script.cutting import script_tokens
 from lakevilla.engines.sql.select import Dialect
+from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.parse import refuse_unused
 from lakevilla.expressions.syntax.late import TokenType
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -18,6 +20,19 @@ def used_in(text: str, names: Iterable[str], dialect: Dialect) -> frozenset[str]
     """The names of those that the text marks by ``:name``."""
     known = frozenset(names)
     return known & _marked(text, dialect) if known else known
+
+
+def refuse_unmatched(text: str, names: Iterable[str], dialect: Dialect) -> None:
+    """Raise for a value that no mark takes; where a mark has none, that is said, as it is meant."""
+    known = frozenset(names)
+    used = used_in(text, known, dialect)
+    missing = sorted(_marked(text, dialect) - known)
+    if used != known and missing:
+        raise InvalidOperation(
+            f"parameter :{missing[0]} has no value; give it in params, which has "
+            f"{', '.join(sorted(known))}"
+        )
+    refuse_unused(known, used)
 
 
 @remembered
