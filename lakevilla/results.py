@@ -114,7 +114,7 @@ class OperationResult:
         # A notebook, a log or a debugger prints more than anybody looks at: that alone
         # must not make the counts part of the transaction.
         if not self._settled():
-            return "OperationResult(rows_...: not looked at yet)"
+            return "OperationResult(not looked at yet: rows_updated, and the like, count the rows)"
         counts = self._counts()
         return (
             f"OperationResult(rows_matched={counts.rows_matched}, "

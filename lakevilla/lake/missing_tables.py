@@ -18,6 +18,8 @@ from lakevilla.lake.context import Context
 from lakevilla.store.effects import Program, list_names
 
 _OFFERED = 3
+#: What a file's name ends with; SQL takes the dot before it for a slash.
+_FILES = frozenset({"parquet", "csv", "tsv", "json", "ndjson", "arrow", "xlsx"})
 LISTED = "`tables()` lists the lake's tables, `discover()` those that are not in it yet"
 
 
@@ -67,7 +69,10 @@ def missing_table(context: Context, location: str) -> Program[TableNotFound]:
         for name in beside
         if name.endswith("/") and name[0] not in "_." and name != f"{own}/"
     ]
-    return TableNotFound(f"{message}; {_hint(context, location, siblings)}", table=location)
+    hint = _hint(context, location, siblings)
+    if own in _FILES and hint == LISTED:
+        hint = "a file is no table: make one of its rows by `create_table`"
+    return TableNotFound(f"{message}; {hint}", table=location)
 
 
 def wrong_root(context: Context, names: Sequence[str]) -> Program[str | None]:
