@@ -10,8 +10,9 @@ Rest = ParamSpec("Rest")
 Made = TypeVar("Made")
 
 _TEXTS = 256
-#: Longer texts carry rows, and hardly come again: to keep them would only take memory.
-_LONG = 20_000
+#: Longer texts carry rows, and hardly come again, but are looked at from several sides while they
+#: are run: the last ones are kept, where what is made of them is small.
+_LONG, _LONG_TEXTS = 20_000, 2
 
 
 def remembered(
@@ -21,11 +22,23 @@ def remembered(
 
     Nobody may change what it returns.
     """
+    return _by_length(make, lru_cache(maxsize=_LONG_TEXTS)(make))
+
+
+def remembered_if_short(
+    make: Callable[Concatenate[str, Rest], Made],
+) -> Callable[Concatenate[str, Rest], Made]:
+    """As ``remembered``, for what takes far more memory than the text of which it is made."""
+    return _by_length(make, make)
+
+
+def _by_length(
+    make: Callable[Concatenate[str, Rest], Made], of_long: Callable[Concatenate[str, Rest], Made]
+) -> Callable[Concatenate[str, Rest], Made]:
     known = lru_cache(maxsize=_TEXTS)(make)
 
     def ask(text: str, /, *args: Rest.args, **kwargs: Rest.kwargs) -> Made:
-        if len(text) > _LONG:
-            return make(text, *args, **kwargs)
-        return known(text, *args, **kwargs)  # type: ignore[arg-type]  # all can be hashed
+        found = of_long if len(text) > _LONG else known
+        return found(text, *args, **kwargs)  # type: ignore[arg-type]  # all can be hashed
 
     return ask

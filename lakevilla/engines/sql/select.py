@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
-from lakevilla.engines.sql.remembered import remembered
+from lakevilla.engines.sql.remembered import remembered, remembered_if_short
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.parse import refuse_unused
 from lakevilla.expressions.syntax.late import (
@@ -162,7 +162,7 @@ def tokens_of(sql: str, dialect: Dialect = "duckdb") -> list[Token]:
     return list(_tokens_of(sql, dialect))
 
 
-@remembered
+@remembered_if_short
 def _tokens_of(sql: str, dialect: Dialect) -> tuple[Token, ...]:
     if not sql or not sql.strip():
         raise InvalidOperation("sql is empty; give one statement as text")
