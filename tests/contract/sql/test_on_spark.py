@@ -58,3 +58,17 @@ def test_tables_of_queries_past_states_and_branches(session: Any) -> None:
     assert files[0] == "files of t"
     assert files[1].startswith("1 of 1 kept")
     assert any("Physical Plan" in line for _, line in plan)
+
+
+def test_rows_and_tables_are_replaced_by_what_is_there(session: Any) -> None:
+    session.sql("INSERT INTO t BY NAME SELECT 'c' AS k, 4L AS id")
+    session.sql("INSERT OVERWRITE TABLE t BY NAME SELECT id + 1 AS id, k FROM t WHERE id > 1")
+    assert rows(session, "SELECT id, k FROM t") == [(3, "b"), (4, None), (5, "c")]
+    session.sql("INSERT OVERWRITE t PARTITION (id = 3) (k) SELECT k FROM s WHERE w = 1")
+    session.sql("INSERT INTO t BY NAME REPLACE WHERE k = 'c' SELECT 9L AS id, 'c' AS k")
+    session.sql("WITH q AS (SELECT 4L AS id) DELETE FROM t WHERE id IN (SELECT id FROM q)")
+    assert rows(session, "SELECT id, k FROM t") == [(3, "a"), (9, "c")]
+    session.sql("CREATE OR REPLACE TABLE t AS SELECT k, count(*) AS n FROM t GROUP BY k")
+    assert rows(session, "SELECT k, n FROM t") == [("a", 1), ("c", 1)]
+    session.sql("DROP TABLE t; CREATE TABLE t LIKE s")
+    assert rows(session, "SELECT * FROM t") == []
