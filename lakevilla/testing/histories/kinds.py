@@ -15,15 +15,16 @@ import pyarrow as pa
 from lakevilla.engines.base import MergeClause
 from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.store.effects import Program
-from lakevilla.sublogs.operations import Alter, Delete, InlineSource, Merge
+from lakevilla.sublogs.operations import Alter, Delete, InlineSource, Merge, Replace
 from lakevilla.testing.histories.attempts import CONTENDED, FREQUENT, SCHEMA, Hand, key_of
 from lakevilla.testing.histories.plan import TABLES
 from lakevilla.testing.histories.reshaping import reshape
 from lakevilla.testing.world.client import Client
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.verbs import optimize as optimizing
-from lakevilla.transaction.verbs.read_write import create, drop
+from lakevilla.transaction.verbs.read_write import create, drop, layout_to_replace
 from lakevilla.transaction.verbs.read_write import refresh as refreshing
+from lakevilla.transaction.verbs.read_write import replace as replacing
 
 Body = Callable[[Hand, Client], Program[None]]
 
@@ -199,6 +200,28 @@ def optimize(hand: Hand, client: Client) -> Program[None]:
 
 def refresh(hand: Hand, client: Client) -> Program[None]:
     """Read a whole table, put a value into a list, and overwrite all of it: most files stay."""
+
+    def write(table: str, rows: pa.RecordBatchReader) -> Program[object]:
+        return (yield from refreshing(hand.core, table, rows, ("id",)))
+
+    yield from _written_whole(hand, client, write)
+
+
+def redefine(hand: Hand, client: Client) -> Program[None]:
+    """As ``refresh``, with a table that is defined anew, as CREATE OR REPLACE does it."""
+
+    def write(table: str, rows: pa.RecordBatchReader) -> Program[object]:
+        columns = SCHEMA.serialize().to_pybytes()
+        asked = Replace(table, (), None, columns, replaces_schema=True)
+        layout = yield from layout_to_replace(hand.core, asked)
+        return (yield from replacing(hand.core, asked, layout, rows))
+
+    yield from _written_whole(hand, client, write)
+
+
+def _written_whole(
+    hand: Hand, client: Client, write: Callable[[str, pa.RecordBatchReader], Program[object]]
+) -> Program[None]:
     if _single(hand):
         return (yield from lists(hand, client))
     table, key = _tables(hand, client, 1)[0], client.random.randrange(2)
@@ -209,8 +232,7 @@ def refresh(hand: Hand, client: Client) -> Program[None]:
             row["items"] += f",{value}"
     if rows:
         hand.attempt.tables.add(table)
-        data = pa.Table.from_pylist(rows, SCHEMA).to_reader()
-        yield from refreshing(hand.core, table, data, ("id",))
+        yield from write(table, pa.Table.from_pylist(rows, SCHEMA).to_reader())
         hand.attempt.record.append(key_of(table, key), value)
         yield from hand.save_if_due()
 
@@ -234,6 +256,7 @@ BODIES: dict[str, Body] = {
     "merge": merge,
     "optimize": optimize,
     "refresh": refresh,
+    "redefine": redefine,
     "keyed": keyed,
     "numbered": keyed,
     "shared": lists,

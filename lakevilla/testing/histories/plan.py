@@ -306,8 +306,10 @@ def draw_followed(seed: int, formats: LakeFormat) -> Plan:
     )
 
 
-def draw_refreshed(seed: int, formats: LakeFormat) -> Plan:
+def draw_refreshed(seed: int, formats: LakeFormat, kind: str = "refresh") -> Plan:
     """The plan of a seed, but for tables that are overwritten whole, by files that stay.
+
+    With ``kind="redefine"`` they are defined anew.
 
     By transactions whose commits are HEAD's: rows that come to a table's log after an overwrite was
     decided, and before it is there, go where it must be done again.
@@ -318,7 +320,7 @@ def draw_refreshed(seed: int, formats: LakeFormat) -> Plan:
         plan,
         features=tuple(f for f in plan.features if Feature.I in f) or (Feature.R | Feature.I,),
         foreign=("optimize", "checkpoint") if source.random() < 0.6 else (),
-        kinds=("refresh", "refresh", *source.sample(_BESIDE, 3), "optimize"),
+        kinds=(kind, kind, *source.sample(_BESIDE, 3), "optimize"),
     )
 
 

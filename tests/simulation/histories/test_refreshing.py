@@ -25,6 +25,16 @@ def test_every_invariant_holds_where_files_are_kept(formats, count):
     assert {kind for kind in ("redo", "reconcile") if not events[kind]} == set()
 
 
+@pytest.mark.daily(3, of="campaigns")
+@pytest.mark.timeout(600 * TIMES)
+@pytest.mark.parametrize(("formats", "count"), [("delta", 30), ("iceberg", 20)])
+def test_every_invariant_holds_where_tables_are_defined_anew(formats, count):
+    events = Counter()
+    for seed in range(count * TIMES):
+        events += campaign.run(seed, plan=draw_refreshed(seed, formats, "redefine")).events
+    assert {kind for kind in ("redo", "reconcile") if not events[kind]} == set()
+
+
 def test_a_read_of_a_state_whose_files_are_no_longer_listed_keeps_nothing_from_being_published():
     """Another client expired the snapshots that a decided commit had read: it counts as touched."""
     campaign.run(53, plan=draw_refreshed(53, "iceberg"))
