@@ -104,16 +104,16 @@ def balanced(sizes: Sequence[int], limit: int) -> list[list[int]]:
     return [sorted(one) for one in bins]
 
 
-def in_bins(table: TableInput, tasks: int, *, rewriting: bool = False) -> Bins:
+def in_bins(table: TableInput, tasks: int) -> Bins:
     """The files for about ``tasks`` tasks at a time; one bin of no files if there are none.
 
-    A file that is compared with its hash before it is read is not cut. ``rewriting``: each part
-    becomes a file, so none is smaller than a task can do.
+    A file is cut only if it is larger than any task's share. A smaller one has a row group or two,
+    so most of its parts would be tasks that find nothing to do; and where it is rewritten each
+    part becomes a file. One that is compared with its hash before it is read is not cut.
     """
     sizes = table.files.column("size").to_pylist()
     limit = most_bytes(sum(sizes), tasks)
-    most = _MOST_BYTES if rewriting else limit
-    pieces = list(_pieces(sizes, 0 if table.verify else most))
+    pieces = list(_pieces(sizes, 0 if table.verify else _MOST_BYTES))
     bins = balanced([size for _, _, size in pieces], limit)
     parts = []
     for one in bins:

@@ -221,13 +221,13 @@ class SparkEngine:
         self, table: TableInput, assignments: Mapping[str, Expr], where: Expr, name: FileNamer
     ) -> Program[Rewrite]:
         """Rewrite the files that hold a row for which ``where`` is true."""
-        bins = self._jobs.bins(table, rewriting=True)
+        bins = self._jobs.bins(table)
         task = UpdateTask(self._jobs.place, bins, dict(assignments), where, name)
         return (yield from rewritten(self._jobs, bins, task, name))
 
     def delete(self, table: TableInput, where: Expr, name: FileNamer) -> Program[Rewrite]:
         """Delete rows; a file whose rows all match is removed, not rewritten."""
-        bins = self._jobs.bins(table, rewriting=True)
+        bins = self._jobs.bins(table)
         task = DeleteTask(self._jobs.place, bins, where, name)
         return (yield from rewritten(self._jobs, bins, task, name))
 
@@ -251,7 +251,7 @@ class SparkEngine:
         self, table: TableInput, change_type: Literal["insert", "delete"], name: FileNamer
     ) -> Program[tuple[tuple[ChangeFile, bytes | None], ...]]:
         """Change files that tell every row of the files as inserted, or as deleted."""
-        bins = self._jobs.bins(table, rewriting=True)
+        bins = self._jobs.bins(table)
         task = ChangeFilesTask(self._jobs.place, bins, change_type, name)
         return (yield from self._jobs.rewritten(table.layout, bins, task)).change_files
 

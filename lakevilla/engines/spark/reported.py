@@ -45,9 +45,9 @@ class Jobs:
             self._tasks = parallelism(self.session)
         return self._tasks
 
-    def bins(self, table: TableInput, *, rewriting: bool = False) -> Bins:
+    def bins(self, table: TableInput) -> Bins:
         """The files in bins, one for each task; see ``in_bins``."""
-        return in_bins(table, self.tasks, rewriting=rewriting)
+        return in_bins(table, self.tasks)
 
     def rewritten(
         self,

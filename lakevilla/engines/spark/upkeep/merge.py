@@ -90,7 +90,7 @@ def _given(
     merged = Rewrite()
     found = np.zeros(rows.num_rows, bool)
     if table.files.num_rows:
-        bins = jobs.bins(table, rewriting=True)
+        bins = jobs.bins(table)
         task = MergeTask(jobs.place, bins, TaskInput(to_ipc(rows)), into, name)
         reports = yield from jobs.reported(layout, bins, task)
         _note(reports, found)
@@ -122,7 +122,7 @@ def _in_two(
     merged = Rewrite()
     found = np.zeros(sum(source.counts), bool)
     if table.files.num_rows:
-        bins = jobs.bins(table, rewriting=True)
+        bins = jobs.bins(table)
         over: DataFrame | Bins = bins
         task: BroadcastMergeTask | MergeTask
         if broadcast:
@@ -159,7 +159,7 @@ def _shuffled(
     name: FileNamer,
 ) -> Program[Rewrite]:
     session, place = jobs.session, jobs.place
-    bins = jobs.bins(table, rewriting=True)
+    bins = jobs.bins(table)
     count = len(bins.files)
     keys = sending_of(session, count, KeysTask(place, bins, shuffle))
     rows = sending_of(session, len(shuffle.source.keys), RowsTask(place, shuffle))
