@@ -11,8 +11,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 import lakevilla as lv
-from lakevilla.engines.spark import bins
-from lakevilla.engines.spark.reported import Jobs
 from lakevilla.engines.spark.upkeep import merge
 
 pytestmark = pytest.mark.daily(3, of="sources of merges through Spark")
@@ -80,22 +78,6 @@ def merged(lake: Any, rows: Any, on: str, clauses: Any) -> tuple[int, ...]:
 
 
 @pytest.fixture
-def kinds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The kinds of task that were run; a task's share of a table is a few rows."""
-    monkeypatch.setattr(bins, "_LEAST_BYTES", 1)
-    monkeypatch.setattr(bins, "_MOST_BYTES", 2_000)
-    found: list[str] = []
-    run = Jobs.run
-
-    def noting(self: Jobs, frame: Any, task: Any, about: str) -> Any:
-        found.append(type(task).__name__)
-        return run(self, frame, task, about)
-
-    monkeypatch.setattr(Jobs, "run", noting)
-    return found
-
-
-@pytest.fixture
 def go(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Has sources go one of the ways, however small they are."""
 
@@ -127,7 +109,7 @@ def test_the_rows_are_those_of_the_embedded_engine(
     spark: SparkSession,
     lake: Any,
     embedded: Any,
-    kinds: list[str],
+    jobs: list[str],
     go: Any,
     way: str,
     case: str,
@@ -140,9 +122,9 @@ def test_the_rows_are_those_of_the_embedded_engine(
     frame = spark.createDataFrame(rows).repartition(3)
     expected = merged(embedded, rows, on, clauses)
     go(way)
-    kinds.clear()
+    jobs.clear()
     assert merged(lake, frame, on, clauses) == expected
-    assert WAYS[way] in kinds
+    assert WAYS[way] in jobs
     with lv.connect(lake.root) as other:
         assert listed(other.read("t")) == listed(embedded.read("t"))
     assert lake.doctor().ok
@@ -150,7 +132,7 @@ def test_the_rows_are_those_of_the_embedded_engine(
 
 @pytest.mark.parametrize("way", WAYS)
 def test_two_rows_for_one_are_refused_and_leave_nothing(
-    spark: SparkSession, lake: Any, kinds: list[str], go: Any, way: str
+    spark: SparkSession, lake: Any, jobs: list[str], go: Any, way: str
 ) -> None:
     make(lake, "delta")
     twice = pa.concat_tables([source(0, 250), source(3, 1)])
@@ -162,7 +144,7 @@ def test_two_rows_for_one_are_refused_and_leave_nothing(
         )
         with pytest.raises(lv.InvalidOperation, match="two source rows"):
             upsert_like(builder).execute()
-        assert WAYS[way] in kinds
+        assert WAYS[way] in jobs
         assert sorted(Path(lake.root).rglob("*.parquet")) == before
     assert lake.snapshot().read("t").count() == 603
 

@@ -11,8 +11,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 import lakevilla as lv
-from lakevilla.engines.spark import bins
-from lakevilla.engines.spark.reported import Jobs
 
 pytestmark = pytest.mark.daily(2, of="upkeep through Spark")
 
@@ -28,22 +26,6 @@ def other(tmp_path: Path) -> Iterator[lv.Lake]:
     """A client of the same lake without Spark."""
     with lv.connect(str(tmp_path)) as made:
         yield made
-
-
-@pytest.fixture
-def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The kinds of task that were run; a task's share of a table is a few rows."""
-    monkeypatch.setattr(bins, "_LEAST_BYTES", 1)
-    monkeypatch.setattr(bins, "_MOST_BYTES", 2_000)
-    kinds: list[str] = []
-    run = Jobs.run
-
-    def noting(self: Jobs, frame: Any, task: Any, about: str) -> Any:
-        kinds.append(type(task).__name__)
-        return run(self, frame, task, about)
-
-    monkeypatch.setattr(Jobs, "run", noting)
-    return kinds
 
 
 def rows(first: int, count: int) -> pa.Table:

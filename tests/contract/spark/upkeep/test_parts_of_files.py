@@ -14,7 +14,6 @@ from deltalake import WriterProperties, write_deltalake
 from pyspark.sql import SparkSession
 
 import lakevilla as lv
-from lakevilla.engines.spark import bins
 from lakevilla.engines.spark.reported import Jobs
 from lakevilla.engines.spark.upkeep import merge
 from tests.support.iceberg_by_hand import File, Table, column, of_ids
@@ -31,22 +30,6 @@ DELETED = (0, 57, 211, 399)
 def lake(spark: SparkSession, tmp_path: Path) -> Iterator[Any]:
     with lv.connect(str(tmp_path), spark=spark, spark_reader="python") as made:
         yield made
-
-
-@pytest.fixture
-def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The kinds of task that were run; a task's share is a few row groups."""
-    monkeypatch.setattr(bins, "_LEAST_BYTES", 1)
-    monkeypatch.setattr(bins, "_MOST_BYTES", 2_000)
-    kinds: list[str] = []
-    run = Jobs.run
-
-    def noting(self: Jobs, frame: Any, task: Any, about: str) -> Any:
-        kinds.append(type(task).__name__)
-        return run(self, frame, task, about)
-
-    monkeypatch.setattr(Jobs, "run", noting)
-    return kinds
 
 
 def rows() -> pa.Table:

@@ -1,0 +1,26 @@
+"""Jobs of Spark that are small and noted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lakevilla.engines.spark import bins
+from lakevilla.engines.spark.reported import Jobs
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kinds of task that were run; a task's share of a table is a few rows."""
+    monkeypatch.setattr(bins, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(bins, "_MOST_BYTES", 2_000)
+    kinds: list[str] = []
+    run = Jobs.run
+
+    def noting(self: Jobs, frame: Any, task: Any, about: str) -> Any:
+        kinds.append(type(task).__name__)
+        return run(self, frame, task, about)
+
+    monkeypatch.setattr(Jobs, "run", noting)
+    return kinds
