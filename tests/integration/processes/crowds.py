@@ -16,6 +16,7 @@ import tarfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -77,15 +78,23 @@ class CrowdClient:
         self.library = library
         self.work = work
         self.off = off
-        self._log = directory / f"{number}.log"
+        self._log, self._errors = directory / f"{number}.log", directory / f"{number}.errors"
         path = {} if library is None else {"PYTHONPATH": str(library)}
         self._process = subprocess.Popen(
             [
-                *(sys.executable, str(_SCRIPT), place.root, json.dumps(place.storage_options)),
+                *(
+                    sys.executable,
+                    "-X",
+                    "faulthandler",
+                    str(_SCRIPT),
+                    place.root,
+                    json.dumps(place.storage_options),
+                ),
                 *(str(number * 1_000_000), work, str(off)),
             ],
             stdin=subprocess.PIPE,
             stdout=self._log.open("w"),
+            stderr=self._errors.open("w"),
             text=True,
             cwd=directory if library is not None else ROOT,
             env={**os.environ, **path},
@@ -111,7 +120,12 @@ class CrowdClient:
         assert self._process.stdin is not None
         self._process.stdin.write("stop\n")
         self._process.stdin.flush()
-        assert self._process.wait(120) == 0, self._log.read_text()
+        with suppress(subprocess.TimeoutExpired):
+            assert self._process.wait(120) == 0, self._errors.read_text()
+            return
+        self._process.send_signal(signal.SIGABRT)  # its stacks say what it waits for
+        self._process.wait()
+        pytest.fail(f"client {self._log.stem} did not end:\n{self._errors.read_text()}")
 
 
 @dataclass(slots=True)

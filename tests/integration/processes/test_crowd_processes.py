@@ -30,7 +30,10 @@ APPEND: tuple[Work, ...] = ("append",)
 BOTH: tuple[Work, ...] = ("append", "update")
 HOUR = 3600.0
 
-pytestmark = [pytest.mark.daily(1), pytest.mark.timeout(0 if SOAK else 240)]
+pytestmark = [
+    pytest.mark.daily(1, of="kills of processes"),
+    pytest.mark.timeout(0 if SOAK else 240),
+]
 
 
 @pytest.fixture(params=PLACES)
