@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,12 @@ def by_streams(spark: Any, lake: Any) -> None:
 
     def start(writer: Any, name: str, *table: str) -> None:
         step()
-        writer = writer.option("checkpointLocation", f"{CHECKPOINTS}/{name}")
+        checkpoint = Path(CHECKPOINTS, name)
+        offsets = checkpoint / "offsets"
+        if offsets.is_dir() and not any(one.name.isdigit() for one in offsets.iterdir()):
+            # Killed while it planned its first batch: Spark takes half a checkpoint for no new one.
+            shutil.rmtree(checkpoint)
+        writer = writer.option("checkpointLocation", str(checkpoint))
         writer.trigger(availableNow=True).start(*table).awaitTermination()
 
     def sink(frame: Any, name: str) -> Any:
