@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from lakevilla.engines.base import TableInput
-from lakevilla.errors import InvalidOperation, UnsupportedTableFeature
+from lakevilla.errors import InvalidOperation, TableNotFound, UnsupportedTableFeature
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.render import render_sql
 from lakevilla.expressions.tree import Expr
@@ -472,7 +472,7 @@ def _put_off(txn: TransactionState, operation: Operation, verb: str) -> Program[
 def _check_there(txn: TransactionState, location: str, verb: str) -> None:
     for done in reversed(txn.work.done):
         if done.table == location and isinstance(done.operation, Drop):
-            raise InvalidOperation(
+            raise TableNotFound(
                 f"{verb}: table {location} was dropped by this transaction",
                 table=location,
                 txn_id=txn.id,

@@ -88,13 +88,21 @@ def test_it_is_undone_and_seen_as_any_statement_of_a_transaction(session: Sessio
     assert rows(session, "FROM t") == [{"y": 5}]
 
 
+def test_a_table_is_dropped_once_and_if_exists_finds_none(session: Session) -> None:
+    session.sql("BEGIN; DROP TABLE t; DROP TABLE IF EXISTS t")
+    with pytest.raises(lv.TableNotFound, match="t was dropped by this transaction"):
+        session.sql("DROP TABLE t")
+    session.sql("ROLLBACK; BEGIN; DROP TABLE IF EXISTS t; DROP TABLE IF EXISTS t; COMMIT")
+    assert rows(session, "SHOW TABLES") == []
+
+
 def test_a_table_that_is_dropped_and_created_in_one_transaction_is_replaced(
     session: Session,
 ) -> None:
     session.sql("BEGIN; INSERT INTO t VALUES (3, 'c'); DROP TABLE t; CREATE TABLE u (a INT)")
     assert session.transaction is not None
     session.transaction.save()
-    with pytest.raises(lv.InvalidOperation, match="t was dropped by this transaction"):
+    with pytest.raises(lv.TableNotFound, match="t was dropped by this transaction"):
         session.sql("CREATE TABLE t AS SELECT * FROM t")
     with pytest.raises(lv.InvalidOperation):
         session.sql("CREATE TABLE t (a INT) PARTITIONED BY (b)")

@@ -99,7 +99,7 @@ def test_a_table_that_it_has_dropped_is_not_there_for_it(lake: MemoryLake, peer:
     txn = peer.begin()
     peer.run(drop(txn, "a"))
     for verb in (lambda: peer.read(txn, "a"), lambda: peer.append(txn, "a", 7)):
-        with pytest.raises(lv.InvalidOperation, match="was dropped by this transaction"):
+        with pytest.raises(lv.TableNotFound, match="was dropped by this transaction"):
             verb()
     peer.commit(txn)
     assert lake.head.tables["a"].dropped
