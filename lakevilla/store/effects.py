@@ -14,7 +14,7 @@ yielding an effect itself is the same thing without types.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -208,3 +208,32 @@ def parallel(parts: Iterable[Effect | Program[T]]) -> Program[list[T]]:
     if not together:
         return []
     return cast("list[T]", (yield Parallel(together)))
+
+
+def exchanged(
+    program: Program[T],
+    asks: Callable[[Effect], Effect],
+    answers: Callable[[Effect, Any], Any] = lambda effect, answer: answer,
+) -> Program[T]:
+    """A program that yields other effects, and is sent what ``answers`` makes of their outcomes."""
+    value: Any = None
+    error: BaseException | None = None
+    try:
+        while True:
+            try:
+                if error is None:
+                    effect = program.send(value)
+                else:
+                    thrown, error = error, None
+                    effect = program.throw(thrown)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            try:
+                value = answers(effect, (yield asks(effect)))
+            except GeneratorExit:
+                raise
+            except BaseException as caught:
+                error = caught
+    finally:
+        program.close()

@@ -11,11 +11,21 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Generator
+from functools import partial
 from typing import Any, TypeVar
 
 from lakevilla.errors import LakeVillaError
 from lakevilla.store.base import ObjectInfo
-from lakevilla.store.effects import Await, Effect, List, ListNames, Parallel, Program, Sleep
+from lakevilla.store.effects import (
+    Await,
+    Effect,
+    List,
+    ListNames,
+    Parallel,
+    Program,
+    Sleep,
+    exchanged,
+)
 
 T = TypeVar("T")
 
@@ -43,33 +53,14 @@ def at_home(life: str, program: Program[T]) -> Program[T]:
 
 
 def _at_home(life: str, program: Program[T]) -> Program[T]:
-    value: Any = None
-    error: BaseException | None = None
+    def named(effect: Effect, answer: Any) -> Any:
+        return [_named(life, info) for info in answer] if isinstance(effect, List) else answer
+
     try:
-        while True:
-            try:
-                if error is None:
-                    effect = program.send(value)
-                else:
-                    thrown, error = error, None
-                    effect = program.throw(thrown)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            except LakeVillaError as failed:
-                _name_its_place(life, failed)
-                raise
-            try:
-                value = yield _moved(life, effect)
-            except GeneratorExit:
-                raise
-            except BaseException as caught:
-                error = caught
-            else:
-                if isinstance(effect, List):
-                    value = [_named(life, info) for info in value]
-    finally:
-        program.close()
+        return (yield from exchanged(program, partial(_moved, life), named))
+    except LakeVillaError as failed:
+        _name_its_place(life, failed)
+        raise
 
 
 def _moved(life: str, effect: Effect) -> Effect:

@@ -4,36 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Generator
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from lakevilla.store.effects import Effect, Get, Parallel, Program
+from lakevilla.store.effects import Effect, Get, Parallel, Program, exchanged
 
 T = TypeVar("T")
 
 
 def fresh(program: Program[T]) -> Program[T]:
     """A program that is given no object from the cache."""
-    value: Any = None
-    error: BaseException | None = None
-    try:
-        while True:
-            try:
-                if error is None:
-                    effect = program.send(value)
-                else:
-                    thrown, error = error, None
-                    effect = program.throw(thrown)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            try:
-                value = yield _asked(effect)
-            except GeneratorExit:
-                raise
-            except BaseException as caught:
-                error = caught
-    finally:
-        program.close()
+    return exchanged(program, _asked)
 
 
 def _asked(effect: Effect) -> Effect:
