@@ -428,7 +428,8 @@ class LakeClient(ClientOfLife):
         """A location as any other client may be given it."""
         if "://" in location or location.startswith("/"):
             return location
-        return f"{self.root.rstrip('/')}/{location}"
+        root = self.root if self.root == "memory://" else self.root.rstrip("/")
+        return f"{root}/{location}"
 
     def named(self, result: CommitResult) -> CommitResult:
         """A result with the tables by the names that are shown."""

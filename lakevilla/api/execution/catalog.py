@@ -10,6 +10,7 @@ import pyarrow as pa
 from lakevilla.api.execution.base import ExecutorBase
 from lakevilla.api.frame import Frame
 from lakevilla.engines.catalog import NAMED_BY, SCHEMAS, CatalogRead, NameRange, Term, range_of
+from lakevilla.engines.duckdb.typed import duckdb_type
 from lakevilla.engines.sql.catalog import MAIN_SCHEMA, CatalogUse, catalog_query
 from lakevilla.engines.sql.select import Dialect, Select
 from lakevilla.errors import InvalidOperation
@@ -156,20 +157,10 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
             "column_name": row["name"],
             "ordinal_position": row["position"] + 1,
             "is_nullable": "YES" if row["nullable"] else "NO",
-            "data_type": _SQL_TYPES.get(row["type"], row["type"].upper()),
+            "data_type": duckdb_type(row["type"]),
         }
 
 
-#: What SQL calls types that have another name in a table's schema.
-_SQL_TYPES = {
-    "string": "VARCHAR",
-    "long": "BIGINT",
-    "short": "SMALLINT",
-    "byte": "TINYINT",
-    "binary": "BLOB",
-    "timestamp": "TIMESTAMP WITH TIME ZONE",
-    "timestamp_ntz": "TIMESTAMP",
-}
 _SHOWN = {"schemata": _schemata, "tables": _tables, "columns": _columns}
 
 

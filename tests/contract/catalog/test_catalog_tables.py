@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -213,6 +214,22 @@ def test_the_information_schema_is_of_the_lakes_tables(lake: lv.Lake) -> None:
     ]
     schemata = ask(lake, "SELECT schema_name FROM information_schema.schemata ORDER BY 1")
     assert [row["schema_name"] for row in schemata] == ["hr", "main", "sales"]
+
+
+def test_columns_have_the_types_that_duckdb_tells_of_them(lake: lv.Lake) -> None:
+    columns = """[{'k': 1::TINYINT, 'two words': ['x']}] AS nested, MAP {'a': 1.5::FLOAT} AS named,
+        1.20::DECIMAL(9, 2) AS price, DATE '2026-01-01' AS day, TIMESTAMP '2026-01-01' AS wall,
+        TIMESTAMPTZ '2026-01-01' AS moment, 'x'::BLOB AS bytes, 1::SMALLINT AS small"""
+    ours = lake.session()
+    ours.sql(f"CREATE TABLE many AS SELECT {columns}")
+    oracle = duckdb.connect()
+    oracle.sql(f"CREATE TABLE many AS SELECT {columns}")
+    asked = "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'many'"
+
+    def plain(rows: list[dict[str, Any]]) -> dict[str, str]:
+        return {row["column_name"]: row["data_type"].replace('"', "") for row in rows}
+
+    assert plain(ask(lake, asked)) == plain(oracle.sql(asked).to_arrow_table().to_pylist())
 
 
 def test_catalog_tables_are_joined_with_tables_and_written_from(lake: lv.Lake) -> None:
