@@ -19,4 +19,4 @@ def test_a_copy_that_is_kept_by_the_feed_is_the_lake_at_each_of_its_positions(fo
         events += campaign.run(seed, plan=draw_followed(seed, formats)).events
     assert events["copied"] > 5 * SEEDS  # states of the lake that were compared
     assert events["feed_is_as_it_was"] > 3 * SEEDS
-    assert events["absorbed"] > SEEDS // 10
+    assert events["absorbed"] >= SEEDS // 10
