@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Generic
 
 import pyarrow as pa
 
 from lakevilla.api.arguments import check_columns_by
+from lakevilla.api.execution.executor import Executor
+from lakevilla.api.frame import Frame
 from lakevilla.client.client import LakeClient
 from lakevilla.display import table_html
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.files import size_of
 from lakevilla.global_log.head import shown_names
 from lakevilla.operations.state_difference import TableDifference
-from lakevilla.operations.state_rows import rows_between
 
 __all__ = ["Diff"]
 
@@ -30,7 +32,7 @@ _TABLES = pa.schema(
 )
 
 
-class Diff:
+class Diff(Generic[Frame]):
     """What changed between two states; ``lake.diff`` returns one.
 
     Attributes
@@ -51,8 +53,13 @@ class Diff:
     [5, 4]
     """
 
-    def __init__(self, client: LakeClient, found: Sequence[TableDifference]) -> None:
-        self._client = client
+    def __init__(
+        self,
+        client: LakeClient,
+        found: Sequence[TableDifference],
+        executor: type[Executor[Frame]],
+    ) -> None:
+        self._client, self._executor = client, executor
         held = client.context.held
         names: Mapping[str, str] = {} if held is None else shown_names(held.head)
         self._found = {names.get(one.location, one.location): one for one in found}
@@ -75,11 +82,13 @@ class Diff:
             )
         return pa.Table.from_pylist(rows, _TABLES)
 
-    def rows(self, table: str, keys: str | Sequence[str] | None = None) -> pa.Table:
+    def rows(self, table: str, keys: str | Sequence[str] | None = None) -> Frame:
         """The rows that differ, in the table's later columns and ``_change_type``.
 
         ``_change_type`` is ``insert`` or ``delete``. With ``keys`` a row that is there in both
-        states, and not the same, is told as ``update_preimage`` and ``update_postimage``.
+        states, and not the same, is told as ``update_preimage`` and ``update_postimage``, and
+        rows are ordered by their keys. On a lake of Spark it is a DataFrame in no order, whose
+        rows are read and compared by tasks when it is used.
 
         Parameters
         ----------
@@ -104,7 +113,7 @@ class Diff:
                 table=table,
             )
         names = None if keys is None else check_columns_by("keys", keys)
-        return self._client.run(rows_between(self._client.context, one, names))
+        return self._executor.differing(self._client, one, names)
 
     def __repr__(self) -> str:
         count = len(self._found)

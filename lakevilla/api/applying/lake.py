@@ -36,6 +36,7 @@ class Applying(Generic[Frame]):
 
     _client: LakeClient
     _begin: Callable[..., Executor[Frame]]
+    _executor: type[Executor[Frame]]
 
     def rollback(
         self,
@@ -166,7 +167,7 @@ class Applying(Generic[Frame]):
 
     def diff(
         self, a: StateLike, b: StateLike = "main", *, tables: Sequence[str] | None = None
-    ) -> Diff:
+    ) -> Diff[Frame]:
         """What state ``b`` of the lake has other than state ``a``.
 
         Only tables that a commit in between has touched are looked at, and no row is read before
@@ -198,7 +199,8 @@ class Applying(Generic[Frame]):
         client = self._client.main("diff")
         old, new = state_name(client, "a", a), state_name(client, "b", b)
         patterns = check_patterns("tables", tables)
-        return Diff(client, client.run(states_differ(client.context, old, new, patterns)))
+        found = client.run(states_differ(client.context, old, new, patterns))
+        return Diff(client, found, self._executor)
 
     def _moved(
         self,

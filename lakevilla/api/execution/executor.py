@@ -14,6 +14,7 @@ from lakevilla.api.frame import Frame
 from lakevilla.api.merge import Described, MergeBuilder, new_columns
 from lakevilla.api.parameters import parameters
 from lakevilla.arrow.input import refuse_unknown
+from lakevilla.client.client import LakeClient
 from lakevilla.engines.base import MergeClause
 from lakevilla.engines.sql.dml import InsertStatement, MergeStatement
 from lakevilla.errors import (
@@ -29,6 +30,8 @@ from lakevilla.expressions.tree import Expr
 from lakevilla.formats.layout import Layout
 from lakevilla.meter import note
 from lakevilla.operations.perform import read_source
+from lakevilla.operations.state_difference import TableDifference
+from lakevilla.operations.state_rows import rows_between
 from lakevilla.phases import during, streamed
 from lakevilla.results import OperationResult
 from lakevilla.store.effects import Program
@@ -114,6 +117,12 @@ class Executor(Queries[Frame]):
         self, location: str, since: int, columns: Sequence[str] | None, where: Expr | None
     ) -> Frame:
         return self.framed(self.run(changes_seen(self.state, location, since, columns, where)))
+
+    @staticmethod
+    def differing(client: LakeClient, table: TableDifference, keys: Sequence[str] | None) -> Frame:
+        """The rows in which two states of a table differ; see ``Diff.rows``."""
+        rows: Frame = client.run(rows_between(client.context, table, keys))
+        return rows
 
     def _streamed(self, location: str, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         """A table's rows; that a file went with the table while they were read is a conflict."""

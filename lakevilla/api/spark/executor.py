@@ -19,7 +19,9 @@ from lakevilla.api.execution.sources import (
 )
 from lakevilla.api.merge import Described, MergeBuilder
 from lakevilla.api.spark.client import SparkClient
+from lakevilla.api.spark.differing import differing
 from lakevilla.arrow import input
+from lakevilla.client.client import LakeClient
 from lakevilla.engines.base import StagedRows, TableInput, projection
 from lakevilla.engines.spark import SparkRows
 from lakevilla.engines.spark.columns import (
@@ -51,6 +53,7 @@ from lakevilla.expressions.tree import Expr
 from lakevilla.formats.files import files_from_structs
 from lakevilla.formats.layout import Layout
 from lakevilla.operations.changed_rows import ADDED, CHANGE_COLUMNS, DIFFERENCE, REMOVED, sources_of
+from lakevilla.operations.state_difference import TableDifference
 from lakevilla.results import CommitResult, OperationResult
 from lakevilla.sublogs.operations import Create, InlineSource, StagedSource
 from lakevilla.transaction.verbs.carrying.carry import forget_created, note_created
@@ -199,6 +202,13 @@ class SparkExecutor(Executor["DataFrame"]):
         return self.client.engine.changes(
             reading.layout, steps, columns, reading.where, comparing, CHANGE_COLUMNS
         )
+
+    @staticmethod
+    def differing(
+        client: LakeClient, table: TableDifference, keys: Sequence[str] | None
+    ) -> DataFrame:
+        assert isinstance(client, SparkClient)
+        return differing(client, table, keys)
 
     # -- what verbs do with frames -----------------------------------------------
 

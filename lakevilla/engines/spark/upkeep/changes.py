@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from lakevilla.engines.base import TableInput
-from lakevilla.engines.duckdb.writing.routing import HASH
 from lakevilla.engines.spark.bins import balanced, bytes_of, in_bins, inputs_of, most_bytes
 from lakevilla.engines.spark.rows import for_spark, spark_types
 from lakevilla.engines.spark.tasks import LakeAddress, ReadTask, Worker
 from lakevilla.engines.spark.upkeep.parcels import packed, unpacked
+from lakevilla.engines.spark.upkeep.places import duckdb_here, placed
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.layout import Layout
 
@@ -41,16 +41,23 @@ class ChangeStep:
 
 @dataclass(frozen=True, slots=True)
 class Comparing:
-    """A query that compares the views ``added`` and ``removed``."""
+    """A query that compares the views ``added`` and ``removed``.
+
+    Rows that it compares are equal in the columns ``by``; in all of them for none.
+    """
 
     sql: str
     added: str
     removed: str
+    by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ShownRows:
-    """What is shown of changed rows: some columns, and the kind, version and time of the change."""
+    """What is shown of changed rows: some columns, and what tells of the change.
+
+    ``own`` is its kind alone, or its kind, version and time.
+    """
 
     table: pa.Schema
     columns: tuple[str, ...] | None
@@ -71,7 +78,7 @@ class ShownRows:
         rows = batch.num_rows
         columns = [batch.column(name) for name in self.names]
         stamps = (kind, version, timestamp_ms * 1000)
-        for field, value in zip(self.own, stamps, strict=True):
+        for field, value in zip(self.own, stamps, strict=False):
             if value is None:
                 columns.append(batch.column(field.name))
             else:
@@ -127,6 +134,8 @@ class CompareTask:
     tasks: tuple[tuple[_Source, ...], ...]
     where: Expr | None
     first: tuple[int, ...]
+    by: tuple[str, ...]
+    duckdb: str
 
     def parcels(
         self, worker: Worker, batches: Iterator[pa.RecordBatch]
@@ -142,10 +151,10 @@ class CompareTask:
     ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
         first, after = self.first[step], self.first[step + 1]
         rows = worker.runner.run(worker.engine.scan(table, None, self.where))
-        hashed = worker.engine.hashed(rows, table.layout.schema.names, table.layout.table)
-        for batch in hashed:
-            to = batch.column(HASH.name).to_numpy(zero_copy_only=False) % (after - first)
-            yield batch.drop_columns([HASH.name]), to.astype(np.int32) + first
+        name = table.layout.table
+        hashed = worker.engine.hashed(rows, self.by or table.layout.schema.names, name)
+        for batch, to in placed(worker, self.duckdb, name, hashed, after - first):
+            yield batch, to + np.int32(first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +277,9 @@ def change_jobs(
     at, layouts_ = tuple(first), tuple(known)
     return ChangeJobs(
         ChangesTask(place, layouts_, _spread(plain, tasks), shown, where),
-        CompareTask(place, layouts_, _spread(compared, tasks), where, at),
+        CompareTask(
+            place, layouts_, _spread(compared, tasks), where, at, comparing.by, duckdb_here()
+        ),
         DifferenceTask(place, layout.schema, shown, comparing, at, tuple(stamps)),
     )
 

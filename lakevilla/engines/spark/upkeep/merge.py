@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,6 +34,7 @@ from lakevilla.engines.spark.upkeep.merging import (
     SourceTask,
 )
 from lakevilla.engines.spark.upkeep.parcels import delivered, sending_of, sent_from
+from lakevilla.engines.spark.upkeep.places import duckdb_here
 from lakevilla.engines.staged import to_ipc
 from lakevilla.store.base import Missing, ObjectInfo
 from lakevilla.store.effects import Program, Stat, parallel
@@ -71,8 +71,7 @@ def merged(
         broadcast = 0 < size <= BROADCAST_BYTES
         return (yield from _in_two(jobs, table, source, into, new, name, broadcast=broadcast))
     hashes = max(jobs.tasks, -(-size // _MEETING_BYTES))
-    version = importlib.metadata.version("duckdb")
-    shuffle = Shuffle(table.layout, source, spec, keys, hashes, version)
+    shuffle = Shuffle(table.layout, source, spec, keys, hashes, duckdb_here())
     return (yield from _shuffled(jobs, table, shuffle, into, new, name))
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from lakevilla.engines.base import FileNamer, MergeSpec, Rewrite, StagedRows, TableInput
 from lakevilla.engines.duckdb.writing.merge import NUMBER, numbered
-from lakevilla.engines.duckdb.writing.routing import HASH, PART, Keys, Routing
+from lakevilla.engines.duckdb.writing.routing import PART, Keys, Routing
 from lakevilla.engines.spark.bins import Bins
 from lakevilla.engines.spark.tasks import (
     LakeAddress,
@@ -36,8 +36,9 @@ from lakevilla.engines.spark.upkeep.parcels import (
     parcels,
     unpacked,
 )
+from lakevilla.engines.spark.upkeep.places import placed
 from lakevilla.engines.staged import read_staged, to_ipc
-from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.errors import LakeVillaError
 from lakevilla.formats.layout import Layout
 from lakevilla.store.effects import Program
 
@@ -126,15 +127,7 @@ class Shuffle:
         self, worker: Worker, batches: Iterator[pa.RecordBatch]
     ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
         """Rows with the meeting place that their hash, the last column, says."""
-        here = worker.engine.version
-        if here != self.duckdb:
-            raise InvalidOperation(
-                f"table {self.layout.table}: Spark's workers have duckdb {here}, and this driver "
-                f"{self.duckdb}: install the same on all"
-            )
-        for batch in batches:
-            to = batch.column(HASH.name).to_numpy(zero_copy_only=False) % self.hashes
-            yield batch.drop_columns([HASH.name]), to.astype(np.int32)
+        return placed(worker, self.duckdb, self.layout.table, batches, self.hashes)
 
 
 @dataclass(frozen=True, slots=True)
