@@ -46,7 +46,7 @@ from lakevilla.display import HtmlList
 from lakevilla.engines.deletes import read_deletes
 from lakevilla.errors import InvalidOperation, TableExists, TableNotFound
 from lakevilla.formats.base import FormatName
-from lakevilla.global_log.keys import load_key, parse_key
+from lakevilla.global_log.keys import parse_key
 from lakevilla.global_log.rules import Isolation, Validation
 from lakevilla.maintenance import doctor, recovery
 from lakevilla.maintenance import transactions as watching
@@ -239,9 +239,10 @@ class Lake(
     def _beside(self, frame: object) -> AbstractContextManager[None]:
         return self._client.beside(frame)
 
-    def _last_batch(self, query_id: str) -> int | None:
-        held = self._client.run(load_key(query_id, 0))
-        return None if held is None else held.record.version
+    def _run_batch(
+        self, fn: Callable[[Transaction[Frame]], object], options: dict[str, Any]
+    ) -> None:
+        run(self._client, partial(self._begin, options), partial(_call, fn, ()), ATTEMPTS)
 
     def run(
         self,
@@ -321,8 +322,8 @@ class Lake(
         key ``(query_id, batch_id)``. If Spark delivers a batch again, after a restart or a
         kill, a committed batch is skipped, and any other runs again. A ``query_id`` belongs to
         one streaming query and its checkpoint, for ever: a new checkpoint counts its batches
-        from 0 and needs a new ``query_id``. A batch from before the last one that the lake has
-        raises ``InvalidOperation``: to skip it would lose rows.
+        from 0 and needs a new ``query_id``. A batch of another checkpoint that the lake seems to
+        have, or one from before the last, raises ``InvalidOperation``: to skip it would lose rows.
 
         Parameters
         ----------
@@ -349,8 +350,7 @@ class Lake(
                 "foreach_batch makes the idempotency_key of query_id and the batch's number: "
                 "leave it out"
             )
-        batches = self.run, self._beside, self._last_batch
-        return BatchFunction(*batches, fn, query_id, transaction_options)
+        return BatchFunction(self._run_batch, self._beside, fn, query_id, transaction_options)
 
     # -- tables ------------------------------------------------------------------
 

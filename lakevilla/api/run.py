@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
 from typing import Any, TypeVar
 
 from lakevilla.api.execution.executor import Executor
 from lakevilla.client.client import LakeClient
+from lakevilla.engines.spark.streams import checkpoint_of
 from lakevilla.errors import (
     AlreadyCommitted,
     CommitOutcomeUnknown,
@@ -116,47 +117,36 @@ class BatchFunction:
 
     Attributes
     ----------
-    run, beside, last : callable
-        ``Lake.run``, the block in which frames come from where the batch does, and the number
-        of the last batch of a query that the lake has.
+    run, beside : callable
+        Run a function with a key and a checkpoint; the block in which frames come from where the
+        batch does.
+    known : dict
+        The checkpoint, once Spark Connect has told it. A pickle has none: what comes out of it is
+        called for one start of one query.
     """
 
     run: Callable[..., object]
     beside: Callable[[object], AbstractContextManager[None]]
-    last: Callable[[str], int | None]
     fn: Callable[..., object]
     query_id: str
     options: Mapping[str, Any]
+    known: dict[str, str] = field(default_factory=dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "known": {}}
 
     def __call__(self, batch: Any, batch_id: int) -> None:
-        key = (self.query_id, int(batch_id))
-        is_new = False
-
-        def called(txn: Any) -> None:
-            nonlocal is_new
-            is_new = True
-            self.fn(txn, batch)
-
+        checkpoint = checkpoint_of(batch, self.query_id, self.known)
         # The batch's session may be another than the lake's: a stream clones its own.
         with self.beside(batch):
-            self.run(called, idempotency_key=key, **self.options)
-        if is_new:
-            return
-        last = self.last(self.query_id)
-        if last is not None and key[1] < last:
-            raise passed_over(key, last, "query_id")
-
-
-def passed_over(key: tuple[str, int], last: int, name: str) -> InvalidOperation:
-    """A batch from before the last one: its rows are nowhere, or else Spark would not bring it.
-
-    Spark goes on from a batch only when it has heard of its commit.
-    """
-    return InvalidOperation(
-        f"stream {key[0]!r} brings batch {key[1]}, and the lake has its batch {last}: the "
-        "checkpoint is a new one, or an older copy of that which has come so far; a new "
-        f"checkpoint needs a {name} of its own"
-    )
+            self.run(
+                lambda txn: self.fn(txn, batch),
+                {
+                    **self.options,
+                    "idempotency_key": (self.query_id, int(batch_id)),
+                    "checkpoint": checkpoint,
+                },
+            )
 
 
 def check_attempts(attempts: object) -> None:

@@ -33,6 +33,7 @@ class KeyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     the key was bound: the transaction's commit, if any, comes after it.
     ``committed`` is the last version of the application known to be committed
     before this use. ``as_log``: it is not replaced, its successor is created beside it.
+    ``checkpoint``: of a stream, in which ``version`` counts its batches (note 46); or empty.
     """
 
     REMEDY: ClassVar[str] = (
@@ -47,6 +48,7 @@ class KeyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     version: int | None = None
     committed: int | None = None
     as_log: bool = False
+    checkpoint: str = ""
 
 
 class HeldKey(msgspec.Struct, frozen=True):
@@ -136,6 +138,7 @@ def new_record(
     committed: int | None,
     *,
     as_log: bool = False,
+    checkpoint: str = "",
 ) -> KeyRecord:
     """A record of the current format."""
-    return KeyRecord(FORMAT, nonce, key, txn, sequence, version, committed, as_log)
+    return KeyRecord(FORMAT, nonce, key, txn, sequence, version, committed, as_log, checkpoint)

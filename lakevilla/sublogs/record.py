@@ -118,7 +118,7 @@ class Sublog(msgspec.Struct, frozen=True, omit_defaults=True):
     """All that another process needs to go on with a transaction.
 
     ``isolation``, ``validation``, ``slack``, ``behind``, ``defer`` and ``catalog`` as the
-    transaction has them.
+    transaction has them; ``checkpoint`` as its key has it.
     """
 
     format: int
@@ -140,6 +140,7 @@ class Sublog(msgspec.Struct, frozen=True, omit_defaults=True):
     behind: dict[str, int] = {}
     defer: bool = False
     catalog: tuple[CatalogRead, ...] = ()
+    checkpoint: str | None = None
 
 
 def record_key(txn: str) -> str:

@@ -21,10 +21,15 @@ from lakevilla.sublogs.record import Access, Ticket, TxnRecord
 
 @dataclass(slots=True)
 class KeyUse:
-    """A transaction's key: what was found at its object on entry."""
+    """A transaction's key: what was found at its object on entry.
+
+    ``checkpoint``: of the stream whose batch ``version`` is; empty if none is known, None if the
+    pair is no batch.
+    """
 
     key: str
     version: int | None
+    checkpoint: str | None = None
     held: HeldKey | None = None
     committed: int | None = None
     is_bound: bool = False

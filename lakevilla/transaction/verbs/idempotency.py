@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from lakevilla.errors import AlreadyCommitted, CommitOutcomeUnknown, ConflictError
+from lakevilla.errors import (
+    AlreadyCommitted,
+    CommitOutcomeUnknown,
+    ConflictError,
+    InvalidOperation,
+)
 from lakevilla.global_log.head import Head, find_commit
 from lakevilla.global_log.keys import KeyRecord, key_object, load_key, new_record, put_key
 from lakevilla.global_log.repo import commits_since
@@ -28,6 +33,8 @@ def enter_key(txn: TransactionState, use: KeyUse) -> Program[None]:
     ------
     AlreadyCommitted
         With the result of the transaction that used the key.
+    InvalidOperation
+        It is a batch of a stream that is done, and the lake has it from another checkpoint.
     """
     use.held = yield from load_key(use.key, use.version)
     if use.held is None:
@@ -74,12 +81,39 @@ def enter_key(txn: TransactionState, use: KeyUse) -> Program[None]:
 
 
 def _refuse_done(txn: TransactionState, use: KeyUse) -> None:
-    if use.version is not None and use.committed is not None and use.version <= use.committed:
-        raise AlreadyCommitted(
-            f"application {use.key!r} has committed version {use.committed}, so version "
-            f"{use.version} is done: nothing is left to do",
-            txn_id=txn.id,
-        )
+    if use.version is None or use.committed is None or use.version > use.committed:
+        return
+    _refuse_other_checkpoint(txn, use, use.version)
+    raise AlreadyCommitted(
+        f"application {use.key!r} has committed version {use.committed}, so version "
+        f"{use.version} is done: nothing is left to do",
+        txn_id=txn.id,
+    )
+
+
+def _refuse_other_checkpoint(txn: TransactionState, use: KeyUse, batch: int) -> None:
+    """Refuse a batch whose rows are nowhere, though the lake has its number: to skip it loses them.
+
+    Spark goes on from a batch only when it has heard of its commit, so of one checkpoint only the
+    last comes again. The record tells the checkpoint of that one: safe, because a record whose
+    version is committed is that of who has committed it, all others who bound it being fenced.
+    """
+    if use.checkpoint is None or use.held is None:
+        return
+    last = use.held.record
+    if last.version == batch and last.checkpoint == use.checkpoint:
+        return
+    what = f"brings batch {batch}, and the lake has its batch {last.version}"
+    why = "the checkpoint is a new one, or an older copy of that which has come so far"
+    if last.version == batch:
+        ours, its = (f"checkpoint {one or 'unknown'}" for one in (use.checkpoint, last.checkpoint))
+        what = f"brings batch {batch} of {ours}, and the lake has its batch {batch} of {its}"
+        why = "to skip it would lose its rows"
+    raise InvalidOperation(
+        f"stream {use.key!r} {what}: {why}; a new checkpoint needs a query_id of its own (option "
+        "queryId of the data source)",
+        txn_id=txn.id,
+    )
 
 
 def _refuse_forgotten(context: Context, head: Head, use: KeyUse, record: KeyRecord) -> None:
@@ -126,6 +160,7 @@ def bind_key(txn: TransactionState, use: KeyUse) -> Program[None]:
         use.version,
         use.committed,
         as_log=txn.bound.held.head.as_log,
+        checkpoint=use.checkpoint or "",
     )
     outcome = yield from put_key(key_object(use.key, use.version), use.held, record)
     if not isinstance(outcome, Stored):

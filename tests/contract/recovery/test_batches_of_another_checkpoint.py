@@ -1,13 +1,36 @@
-"""A batch from before the last one of its query is no repetition: skipped, its rows are lost."""
+"""A batch of another checkpoint is no repetition, whatever its number: skipped, its rows are lost.
+
+Which checkpoint a batch is of, Spark tells; here a fixture does (``tests/contract/spark`` asks it).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lakevilla as lv
+from lakevilla.api import run
 from tests.support.places import Place
+from tests.support.tables import values
+
+Write = Callable[..., None]
+
+
+@pytest.fixture
+def write(monkeypatch: pytest.MonkeyPatch) -> Write:
+    """What Spark does with a batch of query ``q`` and a checkpoint: its one row is its number."""
+
+    def written(
+        lake: lv.Lake, number: int, of: str, fn: Callable[..., object] = keep, **options: Any
+    ) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(run, "checkpoint_of", lambda *_: of)
+            lake.foreach_batch(fn, query_id="q", **options)([{"id": number}], number)
+
+    return written
 
 
 def keep(txn: lv.Transaction, rows: Any) -> None:
@@ -40,3 +63,97 @@ def test_a_batch_that_failed_after_it_began_may_come_again(quick_place: Place) -
             lake.foreach_batch(fails, query_id="q")([{"id": 1}], 1)
         lake.foreach_batch(keep, query_id="q")([{"id": 1}], 1)
         assert sorted(lake.read("t")["id"].to_pylist()) == [0, 1]
+
+
+def time_passes(place: Place) -> lv.Lake:
+    return place.connect()
+
+
+def history_goes(place: Place) -> lv.Lake:
+    """The commit that proves the batch is no longer in HEAD's history: the key's object says it."""
+    lake = place.connect(settings=lv.Settings(max_age_seconds=0, outcome_retention_seconds=0))
+    lake.run(lambda txn: txn.append("other", [{"id": 1}]))
+    for _ in range(2):
+        lake.gc()
+    assert list(lake.history()) == []
+    return lake
+
+
+def head_is_lost(place: Place) -> lv.Lake:
+    Path(place.root, "_lakevilla", "HEAD.json").unlink()
+    lake = place.connect()
+    lake.recover(rebuild_head=True)
+    return lake
+
+
+@pytest.mark.parametrize("then", [time_passes, history_goes, head_is_lost])
+def test_a_batch_of_another_checkpoint_is_no_repetition(
+    shared_place: Place, write: Write, then: Callable[[Place], lv.Lake]
+) -> None:
+    with shared_place.connect() as lake:
+        lake.create_table("t", {"id": "long"})
+        lake.create_table("other", {"id": "long"})
+        write(lake, 0, "first")
+    with then(shared_place) as lake:
+        for other in ("second", ""):
+            with pytest.raises(lv.InvalidOperation, match=r"'q' brings batch 0 of .* query_id of"):
+                write(lake, 0, other)
+        write(lake, 0, "first")  # the driver died before Spark noted it
+        write(lake, 1, "first")
+        with pytest.raises(lv.InvalidOperation, match="brings batch 1 of checkpoint second"):
+            write(lake, 1, "second")
+        write(lake, 2, "second")  # nothing is skipped
+        assert values(lake.snapshot().read("t")) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("options", [{}, {"durability": "every_op"}])
+def test_a_batch_that_is_run_again_keeps_its_checkpoint(
+    quick_place: Place, write: Write, options: dict[str, Any]
+) -> None:
+    with quick_place.connect() as lake, quick_place.connect() as other:
+        lake.create_table("t", {"id": "long"})
+        calls = []
+
+        def contested(txn: lv.Transaction, rows: Any) -> None:
+            calls.append(txn.id)
+            txn.read("t")
+            if len(calls) == 1:
+                other.run(lambda t: t.append("t", [{"id": 9}]))
+            txn.append("t", rows)
+
+        write(lake, 0, "first", contested, **options)
+        assert len(calls) == 2
+        write(lake, 0, "first")
+        with pytest.raises(lv.InvalidOperation, match="checkpoint second"):
+            write(lake, 0, "second")
+        assert values(lake.snapshot().read("t")) == [0, 9]
+
+
+def test_a_batch_that_was_not_committed_is_any_checkpoint_s(
+    quick_place: Place, write: Write
+) -> None:
+    with quick_place.connect() as lake:
+        lake.create_table("t", {"id": "long"})
+
+        def fails(txn: lv.Transaction, rows: Any) -> None:
+            keep(txn, rows)
+            raise ValueError("no luck today")
+
+        with pytest.raises(ValueError, match="no luck"):
+            write(lake, 0, "first", fails)
+        write(lake, 0, "second")
+        with pytest.raises(lv.InvalidOperation, match="batch 0 of checkpoint first"):
+            write(lake, 0, "first")
+        assert values(lake.snapshot().read("t")) == [0]
+
+
+def test_a_pair_that_is_no_batch_asks_for_no_checkpoint(quick_place: Place, write: Write) -> None:
+    with quick_place.connect() as lake:
+        lake.create_table("t", {"id": "long"})
+        write(lake, 3, "first")
+        with pytest.raises(lv.AlreadyCommitted), lake.transaction(idempotency_key=("q", 3)):
+            pass
+        lake.run(lambda txn: txn.append("t", [{"id": 4}]), idempotency_key=("q", 4))
+        with pytest.raises(lv.InvalidOperation, match="batch 4 of checkpoint unknown"):
+            write(lake, 4, "first")
+        assert values(lake.snapshot().read("t")) == [3, 4]

@@ -119,10 +119,11 @@ def test_a_restart_goes_on_from_the_checkpoint(feed: Feed) -> None:
 
 
 def test_a_new_checkpoint_needs_a_new_query_id(feed: Feed) -> None:
-    """Its batches count from 0: under the old name they are done already."""
+    """Its batches count from 0: under the old name they would be done already, and lost."""
     feed.put(0, 1)
     feed.run(both)
-    feed.run(both, checkpoint="lost")
+    with pytest.raises(StreamingQueryException, match=r"batch 0 of checkpoint .* query_id of its"):
+        feed.run(both, checkpoint="lost")
     assert feed.ids("bronze") == [1]
     feed.run(both, checkpoint="new", query_id="orders-2")
     assert feed.ids("bronze") == [1, 1]

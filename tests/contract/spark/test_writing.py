@@ -192,14 +192,17 @@ def test_each_batch_of_a_stream_is_one_transaction_and_takes_effect_once(
 
 
 @takes_streams
-def test_a_new_checkpoint_with_an_old_name_ends_the_query(sink: Sink, tmp_path: Path) -> None:
-    arrive(tmp_path / "in", 0, 1)
-    arrive(tmp_path / "in", 1, 2)
+@pytest.mark.parametrize("ids", [[1], [1, 2]])  # its first batch is its last, or one before
+def test_a_new_checkpoint_of_the_sink_needs_a_new_query_id(
+    sink: Sink, tmp_path: Path, ids: list[int]
+) -> None:
+    for number, one in enumerate(ids):
+        arrive(tmp_path / "in", number, one)
     stream(sink, tmp_path)
-    with pytest.raises(StreamingQueryException, match="a queryId of its own"):
+    with pytest.raises(StreamingQueryException, match="a query_id of its own"):
         stream(sink, tmp_path, "another")
     stream(sink, tmp_path, "third", queryId="copy-2")
-    assert [row["id"] for row in sink.rows("copied")] == [1, 1, 2, 2]
+    assert [row["id"] for row in sink.rows("copied")] == sorted(2 * ids)
 
 
 @takes_streams

@@ -459,8 +459,10 @@ def stream(place: Place, table: str = "t", **options: str) -> Job:
     return Job(place, table, streaming=True, options={"queryId": "q", **options})
 
 
-def deliver(place: Place, number: int, *rows: tuple[object, ...]) -> None:
-    work.commit_batch([stream(place).task(*rows)], number)
+def deliver(place: Place, number: int, *rows: tuple[object, ...], of: str = "") -> None:
+    """A batch of checkpoint ``of``, which each task is told by Spark."""
+    message = replace(pickle.loads(stream(place).task(*rows)), checkpoint=of)
+    work.commit_batch([pickle.dumps(message)], number)
 
 
 def test_a_batch_that_comes_again_takes_effect_once(place: Place, lake: lv.Lake) -> None:
@@ -485,9 +487,22 @@ def test_a_batch_whose_driver_died_before_its_commit_is_done_when_it_comes_again
 def test_batches_of_another_checkpoint_are_no_silent_loss(place: Place, lake: lv.Lake) -> None:
     deliver(place, 0, (2, "b"))
     deliver(place, 1, (3, "c"))
-    with pytest.raises(lv.InvalidOperation, match="needs a queryId of its own"):
+    with pytest.raises(lv.InvalidOperation, match="needs a query_id of its own"):
         deliver(place, 0, (4, "d"))
     assert ids(lake) == [1, 2, 3]
+
+
+def test_a_batch_of_another_checkpoint_is_not_taken_for_the_last_one(
+    place: Place, lake: lv.Lake
+) -> None:
+    deliver(place, 0, (2, "b"), of="first")
+    before = parquet(place)
+    for _ in range(2):
+        with pytest.raises(lv.InvalidOperation, match="batch 0 of checkpoint second"):
+            deliver(place, 0, (3, "c"), of="second")
+    deliver(place, 0, (2, "b"), of="first")
+    assert parquet(place) == before
+    assert ids(lake) == [1, 2]
 
 
 def test_a_batch_without_tasks_or_rows_leaves_no_trace(place: Place, lake: lv.Lake) -> None:

@@ -54,6 +54,13 @@ def test_spark_connect_and_no_command_to_a_jvm(driven: Any, tmp_path: Path) -> N
     check(told)
 
 
+def test_a_new_checkpoint_is_known_on_spark_connect(driven: Any, tmp_path: Path) -> None:
+    found, _ = driven("new_checkpoint.py", str(tmp_path / "lake"), str(tmp_path / "checkpoint"))
+    assert found["outcomes"].pop("copy") == ["done", "done", "refused"]
+    assert list(found["outcomes"].values()) in ([], [["done", "refused"]])
+    assert found["rows"] == 5
+
+
 def test_a_cluster_on_s3_whose_tasks_fail_once_and_no_secret_in_its_logs(
     driven: Any, s3_server: S3Server, s3_root: str, tmp_path: Path
 ) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from lakevilla.api.execution.executor import Executor
-from lakevilla.api.run import passed_over
 from lakevilla.api.spark.source.access import opened_on
 from lakevilla.api.spark.source.writing.plan import WritePlan
 from lakevilla.api.spark.source.writing.rows import Message
@@ -63,35 +62,31 @@ def commit_batch(messages: Sequence[bytes | None], batch: int) -> None:
     LakeVillaError
         What a task has met, or the commit.
     InvalidOperation
-        The lake has a later batch of the query: this one is of another checkpoint.
+        The lake has a later batch of the query, or this one of another checkpoint.
     """
     found = _loaded(messages)
-    plan = _plan_of(found)
-    if plan is None:
+    first = _of_batch(found)
+    if first is None or first.plan is None:
         return  # no task, no rows
-    assert plan.options.query_id is not None
-    key = KeyUse(plan.options.query_id, batch)
-    _commit(plan, found, key)
-    known = None if key.held is None else key.held.record.version
-    if known is not None and batch < known:
-        raise passed_over((key.key, batch), known, "queryId")
+    assert first.plan.options.query_id is not None
+    _commit(first.plan, found, KeyUse(first.plan.options.query_id, batch, first.checkpoint))
 
 
 def abort_batch(messages: Sequence[bytes | None]) -> None:
     """Give up a batch of a stream, some of whose tasks have failed."""
     found = _loaded(messages)
-    plan = _plan_of(found)
-    if plan is not None:
-        _give_up(plan, found)
+    first = _of_batch(found)
+    if first is not None and first.plan is not None:
+        _give_up(first.plan, found)
 
 
 def _loaded(messages: Sequence[bytes | None]) -> list[Message]:
     return [pickle.loads(one) for one in messages if one is not None]
 
 
-def _plan_of(messages: Sequence[Message]) -> WritePlan | None:
-    """The plan of the batch: that which the commit made anew is another transaction's."""
-    return next((one.plan for one in messages if one.plan is not None), None)
+def _of_batch(messages: Sequence[Message]) -> Message | None:
+    """One that has the plan of the batch: what the commit made anew is another transaction's."""
+    return next((one for one in messages if one.plan is not None), None)
 
 
 def _commit(plan: WritePlan, messages: list[Message], key: KeyUse | None) -> None:

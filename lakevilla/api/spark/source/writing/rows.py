@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from lakevilla.api.spark.source.writing.plan import WritePlan
+from lakevilla.engines.spark.streams import checkpoint_of_task
 from lakevilla.engines.spark.tasks import TaskReport, reports
 from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError
 from lakevilla.global_log.head import HEAD_KEY
@@ -25,11 +26,15 @@ __all__ = ["Message", "written"]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one attempt has done, and where. ``plan``: the stream's batch that it did it for."""
+    """What one attempt has done, and where.
+
+    ``plan``: the stream's batch that it did it for, and ``checkpoint`` that which counts it.
+    """
 
     report: TaskReport
     host: str
     plan: WritePlan | None = None
+    checkpoint: str = ""
 
 
 def written(state: bytes, batches: Iterator[pa.RecordBatch]) -> bytes:
@@ -52,8 +57,9 @@ def written(state: bytes, batches: Iterator[pa.RecordBatch]) -> bytes:
             report.error.args = (report.error.message,)
     for _ in batches:  # what is left is read, or Spark would take an early end for a broken worker
         pass
-    its_plan = replace(plan, task=None) if plan.options.query_id is not None else None
-    return pickle.dumps(Message(report, host, its_plan))
+    if plan.options.query_id is None:
+        return pickle.dumps(Message(report, host))
+    return pickle.dumps(Message(report, host, replace(plan, task=None), checkpoint_of_task()))
 
 
 def _check_reachable(root: str, host: str) -> None:

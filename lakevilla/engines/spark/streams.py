@@ -1,0 +1,90 @@
+"""Which checkpoint a batch of a stream is of: by the id that Spark draws for each (note 46).
+
+It is the same after each restart, and another one with each new checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from lakevilla.engines.spark.rows import is_frame
+from lakevilla.errors import InvalidOperation
+
+__all__ = ["checkpoint_of", "checkpoint_of_task"]
+
+#: Where the thread that runs a query has its id, and so each of its tasks.
+_PROPERTY = "sql.streaming.queryId"
+
+
+def checkpoint_of(batch: object, query_id: str, known: dict[str, str]) -> str:
+    """The checkpoint of the batch that Spark has called this thread with.
+
+    Empty for what is called without a stream. ``known``: what Spark Connect has told before
+    in this process, which serves one start of one query.
+
+    Raises
+    ------
+    InvalidOperation
+        A stream brings it, and of which checkpoint can't be known.
+    """
+    session = getattr(batch, "sparkSession", None) if is_frame(batch) else _session_of_connect()
+    if type(session).__module__.startswith("pyspark.sql.connect."):
+        if not known:
+            known["id"] = _by_session(session, query_id, is_sure=_is_of_server(batch))
+        return known["id"]
+    return _by_thread(query_id)
+
+
+def checkpoint_of_task() -> str:
+    """The checkpoint of the batch whose rows this task writes; empty outside of a task."""
+    if "pyspark" not in sys.modules:
+        return ""
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    return "" if task is None else task.getLocalProperty(_PROPERTY) or ""
+
+
+def _session_of_connect() -> object:
+    """The session beside which the function of a stream runs on Spark Connect."""
+    module = sys.modules.get("pyspark.sql.connect.session")
+    return None if module is None else module.SparkSession.getActiveSession()
+
+
+def _is_of_server(batch: object) -> bool:
+    """Whether it is a frame that only the server can have made, as it does for a batch."""
+    plan = getattr(batch, "_plan", None)
+    return is_frame(batch) and (plan is None or type(plan).__name__ == "CachedRemoteRelation")
+
+
+def _by_thread(query_id: str) -> str:
+    if "pyspark" not in sys.modules:
+        return ""
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    if context is None:
+        return ""
+    if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() != "true":
+        raise InvalidOperation(
+            f"which checkpoint a batch of stream {query_id!r} is of can't be known with "
+            "PYSPARK_PIN_THREAD=false, and rows of a new one might be taken for done: leave it out"
+        )
+    return context.getLocalProperty(_PROPERTY) or ""
+
+
+def _by_session(session: Any, query_id: str, *, is_sure: bool) -> str:
+    """By the queries that the session has: Spark Connect tells the function nothing of its own."""
+    active = session.streams.active
+    if not (active or is_sure):
+        return ""  # no stream has called it
+    own = [query for query in active if query.name == query_id] or active
+    if len(own) != 1:
+        raise InvalidOperation(
+            f"which of the {len(active)} streaming queries of this session brings the batch for "
+            f"query_id {query_id!r} can't be known with Spark Connect, and rows of a new "
+            f"checkpoint might be taken for done: name the query so, with .queryName({query_id!r})"
+        )
+    return str(own[0].id)

@@ -1,0 +1,64 @@
+"""A driver on Spark Connect whose streams begin anew: ``python new_checkpoint.py ROOT CHECKPOINT``.
+
+It prints what one batch is told from its checkpoint, from it again, and from a new one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def main() -> None:
+    root, checkpoint = sys.argv[1:]
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    from pyspark.sql import SparkSession, datasource
+
+    import lakevilla as lv
+
+    builder = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false")
+    session = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    lake = lv.connect(root, spark=session)
+    lake.create_table("source", session.range(5))
+    lake.create_table("copied", session.range(0))
+    queries = {"copy": "112"}
+    if hasattr(datasource, "DataSourceStreamArrowWriter"):  # from Spark 4.1 on
+        queries["sink"] = "12"
+    outcomes = {
+        name: [_outcome(lake, session, name, f"{checkpoint}-{name}-{of}") for of in checkpoints]
+        for name, checkpoints in queries.items()
+    }
+    rows = lake.snapshot().read("copied").count()
+    print("RESULT " + json.dumps({"outcomes": outcomes, "rows": rows}), flush=True)
+    session.stop()
+
+
+def _outcome(lake: Any, session: Any, name: str, checkpoint: str) -> str:
+    """Stream a table, as if the driver died before it noted that its batch was committed."""
+
+    def copy(txn: Any, batch: Any) -> None:
+        txn.append("copied", batch.select("id"))
+
+    changes = session.readStream.format("lakevilla").option("lake", lake.root)
+    writer = changes.option("startingVersion", 1).load("source").writeStream
+    if name == "sink":
+        writer = writer.format("lakevilla").option("lake", lake.root).option("queryId", name)
+    else:
+        writer = writer.foreachBatch(lake.foreach_batch(copy, query_id=name)).queryName(name)
+    writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+    try:
+        query = writer.start("by_sink") if name == "sink" else writer.start()
+        query.awaitTermination()
+    except Exception as error:
+        return "refused" if "batch 0 of checkpoint" in str(error) else str(error)
+    for noted in Path(checkpoint, "commits").glob("*0*"):
+        noted.unlink()
+    return "done"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Batches of two checkpoints under one name: one is committed, the other is told so (note 46)."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakevilla.errors import AlreadyCommitted, ConflictError, InvalidOperation, TransactionAborted
+from lakevilla.maintenance.recovery import recover
+from lakevilla.store.effects import Put
+from lakevilla.testing.histories.attempts import context_of
+from lakevilla.testing.planted.every import PLANTED
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.state.values import KeyUse
+from lakevilla.transaction.verbs.bind import bind_to_head
+from tests.support.simulated.commits import Process, add_to, alone, balances, begin, end, lake
+
+LOST = (ConflictError, TransactionAborted)
+
+
+def made(form):
+    simulation = lake(warm=False)
+    simulation.store.replaces = form == "replaced"
+
+    def warm_up(client):
+        txn = begin(client)
+        for table in ("a", "b"):
+            yield from add_to(txn, table, 0)
+        yield from commit(txn)
+
+    alone(simulation, warm_up, "setup")
+    return simulation
+
+
+def batch(checkpoint, amount, attempts=3):
+    """As ``foreach_batch`` does it: batch 0 of the query, in a few attempts."""
+
+    def program(client):
+        context = context_of(client)
+        for _ in range(attempts):
+            key = KeyUse("query", 0, checkpoint)
+            txn = begin(client, context=context, key=key, applications={"query": 0})
+            try:
+                yield from bind_to_head(txn)
+                yield from add_to(txn, "a", amount)
+                yield from commit(txn)
+            except AlreadyCommitted:
+                yield from end(txn)
+                return "done already"
+            except InvalidOperation:
+                yield from end(txn)
+                return "refused"
+            except LOST:
+                yield from end(txn)
+            else:
+                return "committed"
+        return "lost"
+
+    return program
+
+
+def writes(form):
+    """How many writes a batch makes that nobody disturbs."""
+    process, count = Process(made(form), batch("first", 1)), 0
+    while not process.done:
+        count += isinstance(process.next, Put)
+        process.step()
+    assert process.result == "committed"
+    return count
+
+
+def outcomes(form, until, goes_on):
+    """What two checkpoints are told of batch 0, the first of which stops before a write."""
+    simulation = made(form)
+    first = Process(simulation, batch("first", 1), "first")
+    for _ in range(until):
+        while not isinstance(first.next, Put):
+            first.step()
+        first.step()
+    second = alone(simulation, batch("second", 10), "second")
+    if goes_on:
+        first.finish()
+    again = alone(simulation, batch("first", 1), "first again")
+    # Decided is committed: who comes next publishes it.
+    alone(simulation, lambda client: recover(context_of(client)), "recoverer")
+    return first.result if goes_on else None, second, again, balances(simulation)["a"][0] - 100
+
+
+@pytest.mark.parametrize("form", ["replaced", "log"])
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_batches_of_two_checkpoints(form, goes_on):
+    """Wherever the first is stopped: the rows of one are there, and the other is told so."""
+    seen = set()
+    for until in range(writes(form)):
+        first, second, again, added = outcomes(form, until, goes_on)
+        seen.add((second, again, added))
+        if second == "committed":
+            assert added == 10, until
+            assert again == "refused", until
+            assert first in ("refused", None), until
+        else:
+            assert (second, added) == ("refused", 1), until
+            assert again == "done already", until
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize("form", ["replaced", "log"])
+def test_without_the_comparison_a_batch_is_lost_without_a_word(form):
+    with PLANTED["checkpoints_not_compared"].plant():
+        _, second, _, added = outcomes(form, writes(form) - 1, False)
+    assert (second, added) == ("done already", 1)

@@ -1,0 +1,63 @@
+"""Which checkpoint a batch is of, where Spark Connect tells no more than the session's queries."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.engines.spark.streams import checkpoint_of, checkpoint_of_task
+
+
+class CachedRemoteRelation:
+    """The plan of a frame that the server has made."""
+
+
+class Session:
+    """A session of Spark Connect with its active queries, as (id, name)."""
+
+    __module__ = "pyspark.sql.connect.session"
+
+    def __init__(self, *queries: tuple[str, str]) -> None:
+        self.streams = SimpleNamespace(active=[SimpleNamespace(id=i, name=n) for i, n in queries])
+
+
+class DataFrame:
+    """A frame of it."""
+
+    __module__ = "pyspark.sql.connect.dataframe"
+
+    def __init__(self, session: Session, plan: object) -> None:
+        self.sparkSession, self._plan = session, plan
+
+
+def batch(*queries: tuple[str, str]) -> Any:
+    return DataFrame(Session(*queries), CachedRemoteRelation())
+
+
+def test_the_only_query_of_a_session_is_the_one() -> None:
+    assert checkpoint_of(batch(("a", "whatever")), "orders", {}) == "a"
+
+
+def test_of_several_it_is_the_one_that_is_named_so() -> None:
+    assert checkpoint_of(batch(("a", ""), ("b", "orders")), "orders", {}) == "b"
+
+
+def test_if_nobody_can_tell_the_batch_is_refused() -> None:
+    for queries in ([("a", ""), ("b", "")], []):
+        with pytest.raises(lv.InvalidOperation, match=r"\.queryName\('orders'\)"):
+            checkpoint_of(batch(*queries), "orders", {})
+
+
+def test_what_was_told_holds_when_other_queries_begin() -> None:
+    known: dict[str, str] = {}
+    assert checkpoint_of(batch(("a", "")), "orders", known) == "a"
+    assert checkpoint_of(batch(("a", ""), ("b", "")), "orders", known) == "a"
+
+
+def test_what_no_stream_brings_has_no_checkpoint() -> None:
+    assert checkpoint_of([{"id": 1}], "orders", {}) == ""
+    assert checkpoint_of(DataFrame(Session(), object()), "orders", {}) == ""
+    assert checkpoint_of_task() == ""
