@@ -95,6 +95,22 @@ def type_of(expr: Expr, schema: Schemas, *, alias: str | None = None) -> str:
     return _guarded(expr, Scope(schema, alias))[1]
 
 
+@dataclass(frozen=True, slots=True)
+class TypedNode:
+    """A node that computes something, and the types of its operands before they are made equal."""
+
+    node: Call | Cast | Case
+    types: tuple[str, ...]
+
+
+def typed_nodes(expr: Expr, schema: Schemas, *, alias: str | None = None) -> tuple[TypedNode, ...]:
+    """The nodes of a tree that are no columns or constants, operands before what takes them."""
+    scope = Scope(schema, alias, seen=[])
+    _guarded(expr, scope)
+    assert scope.seen is not None
+    return tuple(scope.seen)
+
+
 def bind_assignments(
     assignments: Mapping[str, Expr],
     target: pa.Schema,
@@ -150,7 +166,11 @@ def _guarded(expr: Expr, scope: Scope) -> tuple[Expr, str]:
 class Scope:
     """Finds columns by name, without regard to case."""
 
-    def __init__(self, schemas: Schemas, alias: str | None = None) -> None:
+    def __init__(
+        self, schemas: Schemas, alias: str | None = None, seen: list[TypedNode] | None = None
+    ) -> None:
+        #: What was bound, if somebody wants to know.
+        self.seen = seen
         tables: dict[str | None, Any] = {}
         if isinstance(schemas, Mapping):
             tables.update(schemas)
@@ -159,6 +179,10 @@ class Scope:
         self._schemas = tables
         self._aliases = {name.lower(): name for name in self._schemas if name is not None}
         self._alias = None if alias is None else alias.lower()
+
+    def note(self, node: Call | Cast | Case, types: Iterable[str]) -> None:
+        if self.seen is not None:
+            self.seen.append(TypedNode(node, tuple(types)))
 
     def field(self, name: str) -> pa.Field:
         """A top-level column of a single schema, for assignment."""
@@ -287,6 +311,7 @@ def _bind(expr: Expr, scope: Scope) -> tuple[Expr, str]:
         return _bind_case(expr, scope)
     pairs = [_operand(arg, expr, scope) for arg in expr.args]
     args, types = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    scope.note(expr, types)
     function = FUNCTIONS.get(expr.name)
     if function is not None and function.unifies and args:
         type_ = _unify(expr, args, types)
@@ -343,6 +368,7 @@ def _decimal_constant(value: int) -> Expr:
 
 def _bind_cast(expr: Cast, scope: Scope) -> tuple[Expr, str]:
     arg, type_ = _bind(expr.arg, scope)
+    scope.note(expr, (type_,))
     if not _castable(type_, expr.type):
         raise InvalidOperation(
             f"{type_} cannot be cast to {expr.type} in {render_sql(expr)}: engines differ there; "
@@ -367,6 +393,7 @@ def _bind_case(expr: Case, scope: Scope) -> tuple[Expr, str]:
         value, type_ = _bind(expr.otherwise, scope)
         values.append(value)
         types.append(type_)
+    scope.note(expr, types)
     type_ = _unify(expr, values, types)
     values = [_coerce(value, t, type_) for value, t in zip(values, types, strict=True)]
     branches = tuple(zip(whens, values, strict=False))

@@ -3,11 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
+from lakevilla.expressions.bind import Schemas
 from lakevilla.expressions.parse import predicate_with, read_assignments, refuse_unused
-from lakevilla.expressions.syntax.sql_nodes import Foreign, Reader
+from lakevilla.expressions.syntax.sql_nodes import Foreign, Reader, Spellings
 from lakevilla.expressions.tree import Expr
+
+
+class MeaningCheck(Protocol):
+    """Raises if trees, or what their texts say otherwise than they do, mean something else."""
+
+    def __call__(
+        self, trees: Iterable[Expr], written: Iterable[Expr], schemas: Schemas, alias: str | None
+    ) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """Whose SQL the texts stand in, and are to mean the same as.
+
+    Attributes
+    ----------
+    spellings : mapping of str to callable
+        Calls that it means otherwise than the language.
+    check : MeaningCheck
+    """
+
+    spellings: Spellings
+    check: MeaningCheck
 
 
 class StatementExpressions:
@@ -18,16 +44,24 @@ class StatementExpressions:
         params: Mapping[str, object] | None = None,
         now: datetime | None = None,
         foreign: Foreign | None = None,
+        meaning: Meaning | None = None,
     ) -> None:
-        self._reader = Reader(dict(params or {}), now, foreign)
+        spellings = {} if meaning is None else meaning.spellings
+        self._reader = Reader(dict(params or {}), now, foreign, spellings=spellings)
+        self._meaning = meaning
+        self._trees: list[Expr] = []
 
     def predicate(self, sql: object) -> Expr:
         """A required predicate."""
-        return predicate_with(sql, self._reader)
+        tree = predicate_with(sql, self._reader)
+        self._trees.append(tree)
+        return tree
 
     def assignments(self, values: Mapping[str, object]) -> dict[str, Expr]:
         """A ``str`` as SQL, any other Python value as a literal."""
-        return read_assignments(values, self._reader)
+        trees = read_assignments(values, self._reader)
+        self._trees += trees.values()
+        return trees
 
     def use(self, names: Iterable[str]) -> None:
         """Count parameters as used that serve elsewhere in the statement."""
@@ -36,3 +70,8 @@ class StatementExpressions:
     def finish(self) -> None:
         """Raise if a parameter was given and not used."""
         refuse_unused(self._reader.params, self._reader.used)
+
+    def check(self, schemas: Schemas, alias: str | None = None) -> None:
+        """Raise if what was parsed means something else in the SQL in which it stands."""
+        if self._meaning is not None:
+            self._meaning.check(self._trees, self._reader.written, schemas, alias)

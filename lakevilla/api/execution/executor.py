@@ -25,7 +25,7 @@ from lakevilla.errors import (
 from lakevilla.expressions.bind import bind, exact, exact_assignments
 from lakevilla.expressions.given import Predicate
 from lakevilla.expressions.parse import parse_predicate, refuse_unused
-from lakevilla.expressions.statement import StatementExpressions
+from lakevilla.expressions.statement import Meaning, StatementExpressions
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.layout import Layout
 from lakevilla.meter import note
@@ -234,11 +234,13 @@ class Executor(Queries[Frame]):
         """What a caller describes a merge with; its source is known."""
         layout = self.run(layout_of(self.state, location, probing=True))
         # What cannot mean anything is refused here, not by `execute`.
-        bind(condition, {aliases[0]: rows, aliases[1]: layout.schema})
+        schemas = {aliases[0]: rows, aliases[1]: layout.schema}
+        bind(condition, schemas)
 
         def perform(clauses: tuple[MergeClause, ...]) -> OperationResult:
             with self.alone(described.verb, described.table):
                 together.finish()
+                together.check(schemas)
                 return self.merge(
                     location, rows, stored, condition, aliases, clauses, widens=widens
                 )
@@ -263,16 +265,18 @@ class Executor(Queries[Frame]):
         where: Predicate | None,
         params: Mapping[str, object] | None,
         alias: str | None = None,
+        meaning: Meaning | None = None,
     ) -> OperationResult:
         with self.alone("update", table):
             location = self.to_write(table, "update")
-            together = self.together(params, self.foreign(table))
+            together = self.together(params, self.foreign(table), meaning)
             condition = together.predicate(where)
             values = together.assignments(assignments)
             together.finish()
 
             def bound(layout: Layout) -> Update:
                 assigned = exact_assignments(values, layout.schema, alias=alias)
+                together.check(layout.schema, alias)
                 return Update(location, assigned, exact(condition, layout.schema, alias=alias))
 
             operation = self._fitting(location, bound)
@@ -284,15 +288,18 @@ class Executor(Queries[Frame]):
         where: Predicate | None,
         params: Mapping[str, object] | None,
         alias: str | None = None,
+        meaning: Meaning | None = None,
     ) -> OperationResult:
         with self.alone("delete", table):
             location = self.to_write(table, "delete")
-            together = self.together(params, self.foreign(table))
+            together = self.together(params, self.foreign(table), meaning)
             condition = together.predicate(where)
             together.finish()
 
             def bound(layout: Layout) -> Delete:
-                return Delete(location, exact(condition, layout.schema, alias=alias))
+                exactly = exact(condition, layout.schema, alias=alias)
+                together.check(layout.schema, alias)
+                return Delete(location, exactly)
 
             operation = self._fitting(location, bound)
             return self.done(execute(self.state, operation, "delete"))
@@ -361,7 +368,11 @@ class Executor(Queries[Frame]):
                 return self.done(execute(self.state, operation, "insert"))
 
     def merge_from(
-        self, statement: MergeStatement, params: dict[str, object], views: Mapping[str, object]
+        self,
+        statement: MergeStatement,
+        params: dict[str, object],
+        views: Mapping[str, object],
+        meaning: Meaning | None = None,
     ) -> MergeBuilder:
         with self.alone(statement.verb, statement.table):
             location = self.to_write(statement.table, "merge")
@@ -370,7 +381,7 @@ class Executor(Queries[Frame]):
             reading = read_source(self.client.context, source, self.state.lookup)
             with frames_go_in_views(source.tables), during("data"):
                 rows = self.run(conflict_if_replaced(self.state, source.tables.values(), reading))
-            together = self.together(params)
+            together = self.together(params, None, meaning)
             together.use(source.params)
             return self.merge_builder(
                 Described(statement.table, verb=statement.verb),

@@ -11,12 +11,14 @@ from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.arrow.input import refuse_unknown
 from lakevilla.engines.sql.dml import InsertStatement
+from lakevilla.engines.sql.meaning.duckdb import OtherMeaning, meaning_in
 from lakevilla.engines.sql.script.used import used_in
 from lakevilla.engines.sql.select import Dialect, select_of
 from lakevilla.engines.sql.words import quoted
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import exact
 from lakevilla.expressions.parse import refuse_unused
+from lakevilla.expressions.tree import Expr
 from lakevilla.formats.layout import Layout
 from lakevilla.results import OperationResult
 from lakevilla.transaction.verbs.read_write import layout_of, overwrite
@@ -114,7 +116,7 @@ def _insert_over(
         columns = statement.columns or tuple(layout.schema.names)
         refuse_unknown(columns, layout.schema, layout.table, "name another")
         reader = executor.assigned_rows(location, columns, rows, literals=literals)
-        where = executor.optional_predicate(replaced.where, tested or None, statement.table)
+        where = _replaced_where(executor, replaced.where, tested, layout)
         return executor.done(
             overwrite(
                 executor.state,
@@ -124,6 +126,20 @@ def _insert_over(
                 by_partition=replaced.by_partition,
             )
         )
+
+
+def _replaced_where(
+    executor: Executor[Frame], text: str | None, params: dict[str, object], layout: Layout
+) -> Expr | None:
+    if text is None:
+        return None
+    together = executor.together(params, None, meaning_in(executor.dialect))
+    where = together.predicate(text)
+    try:
+        together.check(layout.schema)
+    except OtherMeaning as other:
+        raise InvalidOperation(f"replace where: {other}", table=layout.table) from None
+    return where
 
 
 def _used(executor: Executor[Frame], text: str, params: Mapping[str, object]) -> dict[str, object]:

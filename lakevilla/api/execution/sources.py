@@ -22,7 +22,7 @@ from lakevilla.engines.staged import to_ipc
 from lakevilla.errors import (
     InvalidOperation,
 )
-from lakevilla.expressions.statement import StatementExpressions
+from lakevilla.expressions.statement import Meaning, StatementExpressions
 from lakevilla.expressions.syntax.sql_nodes import Foreign
 from lakevilla.formats.layout import Layout
 from lakevilla.phases import during
@@ -53,9 +53,12 @@ class Sources(ExecutorBase[Frame]):
         return self._now
 
     def together(
-        self, params: Mapping[str, object] | None, foreign: Foreign | None = None
+        self,
+        params: Mapping[str, object] | None,
+        foreign: Foreign | None = None,
+        meaning: Meaning | None = None,
     ) -> StatementExpressions:
-        return StatementExpressions(parameters(params), self._fixed_now(), foreign)
+        return StatementExpressions(parameters(params), self._fixed_now(), foreign, meaning)
 
     def foreign(self, table: str) -> Foreign | None:
         """What reads expressions over a table that are objects of the engine's own library."""

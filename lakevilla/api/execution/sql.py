@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+
+import pyarrow as pa
 
 from lakevilla.api.execution.catalog import with_catalog
 from lakevilla.api.execution.executor import Executor
@@ -15,6 +18,7 @@ from lakevilla.engines.sql.dml import (
     MergeStatement,
     UpdateStatement,
 )
+from lakevilla.engines.sql.meaning.duckdb import OtherMeaning, meaning_in
 from lakevilla.engines.sql.merging import looks_elsewhere, merge_verb, merges_of
 from lakevilla.engines.sql.select import Select
 from lakevilla.engines.sql.statement import parse_statement
@@ -44,6 +48,7 @@ def run_statement(
                 "views work only with SELECT, INSERT ... SELECT, MERGE, and an UPDATE or DELETE "
                 "that looks at other tables"
             )
+        return _changed(executor, statement, params)
     if isinstance(statement, Select):
         statement, views = with_catalog(executor, executor.dialect, statement, params, views)
     elif isinstance(statement, InsertStatement | MergeStatement):
@@ -54,12 +59,32 @@ def run_statement(
             return executor.select(statement, params, views)
         case InsertStatement():
             return run_insert(executor, statement, params, views)
-        case UpdateStatement(table=table, called=called, assignments=assignments, where=where):
-            return executor.update(table, assignments, where, params, called)
-        case DeleteStatement(table=table, called=called, where=where):
-            return executor.delete(table, where, params, called)
         case MergeStatement():
             return _merge(executor, statement, params, views)
+
+
+def _changed(
+    executor: Executor[Frame],
+    statement: UpdateStatement | DeleteStatement,
+    params: dict[str, object],
+) -> OperationResult:
+    """An UPDATE or DELETE of what its expressions say.
+
+    What means something else in a SELECT the engine computes, as if it looked at other rows.
+    """
+    table, where, called = statement.table, statement.where, statement.called
+    meaning = meaning_in(executor.dialect)
+    try:
+        if isinstance(statement, DeleteStatement):
+            return executor.delete(table, where, params, called, meaning)
+        return executor.update(table, statement.assignments, where, params, called, meaning)
+    except OtherMeaning as other:
+        try:
+            return _as_merge(executor, statement, params, {}, by_engine=True)
+        except InvalidOperation as error:
+            if error.reason == "constraint":
+                raise
+            raise InvalidOperation(f"{other} ({error.message})", table=table) from None
 
 
 def _as_merge(
@@ -67,22 +92,52 @@ def _as_merge(
     statement: UpdateStatement | DeleteStatement,
     params: dict[str, object],
     views: dict[str, object],
+    *,
+    by_engine: bool = False,
 ) -> OperationResult:
-    """An UPDATE or DELETE that looks at other rows."""
+    """An UPDATE or DELETE that looks at other rows, or whose condition the engine computes."""
     with executor.alone(merge_verb(statement), statement.table):
         location = executor.to_write(statement.table, "merge")
         schema = executor.run(layout_of(executor.state, location, probing=True)).schema
-    builder = error = None
-    for merge in merges_of(statement, schema, executor.dialect):
+    differs = partial(_differs, executor, statement, params, schema)
+    error: Exception | None = None
+    for merge in merges_of(statement, schema, executor.dialect, differs, by_engine=by_engine):
         try:
             builder = _begun(executor, merge, params, views)
-            break
         except InvalidOperation as unbound:
+            if statement.source is not None:
+                raise
             error = unbound  # the next one is more general
-    if builder is None:
-        assert error is not None
-        raise error
-    return _finished(builder, merge)
+            continue
+        try:
+            return _finished(builder, merge)
+        except OtherMeaning as other:
+            error = other
+    assert error is not None
+    raise error if isinstance(error, InvalidOperation) else _refused(error, statement.table)
+
+
+def _differs(
+    executor: Executor[Frame],
+    statement: UpdateStatement | DeleteStatement,
+    params: dict[str, object],
+    schema: pa.Schema,
+    text: str,
+) -> bool:
+    """Whether an expression over the row that is changed means something else in a SELECT."""
+    alone = executor.together(params, None, meaning_in(executor.dialect))
+    try:
+        alone.assignments({"value": text})
+        alone.check(schema, statement.called)
+    except OtherMeaning:
+        return True
+    except InvalidOperation:
+        pass  # said by whoever means to use it
+    return False
+
+
+def _refused(other: Exception, table: str) -> InvalidOperation:
+    return InvalidOperation(str(other), table=table)
 
 
 def _merge(
@@ -91,7 +146,11 @@ def _merge(
     params: dict[str, object],
     views: dict[str, object],
 ) -> OperationResult:
-    return _finished(executor.merge_from(statement, params, views), statement)
+    builder = executor.merge_from(statement, params, views, meaning_in(executor.dialect))
+    try:
+        return _finished(builder, statement)
+    except OtherMeaning as other:
+        raise _refused(other, statement.table) from None
 
 
 def _begun(
@@ -101,7 +160,8 @@ def _begun(
     views: dict[str, object],
 ) -> MergeBuilder:
     source, views = with_catalog(executor, executor.dialect, statement.source, params, views)
-    return executor.merge_from(replace(statement, source=source), params, views)
+    meaning = meaning_in(executor.dialect)
+    return executor.merge_from(replace(statement, source=source), params, views, meaning)
 
 
 def _finished(builder: MergeBuilder, statement: MergeStatement) -> OperationResult:

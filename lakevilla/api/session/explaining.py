@@ -20,6 +20,7 @@ from lakevilla.engines.sql.dml import (
     MergeStatement,
     UpdateStatement,
 )
+from lakevilla.engines.sql.meaning.duckdb import OtherMeaning, meaning_in
 from lakevilla.engines.sql.merging import looks_elsewhere, merges_of
 from lakevilla.engines.sql.script.parsing import Parsed
 from lakevilla.engines.sql.script.showing import Explain
@@ -28,7 +29,6 @@ from lakevilla.engines.sql.select import Select
 from lakevilla.engines.sql.statement import parse_statement
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import exact
-from lakevilla.expressions.parse import parse_predicate
 from lakevilla.expressions.tree import Call, Expr
 from lakevilla.transaction.verbs.catalog.explain import files_kept
 from lakevilla.transaction.verbs.read_write import layout_of
@@ -121,9 +121,11 @@ def _files(
         location = executor.resolve(table)
         where: Expr | None = None
         for term in terms:
+            alone = executor.together(_used(term, params), None, meaning_in(executor.dialect))
             try:
-                parsed = exact(parse_predicate(term, _used(term, params)), schema, alias=alias)
-            except InvalidOperation:
+                parsed = exact(alone.predicate(term), schema, alias=alias)
+                alone.check(schema, alias)
+            except (InvalidOperation, OtherMeaning):
                 continue  # the engine's own SQL
             where = parsed if where is None else Call("and", (where, parsed))
         kept = executor.run(files_kept(executor.state, location, where))

@@ -48,6 +48,7 @@ from lakevilla.engines.sql.select import Dialect, Select
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.expressions.bind import Schemas, bind
 from lakevilla.expressions.given import Predicate
+from lakevilla.expressions.statement import Meaning
 from lakevilla.expressions.syntax.sql_nodes import Foreign
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.files import files_from_structs
@@ -354,13 +355,17 @@ class SparkExecutor(Executor["DataFrame"]):
             return self.done(append(self.state, location, data))
 
     def merge_from(
-        self, statement: MergeStatement, params: dict[str, object], views: Mapping[str, object]
+        self,
+        statement: MergeStatement,
+        params: dict[str, object],
+        views: Mapping[str, object],
+        meaning: Meaning | None = None,
     ) -> MergeBuilder:
         with self.alone(statement.verb, statement.table):
             location = self.to_write(statement.table, "merge")
             mine = parameters_in(statement.source.sql, params)
             rows, stored = self.merge_rows(location, self._selected(statement.source, mine, views))
-            together = self.together(params)
+            together = self.together(params, None, meaning)
             together.use(mine)
             return self.merge_builder(
                 Described(statement.table, verb=statement.verb),

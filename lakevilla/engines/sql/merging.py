@@ -8,7 +8,7 @@ whatever NULLs, NOT IN, EXISTS and correlated subqueries make of it (docs/design
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -47,17 +47,26 @@ def looks_elsewhere(statement: UpdateStatement | DeleteStatement, dialect: Diale
 
 
 def merges_of(
-    statement: UpdateStatement | DeleteStatement, schema: pa.Schema, dialect: Dialect
+    statement: UpdateStatement | DeleteStatement,
+    schema: pa.Schema,
+    dialect: Dialect,
+    differs: Callable[[str], bool] = lambda text: False,
+    *,
+    by_engine: bool = False,
 ) -> Iterator[MergeStatement]:
     """Merges that do the same, the cheapest first; where one can't be bound, the next is meant.
 
     Parameters
     ----------
     statement : UpdateStatement or DeleteStatement
-        One that ``looks_elsewhere``.
+        One that ``looks_elsewhere``, or whose condition the engine is to compute.
     schema : pyarrow.Schema
         Of the table.
     dialect : {"duckdb", "spark"}
+    differs : Callable
+        Whether an assignment, as an expression, means something else than in a SELECT.
+    by_engine : bool
+        Whether the condition does.
 
     Raises
     ------
@@ -70,10 +79,9 @@ def merges_of(
             if named is not None:
                 refuse_one_name(statement.called, named)
                 yield _joined(statement, named, dialect)
-                return
-    elif (listed := _in_list(statement, dialect)) is not None:
+    elif not by_engine and (listed := _in_list(statement, dialect)) is not None:
         yield listed
-    yield _by_values(statement, schema, dialect)
+    yield _by_values(statement, schema, dialect, differs)
 
 
 # ------------------------------------------------------------------ one source, by a join
@@ -166,14 +174,18 @@ def _closing(tokens: Sequence[Token]) -> int:
 
 
 def _by_values(
-    statement: UpdateStatement | DeleteStatement, schema: pa.Schema, dialect: Dialect
+    statement: UpdateStatement | DeleteStatement,
+    schema: pa.Schema,
+    dialect: Dialect,
+    differs: Callable[[str], bool],
 ) -> MergeStatement:
     alias = statement.called
     asked: dict[str, str] = {}
     kept: dict[str, str] = {}
     if isinstance(statement, UpdateStatement):
         for column, text in statement.assignments.items():
-            place = kept if not _computed(statement, text, dialect) else asked
+            computed = _computed(statement, text, dialect) or differs(text)
+            place = asked if computed else kept
             place[column] = text
     values = {column: f"{_VALUE}_{n}" for n, column in enumerate(asked)}
     tables = f"{statement.written} AS {quoted(alias, dialect)}"

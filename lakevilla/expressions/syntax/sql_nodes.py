@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal, DecimalException
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from lakevilla.arrow.scalars import plain
@@ -25,6 +26,9 @@ from lakevilla.expressions.values import cast_value, literal, literal_of, parse_
 #: Makes a tree of an expression of another library; None of what is none.
 Foreign: TypeAlias = Callable[[object], Expr | None]
 
+#: By the name of a call, what makes a tree of its operands.
+Spellings: TypeAlias = Mapping[str, Callable[[Sequence[Expr]], Expr]]
+
 
 class NotInLanguage(Exception):
     """Something that the language does not have."""
@@ -38,11 +42,18 @@ class Reader:
         params: Mapping[str, object],
         now: datetime | None,
         foreign: Foreign | None = None,
+        *,
+        spellings: Spellings = MappingProxyType({}),
     ) -> None:
         self.params = params
         self.now = now
         self._foreign = foreign
+        #: Calls that another SQL means otherwise, by their names; ``[]`` is ``a[1]``.
+        self.spellings = spellings
         self.used: set[str] = set()
+        #: What texts say otherwise than their trees: functions under the names they were called
+        #: by, without operands, BETWEEN, and casts of constants, which are done.
+        self.written: dict[Expr, None] = {}
 
     def read(self, node: Any) -> Expr:
         reader = _readers().get(type(node))
@@ -242,6 +253,7 @@ def _between(reader: Reader, node: exp.Between) -> Expr:
         raise NotInLanguage("between symmetric is not available: use least and greatest")
     tree = reader.read(node.this)
     low, high = reader.read(node.args["low"]), reader.read(node.args["high"])
+    reader.written[Call("between", (tree, low, high))] = None
     both = Call("and", (Call(">=", (tree, low)), Call("<=", (tree, high))))
     return _not_if(bool(node.args.get("negate")), both)
 
@@ -290,9 +302,12 @@ def _interval(reader: Reader, node: exp.Interval) -> tuple[int, str]:
 
 def _function(reader: Reader, node: exp.Anonymous) -> Expr:
     name = str(node.this).lower()
+    reader.written[Call(name, ())] = None
     if name == "now" and not node.expressions:
         return _timestamp(reader, node)
     operands = _operands(name, node)
+    if (spelling := reader.spellings.get(name)) is not None:
+        return spelling([reader.read(arg) for arg in operands])
     if (shorthand := SHORTHANDS.get(name)) is not None:
         if len(operands) not in shorthand.counts:
             raise NotInLanguage(f"{node.this}() takes other operands: write {shorthand.usage}")
@@ -322,7 +337,9 @@ def _operands(name: str, node: exp.Anonymous) -> Sequence[Any]:
 def _item(reader: Reader, node: exp.Bracket) -> Expr:
     if len(node.expressions) != 1 or isinstance(node.expressions[0], exp.Slice):
         raise NotInLanguage(f"{_shown(node)} is not available: name one element, as a[0]")
-    return Call("get", (reader.read(node.this), reader.read(node.expressions[0])))
+    args = (reader.read(node.this), reader.read(node.expressions[0]))
+    spelling = reader.spellings.get("[]")
+    return Call("get", args) if spelling is None else spelling(args)
 
 
 def _extract(reader: Reader, node: exp.Extract) -> Expr:
@@ -354,6 +371,7 @@ def _cast(reader: Reader, node: exp.Cast) -> Expr:
     tree, type_ = reader.read(node.this), _type(node.args["to"])
     if not isinstance(tree, Literal):
         return Cast(tree, type_)
+    reader.written[Cast(tree, type_)] = None
     if tree.type == "string" and type_ == "timestamp" and tree.value is not None:
         tree = Literal("string", with_minutes(tree.value))
         assert tree.value is not None

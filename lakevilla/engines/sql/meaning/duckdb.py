@@ -1,0 +1,279 @@
+"""Which expressions mean in DuckDB's SELECT what they mean in the language.
+
+Told by what is known to be the same, construct by construct and by the types of its operands:
+whatever is not listed counts as different. ``tests/property/sql/test_same_rows.py`` holds the
+list against DuckDB. Where one side raises and the other does not, nobody changes rows that he has
+not seen, so that counts as the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+
+from lakevilla.engines.sql.meaning.spellings import SPELLINGS
+from lakevilla.engines.sql.select import Dialect
+from lakevilla.expressions.bind import Schemas, TypedNode, typed_nodes
+from lakevilla.expressions.statement import Meaning
+from lakevilla.expressions.tree import Call, Case, Cast, Expr, Literal
+from lakevilla.expressions.types import decimal_parts, is_decimal, is_fractional, is_integer
+
+#: Whether a node means the same, by its operands' types.
+_Test = Callable[[Call, Sequence[str]], bool]
+
+
+class OtherMeaning(Exception):
+    """The text means something else in a SELECT; ``str()`` says what, and what to write."""
+
+
+def meaning_in(dialect: Dialect) -> Meaning | None:
+    """What texts in a statement of that SQL are held against; None: they are the language's."""
+    return Meaning(SPELLINGS, refuse_other_meaning) if dialect == "duckdb" else None
+
+
+def refuse_other_meaning(
+    trees: Iterable[Expr], written: Iterable[Expr], schemas: Schemas, alias: str | None = None
+) -> None:
+    """Raise if one of the expressions may mean something else in a SELECT.
+
+    Parameters
+    ----------
+    trees : iterable of Expr
+        Unbound.
+    written : iterable of Expr
+        What the texts say otherwise than the trees do; see ``Reader.written``.
+    schemas : Schemas
+        What the expressions may refer to.
+    alias : str, optional
+        A name by which columns of a single schema may be qualified.
+
+    Raises
+    ------
+    OtherMeaning
+    """
+    names: set[str] = set()
+    for node in written:
+        if isinstance(node, Call) and node.args:
+            _check_between(node, schemas, alias)
+        elif isinstance(node, Call):
+            names.add(node.name)
+        elif isinstance(node, Cast) and isinstance(node.arg, Literal):
+            _check_cast(node, node.arg.type)
+    for name in sorted(names - SAME_NAMES - SPELLINGS.keys() - {"element_at"}):
+        raise OtherMeaning(_of_name(name))
+    for tree in trees:
+        for typed in typed_nodes(tree, schemas, alias=alias):
+            _check(typed, names)
+
+
+def _check(typed: TypedNode, names: Set[str]) -> None:
+    node, types = typed.node, typed.types
+    if isinstance(node, Cast):
+        _check_cast(node, types[0])
+    elif isinstance(node, Case):
+        if not _in_common(types):
+            raise OtherMeaning(_of_types("case", types))
+    elif not (test := _CALLS.get(node.name, _never))(node, types):
+        raise OtherMeaning(_of_name(node.name) if test is _never else _of_types(node.name, types))
+    elif node.name in names and node.name == "element_at" and types[0].startswith("map<"):
+        raise OtherMeaning(_of_name(node.name))
+
+
+def _check_between(node: Call, schemas: Schemas, alias: str | None) -> None:
+    """DuckDB makes all three of one type; the language those that it compares."""
+    *_, typed = typed_nodes(Call("in", node.args), schemas, alias=alias)
+    exact = any(
+        not is_fractional(type_) and type_ != "void" and not isinstance(arg, Literal)
+        for arg, type_ in zip(node.args, typed.types, strict=True)
+    )
+    if exact and any(is_fractional(type_) for type_ in typed.types):
+        raise OtherMeaning(_of_types("between", typed.types))
+
+
+def _check_cast(node: Cast, type_: str) -> None:
+    if not _casts_alike(node, type_):
+        raise OtherMeaning(_of_cast(type_, node.type))
+
+
+# ------------------------------------------------------------------ what is known to be the same
+
+
+def _always(node: Call, types: Sequence[str]) -> bool:
+    return True
+
+
+def _never(node: Call, types: Sequence[str]) -> bool:
+    return False
+
+
+def _no_floats(node: Call, types: Sequence[str]) -> bool:
+    """DuckDB computes in single precision beside a FLOAT, the language in double."""
+    return "float" not in types
+
+
+def _remainder(node: Call, types: Sequence[str]) -> bool:
+    """Of decimals that do not fit 38 digits together DuckDB computes in binary."""
+    long = (is_decimal(type_) and decimal_parts(type_)[0] > 18 for type_ in types)
+    return "float" not in types and not any(long)
+
+
+def _compared(node: Call, types: Sequence[str]) -> bool:
+    """A FLOAT is compared in single precision with what is no DOUBLE."""
+    if "float" not in types:
+        return True
+    return all(
+        type_ in ("float", "double", "void") or isinstance(arg, Literal)
+        for arg, type_ in zip(node.args, types, strict=True)
+    )
+
+
+def _common(node: Call, types: Sequence[str]) -> bool:
+    return _in_common(types)
+
+
+def _in_common(types: Sequence[str]) -> bool:
+    """What is one of several values has the type of all of them on both sides."""
+    known = {type_ for type_ in types if type_ != "void"}
+    return "float" not in known or known == {"float"}
+
+
+def _nullif(node: Call, types: Sequence[str]) -> bool:
+    """It has the type of its first operand in DuckDB, and that of both in the language."""
+    return _in_common(types) and not (is_integer(types[0]) and is_fractional(types[1]))
+
+
+def _not_whole(node: Call, types: Sequence[str]) -> bool:
+    """DuckDB makes a DOUBLE of a whole number before it takes the next whole one."""
+    return not is_integer(types[0])
+
+
+def _from_start(node: Call, types: Sequence[str]) -> bool:
+    """A negative count leaves out so many at the other end, in DuckDB."""
+    return _whole_constant(node.args[1], 0)
+
+
+def _place(node: Call, types: Sequence[str]) -> bool:
+    return types[0].startswith("map<") or not _whole_constant(node.args[1], 0, 0)
+
+
+def _power(node: Call, types: Sequence[str]) -> bool:
+    """They differ for 1 to a power that is infinite or NaN."""
+    power = node.args[1]
+    return isinstance(power, Literal) and (is_integer(power.type) or is_decimal(power.type))
+
+
+def _pattern(node: Call, types: Sequence[str]) -> bool:
+    """A pattern that RE2 is given as it is written."""
+    text = node.args[1]
+    return isinstance(text, Literal) and _PLAIN_PATTERN.fullmatch(text.value or "") is not None
+
+
+def _whole_constant(arg: Expr, least: int, most: int | None = None) -> bool:
+    if not isinstance(arg, Literal) or not is_integer(arg.type) or arg.value is None:
+        return False
+    return least <= int(arg.value) and (most is None or int(arg.value) <= most)
+
+
+#: Without signs of which Java and RE2 think differently: what ``.``, ``$`` and ``\\s`` match.
+_PLAIN_PATTERN = re.compile(r"(?:[^.$\\]|\\[dwtn.$|()\[\]{}*+?^\\-])*")
+
+#: By the name in the tree.
+_CALLS: Mapping[str, _Test] = {
+    **dict.fromkeys(("and", "or", "not", "is_null", "array"), _always),
+    **dict.fromkeys(("=", "<>", "<", "<=", ">", ">=", "<=>", "in"), _compared),
+    **dict.fromkeys(("+", "-", "*", "/", "neg", "abs"), _no_floats),
+    "%": _remainder,
+    **dict.fromkeys(("coalesce", "greatest", "least"), _common),
+    "nullif": _nullif,
+    **dict.fromkeys(("floor", "ceil"), _not_whole),
+    "round": _no_floats,
+    **dict.fromkeys(("left", "right"), _from_start),
+    "element_at": _place,
+    "power": _power,
+    **dict.fromkeys(("regexp_like", "regexp_extract"), _pattern),
+    **dict.fromkeys(
+        (
+            *("like", "ilike", "||", "add_interval", "date_add", "trim", "ltrim", "rtrim"),
+            *("length", "lower", "upper", "substring", "replace", "starts_with", "ends_with"),
+            *("contains", "year", "month", "day", "hour", "minute", "second", "quarter"),
+            *("weekofyear", "dayofyear", "last_day", "make_date", "date_trunc", "instr"),
+            *("concat_ws", "translate", "md5", "sha1", "sha2", "size", "array_contains", "lpad"),
+            *("rpad", "split_part", "exp", "ln", "log10", "sqrt"),
+            # DuckDB has no function of these names, or none of so many operands.
+            *("initcap", "datediff", "add_months", "date_format", "to_date", "to_timestamp"),
+            *("to_timestamp_ntz", "get", "get_json_object", "sign", "dayofweek"),
+        ),
+        _always,
+    ),
+}
+
+#: Names of functions that mean, as they are written, what DuckDB means by them, if anything.
+SAME_NAMES = frozenset(
+    {
+        *("abs", "mod", "coalesce", "ifnull", "nvl", "nullif", "greatest", "least", "floor"),
+        *("ceil", "ceiling", "round", "left", "right", "trim", "ltrim", "rtrim", "length"),
+        *("char_length", "character_length", "lower", "lcase", "upper", "ucase", "substring"),
+        *("substr", "replace", "starts_with", "startswith", "ends_with", "endswith", "contains"),
+        *("year", "month", "day", "dayofmonth", "day_of_month", "hour", "minute", "second"),
+        *("quarter", "week", "weekofyear", "dayofyear", "last_day", "make_date", "date_trunc"),
+        *("instr", "strpos", "position", "locate", "concat_ws", "translate", "md5", "sha1", "sha"),
+        *("sha2", "sha256", "size", "array_size", "array_length", "cardinality", "len"),
+        *("lpad", "rpad", "split_part", "exp", "ln", "log10", "sqrt"),
+        *("power", "pow", "regexp_like", "regexp_matches", "regexp", "rlike"),
+        *("regexp_extract", "initcap", "datediff", "date_diff", "add_months", "date_format"),
+        *("to_date", "to_timestamp", "to_timestamp_ntz", "date", "date_add", "date_sub", "get"),
+        *("get_json_object", "if", "iff", "nvl2", "isnull", "isnotnull", "array", "now"),
+        "signum",
+    }
+)
+
+
+def _casts_alike(node: Cast, type_: str) -> bool:
+    to = node.type
+    if type_ in (to, "void") or (is_integer(type_) and is_integer(to)):
+        return True
+    if is_integer(to):
+        return type_ in ("string", "boolean") or _is_whole(node.arg, type_)
+    if is_decimal(to):
+        return not is_fractional(type_)
+    return True
+
+
+def _is_whole(arg: Expr, type_: str) -> bool:
+    """Whether a value has no fraction, as its expression or type says."""
+    if isinstance(arg, Call) and arg.name in ("floor", "ceil", "round"):
+        return len(arg.args) == 1
+    return is_decimal(type_) and decimal_parts(type_)[1] == 0
+
+
+# ------------------------------------------------------------------ what is said of the rest
+
+#: What to write for a function that is no other one of the same name.
+_INSTEAD = {
+    "regexp_replace": "the first match alone is replaced there",
+    "split": "it takes plain text there, and no pattern: write split_part(a, between, n)",
+    "reverse": "letters keep their accents there",
+    "to_json": "fields that are NULL are left in there",
+    "element_at": "it gives a list there: write a['key']",
+    "sign": "it is 0 of NaN there: compare with 0",
+}
+
+
+def _of_cast(type_: str, to: str) -> str:
+    advice = "compute it before"
+    if is_integer(to):
+        advice = f"it rounds there: write cast(round(x) as {to}), floor(x) or ceil(x)"
+    elif is_decimal(to):
+        advice = "it rounds in binary there: cast to decimal by way of round, or compute it before"
+    return f"a cast of {type_} to {to} means something else in a SELECT; {advice}"
+
+
+def _of_name(name: str) -> str:
+    known = _INSTEAD.get(name, "compute it in a query, or before")
+    return f"{name} means something else in a SELECT; {known}"
+
+
+def _of_types(name: str, types: Sequence[str]) -> str:
+    known = " and ".join(dict.fromkeys(types))
+    advice = "cast what is float to double" if "float" in types else "compute it in a query"
+    return f"{name} of {known} means something else in a SELECT; {advice}"

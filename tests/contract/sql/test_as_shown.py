@@ -1,0 +1,114 @@
+"""What changes is what a SELECT by the same WHERE has shown, where DuckDB has another meaning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import lakevilla as lv
+
+CREATE = """
+    CREATE TABLE t (id BIGINT, d DOUBLE, m DECIMAL(5,2), f FLOAT, s STRING, day DATE, l BIGINT[]);
+    INSERT INTO t VALUES
+        (1, 9.99, 9.99, 0.1, 'a', DATE '2024-03-03', [1, 2]),
+        (2, 2.5, 2.5, 0.2, NULL, DATE '2024-03-04', [3]),
+        (3, 0.5, 0.5, NULL, 'b', NULL, NULL),
+        (4, NULL, NULL, 1.5, 'éa', DATE '2024-03-09', [NULL, 4])
+"""
+CONDITIONS = [
+    "CAST(d AS BIGINT) = 10",
+    "CAST(m AS INTEGER) = 3",
+    "d::INT = 2",
+    "id = CAST(1.5 AS BIGINT)",
+    "concat(s, 'x') = 'x'",
+    "dayofweek(day) = 0",
+    "weekday(day) = 6",
+    "NOT isnan(d)",
+    "l[1] = 3",
+    "NOT array_contains(l, 5)",
+    "f + 1 > 1.15 AND f * 3 < 0.7",
+    "left(s, -1) = ''",
+    "regexp_replace(s, 'a|b', 'x') = 'x'",
+    "id = :n AND CAST(d AS BIGINT) = :rounded",
+    "s IN (SELECT 'a') AND CAST(d AS BIGINT) = 10",
+    "coalesce(f, id) < 3.5 AND CAST(m AS INT) IN (10, 3, 1)",
+]
+
+
+def lake_with_table() -> lv.Lake:
+    lake = lv.connect("memory://")
+    lake.session().sql(CREATE)
+    return lake
+
+
+def ids(found: Any) -> list[int]:
+    return sorted(row["id"] for row in found.to_pylist())
+
+
+@pytest.mark.parametrize("where", CONDITIONS)
+@pytest.mark.daily(4)
+def test_delete_and_update_change_the_rows_that_a_select_shows(where: str) -> None:
+    lake = lake_with_table()
+    params = {"n": 1, "rounded": 10} if ":n" in where else None
+    shown = ids(lake.sql(f"SELECT id FROM t WHERE {where}", params=params))
+    assert shown, "a condition that finds nothing says nothing"
+    with lake.transaction() as txn:
+        assert txn.sql(f"UPDATE t SET s = 'hit' WHERE {where}", params=params).rows_updated
+        assert ids(txn.sql("SELECT id FROM t WHERE s = 'hit'")) == shown
+        txn.abort()
+    lake.session().sql(f"DELETE FROM t WHERE {where}", params)
+    assert not set(ids(lake.read("t"))) & set(shown)
+    assert len(ids(lake.read("t"))) == 4 - len(shown)
+
+
+def test_assignments_have_the_values_that_a_select_shows() -> None:
+    lake = lake_with_table()
+    values = "CAST(d * 10 AS BIGINT) AS id, concat(s, '!') AS s, DATE '2024-01-01' AS day"
+    shown = lake.sql(f"SELECT {values} FROM t ORDER BY ALL").to_pylist()
+    lake.session().sql(
+        "UPDATE t SET id = CAST(d * 10 AS BIGINT), s = concat(s, '!'), day = '2024-01-01'"
+    )
+    assert lake.sql("SELECT id, s, day FROM t ORDER BY ALL").to_pylist() == shown
+
+
+def test_a_condition_that_the_engine_computes_is_redone_after_a_conflict() -> None:
+    lake = lake_with_table()
+    with lake.transaction() as txn:
+        txn.sql("DELETE FROM t WHERE CAST(d AS BIGINT) = 10")
+        lake.session().sql("INSERT INTO t (id, d) VALUES (5, 10.4), (6, 10.6)")
+    assert ids(lake.read("t")) == [2, 3, 4, 6]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "MERGE INTO t USING (SELECT 1 AS id, 9.99::DOUBLE AS x) AS s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET id = CAST(s.x AS BIGINT)",
+        "MERGE INTO t USING (SELECT 9 AS id) AS s ON CAST(t.d AS BIGINT) = s.id "
+        "WHEN MATCHED THEN DELETE",
+        "INSERT INTO t REPLACE WHERE CAST(d AS BIGINT) = 10 SELECT * FROM t",
+        "DELETE FROM t WHERE l[1] = 1 AND CAST(d AS BIGINT) = 10",
+    ],
+)
+def test_where_the_engine_can_not_compute_it_the_text_is_refused_by_name(statement: str) -> None:
+    lake = lake_with_table()
+    with pytest.raises(lv.InvalidOperation, match=r"cast of double to long .* in a SELECT.*round"):
+        lake.session().sql(statement)
+    assert len(ids(lake.read("t"))) == 4
+
+
+def test_what_is_proposed_instead_is_taken() -> None:
+    lake = lake_with_table()
+    lake.session().sql(
+        "MERGE INTO t USING (SELECT 1 AS id, 9.99::DOUBLE AS x) AS s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET id = CAST(round(s.x) AS BIGINT), s = concat(t.s, NULL)"
+    )
+    assert ids(lake.read("t")) == [2, 3, 4, 10]
+
+
+def test_verbs_outside_of_sql_keep_the_meaning_of_the_language() -> None:
+    lake = lake_with_table()
+    with lake.transaction() as txn:
+        assert txn.delete("t", "cast(d as long) = 9").rows_deleted == 1
+    assert ids(lake.read("t")) == [2, 3, 4]
