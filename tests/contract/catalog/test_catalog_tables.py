@@ -224,7 +224,8 @@ def test_columns_have_the_types_that_duckdb_tells_of_them(lake: lv.Lake) -> None
     ours.sql(f"CREATE TABLE many AS SELECT {columns}")
     oracle = duckdb.connect()
     oracle.sql(f"CREATE TABLE many AS SELECT {columns}")
-    asked = "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'many'"
+    asked = """SELECT column_name, data_type FROM information_schema.columns
+        WHERE table_name = 'many'"""
 
     def plain(rows: list[dict[str, Any]]) -> dict[str, str]:
         return {row["column_name"]: row["data_type"].replace('"', "") for row in rows}
