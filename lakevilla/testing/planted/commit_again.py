@@ -20,7 +20,7 @@ from lakevilla.transaction.verbs.carrying import carry
 _LOG = (Feature.NONE, Feature.R)
 
 
-@planted(features=_LOG, kinds=("transfer", "lists"), commits_again=True, foreign=("append",))
+@planted(20, features=_LOG, kinds=("transfer", "lists"), commits_again=True, foreign=("append",))
 def first_number_forgotten() -> Iterator[None]:
     """A commit that is called again takes its own log entry for another client's."""
     with attribute(by_log_entry, "found_in_log", nothing):

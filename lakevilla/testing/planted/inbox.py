@@ -212,7 +212,7 @@ def cleared_without_a_summary() -> Iterator[None]:
         yield
 
 
-@planted(kinds=("skew", "lists"), crowded=True, transactions=5, clients=5)
+@planted(57, kinds=("skew", "lists"), crowded=True, transactions=5, clients=5)
 def reads_left_out() -> Iterator[None]:
     """What a commit changes is looked at, and not what its caller has read before."""
 

@@ -287,7 +287,7 @@ def saved_and_not_looked_for() -> Iterator[None]:
         yield
 
 
-@planted(452, kinds=("shared", "lists"), transactions=5)
+@planted(487, kinds=("shared", "lists"), transactions=5)
 def saved_files_deleted() -> Iterator[None]:
     """An owner who has lost his transaction to a resumer deletes the files that it needs."""
     original = saving.save
@@ -570,7 +570,7 @@ def gc_deletes_before_moving_head() -> Iterator[None]:
         yield
 
 
-@planted(235, kinds=("lists", "transfer"), collects=True, settings=_BRISK, transactions=5)
+@planted(297, kinds=("lists", "transfer"), collects=True, settings=_BRISK, transactions=5)
 def gc_forgets_pending() -> Iterator[None]:
     """Files that only a decided and unpublished commit names are taken for orphans."""
 

@@ -278,7 +278,7 @@ def rerun_counts_as_ended() -> Iterator[None]:
         yield
 
 
-@planted(147, kinds=("shared", "lists"), transactions=5, attempts=5, settings=_IMPATIENT)
+@planted(417, kinds=("shared", "lists"), transactions=5, attempts=5, settings=_IMPATIENT)
 def rerun_while_it_can_be_resumed() -> Iterator[None]:
     """What was saved stays there: a resumer may commit it beside the next attempt."""
 
