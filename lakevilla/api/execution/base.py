@@ -50,6 +50,7 @@ from lakevilla.transaction.validation.direct import refuse_direct
 from lakevilla.transaction.verbs import save as saving
 from lakevilla.transaction.verbs.abort import abort
 from lakevilla.transaction.verbs.bind import bind_to_head, take_places, touch, touch_each
+from lakevilla.transaction.verbs.catalog.looking import bind_if_made, bind_where_it_is
 from lakevilla.transaction.verbs.past import bind_to_own, refuse_missing_files
 
 __all__ = ["ExecutorBase"]
@@ -391,10 +392,14 @@ class ExecutorBase(Generic[Frame]):
         bound = self.state.bound
         held = self.state.bound.held or self.client.context.held
         if held is None:
-            if not self.state.options.read_only:
-                # It makes HEAD if there is none, in the form that the store allows.
-                self.client.ensure_safe_store()
-            self.run(bind_to_head(self.state))
+            if not also_renamed:
+                location = self.client.resolve(self.client.names(None, table), table, None)
+                self.run(bind_where_it_is(self.state, location))
+            if not bound.is_bound:
+                if not self.state.options.read_only:
+                    # It makes HEAD if there is none, in the form that the store allows.
+                    self.client.ensure_safe_store()
+                self.run(bind_to_head(self.state))
             held = self.state.bound.held
         head = None if held is None else held.head
         names = self._names(head, table)
@@ -454,7 +459,7 @@ class ExecutorBase(Generic[Frame]):
     def state_of_lake(self, *, whole: bool = False) -> Head | None:
         """The HEAD that the transaction is bound to; ``whole``: with all tables and names."""
         with self.alone():
-            self.run(bind_to_head(self.state))
+            self.run(bind_if_made(self.state))
             if whole:
                 self.run(load_all(self.state.head))
             return self.state.head

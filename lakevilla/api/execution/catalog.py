@@ -16,7 +16,7 @@ from lakevilla.engines.sql.select import Dialect, Select
 from lakevilla.errors import InvalidOperation
 from lakevilla.global_log.head import NOWHERE, Head
 from lakevilla.refs.change import all_refs
-from lakevilla.transaction.verbs.bind import bind_to_head
+from lakevilla.transaction.verbs.catalog.looking import bind_if_made
 from lakevilla.transaction.verbs.catalog.rows import catalog_rows
 
 __all__ = ["with_catalog"]
@@ -69,7 +69,7 @@ def with_catalog(
         return statement, views
     rows: dict[str, object] = {}
     with executor.alone():
-        executor.run(bind_to_head(executor.state))
+        executor.run(bind_if_made(executor.state))
         head = executor.state.head
         for use in found.uses:
             _refuse_twin(head, use)

@@ -87,6 +87,8 @@ class Binding:
         somebody may have committed between the two. None once a later HEAD has told.
     paths : set of str
         Tables that its caller has called by their paths before it was bound.
+    saw_no_lake : bool
+        Whether it has read that there is no lake here.
     """
 
     is_bound: bool = False
@@ -102,6 +104,7 @@ class Binding:
     current: set[str] = field(default_factory=set)
     unconfirmed_at: int | None = None
     paths: set[str] = field(default_factory=set)
+    saw_no_lake: bool = False
 
     @property
     def is_past(self) -> bool:

@@ -39,7 +39,11 @@ from lakevilla.transaction.state.record import no_queues
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.validate import catch_up, extend
 from lakevilla.transaction.verbs.idempotency import enter_key
-from lakevilla.transaction.verbs.replaced_tables import conflict_of_replaced, replaced
+from lakevilla.transaction.verbs.replaced_tables import (
+    conflict_of_replaced,
+    refuse_new_lake,
+    replaced,
+)
 
 #: So much work is done again without regret.
 _FEW_OPERATIONS = 2
@@ -51,15 +55,17 @@ def bind_to_head(
     *,
     probing: bool = False,
     places: Mapping[str, Access] | None = None,
+    makes: bool = True,
 ) -> Program[bool]:
     """Bind to HEAD at the first use; warm tables are probed, and places taken, in the same round.
 
     False if others were met in the queues: then HEAD was read before these places were held.
+    ``makes``: where no lake is it makes HEAD; else the transaction stays unbound.
     """
     if txn.bound.is_bound:
         return True
     with during("version"):
-        return (yield from _bind(txn, locations, probing=probing, places=places or {}))
+        return (yield from _bind(txn, locations, probing=probing, places=places or {}, makes=makes))
 
 
 def _bind(
@@ -68,6 +74,7 @@ def _bind(
     *,
     probing: bool,
     places: Mapping[str, Access],
+    makes: bool,
 ) -> Program[bool]:
     warm = _warm(txn, locations) if probing else []
     beside: list[Program[object]] = [probe(txn.context, tail) for tail in warm]
@@ -78,10 +85,14 @@ def _bind(
         held, met_nobody = found[0], not places or found[-1]
         assert held is None or isinstance(held, HeldHead)
         if held is None and not txn.options.read_only:
+            if not makes:
+                txn.bound.saw_no_lake = True
+                return True
             held = yield from txn.context.make_head()
         txn.bound.held = held
         if held is not None:
             check_not_closed(held.head)
+            refuse_new_lake(txn, held.head)
             if not txn.options.read_only:
                 txn.context.refuse_foreign_root()
             if txn.queues and held.head.as_log:

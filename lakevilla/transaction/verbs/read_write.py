@@ -139,7 +139,8 @@ def query(
     txn.check_open("sql")
 
     def see() -> Program[pa.Table]:
-        yield from touch(txn, tables.values(), probing=True, access="read")
+        if tables:
+            yield from touch(txn, tables.values(), probing=True, access="read")
         inputs = dict(pasts)
         for alias, location in tables.items():
             inputs[alias] = yield from see_files(txn, location, None)

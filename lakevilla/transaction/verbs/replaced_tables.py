@@ -19,6 +19,7 @@ from lakevilla.errors import (
     TableNotFound,
     VersionNotFound,
 )
+from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import load_tables
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Create, tables_read
@@ -86,6 +87,21 @@ def conflict_of_replaced(txn: TransactionState, location: str) -> LakeVillaError
             txn_id=txn.id,
         )
     )
+
+
+def refuse_new_lake(txn: TransactionState, head: Head) -> None:
+    """Refuse what others have made where the transaction has read that there was nothing.
+
+    A HEAD without a commit shows no more than there was.
+    """
+    if txn.bound.saw_no_lake and head.sequence > 0:
+        raise txn.fail(
+            ConflictError(
+                f"a lake was made here after transaction {txn.id} had seen that there was none: "
+                "run it again",
+                txn_id=txn.id,
+            )
+        )
 
 
 def conflict_if_replaced(

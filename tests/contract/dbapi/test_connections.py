@@ -288,6 +288,5 @@ def test_a_mistyped_root_is_said_of_a_table_that_is_not_there(tmp_path: Path) ->
         with pytest.raises(dbapi.ProgrammingError) as caught:
             asked(connection, "SELECT * FROM stock")
         assert str(caught.value) == (
-            f"there is no table stock: the lake at {tmp_path}/typo has no tables; check the root, "
-            "or make one by `create_table`"
+            f"there is no table stock: nothing is at the root {tmp_path}/typo; check the root"
         )  # and nothing of frames, which no statement of a connection takes

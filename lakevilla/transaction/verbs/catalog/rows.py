@@ -19,8 +19,8 @@ from lakevilla.sublogs.operations import Create
 from lakevilla.transaction.queue.late import perform_late
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.transaction import TransactionState
-from lakevilla.transaction.verbs.bind import bind_to_head
 from lakevilla.transaction.verbs.catalog.commits import commit_rows
+from lakevilla.transaction.verbs.catalog.looking import bind_if_made
 from lakevilla.transaction.verbs.catalog.names import tables_named
 from lakevilla.transaction.verbs.catalog.opened import column_rows, file_rows, statistics_rows
 
@@ -43,7 +43,7 @@ def catalog_rows(txn: TransactionState, read: CatalogRead) -> Program[pa.Table]:
             "transaction with it, or read in `lake.snapshot()`",
             txn_id=txn.id,
         )
-    yield from bind_to_head(txn)
+    yield from bind_if_made(txn)
     yield from perform_late(txn)
     rows = yield from _READERS[read.kind](txn, read)
     if not txn.bound.is_past and read not in txn.work.catalog:
