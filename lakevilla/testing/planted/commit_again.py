@@ -1,6 +1,6 @@
 """Planted bugs of who commits again, or what another has begun, and of files that are gone.
 
-See notes 19 and 42.
+Also of the end of transactions that nobody goes on with. See notes 19, 40 and 42.
 """
 
 from __future__ import annotations
@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from lakevilla.api.execution import idle
+from lakevilla.api.execution.idle import IdleEnd
+from lakevilla.errors import TransactionAborted
 from lakevilla.lake import fitness
 from lakevilla.maintenance import recovery
 from lakevilla.publishing import replay_pending
@@ -15,7 +18,11 @@ from lakevilla.store.effects import Program, delete, parallel
 from lakevilla.testing.planted.bugs import attribute, instead, nothing, planted
 from lakevilla.transaction.commit import by_log_entry, doubt
 from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.life import Life
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.verbs.abort import delete_its_files
 from lakevilla.transaction.verbs.carrying import carry
+from lakevilla.transaction.verbs.save import forget
 
 _LOG = (Feature.NONE, Feature.R)
 
@@ -120,4 +127,35 @@ def carried_files_deleted() -> Iterator[None]:
         return bundle
 
     with instead(original, carried):
+        yield
+
+
+@planted(for_histories=False)
+def ended_in_the_middle_of_a_verb() -> Iterator[None]:
+    """The end takes no turn: a verb, or the commit, goes on with a transaction that is undone."""
+
+    def renew(self: IdleEnd) -> Program[bool]:
+        executor = self._executor()
+        if executor is None or idle._is_beyond(executor.state):
+            return False
+        state = executor.state
+        if executor.client.context.clock.elapsed() - self._used_at < self._seconds:
+            return True
+        state.fail(TransactionAborted("undone", txn_id=state.id))
+        yield from forget(state)
+        yield from delete_its_files(state)
+        return False
+
+    with attribute(IdleEnd, "renew", renew):
+        yield
+
+
+@planted(for_histories=False)
+def ended_although_it_may_have_committed() -> Iterator[None]:
+    """The end looks at the state alone: a commit that got no answer has files that are deleted."""
+
+    def is_beyond(state: TransactionState) -> bool:
+        return state.state is not Life.OPEN
+
+    with attribute(idle, "_is_beyond", is_beyond):
         yield

@@ -1,0 +1,237 @@
+"""The end of an idle transaction races its next verb, its commit and a crash (note 40).
+
+The thread of a lake that ends it is a second strand of the client's. It never waits for a verb:
+it finds the turn taken, and looks again. A verb waits for the end, and raises.
+"""
+
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+
+from lakevilla.api.execution.idle import IdleEnd
+from lakevilla.errors import (
+    CommitOutcomeUnknown,
+    ConflictError,
+    LakeVillaError,
+    TransactionAborted,
+)
+from lakevilla.maintenance import recovery
+from lakevilla.store.effects import Sleep, sleep
+from lakevilla.testing.checks import invariants
+from lakevilla.testing.histories.attempts import context_of
+from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla.testing.planted.every import PLANTED
+from lakevilla.testing.world.scheduler import Simulation
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.verbs.abort import abort
+from tests.support.simulated.commits import (
+    TABLES,
+    Process,
+    add_to,
+    alone,
+    balances,
+    begin,
+    lake,
+    transfer,
+)
+
+#: For so long it may be idle; its caller thinks about as long between two verbs.
+IDLE_SECONDS = 1.0
+SCHEDULES = 40
+#: For so long its caller thinks between its verbs.
+GAPS = [(0.0, IDLE_SECONDS), (IDLE_SECONDS, 0.0), (0.5, 0.9), (0.0, 2.0)]
+
+
+class SimulatedTurns:
+    """``Turns`` of strands: who finds it taken looks again."""
+
+    def __init__(self):
+        self._is_taken = False
+
+    def verb(self, program):
+        while self._is_taken:
+            yield from sleep(0.01)
+        self._is_taken = True
+        try:
+            return (yield from program)
+        finally:
+            self._is_taken = False
+
+    @contextmanager
+    def between_verbs(self):
+        if self._is_taken:
+            yield False
+            return
+        self._is_taken = True
+        try:
+            yield True
+        finally:
+            self._is_taken = False
+
+
+class Executor:
+    """As much of one as ``IdleEnd`` knows, and of the client that it runs for."""
+
+    def __init__(self, client, txn, is_watched=True):
+        self.client, self.state, self.turns = self, txn, SimulatedTurns()
+        self.context, self.idlers = txn.context, self
+        self._process, self._is_watched = client, is_watched
+
+    def add(self, idle):
+        if self._is_watched:
+            self._process.simulation.spawn(self._process, _looked_after(idle))
+
+    def log(self, text, txn_id):
+        raise AssertionError(text)
+
+    def tell_end(self, state):
+        pass
+
+
+def _looked_after(idle):
+    """Look when it is due, and a moment later again where a verb goes on."""
+    while (yield from idle.renew()):
+        yield from sleep(max(0.01, idle._used_at + IDLE_SECONDS - idle._looked))
+
+
+def heard(program):
+    """A program whose outcome is noted as what its caller was told: its client has more strands."""
+
+    def run(client):
+        client.heard = yield from program(client)
+
+    return run
+
+
+def owner(client, gaps=(0.0, IDLE_SECONDS)):
+    """A transfer whose caller thinks for so long before its second verb, and before the commit."""
+    txn = begin(client)
+    executor = Executor(client, txn)
+    idle = IdleEnd(executor, IDLE_SECONDS)
+
+    def verb(program):
+        result = yield from executor.turns.verb(program)
+        idle.note_use()
+        return result
+
+    try:
+        yield from verb(add_to(txn, "a", -1))
+        yield from sleep(gaps[0])
+        yield from verb(add_to(txn, "b", 1))
+        yield from sleep(gaps[1])
+        yield from verb(commit(txn))
+    except (ConflictError, TransactionAborted) as error:
+        yield from executor.turns.verb(abort(txn))
+        return type(error).__name__
+    return "committed"
+
+
+def in_doubt(client):
+    """An owner whose commit gets no answer, and who asks again after longer than it may be idle."""
+    txn = begin(client)
+    executor = Executor(client, txn, is_watched=False)
+    idle = IdleEnd(executor, IDLE_SECONDS)
+    yield from add_to(txn, "a", -1)
+    idle.note_use()
+    try:
+        yield from commit(txn)
+    except CommitOutcomeUnknown:
+        yield from sleep(3 * IDLE_SECONDS)
+        assert not (yield from idle.renew())
+        return (yield from commit(txn)).versions
+    raise AssertionError("the store has answered")
+
+
+def recover(client):
+    return recovery.recover(context_of(client))
+
+
+def beside_another(faults, schedule, program=owner):
+    simulation = lake(faults, schedule)
+    simulation.add("owner", heard(program), restart=recover)
+    simulation.add("other", lambda client: transfer(client, "b", "a", 10))
+    return simulation
+
+
+def check(simulation: Simulation):
+    """What its caller was told is what happened, in both tables, and all files are there."""
+    store = simulation.store
+    alone(simulation, recover, "recovers")
+    invariants.every_table_is_readable(store, TABLES)
+    found = balances(simulation)
+    other = 10 * (simulation.clients[1].result == "committed")
+    moved = 100 + other - found["a"][0]
+    assert moved in (0, 1)
+    assert found["b"][0] == 100 - other + moved
+    known = getattr(simulation.clients[0], "heard", None)  # a crash says nothing
+    assert known is None or moved == (known == "committed"), known
+    invariants.all_or_nothing(store, TABLES)
+    invariants.no_id_commits_twice(store, TABLES)
+
+
+@pytest.mark.parametrize("gaps", GAPS)
+def test_the_end_and_the_next_verb_in_every_order_leave_all_or_nothing(gaps):
+    def build(faults, schedule):
+        return beside_another(faults, schedule, partial(owner, gaps=gaps))
+
+    assert interleavings(build, check, limit=SCHEDULES, preemptions=3) == SCHEDULES
+
+
+def test_both_outcomes_are_met():
+    """Or the orders would say little."""
+    met = set()
+    for gaps in GAPS:
+        simulation = beside_another(None, None, partial(owner, gaps=gaps))
+        simulation.run()
+        met.add(simulation.clients[0].heard)
+    assert met == {"committed", "TransactionAborted"}
+
+
+@pytest.mark.daily(1)
+@pytest.mark.parametrize("gaps", GAPS)
+def test_a_crash_anywhere_leaves_all_or_nothing(gaps):
+    def build(faults, schedule):
+        return beside_another(faults, schedule, partial(owner, gaps=gaps))
+
+    assert crash_everywhere(build, check, "owner") > 10
+
+
+def doubted(lands):
+    """What became of a commit whose write of HEAD got no answer, when its owner asks again."""
+    simulation = lake()
+    process = Process(simulation, in_doubt).until("HEAD.json")
+    write = process.next
+    if lands:
+        simulation.store.apply(write)
+    while not (isinstance(process.next, Sleep) and process.next.seconds == 3 * IDLE_SECONDS):
+        if isinstance(process.next, Sleep):
+            process.step()
+        else:
+            process.lose()
+    found = process.finish()
+    alone(simulation, recover, "recovers")
+    invariants.every_table_is_readable(simulation.store, TABLES)
+    assert balances(simulation)["a"][0] == 99
+    return found
+
+
+@pytest.mark.parametrize("lands", [False, True])
+def test_a_commit_without_an_answer_is_not_undone(lands):
+    assert set(doubted(lands)) == {"a"}
+
+
+def test_an_end_in_the_middle_of_a_verb_is_found():
+    with (
+        PLANTED["ended_in_the_middle_of_a_verb"].plant(),
+        pytest.raises((AssertionError, LakeVillaError)),
+    ):
+        interleavings(beside_another, check, limit=SCHEDULES, preemptions=3)
+
+
+def test_an_end_of_what_may_have_committed_is_found():
+    with (
+        PLANTED["ended_although_it_may_have_committed"].plant(),
+        pytest.raises((AssertionError, LakeVillaError)),
+    ):
+        doubted(True)
