@@ -32,7 +32,7 @@ from lakevilla.engines.duckdb.reading.query import query
 from lakevilla.engines.duckdb.reading.relation import Files, read_files, whole_files
 from lakevilla.engines.duckdb.sqltext import name_list, quote_text
 from lakevilla.engines.duckdb.writing.by_key import write_by_key
-from lakevilla.engines.duckdb.writing.digest import digest
+from lakevilla.engines.duckdb.writing.digest import Digest, digest
 from lakevilla.engines.duckdb.writing.merge import merge, numbered
 from lakevilla.engines.duckdb.writing.rewrite import CHANGE_TYPE, Rewriter, expression_sql
 from lakevilla.engines.duckdb.writing.routing import Routing, hashed, keys_in
@@ -313,6 +313,10 @@ class DuckDBEngine:
 
     def matching_rows(self, table: TableInput, where: Expr) -> Program[str]:
         """A digest of the multiset of rows for which ``where`` is true."""
+        return str((yield from self.digest(table, where)))
+
+    def digest(self, table: TableInput, where: Expr) -> Program[Digest]:
+        """That of some of a table's files, to be added to those of others."""
         files = yield from read_files(self._data, table, "digest")
         with self._looked_into(table):
             return digest(self._database.cursor(), files, where)

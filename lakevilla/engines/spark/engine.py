@@ -20,6 +20,7 @@ from lakevilla.engines.base import (
     projection,
 )
 from lakevilla.engines.duckdb import DuckDBEngine
+from lakevilla.engines.meeting import Judge, Met, Side
 from lakevilla.engines.spark.jobs import failure, rows_at, scanned
 from lakevilla.engines.spark.reported import Jobs, first_error
 from lakevilla.engines.spark.rows import SparkRows, spark_schema, spark_types
@@ -35,7 +36,8 @@ from lakevilla.engines.spark.tasks import (
 )
 from lakevilla.engines.spark.upkeep.by_parts import rewritten
 from lakevilla.engines.spark.upkeep.changes import ChangeStep, Comparing, change_jobs
-from lakevilla.engines.spark.upkeep.looking import found_one, spread_over
+from lakevilla.engines.spark.upkeep.looking import digested, found_one, spread_over
+from lakevilla.engines.spark.upkeep.meeting import met
 from lakevilla.engines.spark.upkeep.merge import merged
 from lakevilla.engines.spark.upkeep.moving import compacted
 from lakevilla.engines.spark.upkeep.parcels import delivered, sending_of
@@ -64,7 +66,7 @@ class SparkEngine:
         Tells how workers reach the lake; asked for each job, as credentials expire.
     embedded : DuckDBEngine
         Does in the driver what is no job: rows that are here, queries over them, digests of
-        files below ``row_check_limit_bytes``.
+        what would be one task's.
     ids : Ids
         Names jobs.
     """
@@ -256,8 +258,12 @@ class SparkEngine:
         return (yield from self._jobs.rewritten(table.layout, bins, task)).change_files
 
     def matching_rows(self, table: TableInput, where: Expr) -> Program[str]:
-        """A digest of the multiset of rows for which ``where`` is true; in the driver."""
-        return (yield from self._embedded.matching_rows(table, where))
+        """A digest of the multiset of rows for which ``where`` is true: each task's, added up."""
+        return str((yield from digested(self._jobs, self._embedded, table, where)))
+
+    def meet(self, sides: Mapping[str, Side], judge: Judge, prefix: str) -> Program[Met]:
+        """Have rows of several sides meet in tasks; see ``engines.meeting.MeetingEngine``."""
+        return (yield from met(self._jobs, sides, judge, prefix))
 
     def query(
         self,

@@ -210,7 +210,7 @@ class StageTask:
         if rows is None:
             return TaskReport()
         staged = []
-        for part in _parts(to_reader(rows, table=self.table, schema=self.schema)):
+        for part in in_parts(to_reader(rows, table=self.table, schema=self.schema)):
             for name in self.keys:
                 if part[name].null_count:
                     raise InvalidOperation(f"key column {name} has NULL; a key must have a value")
@@ -474,7 +474,7 @@ def _reader(
     return pa.RecordBatchReader.from_batches(first.schema, whole)
 
 
-def _parts(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
+def in_parts(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
     """The rows in tables of about ``_STAGED_BYTES``; none of no rows."""
     held: list[pa.RecordBatch] = []
     size = 0

@@ -6,6 +6,8 @@ A sum, unlike an exclusive or, tells two equal rows from none.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pyarrow as pa
 
 from lakevilla.engines.duckdb import late as duckdb
@@ -16,7 +18,22 @@ from lakevilla.engines.duckdb.writing.rewrite import expression_sql
 from lakevilla.expressions.tree import Expr
 
 
-def digest(cursor: duckdb.DuckDBPyConnection, files: Files, where: Expr) -> str:
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """Of some rows: how many, and the sums of both halves. Those of two parts add up."""
+
+    count: int = 0
+    low: int = 0
+    high: int = 0
+
+    def __add__(self, other: Digest) -> Digest:
+        return Digest(self.count + other.count, self.low + other.low, self.high + other.high)
+
+    def __str__(self) -> str:
+        return f"{self.count}-{self.low:x}-{self.high:x}"
+
+
+def digest(cursor: duckdb.DuckDBPyConnection, files: Files, where: Expr) -> Digest:
     """The digest of the rows of ``files`` for which ``where`` is true."""
     layout = files.layout
     parts = ", ".join(_unambiguous(f"t.{quote_name(f.name)}", f.type) for f in layout.schema)
@@ -30,7 +47,7 @@ def digest(cursor: duckdb.DuckDBPyConnection, files: Files, where: Expr) -> str:
         # end is dropped with the interpreter's lock held, while DuckDB's threads may
         # still wait for that lock to read a file of a remote store.
         ((count, low, high),) = cursor.execute(sql).fetchall()
-    return f"{count}-{int(low or 0):x}-{int(high or 0):x}"
+    return Digest(count, int(low or 0), int(high or 0))
 
 
 def _unambiguous(value: str, kind: pa.DataType) -> str:

@@ -1,15 +1,17 @@
-"""Looking at tables by tasks: for one row of a kind, and by whatever program looks at files."""
+"""Looking at tables by tasks: at rows of a kind, and by whatever program looks at files."""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from lakevilla.engines.base import TableInput
+from lakevilla.engines.duckdb import DuckDBEngine
+from lakevilla.engines.duckdb.writing.digest import Digest
 from lakevilla.engines.spark.bins import Bins
 from lakevilla.engines.spark.jobs import numbers
 from lakevilla.engines.spark.reported import Jobs, first_error
@@ -50,6 +52,41 @@ def found_one(jobs: Jobs, table: TableInput, where: Expr) -> Program[pa.RecordBa
     reports = yield from jobs.reported(table.layout, bins, FindTask(jobs.place, bins, where))
     rows = (one.row for one in reports if isinstance(one, FoundReport))
     return next((row for row in rows if row is not None), None)
+
+
+@dataclass(frozen=True, slots=True)
+class DigestReport(TaskReport):
+    """The digest of a bin's rows."""
+
+    digest: Digest = field(default_factory=Digest)
+
+
+@dataclass(frozen=True, slots=True)
+class DigestTask:
+    """Tell the rows of a bin for which ``where`` is true by a digest."""
+
+    place: LakeAddress
+    bins: Bins
+    where: Expr
+
+    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+        whole = Digest()
+        for table in self.bins.of(batches):
+            whole += worker.runner.run(worker.engine.digest(table, self.where))
+        return DigestReport(digest=whole)
+
+
+def digested(jobs: Jobs, embedded: DuckDBEngine, table: TableInput, where: Expr) -> Program[Digest]:
+    """The digest of the rows for which ``where`` is true.
+
+    The driver looks at what would be one task's: a transaction waits for it, and a job takes
+    longer.
+    """
+    bins = jobs.bins(table)
+    if len(bins.files) == 1:
+        return (yield from embedded.digest(table, where))
+    reports = yield from jobs.reported(table.layout, bins, DigestTask(jobs.place, bins, where))
+    return sum((one.digest for one in reports if isinstance(one, DigestReport)), Digest())
 
 
 @dataclass(frozen=True, slots=True)

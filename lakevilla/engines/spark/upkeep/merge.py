@@ -23,6 +23,7 @@ from lakevilla.engines.spark.tasks import (
     unmatched,
 )
 from lakevilla.engines.spark.upkeep.by_parts import completed
+from lakevilla.engines.spark.upkeep.meeting import staged_bytes
 from lakevilla.engines.spark.upkeep.merging import (
     BinsTask,
     BroadcastMergeTask,
@@ -36,8 +37,7 @@ from lakevilla.engines.spark.upkeep.merging import (
 from lakevilla.engines.spark.upkeep.parcels import delivered, sending_of, sent_from
 from lakevilla.engines.spark.upkeep.places import duckdb_here
 from lakevilla.engines.staged import to_ipc
-from lakevilla.store.base import Missing, ObjectInfo
-from lakevilla.store.effects import Program, Stat, parallel
+from lakevilla.store.effects import Program
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -63,8 +63,7 @@ def merged(
     keys = None
     size = 0
     if table.files.num_rows and source.keys:
-        infos: list[ObjectInfo | Missing] = yield from parallel([Stat(key) for key in source.keys])
-        size = sum(one.size for one in infos if not isinstance(one, Missing))
+        size = yield from staged_bytes(source)
         if size > BROADCAST_BYTES:
             keys = keys_of(spec, table.layout.schema, source.schema)
     if keys is None:

@@ -8,7 +8,7 @@ import pytest
 
 from lakevilla.engines.spark import bins
 from lakevilla.engines.spark.reported import Jobs
-from lakevilla.engines.spark.upkeep import changes
+from lakevilla.engines.spark.upkeep import changes, meeting
 
 
 @pytest.fixture
@@ -16,7 +16,8 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kinds of task that were run; a task's share of a table is a few rows."""
     monkeypatch.setattr(bins, "_LEAST_BYTES", 1)
     monkeypatch.setattr(bins, "_MOST_BYTES", 2_000)
-    monkeypatch.setattr(changes, "_MEETING_BYTES", 20_000)
+    for one in (changes, meeting):
+        monkeypatch.setattr(one, "_MEETING_BYTES", 20_000)
     kinds: list[str] = []
     run = Jobs.run
 

@@ -148,3 +148,22 @@ def test_verify_is_done_by_tasks_and_tells_what_is_wrong(
     assert not report.ok
     assert report.findings == other.verify().findings
     assert {one.kind for one in report.findings} == {"missing_file", "damaged_file", "verified"}
+
+
+def test_a_close_look_at_a_conflict_is_taken_by_tasks(
+    lake: Any, other: lv.Lake, jobs: list[str]
+) -> None:
+    lake.create_table("t", rows(0, 400))
+    other.run(lambda txn: txn.append("t", rows(400, 400)))
+    jobs.clear()
+    with lake.transaction() as txn:
+        txn.read("t", where="id < 300")
+        txn.append("t", pa.table({"id": [900], "x": [1], "p": ["p0"]}))
+        other.run(lambda one: one.update("t", {"x": "x + 1"}, where="id = 350"))
+    assert jobs == ["DigestTask", "DigestTask"]  # of what went, and of what came
+    txn = lake.transaction()
+    txn.read("t", where="id < 300")
+    txn.append("t", pa.table({"id": [901], "x": [1], "p": ["p0"]}))
+    other.run(lambda one: one.update("t", {"x": "x + 1"}, where="id = 250"))
+    with pytest.raises(lv.ConflictError):
+        txn.commit()

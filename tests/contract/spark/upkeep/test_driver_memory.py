@@ -1,0 +1,57 @@
+"""What tasks compare takes no memory of the driver: ten times the rows, and no more of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import lakevilla as lv
+
+pytestmark = pytest.mark.daily(8, of="the driver's memory")
+
+FEW = 20_000
+#: Where one process compares so many rows more, it holds more than 100 MB of them.
+MOST_BYTES = 24 << 20
+
+
+def peak_beyond(work: Any) -> int:
+    """By how many bytes this process is larger at most while it does something."""
+    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark begins anew
+    before = memory("VmRSS")
+    work()
+    return memory("VmHWM") - before
+
+
+def memory(name: str) -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(status.split(f"{name}:")[1].split()[0]) * 1024
+
+
+def history(root: str, count: int) -> None:
+    """Half of the rows change on the branch, and others on the lake."""
+    ids = np.arange(count)
+    made = pa.table({"id": ids, "x": ids * 0.5, "text": [f"row {n}" for n in ids]})
+    with lv.connect(root) as lake:
+        lake.create_table("t", made)
+        lake.branch("etl")
+        lake.on("etl").run(lambda txn: txn.update("t", {"x": "x + 1"}, where="id % 2 = 0"))
+        lake.run(lambda txn: txn.update("t", {"x": "x + 2"}, where="id % 10 = 1"))
+
+
+def test_ten_times_the_rows_take_no_more_of_the_driver(spark: SparkSession, tmp_path: Path) -> None:
+    peaks: dict[str, list[int]] = {"merge": [], "diff": []}
+    for count in (FEW, FEW, 10 * FEW):  # the first warms up
+        root = str(tmp_path / f"lake{len(peaks['merge'])}")
+        history(root, count)
+        with lv.connect(root, spark=spark) as lake:
+            found = lake.diff(1)
+            peaks["diff"].append(peak_beyond(lambda found=found: found.rows("t", "id").count()))
+            merging: Any = lambda lake=lake: lake.merge("etl", keys={"t": "id"})  # noqa: E731
+            peaks["merge"].append(peak_beyond(merging))
+    for name, (_, few, many) in peaks.items():
+        assert many - few < MOST_BYTES, (name, few, many)

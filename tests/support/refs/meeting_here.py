@@ -1,0 +1,81 @@
+"""The embedded engine with rows that meet in tasks, which run here: Spark's part is a list."""
+
+from __future__ import annotations
+
+import pickle
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from lakevilla.engines.duckdb import DuckDBEngine
+from lakevilla.engines.meeting import Judge, Met, Side
+from lakevilla.engines.spark.bins import in_bins
+from lakevilla.engines.spark.tasks import LakeAddress, reports
+from lakevilla.engines.spark.upkeep import meeting
+from lakevilla.engines.spark.upkeep.parcels import sent
+from lakevilla.store.effects import Program
+
+
+class JobsHere:
+    """As ``engines.spark.reported.Jobs``, as far as a meeting asks for it."""
+
+    def __init__(self, place: LakeAddress, tasks: int) -> None:
+        self.place, self.tasks = place, tasks
+        self.kinds: list[str] = []
+        self.session = self
+
+    def bins(self, table: Any) -> Any:
+        return in_bins(table, self.tasks)
+
+    def run(self, frame: list[pa.RecordBatch], task: Any, about: str) -> list[Any]:
+        self.kinds.append(type(task).__name__)
+        found = []
+        for batch in frame or [_EMPTY]:
+            (report,) = reports(pickle.dumps(task), iter([batch]))
+            found.append(pickle.loads(report.column(0)[0].as_py()))
+        return found
+
+
+_EMPTY = pa.record_batch(
+    {
+        "to": pa.array([], pa.int32()),
+        "kind": pa.array([], pa.int32()),
+        "rows": pa.array([], "binary"),
+    }
+)
+
+
+def sending_here(session: JobsHere, tasks: int, sender: Any) -> list[pa.RecordBatch]:
+    batches = []
+    for number in range(tasks):
+        batches += sent(pickle.dumps(sender), iter([pa.record_batch({"id": [number]})]))
+    return batches
+
+
+def delivered_here(frame: list[pa.RecordBatch], places: int) -> list[pa.RecordBatch]:
+    """A task for each place to which something goes."""
+    came: dict[int, list[pa.RecordBatch]] = defaultdict(list)
+    for batch in frame:
+        for n, to in enumerate(batch.column(0).to_pylist()):
+            assert to < places
+            came[to].append(batch.slice(n, 1))
+    return [pa.concat_batches(some) for some in came.values()]
+
+
+class MeetingHere(DuckDBEngine):
+    """An embedded engine in which rows meet by tasks."""
+
+    jobs: JobsHere
+
+    def meet(self, sides: Mapping[str, Side], judge: Judge, prefix: str) -> Program[Met]:
+        return (yield from meeting.met(self.jobs, sides, judge, prefix))  # type: ignore[arg-type]
+
+
+def hand_over(monkeypatch: Any, engine: DuckDBEngine, jobs: JobsHere) -> None:
+    """Make an engine one in which rows meet; the parts of Spark are those here."""
+    monkeypatch.setattr(meeting, "sending_of", sending_here)
+    monkeypatch.setattr(meeting, "delivered", delivered_here)
+    monkeypatch.setattr(engine, "__class__", MeetingHere)
+    monkeypatch.setattr(engine, "jobs", jobs, raising=False)
