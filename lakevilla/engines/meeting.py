@@ -22,12 +22,14 @@ from lakevilla.store.effects import Program
 class Side:
     """Some rows, of which those meet others that are equal in the columns ``by``.
 
-    ``where`` leaves out rows of a table's files.
+    ``where`` leaves out rows of a table's files. ``for_side`` is a side of rows that were put
+    aside, if rows that meet none of those are of no use.
     """
 
     rows: TableInput | StagedRows
     by: tuple[str, ...]
     where: Expr | None = None
+    for_side: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ def as_bags(
         if (pc.sum(files["size"]).as_py() or 0) > context.settings.row_check_limit_bytes:
             return ByRows(skipped=TOO_LARGE)
     table = TableInput(layout, files)
-    sides = {CHANGED: Side(moved.rows, every), OURS: Side(table, every, where)}
+    sides = {CHANGED: Side(moved.rows, every), OURS: Side(table, every, where, CHANGED)}
     acts = aside.keep((yield from engine.meet(sides, BagActs(layout), aside.prefix)))
     for one in acts.said:
         if one.lacking is not None:

@@ -80,7 +80,7 @@ def by_keys(
     table = TableInput(layout, (yield from snapshot.files(where)))
     sides = {
         CHANGED: Side(changed.rows, tuple(f"{_KEY}{n}" for n in range(len(keys)))),
-        OURS: Side(table, keys, where),
+        OURS: Side(table, keys, where, CHANGED),
     }
     judge = Acts(layout, keys, operation.on_conflict)
     acts = aside.keep((yield from engine.meet(sides, judge, aside.prefix)))

@@ -142,7 +142,7 @@ def by_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     with lv.connect(root) as lake:
         jobs = JobsHere(LakeAddress(root, None, Settings()), 4)
         hand_over(monkeypatch, lake._client.context.engine, jobs)
-        lake.kinds = jobs.kinds
+        lake.kinds, lake.sent = jobs.kinds, jobs.sent
         yield lake
 
 
@@ -233,3 +233,22 @@ def test_many_changed_rows_are_looked_for_by_where_their_keys_lie(
     by_tasks.revert(2, keys={"t": "id"}, on_conflict="ours")
     found = {row["id"]: row["n"] for row in by_tasks.read("t").to_pylist()}
     assert found == {n: n + 2 if n == 39 else n + 1 if n > 39 else n for n in range(90)}
+
+
+def test_of_a_large_table_those_rows_are_sent_alone_that_may_meet_a_changed_one(
+    by_tasks: Any, kind: Format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (merging, extents):
+        monkeypatch.setattr(module, "MOST_ASKED_FOR", 5)
+    monkeypatch.setattr(bins, "_MOST_BYTES", 1 << 20)
+    ids = pa.array(range(50_000), pa.int64())
+    text = [f"{n * 7919 % 50_021}" for n in range(50_000)]
+    by_tasks.create_table("t", pa.table({"id": ids, "n": ids, "text": text}), format=kind)
+    by_tasks.run(lambda txn: txn.update("t", {"n": "n + 1"}, where="id % 5000 = 3"))
+    by_tasks.run(lambda txn: txn.update("t", {"n": "-1"}, where="id % 5000 = 4 AND id > 9000"))
+    by_tasks.sent.clear()
+    assert by_tasks.revert(2, keys={"t": "id"}).tables == {"t": "rows"}
+    assert by_tasks.sent[-1] == {0: 10, 1: 10}  # changed rows, and the table's
+    changed = {n for n in range(50_000) if n % 5000 == 4 and n > 9000}
+    found = {row["id"]: row["n"] for row in by_tasks.read("t").to_pylist()}
+    assert found == {n: -1 if n in changed else n for n in range(50_000)}

@@ -24,6 +24,8 @@ class JobsHere:
     def __init__(self, place: LakeAddress, tasks: int) -> None:
         self.place, self.tasks = place, tasks
         self.kinds: list[str] = []
+        #: For each meeting how many rows were sent of each side, by its place.
+        self.sent: list[dict[int, int]] = []
         self.session = self
 
     def bins(self, table: Any) -> Any:
@@ -48,9 +50,14 @@ _EMPTY = pa.record_batch(
 
 
 def sending_here(session: JobsHere, tasks: int, sender: Any) -> list[pa.RecordBatch]:
-    batches = []
+    batches: list[pa.RecordBatch] = []
     for number in range(tasks):
         batches += sent(pickle.dumps(sender), iter([pa.record_batch({"id": [number]})]))
+    counts: dict[int, int] = defaultdict(int)
+    for batch in batches:
+        for kind, rows in zip(batch["kind"].to_pylist(), batch["rows"].to_pylist(), strict=True):
+            counts[kind] += 0 if kind < 0 else pa.ipc.open_stream(rows).read_all().num_rows
+    session.sent.append(dict(counts))
     return batches
 
 

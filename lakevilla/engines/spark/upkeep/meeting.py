@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakevilla.engines.base import StagedRows
+from lakevilla.engines.duckdb.writing.routing import HASH
 from lakevilla.engines.meeting import Judge, Met, Side
 from lakevilla.engines.spark.bins import bytes_of, inputs_of
 from lakevilla.engines.spark.reported import Jobs, first_error
@@ -34,11 +35,15 @@ _MEETING_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SideSource:
-    """What tasks need to know of a side: whose files they are, or what was put aside."""
+    """What tasks need to know of a side: whose files they are, or what was put aside.
+
+    ``among`` is the side without which its rows are of no use, where tasks are to look at that.
+    """
 
     rows: Layout | StagedRows
     by: tuple[str, ...]
-    where: Expr | None
+    where: Expr | None = None
+    among: SideSource | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -53,6 +58,14 @@ class SideSource:
         assert isinstance(piece, bytes)
         for table in inputs_of(self.rows, piece):
             yield worker.runner.run(worker.engine.scan(table, None, self.where))
+
+    def hashes(self, worker: Worker, table: str) -> np.ndarray:
+        """Those of all rows that were put aside."""
+        assert isinstance(self.rows, StagedRows)
+        found = [np.empty(0, np.uint64)]
+        for batch in worker.engine.hashed(read_staged(worker.data, self.rows), self.by, table):
+            found.append(np.unique(batch.column(HASH.name).to_numpy(zero_copy_only=False)))
+        return np.unique(np.concatenate(found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +103,11 @@ class SendTask:
     ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
         meeting = self.meeting
         source, table = meeting.sources[side][1], meeting.judge.table
+        wanted = None if source.among is None else source.among.hashes(worker, table)
         for rows in source.read(worker, piece):
             hashed = worker.engine.hashed(rows, source.by, table)
+            if wanted is not None:
+                hashed = _of_hashes(hashed, wanted)
             yield from placed(worker, meeting.duckdb, table, hashed, meeting.places)
 
 
@@ -144,23 +160,34 @@ class JudgeTask:
         }
 
 
+def _of_hashes(batches: Iterator[pa.RecordBatch], wanted: np.ndarray) -> Iterator[pa.RecordBatch]:
+    """The rows that have one of these hashes: all that are wanted, and seldom another."""
+    for batch in batches:
+        here = np.isin(batch.column(HASH.name).to_numpy(zero_copy_only=False), wanted)
+        yield batch.filter(pa.array(here))
+
+
 def met(jobs: Jobs, sides: Mapping[str, Side], judge: Judge, prefix: str) -> Program[Met]:
     """Have rows meet; see ``engines.meeting.MeetingEngine``."""
-    sources = []
+    sources: dict[str, SideSource] = {}
     tasks: list[tuple[int, bytes | int]] = []
-    size = 0
+    sizes: dict[str, int] = {}
     for number, (name, side) in enumerate(sides.items()):
         if isinstance(side.rows, StagedRows):
-            source = SideSource(side.rows, side.by, side.where)
+            sources[name] = SideSource(side.rows, side.by)
             tasks += [(number, place) for place in range(len(side.rows.keys))]
-            size += yield from staged_bytes(side.rows)
-        else:
-            source = SideSource(side.rows.layout, side.by, side.where)
-            tasks += [(number, files) for files in jobs.bins(side.rows).files]
-            size += bytes_of([side.rows])
-        sources.append((name, source))
-    places = max(1, -(-size // _MEETING_BYTES))
-    meeting = Meeting(jobs.place, tuple(sources), places, judge, duckdb_here())
+            sizes[name] = yield from staged_bytes(side.rows)
+            continue
+        files = jobs.bins(side.rows).files
+        tasks += [(number, one) for one in files]
+        sizes[name] = bytes_of([side.rows])
+        among = None
+        # Each task reads no more for it than it reads of its own.
+        if side.for_side is not None and sizes[side.for_side] * len(files) <= sizes[name]:
+            among = sources[side.for_side]
+        sources[name] = SideSource(side.rows.layout, side.by, side.where, among)
+    places = max(1, -(-sum(sizes.values()) // _MEETING_BYTES))
+    meeting = Meeting(jobs.place, tuple(sources.items()), places, judge, duckdb_here())
     sending = sending_of(jobs.session, len(tasks), SendTask(meeting, tuple(tasks)))
     task = JudgeTask(meeting, prefix)
     reports = jobs.run(delivered(sending, places), task, f"table {judge.table}")
