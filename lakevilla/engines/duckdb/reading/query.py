@@ -17,6 +17,7 @@ from lakevilla.engines.base import EXPLAIN
 from lakevilla.engines.duckdb.failures import translated
 from lakevilla.engines.duckdb.reading.admission import Parts
 from lakevilla.engines.duckdb.reading.closed import ClosedDatabases, ClosedSession, refuse_twins
+from lakevilla.engines.duckdb.reading.lists import with_lists
 from lakevilla.engines.duckdb.reading.relation import Files
 from lakevilla.engines.sql.select import named_parameters, select_of
 from lakevilla.errors import InvalidOperation
@@ -37,7 +38,7 @@ def query(
     ``plans_by_footers``: footers are read before a query of one table too, for its plan.
     """
     explain = EXPLAIN if sql.startswith(EXPLAIN) else ""
-    sql = sql.removeprefix(EXPLAIN)
+    sql, params = with_lists(sql.removeprefix(EXPLAIN), params)
     select = select_of(sql, params)
     unknown = sorted(select.tables - tables.keys() - views.keys())
     if unknown:
