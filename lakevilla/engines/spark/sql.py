@@ -120,15 +120,30 @@ def _template(sql: str) -> tuple[str, dict[str, str]]:
         start, end = min(e["start"] for e in ends), max(e["end"] for e in ends) + 1
         # A column may be called by the last part of its table's name.
         alias = "" if table.alias else f" AS `{parts[-1].replace('`', '``')}`"
-        spans.append((start, end, "/".join(parts), alias))
+        of_sample = _sample_after(sql, end) if table.args.get("sample") else end
+        spans.append((start, end, "/".join(parts), of_sample, alias))
     pieces, position = [], 0
     places: dict[str, str] = {}
-    for start, end, name, alias in sorted(spans):
+    for start, end, name, of_sample, alias in sorted(spans):
         place = f"lakevilla_{len(places)}"
         places[place] = name
-        pieces += [_escaped(sql[position:start]), "{", place, "}", _escaped(alias)]
-        position = end
+        pieces += [_escaped(sql[position:start]), "{", place, "}"]
+        pieces += [_escaped(sql[end:of_sample]), _escaped(alias)]
+        position = of_sample
     return "".join([*pieces, _escaped(sql[position:])]), places
+
+
+def _sample_after(sql: str, end: int) -> int:
+    """Where the sample ends that stands behind a table: only after it Spark takes an alias."""
+    tokens = [token for token in tokens_of(sql, "spark") if token.start >= end]
+    found, depth = end, 0
+    for token, following in itertools.zip_longest(tokens, tokens[1:]):
+        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+        if token.token_type is TokenType.R_PAREN and depth == 0:
+            found = token.end + 1
+            if following is None or following.text.lower() != "repeatable":
+                break
+    return found
 
 
 def _escaped(text: str) -> str:

@@ -245,8 +245,10 @@ def table_name(parts: Sequence[str]) -> str:
 
 
 def table_parts(table: exp.Table) -> tuple[str, ...] | None:
-    """The parts of a table's name; None for a CTE, and for a function that makes rows."""
+    """The parts of a table's name; None for a CTE, a function that makes rows, and in a hint."""
     this = table.this
+    if table.find_ancestor(exp.Hint):
+        return None  # an alias as often as a name, read apart: it has no place in the text
     if isinstance(this, exp.Identifier):
         named: list[Any] = [table.args.get("catalog"), table.args.get("db"), this]
         parts = tuple(part.name for part in named if part is not None)

@@ -54,6 +54,23 @@ def test_braces_and_colons_of_the_query_are_its_own(lake: Any) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT /*+ broadcast(orders) */ count(*) FROM orders JOIN sales.eu AS e USING (k)",
+        "SELECT /*+ merge(o), repartition(2) */ count(*) FROM orders AS o JOIN sales.eu USING (k)",
+        "WITH x AS (SELECT k FROM sales.eu) "
+        "SELECT /*+ mapjoin(x, o) */ count(*) FROM x JOIN orders o ON x.k = o.k",
+        "SELECT count(orders.k) FROM orders TABLESAMPLE (100 PERCENT) WHERE orders.k < 3",
+        "SELECT count(orders.k) FROM orders TABLESAMPLE (100 ROWS) WHERE orders.k < (2 + 1)",
+        "SELECT count(o.k) FROM orders TABLESAMPLE (100 PERCENT) REPEATABLE (7) AS o WHERE o.k < 3",
+    ],
+)
+def test_hints_and_samples_stay_what_they_are(lake: Any, query: str) -> None:
+    with lake.snapshot() as now:
+        assert [tuple(row) for row in now.sql(query).collect()] == [(3,)]
+
+
 VALUES: list[tuple[object, str]] = [
     (None, "void"),
     (True, "boolean"),
