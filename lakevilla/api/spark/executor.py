@@ -219,8 +219,7 @@ class SparkExecutor(Executor["DataFrame"]):
         if not is_frame(data_or_schema):
             return super().schema_of(data_or_schema, name)
         schema = input.schema_of(arrow_schema(data_or_schema, name), table=name)
-        # Spark calls a column NOT NULL that merely happens to have none, such as a literal.
-        return pa.schema([field.with_nullable(True) for field in schema]), data_or_schema
+        return schema, data_or_schema
 
     def incoming(
         self, location: str, data: Any, schema_mode: Literal["merge"] | None

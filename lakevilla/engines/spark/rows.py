@@ -55,7 +55,30 @@ def arrow_schema(frame: Any, table: str) -> pa.Schema:
         raise InvalidOperation(
             f"the DataFrame for table {table!r} can't be written: {first_line(error)}", table=table
         ) from error
-    return arrow_types(columns, table)
+    return may_be_null(arrow_types(columns, table))
+
+
+def may_be_null(schema: pa.Schema) -> pa.Schema:
+    """The same columns, all of which take NULL, at any depth but for the keys of maps.
+
+    Of rows Spark calls NOT NULL what merely happens to have none, such as a literal or a count.
+    No table is to refuse NULL for ever because of that; one made of a ``StructType`` is.
+    """
+    return pa.schema([_field_of_null(field) for field in schema])
+
+
+def _field_of_null(field: pa.Field) -> pa.Field:
+    return field.with_type(_type_of_null(field.type)).with_nullable(True)
+
+
+def _type_of_null(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([_field_of_null(field) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_field, _field_of_null(kind.item_field))
+    if pa.types.is_list(kind):
+        return pa.list_(_field_of_null(kind.value_field))
+    return kind
 
 
 def arrow_types(columns: Any, table: str) -> pa.Schema:

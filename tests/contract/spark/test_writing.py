@@ -83,6 +83,21 @@ def test_a_table_that_is_not_there_is_created_with_its_rows(sink: Sink) -> None:
     assert sink.lake.snapshot().version == 1
 
 
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_column_that_happens_to_have_no_null_takes_it_later(sink: Sink, mode: str) -> None:
+    if mode == "overwrite":
+        sink.lake.create_table("t", [{"old": 1}])
+    made = sink.spark.range(1).selectExpr("id", "1 AS one", "array(named_struct('a', 2)) AS parts")
+    assert not any(field.nullable for field in made.schema)
+    sink.write(made, "t", mode, overwriteSchema="true" if mode == "overwrite" else "false")
+
+    sink.write(
+        sink.frame((7, None, [None, (None,)]), of="id long, one int, parts array<struct<a: int>>")
+    )
+
+    assert sink.rows()[1] == {"id": 7, "one": None, "parts": [None, {"a": None}]}
+
+
 def test_an_overwrite_replaces_all_rows(there: Sink) -> None:
     there.write(there.frame((7, "g")), "t", "overwrite")
     assert there.rows() == [{"id": 7, "v": "g"}]

@@ -19,7 +19,7 @@ from lakevilla.api.spark.source.access import Access, access_to, lake_at, opened
 from lakevilla.api.spark.source.writing.options import WriteOptions
 from lakevilla.api.transaction import Transaction
 from lakevilla.arrow.input import refuse_unknown
-from lakevilla.engines.spark.rows import arrow_types
+from lakevilla.engines.spark.rows import arrow_types, may_be_null
 from lakevilla.engines.spark.tasks import WriteTask
 from lakevilla.errors import AlreadyCommitted, ConflictError, TableExists, TableNotFound
 from lakevilla.expressions.bind import exact
@@ -114,13 +114,12 @@ def plan(
 def _planned(
     access: Access, asked: WriteOptions, schema: StructType, executor: Executor
 ) -> WritePlan | None:
-    columns = arrow_types(schema, asked.table)
+    columns = may_be_null(arrow_types(schema, asked.table))
     creates = not _is_there(asked, executor)
     if creates:
         Transaction(executor).create_table(
             asked.table,
-            # Spark calls a column NOT NULL that merely happens to have none.
-            pa.schema([field.with_nullable(True) for field in columns]),
+            columns,
             format=asked.format,
             partition_by=asked.partition_by,
             properties=asked.properties,
