@@ -23,6 +23,7 @@ from lakevilla.engines.spark.columns.nodes import (
     beside,
     of_python,
     refused,
+    spelled,
 )
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -131,7 +132,8 @@ def _expression(expression: Any) -> Name:
     metadata, name = expression.metadata(), str(expression.name())
     if not metadata.contains(_FRAME):
         raise refused(
-            f"column {name} of a DataFrame", f"it does not say of which: write F.col({name!r})"
+            f"column {name} of a DataFrame",
+            f"it does not say of which: write F.col({spelled((name,))!r})",
         )
     return Name((name,), f"classic {metadata.getLong(_FRAME)}")
 

@@ -67,6 +67,13 @@ def refused(what: str, instead: str) -> InvalidOperation:
     )
 
 
+def spelled(parts: tuple[str, ...]) -> str:
+    """A column's name as ``F.col`` takes it."""
+    return ".".join(
+        part if part.isidentifier() else f"`{part.replace('`', '``')}`" for part in parts
+    )
+
+
 def too_deep() -> InvalidOperation:
     return InvalidOperation("a Spark Column is nested too deeply: use isin for many values")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakevilla.engines.spark.columns import classic, connect
-from lakevilla.engines.spark.columns.nodes import Name, Node, refused, too_deep
+from lakevilla.engines.spark.columns.nodes import Name, Node, refused, spelled, too_deep
 from lakevilla.errors import InvalidOperation
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def frame_ids(frames: Sequence[tuple[Any, str | None]], what: str) -> FrameIds:
             kind = connect if _of_connect(frame) else classic
             if kind.frame_id(frame) == name.frame:
                 return alias
-        shown = ".".join(name.parts)
+        shown = spelled(name.parts)
         raise refused(
             f"column {shown} of a DataFrame",
             f"it must be of {what} itself, not of one made from it: write F.col({shown!r})",

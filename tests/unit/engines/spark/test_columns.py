@@ -96,12 +96,14 @@ def test_a_column_of_a_frame_is_one_of_that_very_frame() -> None:
     whose = frame_ids([(mine, "source")], "the source")
     reader = Translator({"source": SCHEMA, "target": SCHEMA}, SessionTerms(), whose, NOW)
 
-    def column_of(frame: Any) -> Any:
-        return Column(ColumnReference("l", frame._plan._plan_id))
+    def column_of(frame: Any, name: str = "l") -> Any:
+        return Column(ColumnReference(name, frame._plan._plan_id))
 
     assert render_sql(reader.expression(read(column_of(mine), None))) == "source.l"
     with pytest.raises(lv.InvalidOperation, match=r"must be of the source itself.*F\.col\('l'\)"):
         reader.expression(read(column_of(other), None))
+    with pytest.raises(lv.InvalidOperation, match=r"write F\.col\('s\.`a\.b`'\)"):
+        reader.expression(read(column_of(other, "s.`a.b`"), None))
 
 
 def test_a_chain_may_be_as_long_as_connect_takes_one() -> None:
