@@ -12,7 +12,10 @@ from lakevilla.api.execution.executor import Executor
 from lakevilla.api.execution.sql import run_statement
 from lakevilla.api.frame import Frame
 from lakevilla.api.parameters import parameters
+from lakevilla.engines.sql.statement import Statement
+from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.given import Predicate
+from lakevilla.expressions.syntax.places import place_within
 from lakevilla.results import OperationResult
 
 __all__ = ["Reads"]
@@ -157,10 +160,24 @@ class Reads(Generic[Frame]):
         ------
         TableNotFound, InvalidOperation, ConflictError
         """
+        return self._sql(query, params, views)
+
+    def _sql(
+        self,
+        query: str,
+        params: Mapping[str, object] | None,
+        views: Mapping[str, object] | None,
+        statement: Statement | None = None,
+    ) -> Frame | OperationResult:
+        """``statement`` is what the query was taken apart to, where that is known."""
         executor = self._executor
         with executor.kept(), executor.client.measured("sql", None, executor.state.id):
             with self._executor.alone():
                 self._executor.state.check_open("sql")
                 query = check_text("query", query)
             given = check_views(views)
-            return run_statement(self._executor, query, parameters(params), given)
+            try:
+                return run_statement(executor, query, parameters(params), given, statement)
+            except InvalidOperation as error:
+                place_within(error, query)
+                raise

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, cast
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.syntax.grouping import written
 from lakevilla.expressions.syntax.late import Dialect, errors, exp, parser, sqlglot, tokens
+from lakevilla.expressions.syntax.places import UnreadPlace, note_place
 from lakevilla.expressions.syntax.slips import what_to_write
 from lakevilla.expressions.syntax.sql_nodes import Foreign, NotInLanguage, Reader
 from lakevilla.expressions.tree import Expr
@@ -177,9 +178,12 @@ def _syntax(sql: str, shown: str) -> exp.Expression:
                 )
         nodes = _dialect().parser().parse_into(exp.Condition, words, sql)
     except errors.SqlglotError as error:
-        raise InvalidOperation(
-            f"cannot read {shown!r}{_position(error)}: {what_to_write(sql, _near(error))}"
-        ) from None
+        place, near = _place(error, sql), _near(error)
+        unread = InvalidOperation(
+            f"cannot read {shown!r}{place or ''}{f', near {near!r}' if place and near else ''}: "
+            f"{what_to_write(sql, near)}"
+        )
+        raise (unread if place is None else note_place(unread, place)) from None
     except (ValueError, TypeError, AttributeError, IndexError, KeyError):
         # The parser's own slips on malformed input are still the caller's malformed input.
         raise InvalidOperation(f"cannot read {shown!r}: {what_to_write(sql, '')}") from None
@@ -190,12 +194,9 @@ def _syntax(sql: str, shown: str) -> exp.Expression:
     return cast(exp.Expression, nodes[0])
 
 
-def _position(error: errors.SqlglotError) -> str:
+def _place(error: errors.SqlglotError, sql: str) -> UnreadPlace | None:
     first = _details(error)
-    if not first.get("line"):
-        return ""
-    near = _near(error)
-    return f" at line {first['line']}, column {first['col']}" + (f", near {near!r}" if near else "")
+    return UnreadPlace(sql, first["line"], first["col"]) if first.get("line") else None
 
 
 def _near(error: errors.SqlglotError) -> str:

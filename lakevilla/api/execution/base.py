@@ -38,7 +38,7 @@ from lakevilla.store.effects import Program
 from lakevilla.store.location import is_external
 from lakevilla.sublogs.record import Access
 from lakevilla.tables.dotted_names import path_of
-from lakevilla.tables.renaming import renamed, renames_of
+from lakevilla.tables.renaming import renamed
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.queue.late import perform_late
 from lakevilla.transaction.state.due import is_due_in_verb
@@ -418,8 +418,7 @@ class ExecutorBase(Generic[Frame]):
 
     def _names(self, head: Head | None, table: str) -> NameMap:
         """Registered names, with those that the transaction has given itself."""
-        done = (done.operation for done in self.state.work.done)
-        return renamed(self.client.names(head, table), renames_of(done))
+        return renamed(self.client.names(head, table), self.state.work.renames)
 
     def _is_new(self, location: str) -> bool:
         """Whether the HEAD that is known here has no such table: a newer one may have the name."""

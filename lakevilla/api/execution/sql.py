@@ -21,7 +21,7 @@ from lakevilla.engines.sql.dml import (
 from lakevilla.engines.sql.meaning.duckdb import OtherMeaning, meaning_in
 from lakevilla.engines.sql.merging import looks_elsewhere, merge_verb, merges_of
 from lakevilla.engines.sql.select import Select
-from lakevilla.engines.sql.statement import parse_statement
+from lakevilla.engines.sql.statement import Statement, parse_statement
 from lakevilla.errors import InvalidOperation
 from lakevilla.results import OperationResult
 from lakevilla.transaction.verbs.read_write import layout_of
@@ -30,10 +30,14 @@ __all__ = ["run_statement"]
 
 
 def run_statement(
-    executor: Executor[Frame], query: str, params: dict[str, object], views: dict[str, object]
+    executor: Executor[Frame],
+    query: str,
+    params: dict[str, object],
+    views: dict[str, object],
+    statement: Statement | None = None,
 ) -> Frame | OperationResult:
-    """Run one statement for the user of a transaction."""
-    statement = parse_statement(query, params, executor.dialect)
+    """Run one statement for the user of a transaction; it may have been taken apart before."""
+    statement = statement or parse_statement(query, params, executor.dialect)
     if executor.state.options.read_only and not isinstance(statement, Select):
         raise InvalidOperation(
             "a snapshot, or a read-only transaction, runs only SELECT: write by "

@@ -45,9 +45,9 @@ def perform(
 ) -> Frame | OperationResult | None:
     """Do a statement; what it returns is None where it makes or changes tables."""
     match statement.node:
-        case OfRows(reads=False):
+        case OfRows(reads=False, statement=known):
             text = statement.text
-            return txn.sql(text, given.params_of(text), views=given.views_of(statement))
+            return txn._sql(text, given.params_of(text), given.views_of(statement), known)
         case CreateTable() as node:
             text = "" if node.query is None else node.query.sql
             create_table(txn, node, given.params_of(text), given.views_of(statement))

@@ -5,31 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from lakevilla.engines.sql.script.cutting import ScriptStatement
 from lakevilla.errors import LakeVillaError
+from lakevilla.expressions.syntax.places import place_behind, place_within
 
 __all__ = ["place_error", "placing"]
 
 
 @contextmanager
-def placing(number: int, line: int, *, is_script: bool) -> Iterator[None]:
-    """Errors from inside name the statement by its number and line; alone it needs none."""
+def placing(number: int, source: ScriptStatement, *, is_script: bool) -> Iterator[None]:
+    """Errors from inside name the statement by its number and line; alone it needs none.
+
+    What can't be read is told by its line and column in the whole text.
+    """
     try:
         yield
     except LakeVillaError as error:
-        if is_script:
-            place_error(error, number, line)
+        if not error.message.startswith("statement "):
+            place_within(error, source.text)
+            place_behind(error, source.line, source.column)
+            if is_script:
+                place_error(error, number, source.line)
         raise
     except Exception as error:
         if is_script:
-            error.add_note(f"in statement {number} (line {line})")
+            error.add_note(f"in statement {number} (line {source.line})")
         raise
 
 
 def place_error(error: LakeVillaError, number: int, line: int) -> None:
-    """Say in an error which statement it is of; once."""
-    place = f"statement {number} (line {line}): "
-    if not error.message.startswith("statement "):
-        # What the parser says of lines, it counts from where it began to read.
-        said = error.message.replace("cannot be read at line", "cannot be read at its line")
-        error.message = place + said
-        error.args = (error.message, *error.args[1:])
+    """Say in an error which statement it is of."""
+    error.message = f"statement {number} (line {line}): {error.message}"
+    error.args = (error.message, *error.args[1:])

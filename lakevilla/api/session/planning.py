@@ -83,7 +83,7 @@ def _scripted(statements: Sequence[Parsed], is_open: bool) -> Iterator[One | Who
     while place < len(statements):
         one = statements[place]
         node = one.node
-        with placing(one.number, one.line, is_script=len(statements) > 1):
+        with placing(one.number, one.source, is_script=len(statements) > 1):
             _refuse_at(node, is_open)
         if isinstance(node, Block):
             _refuse_outside(node.inner)
@@ -125,7 +125,7 @@ def _end(statements: Sequence[Parsed], begin: int) -> int | None:
 def _refuse_outside(statements: Sequence[Parsed]) -> None:
     """Refuse in a transaction what can't be part of one."""
     for one in statements:
-        with placing(one.number, one.line, is_script=True):
+        with placing(one.number, one.source, is_script=True):
             refuse_in_transaction(one)
 
 

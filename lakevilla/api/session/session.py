@@ -168,7 +168,7 @@ class Session(Generic[Frame]):
         statements: list[Parsed] = []
         for one in found:
             number = len(statements) + 1
-            with placing(number, one.line, is_script=is_script):
+            with placing(number, one, is_script=is_script):
                 statements.append(parsed(one, number, self._dialect))
         refuse_unmatched(text, values, self._dialect)
         self._last = self._transaction
@@ -178,7 +178,7 @@ class Session(Generic[Frame]):
             if isinstance(part, Whole):
                 result = self._whole(part, given)
             else:
-                with placing(part.statement.number, part.statement.line, is_script=is_script):
+                with placing(part.statement.number, part.statement.source, is_script=is_script):
                     result = self._one(part, given)
         return result
 
@@ -240,7 +240,7 @@ class Session(Generic[Frame]):
         if part.reads:
             with once(self._lake.snapshot()) as state:
                 for one in part.statements:
-                    with placing(one.number, one.line, is_script=True):
+                    with placing(one.number, one.source, is_script=True):
                         result = tell(state, one, given)
             return result
 
@@ -248,7 +248,7 @@ class Session(Generic[Frame]):
             self._last = txn
             result: Frame | OperationResult | None = None
             for one in part.statements:
-                with placing(one.number, one.line, is_script=True):
+                with placing(one.number, one.source, is_script=True):
                     result = perform(txn, one, given)
             return result
 

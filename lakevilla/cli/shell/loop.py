@@ -98,5 +98,6 @@ class Shell:
         with placed(source, entry.line):
             statements = self.desk.session.statements(text)
         for statement in statements:
-            with placed(source, entry.line + statement.line - 1, len(statements) > 1):
+            line = entry.line + statement.line - 1
+            with placed(source, line, len(statements) > 1, statement.column):
                 run_statement(self.desk, statement.text, expanded=expanded)

@@ -101,7 +101,7 @@ class ScriptRun:
         try:
             for script, statements in cut:
                 for statement in statements:
-                    with placed(script.name, statement.line, is_script):
+                    with placed(script.name, statement.line, is_script, statement.column):
                         self._one(statement.text, is_alone=not (is_script or self._atomic))
             self._end()
         except (LakeVillaError, Interrupted):

@@ -40,7 +40,7 @@ def read_past(
     with lake.snapshot(version, when) as state:
         for script in scripts:
             for statement in session.statements(script.text):
-                with placed(script.name, statement.line):
+                with placed(script.name, statement.line, column=statement.column):
                     output.frame(state.sql(statement.text), limit)
 
 

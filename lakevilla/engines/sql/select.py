@@ -21,6 +21,7 @@ from lakevilla.expressions.syntax.late import (
     spark,
     sqlglot,
 )
+from lakevilla.expressions.syntax.places import UnreadPlace, note_place
 
 #: Whose SQL a query is written in.
 Dialect = Literal["duckdb", "spark"]
@@ -308,7 +309,7 @@ def unreadable(error: errors.SqlglotError, sql: str) -> InvalidOperation:
     details = getattr(error, "errors", None) or [{}]
     first = details[0]
     near = first.get("highlight")
-    place = f" at line {first['line']}, column {first['col']}" if first.get("line") else ""
+    place = UnreadPlace(sql, first["line"], first["col"]) if first.get("line") else None
     advice = "correct it and try again"
     if "`" in sql:
         advice = 'quote names by "...", not by backticks'
@@ -318,9 +319,12 @@ def unreadable(error: errors.SqlglotError, sql: str) -> InvalidOperation:
         clause = next((one for one in _NO_CLAUSE if re.search(rf"\b{one}\b", sql, re.I)), None)
         if clause is not None:
             advice = f"{clause.upper()} is not supported: {_NO_CLAUSE[clause]}"
-    return InvalidOperation(
-        f"sql cannot be read{place}{f', near {near!r}' if near else ''}; {advice}"
+    unread = InvalidOperation(
+        f"sql cannot be read{place or ''}{f', near {near!r}' if near else ''}; {advice}"
     )
+    if place is not None:
+        note_place(unread, place)
+    return unread
 
 
 _NO_CLAUSE = {

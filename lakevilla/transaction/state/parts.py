@@ -19,7 +19,7 @@ from lakevilla.lake.past import Past
 from lakevilla.lake.refs.frozen import Frozen
 from lakevilla.lake.view import View
 from lakevilla.results import CommitResult, Counts
-from lakevilla.sublogs.operations import Detach, Operation, ReadRecord
+from lakevilla.sublogs.operations import Detach, Operation, ReadRecord, Rename
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.life import Life
 from lakevilla.transaction.state.values import (
@@ -194,6 +194,11 @@ class Work:
     redos: int = 0
     merging: Merging | None = None
     catalog: list[CatalogRead] = field(default_factory=list)
+
+    @property
+    def renames(self) -> list[Rename]:
+        """In one plain expression: each of a script's thousands of statements comes by."""
+        return [x.operation for x in self.done if type(x.operation) is Rename]
 
 
 @dataclass(slots=True)

@@ -471,13 +471,14 @@ def _put_off(txn: TransactionState, operation: Operation, verb: str) -> Program[
 
 
 def _check_there(txn: TransactionState, location: str, verb: str) -> None:
-    for done in reversed(txn.work.done):
-        if done.table == location and isinstance(done.operation, Drop):
-            raise TableNotFound(
-                f"{verb}: table {location} was dropped by this transaction",
-                table=location,
-                txn_id=txn.id,
-            )
+    # Nothing is done to a table after its drop, so the last operation tells.
+    last = next((done for done in reversed(txn.work.done) if done.table == location), None)
+    if last is not None and isinstance(last.operation, Drop):
+        raise TableNotFound(
+            f"{verb}: table {location} was dropped by this transaction",
+            table=location,
+            txn_id=txn.id,
+        )
 
 
 def _note(

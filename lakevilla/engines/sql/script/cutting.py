@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,8 +24,8 @@ class ScriptStatement:
     Attributes
     ----------
     text : str
-    line : int
-        On which it begins, from 1.
+    line, column : int
+        Where it begins, from 1.
     inner : tuple of ScriptStatement
         Those between BEGIN ATOMIC and END.
     """
@@ -32,6 +33,7 @@ class ScriptStatement:
     text: str
     line: int
     inner: tuple[ScriptStatement, ...] = ()
+    column: int = 1
 
 
 class _HalfTyped(InvalidOperation):
@@ -157,11 +159,24 @@ def _end(tokens: Sequence[Token], start: int) -> int:
 def _cut(
     text: str, tokens: Sequence[Token], inner: tuple[ScriptStatement, ...] = ()
 ) -> ScriptStatement:
-    return ScriptStatement(slice_of(text, tokens), _line(text, tokens[0]), inner)
+    start = tokens[0].start
+    line, column = _line_starts(text).place_of(start)
+    return ScriptStatement(slice_of(text, tokens), line, inner, column)
 
 
-def _line(text: str, token: Token) -> int:
-    return text.count("\n", 0, token.start) + 1
+class _LineStarts:
+    """Where lines begin, so that a long script is not counted through for each statement."""
+
+    def __init__(self, text: str) -> None:
+        self._starts = [0, *(found.end() for found in re.finditer("\n", text))]
+
+    def place_of(self, offset: int) -> tuple[int, int]:
+        """Line and column, from 1."""
+        line = bisect_right(self._starts, offset)
+        return line, offset - self._starts[line - 1] + 1
+
+
+_line_starts = lru_cache(2)(_LineStarts)
 
 
 def _is(tokens: Sequence[Token], place: int, word: str) -> bool:

@@ -99,13 +99,13 @@ Node = Control | SetOption | OfRows | Definition | Telling | Apart | Block
 class Parsed:
     """What one statement asks for, and where it stands: ``number`` counts from 1.
 
-    ``text`` names a view for each of ``pasts``.
+    ``text`` names a view for each of ``pasts``; in ``source`` it is as it was written.
     """
 
     node: Node
     text: str
     number: int
-    line: int
+    source: ScriptStatement
     pasts: tuple[PastTable, ...] = ()
 
 
@@ -168,7 +168,7 @@ def parsed(statement: ScriptStatement, number: int, dialect: Dialect) -> Parsed:
         inner = tuple(
             parsed(one, place, dialect) for place, one in enumerate(statement.inner, number)
         )
-        return Parsed(Block(inner), statement.text, number, statement.line)
+        return Parsed(Block(inner), statement.text, number, statement)
     text = statement.text
     pasts: tuple[PastTable, ...] = ()
     if not _OF_REFS.match(text):
@@ -180,7 +180,7 @@ def parsed(statement: ScriptStatement, number: int, dialect: Dialect) -> Parsed:
             "a table is changed as it is now: a past state is for queries; "
             "lake.table(name).restore(version) makes the table what it was"
         )
-    return Parsed(node, text, number, statement.line, pasts)
+    return Parsed(node, text, number, statement, pasts)
 
 
 _OF_REFS = re.compile(r"\s*(CREATE|DROP|MERGE)\s+(BRANCH|TAG)\b", re.IGNORECASE)
