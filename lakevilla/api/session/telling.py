@@ -160,6 +160,7 @@ def described(state: Reads[Frame], node: Describe, lake: Host[Frame]) -> Frame:
         "partitioned by": ", ".join(layout.partition_by or _spelled(layout)),
         "guarded": view.guarded,
         **dict(sorted(layout.properties.items())),
+        **{f"check {rule.name}": rule.sql for rule in layout.constraints},
     }
     rows = [(name, None if value is None else str(value)) for name, value in found.items()]
     return rows_of(state, _DETAIL, rows)

@@ -30,6 +30,8 @@ _LEVELS = {
     "WRITE SERIALIZABLE": "write-serializable",
 }
 _AUTOCOMMIT = "AUTOCOMMIT"
+#: Behind it DESCRIBE DETAIL names a table's CHECK.
+_CHECK = "check "
 
 
 class LakeVillaExecutionContext(default.DefaultExecutionContext):
@@ -153,9 +155,8 @@ class LakeVillaDialect(default.DefaultDialect):
         return bool(dbapi_connection.autocommit)
 
     def do_savepoint(self, connection: Any, name: str) -> None:
-        raise dbapi.NotSupportedError(
-            "a lake has no savepoints: a statement that raises has changed nothing by itself"
-        )
+        why = "a lake has no savepoints: a statement that raises has changed nothing by itself"
+        raise exc.NotSupportedError(f"SAVEPOINT {name}", None, dbapi.NotSupportedError(why))
 
     # -- what is there -----------------------------------------------------------
 
@@ -219,6 +220,17 @@ class LakeVillaDialect(default.DefaultDialect):
     ) -> Any:
         rows = self._described(connection, "DESCRIBE DETAIL", table_name, schema, kw)
         return {"text": dict(rows.all()).get("comment")}
+
+    @reflection.cache
+    def get_check_constraints(
+        self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
+    ) -> Any:
+        rows = self._described(connection, "DESCRIBE DETAIL", table_name, schema, kw)
+        return [
+            {"name": item.removeprefix(_CHECK), "sqltext": text}
+            for item, text in rows
+            if item.startswith(_CHECK)
+        ]
 
     def _described(
         self, connection: Any, what: str, table_name: str, schema: str | None, kw: Any

@@ -357,3 +357,14 @@ def test_a_table_that_can_not_be_made_as_said_is_not_made(session: Session, text
     assert rows(session, "SHOW TABLES") == [{"name": "t", "format": "delta"}]
     session.sql("COMMIT")
     assert rows(session, "SHOW TABLES") == [{"name": "t", "format": "delta"}]
+
+
+@pytest.mark.parametrize(
+    "spelled", ["DETAIL t", "EXTENDED t", "TABLE EXTENDED t", "EXTENDED TABLE t", "TABLE DETAIL t"]
+)
+def test_describe_tells_more_however_it_is_spelled(spelled: str) -> None:
+    session = lv.connect("memory://").session()
+    session.sql("CREATE TABLE t (id BIGINT, CONSTRAINT positive CHECK (id > 0))")
+    detail = {row["name"]: row["value"] for row in rows(session, f"DESCRIBE {spelled}")}
+    assert detail["format"] == "delta"
+    assert detail["check positive"] == "id > 0"

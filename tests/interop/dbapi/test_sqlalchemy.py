@@ -216,3 +216,37 @@ def test_an_insert_without_its_key_is_refused(engine: sa.Engine) -> None:
     t.create(engine)
     with pytest.raises(sa.exc.IntegrityError, match="NOT NULL"), engine.begin() as connection:
         connection.execute(t.insert(), {"n": 2})
+
+
+def test_checks_are_reflected(engine: sa.Engine, format: str) -> None:
+    made = sa.MetaData()
+    sa.Table(
+        "t",
+        made,
+        sa.Column("id", sa.BigInteger),
+        sa.CheckConstraint("id > 0", name="positive"),
+        lakevilla_format=format,
+    )
+    sa.Table("u", made, sa.Column("id", sa.BigInteger), lakevilla_format=format)
+    if format == "iceberg":  # which has no CHECK
+        made.tables["t"].constraints.clear()
+    made.create_all(engine)
+    looked = sa.inspect(engine)
+    checks = [{"name": "positive", "sqltext": "id > 0"}] if format == "delta" else []
+    assert looked.get_check_constraints("t") == checks
+    assert looked.get_multi_check_constraints() == {(None, "t"): checks, (None, "u"): []}
+    with pytest.raises(sa.exc.NoSuchTableError):
+        looked.get_check_constraints("nothing")
+    again = sa.MetaData()
+    again.reflect(engine)
+    assert set(again.tables) == {"t", "u"}
+
+
+def test_a_savepoint_is_refused_as_sqlalchemy_raises_it(engine: sa.Engine) -> None:
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE t (id BIGINT)")
+        connection.exec_driver_sql("INSERT INTO t VALUES (1)")
+        with pytest.raises(sa.exc.NotSupportedError, match="no savepoints"):
+            connection.begin_nested()
+    with engine.connect() as connection:
+        assert connection.scalar(sa.text("SELECT count(*) FROM t")) == 1

@@ -63,10 +63,13 @@ def describe(reader: TokenReader) -> Describe:
     """After DESCRIBE."""
     what: Literal["columns", "detail", "history"] = "columns"
     if not _names_a_table(reader):
+        reader.accept("TABLE")  # Spark has it in front of EXTENDED
+    if not _names_a_table(reader):
         if reader.accept("HISTORY"):
             what = "history"
         elif reader.accept("DETAIL") or reader.accept("EXTENDED") or reader.accept("FORMATTED"):
             what = "detail"
+    if not _names_a_table(reader):
         reader.accept("TABLE")
     return Describe(reader.table(), what)
 

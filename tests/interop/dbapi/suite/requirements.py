@@ -73,6 +73,7 @@ WITH = {
     "supports_bitwise_shift",
     "supports_bitwise_xor",
     "schemas",
+    "check_constraint_reflection",
     "comment_reflection",
     "comment_reflection_full_unicode",
     "skip_autocommit_rollback",
