@@ -372,6 +372,8 @@ class MergeConflict(LakeVillaError):
     def rows(self, table: str) -> pa.Table:
         """The rows in conflict, with the columns ``key``, ``base``, ``ours`` and ``theirs``.
 
+        On a lake of Spark about the first thousand of them: the message says how many there are.
+
         Parameters
         ----------
         table : str

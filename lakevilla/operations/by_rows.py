@@ -1,7 +1,8 @@
 """What changed between two states, applied row by row where others have rewritten the files.
 
 With keys a row is told by them; without, rows are bags: equal ones are the same, wherever they
-lie. Rows of the difference are held in memory, those of the table are not.
+lie. Rows of the difference are held in memory, those of the table are not. Where an engine works
+by tasks, these compare the rows (``comparing.by_tasks``).
 """
 
 from __future__ import annotations
