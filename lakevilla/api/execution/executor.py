@@ -375,8 +375,7 @@ class Executor(Queries[Frame]):
         meaning: Meaning | None = None,
     ) -> MergeBuilder:
         with self.alone(statement.verb, statement.table):
-            location = self.to_write(statement.table, "merge")
-            layout = self.run(layout_of(self.state, location, probing=True))
+            location, layout = self.to_write_into(statement.table, "merge")
             source = self._query_source(statement.source, params, views, layout.schema)
             reading = read_source(self.client.context, source, self.state.lookup)
             with frames_go_in_views(source.tables), during("data"):

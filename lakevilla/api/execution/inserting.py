@@ -21,7 +21,7 @@ from lakevilla.expressions.parse import refuse_unused
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.layout import Layout
 from lakevilla.results import OperationResult
-from lakevilla.transaction.verbs.read_write import layout_of, overwrite
+from lakevilla.transaction.verbs.read_write import overwrite
 
 __all__ = ["run_insert"]
 
@@ -37,8 +37,7 @@ def run_insert(
     """Insert the rows of a query, as the statement says."""
     if statement.by_name or statement.partition:
         with executor.alone("insert", statement.table):
-            location = executor.to_write(statement.table, "insert")
-            layout = executor.run(layout_of(executor.state, location, probing=True))
+            _, layout = executor.to_write_into(statement.table, "insert")
         statement = _in_partition(statement, layout, executor.dialect)
         used = _used(executor, statement.source.sql, params)
         if statement.by_name:
@@ -111,11 +110,10 @@ def _insert_over(
     rows = executor.select(statement.source, used, views)
     literals = not (statement.source.tables or views)
     with executor.alone("insert", statement.table):
-        location = executor.to_write(statement.table, "overwrite")
-        layout = executor.run(layout_of(executor.state, location, probing=True))
+        location, layout = executor.to_write_into(statement.table, "overwrite")
         columns = statement.columns or tuple(layout.schema.names)
         refuse_unknown(columns, layout.schema, layout.table, "name another")
-        reader = executor.assigned_rows(location, columns, rows, literals=literals)
+        reader = executor.assigned_rows(layout, columns, rows, literals=literals)
         where = _replaced_where(executor, replaced.where, tested, layout)
         return executor.done(
             overwrite(

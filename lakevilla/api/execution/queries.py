@@ -23,6 +23,7 @@ from lakevilla.errors import (
     VersionNotFound,
 )
 from lakevilla.expressions.values import literal
+from lakevilla.formats.layout import Layout
 from lakevilla.operations.inserted import assigned_rows
 from lakevilla.operations.perform import read_source
 from lakevilla.store.effects import Program
@@ -118,11 +119,15 @@ class Queries(Sources[Frame]):
             )
         return found.schema
 
+    def to_write_into(self, table: str, verb: str) -> tuple[str, Layout]:
+        """As ``to_write``, for a verb that has to know the columns that are there."""
+        location = self.to_write(table, verb)
+        return location, self.run(layout_of(self.state, location, probing=True))
+
     def assigned_rows(
-        self, location: str, columns: Sequence[str], rows: Frame, *, literals: bool
+        self, layout: Layout, columns: Sequence[str], rows: Frame, *, literals: bool
     ) -> pa.RecordBatchReader:
         """What a query has found, as the ``columns`` of a table that it is inserted into."""
-        layout = self.run(layout_of(self.state, location, probing=True))
         found: Any = rows
         return assigned_rows(columns, layout, found, literals=literals)
 

@@ -24,7 +24,6 @@ from lakevilla.engines.sql.select import Select
 from lakevilla.engines.sql.statement import Statement, parse_statement
 from lakevilla.errors import InvalidOperation
 from lakevilla.results import OperationResult
-from lakevilla.transaction.verbs.read_write import layout_of
 
 __all__ = ["run_statement"]
 
@@ -101,8 +100,7 @@ def _as_merge(
 ) -> OperationResult:
     """An UPDATE or DELETE that looks at other rows, or whose condition the engine computes."""
     with executor.alone(merge_verb(statement), statement.table):
-        location = executor.to_write(statement.table, "merge")
-        schema = executor.run(layout_of(executor.state, location, probing=True)).schema
+        schema = executor.to_write_into(statement.table, "merge")[1].schema
     differs = partial(_differs, executor, statement, params, schema)
     error: Exception | None = None
     for merge in merges_of(statement, schema, executor.dialect, differs, by_engine=by_engine):

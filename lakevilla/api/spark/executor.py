@@ -330,27 +330,25 @@ class SparkExecutor(Executor["DataFrame"]):
             return arrow_schema(self._selected(statement, params, views), "the query")
 
     def assigned_rows(
-        self, location: str, columns: Sequence[str], rows: DataFrame, *, literals: bool
+        self, layout: Layout, columns: Sequence[str], rows: DataFrame, *, literals: bool
     ) -> Any:
-        layout = self.run(layout_of(self.state, location, probing=True))
         if len(rows.columns) != len(columns):
             raise InvalidOperation(
                 f"the statement names {len(columns)} columns and its query returns "
                 f"{len(rows.columns)}: make them match"
             )
         rows = assigned(rows.toDF(*columns), layout.schema)
-        data, _ = self.incoming(location, rows, None)
+        data, _ = self.incoming(layout.location, rows, None)
         return data
 
     def insert(
         self, statement: InsertStatement, params: dict[str, object], views: Mapping[str, object]
     ) -> OperationResult:
         with self.alone("insert", statement.table):
-            location = self.to_write(statement.table, "insert")
-            layout = self.run(layout_of(self.state, location, probing=True))
+            location, layout = self.to_write_into(statement.table, "insert")
             columns = statement.columns or tuple(layout.schema.names)
             rows = self._selected(statement.source, params, views)
-            data = self.assigned_rows(location, columns, rows, literals=False)
+            data = self.assigned_rows(layout, columns, rows, literals=False)
             return self.done(append(self.state, location, data))
 
     def merge_from(
