@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -25,6 +26,9 @@ from lakevilla.settings import is_unicode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+#: What no plain name has, and a pattern of names has.
+_PATTERN = re.compile(r"[.*+?|()\[\]{}^$\\]")
 
 
 def run_select(
@@ -81,7 +85,8 @@ def columns_named(select: Select) -> frozenset[str] | None:
     """The words, in lower case, that can mean columns of a table; None if all may be meant.
 
     No more of a table need be read than what some word in the query can mean. Every word
-    counts: one that looks like a function or a unit may be a column's name.
+    counts: one that looks like a function or a unit may be a column's name, and so may a text, by
+    a setting of Spark's.
     """
     root = query_of(select.sql, "spark")
     for node in root.walk():
@@ -99,9 +104,15 @@ def columns_named(select: Select) -> frozenset[str] | None:
             return None  # names by position
     if "|>" in select.sql:
         return None
-    texts = (TokenType.STRING, TokenType.NUMBER)
-    words = (token for token in tokens_of(select.sql, "spark") if token.token_type not in texts)
-    return frozenset(word.text.lower() for word in words)
+    words = frozenset(token.text.lower() for token in tokens_of(select.sql, "spark"))
+    # A text is a name in IDENTIFIER(...), and a name may be a pattern, by a setting of Spark's.
+    if "identifier" in words or any(_PATTERN.search(word) for word in _quoted_names(root)):
+        return None
+    return words
+
+
+def _quoted_names(root: exp.Expr) -> Iterator[str]:
+    return (name.name for name in root.find_all(exp.Identifier) if name.args.get("quoted"))
 
 
 def parameters_in(sql: str, params: Mapping[str, object]) -> dict[str, object]:

@@ -216,6 +216,10 @@ def test_statements_go_through_the_verbs(spark: SparkSession, tmp_path: Path) ->
         ("SELECT x.y.z FROM (SELECT s AS x FROM t)", {"x", "y", "z", "s", "t"}),
         ("SELECT * FROM t PIVOT (sum(a) FOR b IN (1, 2))", None),
         ("FROM t |> WHERE a > 1", None),
+        ('SELECT "a" FROM t', {"a", "t"}),  # a name, by spark.sql.ansi.doubleQuotedIdentifiers
+        ("SELECT IDENTIFIER('a') FROM t", None),
+        ("SELECT `(a|b)?` FROM t", None),  # by spark.sql.parser.quotedRegexColumnNames
+        ("SELECT `a b` FROM t", {"a b", "t"}),
     ],
 )
 def test_only_columns_that_a_query_can_mean_are_read(query: str, named: set[str] | None) -> None:
