@@ -25,7 +25,7 @@ from lakevilla.engines.base import FileNamer, MergeSpec, Rewrite, StagedRows, Ta
 from lakevilla.engines.duckdb import DuckDBEngine
 from lakevilla.engines.duckdb.writing.merge import numbered
 from lakevilla.engines.spark.bins import Bins
-from lakevilla.engines.spark.raising import said_first
+from lakevilla.engines.spark.reused import forget_archives, in_worker
 from lakevilla.engines.spark.rows import for_spark
 from lakevilla.engines.staged import read_staged, to_ipc
 from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError
@@ -118,13 +118,14 @@ def reports(payload: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
     # What is left is read, or Spark would take an early end for a broken worker.
     for _ in batches:
         pass
+    forget_archives()
     yield pa.record_batch({"report": pa.array([pickle.dumps(report)], pa.binary())})
 
 
 def rows_of(payload: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run a pickled ``ReadTask``; its rows come out."""
     task: ReadTask = pickle.loads(payload)
-    with said_first():
+    with in_worker():
         yield from task.rows(worker_at(task.place), batches)
 
 

@@ -35,18 +35,30 @@ def data_source(lakes: bytes) -> type[DataSource]:
     written, streamed = writer_class(), stream_writer_class()
 
     class LakeVillaSource(DataSource):
-        """Bound to a state of the lake when Spark asks for its columns."""
+        """Bound to a state of the lake when Spark asks for its columns.
+
+        Spark starts a Python process to ask that, and another one to plan the read, and to import
+        LakeVilla takes longer than either. So the first plans too, where that is soon done.
+        """
 
         state: bytes | None = None
+        planned: tuple[str, Any] | None = None
 
         @classmethod
         def name(cls) -> str:
             return "lakevilla"
 
         def schema(self) -> StructType:
-            return work().schema(self._bound())  # type: ignore[no-any-return]
+            found: StructType = work().schema(self._bound())
+            planned = work().ahead(self._bound(), found)
+            self.planned = None if planned is None else (found.json(), planned)
+            return found
 
         def reader(self, schema: StructType) -> DataSourceReader:
+            # Not kept: what tasks are sent has this source in it.
+            planned, self.planned = self.planned, None
+            if planned is not None and planned[0] == schema.json():
+                return reader_class(*planned[1])
             return reader_class(*work().reader(self._bound(), schema))
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -69,16 +81,25 @@ def data_source(lakes: bytes) -> type[DataSource]:
     return LakeVillaSource
 
 
-def _reader_class() -> Callable[[str, bytes, bool], DataSourceReader]:
+def _reader_class() -> Callable[..., DataSourceReader]:
     from pyspark.sql.datasource import DataSourceReader, InputPartition
 
     work = importer("lakevilla.api.spark.source.work")
 
     class Reader(DataSourceReader):
-        """Reads a state of a table; ``kind`` is whether its rows or its changes."""
+        """Reads a state of a table; ``kind`` is whether its rows or its changes.
 
-        def __init__(self, kind: str, state: bytes, takes_filters: bool) -> None:
+        ``parts``: what each task reads, where that is known already.
+        """
+
+        def __init__(
+            self, kind: str, state: bytes, takes_filters: bool, parts: list[bytes] | None = None
+        ) -> None:
             self.kind, self.state, self.takes_filters = kind, state, takes_filters
+            self.parts = parts
+
+        def __getstate__(self) -> dict[str, Any]:
+            return {**self.__dict__, "parts": None}  # a task is sent its own part
 
         @property
         def pushFilters(self) -> Any:
@@ -92,13 +113,16 @@ def _reader_class() -> Callable[[str, bytes, bool], DataSourceReader]:
                 if not self.takes_filters:
                     return filters
                 self.state, left = work().push(self.kind, self.state, filters)
+                self.parts = None
                 return left  # type: ignore[no-any-return]
 
             push.__func__ = DataSourceReader.pushFilters  # type: ignore[attr-defined]
             return push
 
         def partitions(self) -> list[InputPartition]:
-            return [InputPartition(one) for one in work().partitions(self.kind, self.state)]
+            if self.parts is None:
+                self.parts = work().partitions(self.kind, self.state)
+            return [InputPartition(one) for one in self.parts]
 
         def read(self, partition: InputPartition | None) -> Iterator[Any]:
             if partition is None:  # Spark's own, where there are none

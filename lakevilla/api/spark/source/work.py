@@ -13,14 +13,15 @@ from lakevilla.api.spark.source.options import asks_for_versions
 from lakevilla.api.spark.source.tables import Bound
 from lakevilla.api.spark.source.versions import LakeVersions
 from lakevilla.api.spark.source.writing.options import NO_OPTIONS
-from lakevilla.engines.spark.raising import said_first
+from lakevilla.engines.spark.reused import in_worker
 from lakevilla.engines.spark.rows import spark_schema
-from lakevilla.errors import InvalidOperation
+from lakevilla.errors import InvalidOperation, LakeVillaError
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = [
+    "ahead",
     "bound",
     "first_offset",
     "limits",
@@ -36,7 +37,7 @@ __all__ = [
 ]
 
 
-@said_first()
+@in_worker()
 def bound(lakes: bytes, options: Mapping[str, str]) -> bytes:
     """What a reader sees: the same for all that is read of it later."""
     # Of a table of its catalog Spark hands over nothing, but its own entry while it is created.
@@ -47,7 +48,7 @@ def bound(lakes: bytes, options: Mapping[str, str]) -> bytes:
     return tables.bound(lakes, options)
 
 
-@said_first()
+@in_worker()
 def schema(state: bytes) -> StructType:
     """The columns of what a source is bound to, as Spark declares them."""
     held: Bound | LakeVersions = pickle.loads(state)
@@ -58,7 +59,7 @@ def schema(state: bytes) -> StructType:
     return spark_schema(changes.columns_of(held))
 
 
-@said_first()
+@in_worker()
 def reader(state: bytes, schema: StructType) -> tuple[str, bytes, bool]:
     """What is to be read: its kind, all that it takes, and whether it may be less by filters."""
     held: Bound | LakeVersions = pickle.loads(state)
@@ -70,14 +71,27 @@ def reader(state: bytes, schema: StructType) -> tuple[str, bytes, bool]:
     return "changes", changes.scan(state, schema), False
 
 
-@said_first()
+@in_worker()
+def ahead(state: bytes, schema: StructType) -> tuple[str, bytes, bool, list[bytes]] | None:
+    """As ``reader``, with the parts of the read; None where that is for the planner to find out."""
+    held: Bound | LakeVersions = pickle.loads(state)
+    if isinstance(held, LakeVersions) or held.options.starting_version is not None:
+        return None
+    try:
+        found = tables.ahead(state, schema)
+    except LakeVillaError:
+        return None  # the planner meets it too, and says so
+    return None if found is None else ("rows", found[0], tables.takes_filters(state), found[1])
+
+
+@in_worker()
 def push(kind: str, state: bytes, filters: Sequence[Any]) -> tuple[bytes, list[Any]]:
     """The same read, with less to read, and the filters that are left to Spark."""
     assert kind == "rows"
     return tables.push(state, filters)
 
 
-@said_first()
+@in_worker()
 def partitions(kind: str, state: bytes) -> list[bytes]:
     """The parts of a read, one for each task."""
     return tables.partitions(state) if kind == "rows" else ranges(state)
@@ -85,7 +99,7 @@ def partitions(kind: str, state: bytes) -> list[bytes]:
 
 def rows(kind: str, state: bytes, part: bytes) -> Iterator[pa.RecordBatch]:
     """The rows of one part."""
-    with said_first():
+    with in_worker():
         if kind == "rows":
             yield from tables.rows(state, part)
             return
@@ -99,7 +113,7 @@ def rows(kind: str, state: bytes, part: bytes) -> Iterator[pa.RecordBatch]:
 # -- streams, of a table's changes or of versions ----------------------------------
 
 
-@said_first()
+@in_worker()
 def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> bytes:
     """What a stream tells, without an end."""
     if asks_for_versions(options):
@@ -107,7 +121,7 @@ def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> byte
     return changes.stream(lakes, options, schema)
 
 
-@said_first()
+@in_worker()
 def first_offset(state: bytes) -> dict[str, int]:
     """Where a stream begins that has no checkpoint."""
     held = pickle.loads(state)
@@ -116,7 +130,7 @@ def first_offset(state: bytes) -> dict[str, int]:
     return changes.first_offset(state)
 
 
-@said_first()
+@in_worker()
 def newest_version(state: bytes) -> int:
     """The lake's version now."""
     held = pickle.loads(state)
@@ -125,7 +139,7 @@ def newest_version(state: bytes) -> int:
     return changes.newest_version(state)
 
 
-@said_first()
+@in_worker()
 def next_offset(
     state: bytes, start: Mapping[str, int], *, until: int | None = None, limited: bool = True
 ) -> dict[str, int]:
@@ -137,7 +151,7 @@ def next_offset(
     return changes.next_offset(state, start, until=until, limited=limited)
 
 
-@said_first()
+@in_worker()
 def limits(state: bytes) -> tuple[int | None, int | None]:
     """So many files, and so many bytes, are one batch's at most."""
     held = pickle.loads(state)
@@ -146,7 +160,7 @@ def limits(state: bytes) -> tuple[int | None, int | None]:
     return held.options.limits.files, held.options.limits.bytes
 
 
-@said_first()
+@in_worker()
 def ranges(
     state: bytes, start: Mapping[str, int] | None = None, end: Mapping[str, int] | None = None
 ) -> list[bytes]:

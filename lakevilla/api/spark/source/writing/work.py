@@ -3,13 +3,13 @@
 from lakevilla.api.spark.source.writing import commit as committing
 from lakevilla.api.spark.source.writing import plan as planning
 from lakevilla.api.spark.source.writing import rows
-from lakevilla.engines.spark.raising import said_first
+from lakevilla.engines.spark.reused import in_worker
 
 __all__ = ["abort", "abort_batch", "commit", "commit_batch", "plan", "written"]
 
-plan = said_first()(planning.plan)
-written = said_first()(rows.written)
-commit = said_first()(committing.commit)
-abort = said_first()(committing.abort)
-commit_batch = said_first()(committing.commit_batch)
-abort_batch = said_first()(committing.abort_batch)
+plan = in_worker()(planning.plan)
+written = in_worker()(rows.written)
+commit = in_worker()(committing.commit)
+abort = in_worker()(committing.abort)
+commit_batch = in_worker()(committing.commit_batch)
+abort_batch = in_worker()(committing.abort_batch)

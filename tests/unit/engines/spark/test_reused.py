@@ -1,0 +1,51 @@
+"""A worker that is used again does not read an archive for each package that came from it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lakevilla.engines.spark.reused import forget_archives, in_worker
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Iterator[str]:
+    """Of a package with two packages in it, on the path."""
+    path = tmp_path / "archive.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        for name in ("outer/__init__", "outer/one/__init__", "outer/two/__init__", "outer/two/m"):
+            file.writestr(f"{name}.py", "VALUE = 1\n")
+    sys.path.insert(0, str(path))
+    yield str(path)
+    sys.path.remove(str(path))
+    for name in [name for name in sys.modules if name.split(".")[0] == "outer"]:
+        del sys.modules[name]
+    for cached in [cached for cached in sys.path_importer_cache if cached.startswith(str(path))]:
+        del sys.path_importer_cache[cached]
+
+
+def finders(archive: str) -> list[str]:
+    return [path for path in sys.path_importer_cache if path.startswith(archive)]
+
+
+def test_what_was_imported_from_an_archive_is_looked_for_once_a_task(archive: str) -> None:
+    with in_worker():
+        importlib.import_module("outer.one")
+        importlib.import_module("outer.two")
+        assert len(finders(archive)) == 2
+    assert finders(archive) == [archive]
+    importlib.invalidate_caches()  # as Spark does before each task
+    assert importlib.import_module("outer.two.m").VALUE == 1
+    forget_archives()
+    assert finders(archive) == [archive]
+
+
+def test_directories_are_left_alone(archive: str) -> None:
+    before = [path for path in sys.path_importer_cache if not path.startswith(archive)]
+    forget_archives()
+    assert set(before) <= set(sys.path_importer_cache)
