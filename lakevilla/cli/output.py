@@ -73,7 +73,6 @@ _CALLS_FOR_COMMANDS = {
     r"look at it by lake\.on\('([^']*)'\)": r"look at it by --on \1",
     r"keys=\{'([^']*)': \[\.\.\.\]\}": r"--key \1=COLUMN",
     r"`register\('([^']*)'\)`": r"`lakevilla register ROOT \1`",
-    r"; a frame goes in as views=\{.*\}$": "",  # there are no frames here
 }
 _STATE_STYLE = {"running": "green", "waiting": "yellow", "unreadable": "red"}
 
@@ -290,14 +289,16 @@ class Output:
 
     def error(self, error: LakeVillaError) -> None:
         """An error, on stderr in either form: stdout holds results only."""
+        from lakevilla.api.execution.frame_hint import without_frames  # late, as few need it
+
         if self.as_json:
             about = {"table": error.table, "txn_id": error.txn_id}
-            body = {"error": error.kind, "message": _for_commands(error.message), **about}
+            body = {"error": error.kind, "message": _for_commands(without_frames(error)), **about}
             if rows := _rows_in_conflict(error):
                 body["rows"] = plain(rows)
             print(json.dumps(body, allow_nan=False), file=sys.stderr)
         else:
-            lines = "\n".join(map(_safe, _for_commands(error.message).split("\n")))
+            lines = "\n".join(map(_safe, _for_commands(without_frames(error)).split("\n")))
             self.errors.print(f"[red]{error.kind}[/]: {lines}", soft_wrap=True)
             for table, compared in _rows_in_conflict(error).items():
                 for row in compared[:_ROWS_IN_CONFLICT]:

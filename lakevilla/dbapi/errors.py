@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from lakevilla import errors
+from lakevilla.api.execution.frame_hint import without_frames
 
 __all__ = [
     "DataError",
@@ -142,7 +142,7 @@ def error_of(error: errors.LakeVillaError) -> Error:
     """PEP 249's error for one of ours."""
     reason: Any = getattr(error, "reason", None)
     kind = _BY_REASON.get(reason) or _BY_TYPE.get(type(error), OperationalError)
-    message = re.sub(r"; a frame goes in as views=\{.*\}$", "", error.message)  # not here
+    message = without_frames(error)  # no statement of a connection takes any
     return kind(message, kind=error.kind, table=error.table, txn_id=error.txn_id)
 
 

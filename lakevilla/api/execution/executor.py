@@ -9,7 +9,8 @@ from typing import TypeVar
 import pyarrow as pa
 
 from lakevilla.api.arguments import check_columns, check_number
-from lakevilla.api.execution.queries import Queries, frames_go_in_views
+from lakevilla.api.execution.frame_hint import frames_go_in_views
+from lakevilla.api.execution.queries import Queries
 from lakevilla.api.frame import Frame
 from lakevilla.api.merge import Described, MergeBuilder, new_columns
 from lakevilla.api.parameters import parameters

@@ -10,6 +10,7 @@ from typing import Any, TypeGuard, TypeVar
 
 import pyarrow as pa
 
+from lakevilla.api.execution.frame_hint import frames_go_in_views
 from lakevilla.api.execution.sources import Sources
 from lakevilla.api.frame import Frame
 from lakevilla.engines.base import TableInput
@@ -19,7 +20,6 @@ from lakevilla.errors import (
     CorruptObject,
     InvalidOperation,
     LakeVillaError,
-    TableNotFound,
     VersionNotFound,
 )
 from lakevilla.expressions.values import literal
@@ -33,7 +33,7 @@ from lakevilla.transaction.verbs.catalog.explain import plan
 from lakevilla.transaction.verbs.read_write import layout_of, query, scan, see_files
 from lakevilla.transaction.verbs.replaced_tables import conflict_if_replaced
 
-__all__ = ["PastRows", "Queries", "frames_go_in_views"]
+__all__ = ["PastRows", "Queries"]
 
 T = TypeVar("T")
 
@@ -198,16 +198,3 @@ class PastRows:
         with executor.kept(), executor.alone("read", self._table):
             executor.state.check_open("read")
             return executor.run(read(executor.state, executor.resolve(self._table)))
-
-
-@contextmanager
-def frames_go_in_views(tables: Mapping[str, str]) -> Iterator[None]:
-    """A table of a statement that is not there may be meant as a variable of the caller's."""
-    try:
-        yield
-    except TableNotFound as error:
-        named = [name for name, location in tables.items() if location == error.table]
-        if named and named[0].isidentifier() and "did you mean" not in error.message:
-            error.message += f"; a frame goes in as views={{{named[0]!r}: {named[0]}}}"
-            error.args = (error.message,)
-        raise

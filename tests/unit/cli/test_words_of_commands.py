@@ -15,7 +15,6 @@ from lakevilla.cli.output import _for_commands
             "table a/b was dropped and its log still exists: `lakevilla register ROOT a/b` "
             "revives it",
         ),
-        ("there is no table x; a frame goes in as views={'x': x}", "there is no table x"),
     ],
 )
 def test_a_call_becomes_a_command(message: str, shown: str) -> None:
