@@ -13,7 +13,10 @@ import lakevilla as lv
 pytestmark = pytest.mark.daily(2, of="branches from Spark")
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+DELTA = pytest.param("delta", marks=pytest.mark.connector("delta"))
+
+
+@pytest.mark.parametrize("kind", [DELTA, "iceberg"])
 def test_a_branch_is_written_by_spark_and_merged(
     kind: Literal["delta", "iceberg"], spark: SparkSession, tmp_path: Path
 ) -> None:
