@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -18,7 +18,7 @@ from lakevilla.api.spark.source import Access, offer
 from lakevilla.client.catalogs import Catalogs, check_catalogs, mount_catalogs, pickled
 from lakevilla.client.client import LakeClient
 from lakevilla.client.lease import check_lease
-from lakevilla.engines.spark.session import check_session
+from lakevilla.engines.spark.session import check_session, tasks_at_once
 from lakevilla.engines.spark.tasks import LakeAddress
 from lakevilla.errors import InvalidOperation, LakeVillaWarning
 from lakevilla.lake.context import Event
@@ -208,7 +208,9 @@ def open_client(
         return LakeAddress(uri, {**(options or {}), **frozen(boto3_session)} or options, settings)
 
     if spark.session is not None:
-        offer(spark.session, Access(workers(), given["conditional_writes"]))
+        tasks = tasks_at_once(spark.session)
+        access = Access(workers(), given["conditional_writes"])
+        offer(spark.session, access if tasks is None else replace(access, tasks=tasks))
     return SparkClient(
         uri, store, spark=spark.session, workers=workers, reader=spark.reader, **given
     )

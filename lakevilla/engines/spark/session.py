@@ -71,3 +71,12 @@ def is_stopped(session: SparkSession) -> bool:
     except AttributeError:
         return True  # what it was made of is gone
     return False
+
+
+def tasks_at_once(session: SparkSession) -> int | None:
+    """How many tasks the session runs at a time; None where only a job tells, or it may change."""
+    if type(session).__module__.startswith("pyspark.sql.connect."):
+        return None
+    if str(session.conf.get("spark.dynamicAllocation.enabled", "false")).lower() == "true":
+        return None
+    return int(session.sparkContext.defaultParallelism)

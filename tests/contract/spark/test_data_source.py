@@ -195,11 +195,15 @@ def test_files_are_cut_for_so_many_tasks(source: Source) -> None:
     import numpy as np
 
     noise = pa.table({"x": np.random.default_rng(7).integers(0, 2**62, 700_000)})
-    for _ in range(2):
+    for _ in range(4):
         source.place.write("t", noise)
     assert source.read("t", partitions=2).rdd.getNumPartitions() == 2
     assert source.read("t", partitions=1).rdd.getNumPartitions() == 1
-    assert source.read("t").count() == 1_400_000
+    assert source.read("t").rdd.getNumPartitions() == 4, "for 32: a file each"
+    with lv.connect(source.place.root, spark=source.spark):
+        own = source.spark.sparkContext.defaultParallelism
+        assert source.read("t").rdd.getNumPartitions() == own < 4
+    assert source.read("t").count() == 2_800_000
 
 
 FILTERS = [

@@ -24,10 +24,14 @@ __all__ = ["Access", "access_to", "goes_on", "lake_at", "opened", "opened_on"]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How to open a lake that is only read. Its ``repr`` tells no secret."""
+    """How to open a lake that is only read. Its ``repr`` tells no secret.
+
+    ``tasks``: for about so many at a time are its tables cut, if a read does not say it.
+    """
 
     place: LakeAddress
     conditional_writes: Literal["require", "check"] = "require"
+    tasks: int = 32
 
 
 def access_to(lakes: bytes, root: str) -> Access:

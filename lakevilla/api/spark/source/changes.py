@@ -273,9 +273,8 @@ def _tasks(changes: Changes, layout: Layout, parts: Sequence[ChangePart]) -> lis
     asked = changes.options.where
     where = None if asked is None else bind(parse_predicate(asked), layout.schema)
     place, comparing = changes.access.place, Comparing(DIFFERENCE, ADDED, REMOVED)
-    tasks = change_tasks(
-        place, changes.options.partitions, layout, steps, columns, where, comparing, CHANGE_COLUMNS
-    )
+    count = changes.options.partitions or changes.access.tasks
+    tasks = change_tasks(place, count, layout, steps, columns, where, comparing, CHANGE_COLUMNS)
     return [pickle.dumps(task) for task in tasks]
 
 

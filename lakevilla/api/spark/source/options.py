@@ -41,7 +41,6 @@ _OF_DELTA = {
 #: With what=versions.
 _KNOWN_OF_VERSIONS = ("lake", "what", "ref", "tables", "startingVersion", "version")
 #: As the tasks that a cluster of middling size runs at a time; no bin is made below 4 MiB.
-_PARTITIONS = 32
 _MOST_PARTITIONS = 1_000_000
 #: As Spark writes sizes of bytes: 512m, 1g.
 _SIZES = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -78,8 +77,8 @@ class ReadOptions:
     columns : list of str or None
     where : str or None
         A predicate in LakeVilla's language.
-    partitions : int
-        For about so many tasks at a time is the table cut.
+    partitions : int or None
+        For about so many tasks at a time is the table cut; None: for those of the session.
     pushdown : bool or None
         Whether filters that Spark pushes are taken; None: where Spark keeps them apart.
     starting_version : int or None
@@ -95,7 +94,7 @@ class ReadOptions:
     timestamp: datetime | None
     columns: list[str] | None
     where: str | None
-    partitions: int
+    partitions: int | None
     pushdown: bool | None
     starting_version: int | None
     limits: Limits = Limits()
@@ -131,8 +130,8 @@ class ReadOptions:
         if version is not None and timestamp is not None:
             raise InvalidOperation("give option version or timestamp, not both")
         ref = _ref(given.get("ref"), version, timestamp)
-        partitions = _number(given, "partitions") if "partitions" in given else _PARTITIONS
-        if not partitions or partitions > _MOST_PARTITIONS:
+        partitions = _number(given, "partitions")
+        if partitions is not None and not 1 <= partitions <= _MOST_PARTITIONS:
             raise InvalidOperation(f"option partitions must be from 1 to {_MOST_PARTITIONS}")
         return cls(
             lake=given["lake"],

@@ -62,8 +62,9 @@ def register_data_source(spark: SparkSession) -> None:
     - ``columns``: names with commas between them. Spark asks a Python data source for all
       columns, so it is worth while to name those that are needed.
     - ``where``: a predicate in LakeVilla's language, by which files are left out.
-    - ``partitions``: for about how many tasks at a time the files are cut (32); a task has
-      4 MiB of files, or 128, or something between.
+    - ``partitions``: for about how many tasks at a time the files are cut; a task has
+      4 MiB of files, or 128, or something between. By default those that the session ran at
+      a time when the lake was connected; 32 where that may change or can't be asked.
     - ``pushdown``: ``true`` takes the filters of a query too, if the session has
       ``spark.sql.python.filterPushdown.enabled``. Spark 4 mixes up the filters of several
       uses of one DataFrame, so there it is only for one that is used in one place; in

@@ -104,7 +104,8 @@ def scan(state: bytes, schema: StructType) -> bytes:
     client = opened(held.access)
     layout = client.run(pinned(client.context, held.pin)).layout
     columns = declared(held.options.table, schema, layout.schema)
-    whole = Scan(held.access, held.pin, layout, columns, held.options.partitions, held.where)
+    tasks = held.options.partitions or held.access.tasks
+    whole = Scan(held.access, held.pin, layout, columns, tasks, held.where)
     return pickle.dumps(whole)
 
 
