@@ -77,7 +77,7 @@ def test_a_transaction_in_one_text_is_run_again(
 ) -> None:
     """A count that was looked at can't be redone, so the whole text has to run once more."""
     runs = 0
-    real = lv.Transaction.sql
+    real = lv.Transaction._sql
 
     def sql(txn: lv.Transaction, query: str, *args: object, **kwargs: object) -> object:
         nonlocal runs
@@ -93,7 +93,7 @@ def test_a_transaction_in_one_text_is_run_again(
                 lake.run(lambda other: other.delete("stock", where="sku = 'ham'"))
         return done
 
-    monkeypatch.setattr(lv.Transaction, "sql", sql)
+    monkeypatch.setattr(lv.Transaction, "_sql", sql)
     lake.session().sql(text)
     monkeypatch.undo()
     assert quantities(lake) == {"tea": 99, "oil": 6}
