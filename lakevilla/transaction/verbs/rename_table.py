@@ -7,7 +7,7 @@ from lakevilla.global_log.head import NameMap
 from lakevilla.global_log.repo import load_names
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Create, Rename
-from lakevilla.tables.renaming import known_name, refuse_taken, renamed, renames_of
+from lakevilla.tables.renaming import known_name, refuse_taken, renamed
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.bind import join_head, touch
@@ -30,10 +30,7 @@ def rename(txn: TransactionState, name: str, location: str, new: str, place: str
     # It reads no rows, so it goes with what others append and rewrite.
     yield from touch(txn, [location], probing=False, access="append")
     yield from load_names(txn.head)
-    names = renamed(
-        NameMap() if txn.head is None else txn.head.names,
-        renames_of(done.operation for done in txn.work.done),
-    )
+    names = renamed(NameMap() if txn.head is None else txn.head.names, txn.work.renames)
     old = known_name(names, name, location)
     operation = Rename(location, old, new, place)
     if (old, new) == (location, location) or old == new:

@@ -12,7 +12,7 @@ from lakevilla.global_log.repo import fetch_leaves, load_names, load_tables
 from lakevilla.lake.refs.mounts import mount_of, mounted_between
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.operations import Create, Drop
-from lakevilla.tables.renaming import renamed, renames_of
+from lakevilla.tables.renaming import renamed
 from lakevilla.transaction.state.transaction import TransactionState
 
 
@@ -27,9 +27,7 @@ def tables_named(txn: TransactionState, names: NameRange) -> Program[dict[str, s
     if head is None:
         return _own(txn, {}, names)
     yield from load_names(head)
-    head = msgspec.structs.replace(
-        head, names=renamed(head.names, renames_of(done.operation for done in txn.work.done))
-    )
+    head = msgspec.structs.replace(head, names=renamed(head.names, txn.work.renames))
     registered = {place for name, place in head.names.items() if place != NOWHERE and name in names}
     if names.is_all or txn.context.connected:
         yield from load_tables(head)
