@@ -161,7 +161,7 @@ def test_the_second_of_two_that_rename_it_is_in_conflict(lake: lv.Lake) -> None:
     ("new", "error", "words"),
     [
         ("orders", lv.InvalidOperation, "has that name already"),
-        ("stock", lv.TableExists, "could mean two tables: there is one at stock"),
+        ("stock", lv.TableExists, "there is a table 'stock' already: choose another name"),
         ("left", lv.TableExists, "there is one at left, which can be registered"),
         ("unknown", lv.TableExists, "there is one at unknown, which can be registered"),
         ("prices", lv.TableExists, "'prices' is registered for the table at /"),
