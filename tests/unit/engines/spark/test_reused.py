@@ -29,6 +29,19 @@ def archive(tmp_path: Path) -> Iterator[str]:
         del sys.path_importer_cache[cached]
 
 
+@pytest.fixture
+def jar(tmp_path: Path) -> Iterator[str]:
+    """A package of Spark's with a Python module in it, on the path."""
+    path = tmp_path / "package.jar"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("within_jar.py", "VALUE = 1\n")
+    sys.path.insert(0, str(path))
+    yield str(path)
+    sys.path.remove(str(path))
+    sys.modules.pop("within_jar", None)
+    sys.path_importer_cache.pop(str(path), None)
+
+
 def finders(archive: str) -> list[str]:
     return [path for path in sys.path_importer_cache if path.startswith(archive)]
 
@@ -49,3 +62,13 @@ def test_directories_are_left_alone(archive: str) -> None:
     before = [path for path in sys.path_importer_cache if not path.startswith(archive)]
     forget_archives()
     assert set(before) <= set(sys.path_importer_cache)
+
+
+def test_a_jar_is_looked_at_when_something_is_imported(jar: str) -> None:
+    with in_worker():
+        with pytest.raises(ModuleNotFoundError):
+            importlib.import_module("nowhere_at_all")
+        assert finders(jar) == [jar]
+    assert finders(jar) == []
+    importlib.invalidate_caches()
+    assert importlib.import_module("within_jar").VALUE == 1
