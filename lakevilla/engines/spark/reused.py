@@ -27,10 +27,10 @@ def forget_archives() -> None:
 
     Before each task Spark calls ``importlib.invalidate_caches``, and Python before 3.13 then reads
     the directory of an archive anew for each finder: for each package in ``pyspark.zip``, and for
-    each jar of ``spark.jars.packages``, which Spark puts on the workers' path; a sixth of a second
-    of the processor with Delta's. Safe because they are a cache: who imports from there again makes one
-    anew, by the directory that Python keeps beside it. An archive of the user's may be another
-    one under the same name, and is looked at as before.
+    each jar of ``spark.jars.packages``, which Spark puts on the workers' path: a quarter of a
+    second of the processor with Delta's. Safe because they are a cache: who imports from there
+    again makes one anew, by the directory that Python keeps beside it. An archive of the user's
+    may be another one under the same name, and is looked at as before.
     """
     session = {_archive_of("pyspark"), _archive_of("py4j")}
     for path, finder in list(sys.path_importer_cache.items()):
