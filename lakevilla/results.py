@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Generic, Literal
 
 from lakevilla.display import HtmlFields, fields_html, table_html
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from typing_extensions import TypeVar
+
+    #: What rows are to the caller: those of a version of an embedded lake are a table.
+    Rows = TypeVar("Rows", default=pa.Table)
+else:
+    from typing import TypeVar
+
+    Rows = TypeVar("Rows")
 
 __all__ = [
     "CommitResult",
@@ -564,7 +572,7 @@ class Ref(HtmlFields):
 
 
 @dataclass(frozen=True, slots=True)
-class Version(HtmlFields):
+class Version(HtmlFields, Generic[Rows]):
     """One global version in the change feed: a commit, and what it did to all of its tables.
 
     Attributes
@@ -584,7 +592,7 @@ class Version(HtmlFields):
     tables : Mapping of str to pyarrow.Table
         The changed rows of each table that it touched, by name, as ``txn.changes`` returns them,
         in the columns that the table had at this version. Rows are read when a table is looked
-        up.
+        up. With ``spark=`` a DataFrame, whose rows are read by tasks when it is used.
     entered : tuple of str
         Tables that came into the lake: ``tables`` has all their rows.
     left : tuple of str
@@ -610,7 +618,7 @@ class Version(HtmlFields):
     txn_id: str | None
     kind: Literal["transaction", "foreign", "reconcile", "register", "net"]
     metadata: Mapping[str, str]
-    tables: Mapping[str, pa.Table] = field(compare=False)
+    tables: Mapping[str, Rows] = field(compare=False)
     entered: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     uris: Mapping[str, str] = field(default_factory=dict)

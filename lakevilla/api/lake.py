@@ -78,7 +78,7 @@ class Lake(
     Sessions[Frame],
     Verifying,
     Catalog[Frame],
-    ChangeFeed,
+    ChangeFeed[Frame],
     Applying[Frame],
     Merges[Frame],
     Upkeep,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import msgspec
@@ -18,7 +19,14 @@ from lakevilla.global_log.history import Timeline
 from lakevilla.lake.context import Context
 from lakevilla.lake.past import past_at, recorded, view_at
 from lakevilla.lake.table_log import open_tail, probe
-from lakevilla.operations.changed_rows import CHANGE_COLUMNS, Reading, changed_rows, stamped
+from lakevilla.operations.changed_rows import (
+    CHANGE_COLUMNS,
+    Reading,
+    changed_rows,
+    refuse_missing,
+    sources_of,
+    stamped,
+)
 from lakevilla.operations.changes import all_rows, changes_of, refuse_own_columns
 from lakevilla.store.effects import Program
 
@@ -43,14 +51,18 @@ class Shapes:
             self.layouts.popitem(last=False)
 
 
-def rows_of(
-    context: Context,
-    timeline: Timeline,
-    shapes: Shapes,
-    step: Step,
-    table: TouchedTable,
-    columns: Sequence[str] | None,
-) -> Program[pa.Table]:
+@dataclass(frozen=True, slots=True)
+class AskedRows:
+    """The rows that a step changed in a table; ``columns`` may be None, for all."""
+
+    timeline: Timeline
+    shapes: Shapes
+    step: Step
+    table: TouchedTable
+    columns: Sequence[str] | None
+
+
+def rows_of(context: Context, asked: AskedRows) -> Program[pa.Table]:
     """The changed rows, with the columns that tell of the change.
 
     Raises
@@ -60,15 +72,38 @@ def rows_of(
     InvalidOperation
         The table has other columns.
     """
-    location, sequence = table.location, step.commit.sequence
-    try:
-        layout = yield from _layout(context, timeline, shapes, step, table)
-        changes = yield from changes_in(context, timeline, step, table)
-        reading = Reading(context, location, layout, columns, None)
+    with _kept_so_far(asked):
+        reading, changes = yield from _to_read(context, asked)
         parts: list[pa.Table] = []
         for change in changes:
             rows = yield from changed_rows(reading, change)
-            parts.extend(stamped(rows, step.commit))
+            parts.extend(stamped(rows, asked.step.commit))
+    schema = pa.schema([*projection(reading.layout, asked.columns), *CHANGE_COLUMNS])
+    return pa.Table.from_batches([], schema) if not parts else pa.concat_tables(parts)
+
+
+def rows_to_read(context: Context, asked: AskedRows) -> Program[tuple[Reading, list[Change]]]:
+    """What ``rows_of`` reads, for who reads it later; errors are the same.
+
+    That the files are there is looked at first, but for those of a table that came in with all
+    that it has.
+    """
+    with _kept_so_far(asked):
+        reading, changes = yield from _to_read(context, asked)
+        projection(reading.layout, asked.columns)
+        if not asked.table.enters:
+            for change in changes:
+                for source in sources_of(reading.layout, change):
+                    yield from refuse_missing(asked.table.location, source.files)
+    return reading, changes
+
+
+@contextmanager
+def _kept_so_far(asked: AskedRows) -> Iterator[None]:
+    """A block whose ``VersionNotFound`` says which version of the feed is gone."""
+    location, sequence = asked.table.location, asked.step.commit.sequence
+    try:
+        yield
     except VersionNotFound as error:
         why = error.message.partition("; ask for")[0]
         raise VersionNotFound(
@@ -76,17 +111,20 @@ def rows_of(
             f"{why}; later versions may be: read the table, and go on from the version read",
             table=location,
         ) from error
-    schema = pa.schema([*projection(layout, columns), *CHANGE_COLUMNS])
-    return pa.Table.from_batches([], schema) if not parts else pa.concat_tables(parts)
 
 
-def _layout(
-    context: Context, timeline: Timeline, shapes: Shapes, step: Step, table: TouchedTable
-) -> Program[Layout]:
+def _to_read(context: Context, asked: AskedRows) -> Program[tuple[Reading, list[Change]]]:
+    layout = yield from _layout(context, asked)
+    changes = yield from changes_in(context, asked.timeline, asked.step, asked.table)
+    return Reading(context, asked.table.location, layout, asked.columns, None), changes
+
+
+def _layout(context: Context, asked: AskedRows) -> Program[Layout]:
     """The table's columns at the step's version."""
+    table, shapes = asked.table, asked.shapes
     shape, layout = shapes.layouts.get(table.location, (None, None))
     if layout is None or shape != table.shape:
-        past = yield from past_at(timeline, step.commit.sequence, [table.location])
+        past = yield from past_at(asked.timeline, asked.step.commit.sequence, [table.location])
         view = yield from view_at(context, past, table.location)
         layout = view.snapshot.layout
         refuse_own_columns(table.location, layout)

@@ -28,6 +28,7 @@ from lakevilla.expressions.given import Predicate
 from lakevilla.expressions.parse import parse_predicate, refuse_unused
 from lakevilla.expressions.statement import Meaning, StatementExpressions
 from lakevilla.expressions.tree import Expr
+from lakevilla.feed.rows import AskedRows, rows_of
 from lakevilla.formats.layout import Layout
 from lakevilla.meter import note
 from lakevilla.operations.perform import read_source
@@ -118,6 +119,12 @@ class Executor(Queries[Frame]):
         self, location: str, since: int, columns: Sequence[str] | None, where: Expr | None
     ) -> Frame:
         return self.framed(self.run(changes_seen(self.state, location, since, columns, where)))
+
+    @staticmethod
+    def rows_changed(client: LakeClient, asked: AskedRows) -> Frame:
+        """The rows that a version of the feed changed in a table; see ``Version.tables``."""
+        rows: Frame = client.run(rows_of(client.context, asked))
+        return rows
 
     @staticmethod
     def differing(client: LakeClient, table: TableDifference, keys: Sequence[str] | None) -> Frame:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Generic
 
 from lakevilla.api.feed.asked import StopSignal
 from lakevilla.api.feed.versions import Teller
+from lakevilla.api.frame import Frame
 from lakevilla.errors import VersionNotFound
 from lakevilla.feed.absorbing import Absorber
 from lakevilla.feed.walk import stretch
@@ -17,15 +19,15 @@ from lakevilla.store.effects import sleep
 
 
 @dataclass(slots=True)
-class Follower:
+class Follower(Generic[Frame]):
     """How one feed is followed."""
 
-    teller: Teller
+    teller: Teller[Frame]
     poll_seconds: float
     absorb_seconds: float | None
     stop: StopSignal | None
 
-    def versions(self, position: int) -> Iterator[Version]:
+    def versions(self, position: int) -> Iterator[Version[Frame]]:
         """The versions after ``position``, and all that come."""
         client = self.teller.client
         clock = client.context.clock

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import Generic
 
 from lakevilla.api.arguments import check_flag
+from lakevilla.api.execution.executor import Executor
 from lakevilla.api.feed.asked import (
     StopSignal,
     check_seconds,
@@ -17,6 +19,7 @@ from lakevilla.api.feed.asked import (
 )
 from lakevilla.api.feed.following import Follower
 from lakevilla.api.feed.versions import Teller
+from lakevilla.api.frame import Frame
 from lakevilla.client.client import LakeClient
 from lakevilla.errors import InvalidOperation
 from lakevilla.feed.absorbing import absorb_all
@@ -28,10 +31,11 @@ from lakevilla.results import Version
 __all__ = ["ChangeFeed"]
 
 
-class ChangeFeed:
+class ChangeFeed(Generic[Frame]):
     """What a lake tells of its commits, and of the rows that they changed."""
 
     _client: LakeClient
+    _executor: type[Executor[Frame]]
 
     def changes(
         self,
@@ -41,7 +45,7 @@ class ChangeFeed:
         tables: Sequence[str] | None = None,
         columns: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
         net: bool = False,
-    ) -> Iterator[Version]:
+    ) -> Iterator[Version[Frame]]:
         """The versions after ``since``, up to ``until``: each once, in order, with all its tables.
 
         It is bound to the lake as it is when this is called. If the rows of the tables at
@@ -96,7 +100,7 @@ class ChangeFeed:
                 "exchange them"
             )
         chosen = chosen_of(client, head, tables)
-        teller = Teller(client, chosen, columns_of(client, head, columns))
+        teller = Teller(client, self._executor, chosen, columns_of(client, head, columns))
         if head is None:
             return iter(())
         found = client.run(stretch(client.context, head, first, last))
@@ -160,7 +164,7 @@ class ChangeFeed:
         poll_seconds: float = 1.0,
         absorb_seconds: float | None = None,
         stop: StopSignal | None = None,
-    ) -> Iterator[Version]:
+    ) -> Iterator[Version[Frame]]:
         """As ``changes``, without an end: waits for new versions and yields them.
 
         Keep the ``version`` of the last one that was dealt with, where its effects are kept: it
@@ -217,5 +221,5 @@ class ChangeFeed:
         if head is not None:
             check_kept(head, first)
         chosen = chosen_of(client, head, tables)
-        teller = Teller(client, chosen, columns_of(client, head, columns))
+        teller = Teller(client, self._executor, chosen, columns_of(client, head, columns))
         return Follower(teller, poll_seconds, absorb_seconds, stop).versions(first)

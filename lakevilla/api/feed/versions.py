@@ -4,28 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
+from typing import Generic
 
-import pyarrow as pa
-
+from lakevilla.api.execution.executor import Executor
 from lakevilla.api.feed.asked import AskedColumns
+from lakevilla.api.frame import Frame
 from lakevilla.api.history import moment
 from lakevilla.client.client import LakeClient
 from lakevilla.errors import LakeVillaError
 from lakevilla.feed.chosen import Chosen
-from lakevilla.feed.rows import Shapes, rows_of
+from lakevilla.feed.rows import AskedRows, Shapes
 from lakevilla.feed.steps import Step, TouchedTable
 from lakevilla.feed.walk import AT_ONCE, Noted, Stretch, noted_of
 from lakevilla.results import Version
 
 
-class ChangedTables(Mapping[str, pa.Table]):
+class ChangedTables(Mapping[str, Frame]):
     """The changed rows of a version by table; read at the first look at each, and then kept."""
 
-    def __init__(self, readers: Mapping[str, Callable[[], pa.Table]]) -> None:
+    def __init__(self, readers: Mapping[str, Callable[[], Frame]]) -> None:
         self._readers = readers
-        self._read: dict[str, pa.Table] = {}
+        self._read: dict[str, Frame] = {}
 
-    def __getitem__(self, name: str) -> pa.Table:
+    def __getitem__(self, name: str) -> Frame:
         found = self._read.get(name)
         if found is None:
             found = self._read[name] = self._readers[name]()
@@ -40,7 +41,7 @@ class ChangedTables(Mapping[str, pa.Table]):
     def __len__(self) -> int:
         return len(self._readers)
 
-    def __reduce__(self) -> tuple[type[dict[str, pa.Table]], tuple[dict[str, pa.Table]]]:
+    def __reduce__(self) -> tuple[type[dict[str, Frame]], tuple[dict[str, Frame]]]:
         """What another process gets: all rows."""
         return dict, (dict(self),)
 
@@ -49,24 +50,33 @@ class ChangedTables(Mapping[str, pa.Table]):
         return f"<changes of {', '.join(self._readers) or 'no table'}>"
 
 
-class Teller:
+class Teller(Generic[Frame]):
     """Makes versions of steps.
 
     Parameters
     ----------
     client : LakeClient
+    executor : type of Executor
+        Reads the rows.
     chosen : Chosen
         The tables that are followed.
     columns : AskedColumns
     """
 
-    def __init__(self, client: LakeClient, chosen: Chosen, columns: AskedColumns) -> None:
+    def __init__(
+        self,
+        client: LakeClient,
+        executor: type[Executor[Frame]],
+        chosen: Chosen,
+        columns: AskedColumns,
+    ) -> None:
         self.client = client
+        self.executor = executor
         self.chosen = chosen
         self.columns = columns
         self._shapes = Shapes()
 
-    def versions(self, stretch: Stretch, *, net: bool = False) -> Iterator[Version]:
+    def versions(self, stretch: Stretch, *, net: bool = False) -> Iterator[Version[Frame]]:
         """The versions of a stretch, oldest first.
 
         Raises
@@ -82,7 +92,7 @@ class Teller:
                     raise noted
                 yield self._version(stretch, step, Noted() if step.net else noted)
 
-    def _version(self, stretch: Stretch, step: Step, noted: Noted) -> Version:
+    def _version(self, stretch: Stretch, step: Step, noted: Noted) -> Version[Frame]:
         commit, names = step.commit, stretch.names
         tables = sorted(step.tables, key=lambda table: names[table.location])
         readers = {
@@ -104,13 +114,7 @@ class Teller:
             merged=noted.merged,
         )
 
-    def _reader(self, stretch: Stretch, step: Step, table: TouchedTable) -> Callable[[], pa.Table]:
-        client, shapes = self.client, self._shapes
+    def _reader(self, stretch: Stretch, step: Step, table: TouchedTable) -> Callable[[], Frame]:
         columns = self.columns.of(table.location)
-
-        def read() -> pa.Table:
-            return client.run(
-                rows_of(client.context, stretch.timeline, shapes, step, table, columns)
-            )
-
-        return read
+        asked = AskedRows(stretch.timeline, self._shapes, step, table, columns)
+        return lambda: self.executor.rows_changed(self.client, asked)

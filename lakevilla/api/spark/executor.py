@@ -18,6 +18,7 @@ from lakevilla.api.execution.sources import (
     refuse_untyped,
 )
 from lakevilla.api.merge import Described, MergeBuilder
+from lakevilla.api.spark.changed import changed
 from lakevilla.api.spark.client import SparkClient
 from lakevilla.api.spark.differing import differing
 from lakevilla.arrow import input
@@ -41,7 +42,6 @@ from lakevilla.engines.spark.sql import (
     plan_of,
     run_select,
 )
-from lakevilla.engines.spark.upkeep.changes import ChangeStep, Comparing
 from lakevilla.engines.sql.dml import InsertStatement
 from lakevilla.engines.sql.dml import MergeStatement as MergeStatement
 from lakevilla.engines.sql.select import Dialect, Select
@@ -51,9 +51,8 @@ from lakevilla.expressions.given import Predicate
 from lakevilla.expressions.statement import Meaning
 from lakevilla.expressions.syntax.sql_nodes import Foreign
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.files import files_from_structs
+from lakevilla.feed.rows import AskedRows, rows_to_read
 from lakevilla.formats.layout import Layout
-from lakevilla.operations.changed_rows import ADDED, CHANGE_COLUMNS, DIFFERENCE, REMOVED, sources_of
 from lakevilla.operations.state_difference import TableDifference
 from lakevilla.results import CommitResult, OperationResult
 from lakevilla.sublogs.operations import Create, InlineSource, StagedSource
@@ -188,21 +187,13 @@ class SparkExecutor(Executor["DataFrame"]):
         self, location: str, since: int, columns: Sequence[str] | None, where: Expr | None
     ) -> DataFrame:
         reading, found = self.run(changes_to_see(self.state, location, since, columns, where))
-        steps = [
-            ChangeStep(
-                commit.sequence,
-                commit.timestamp_ms,
-                tuple(
-                    (TableInput(one.layout, files_from_structs(one.files)), one.kind)
-                    for one in sources_of(reading.layout, change)
-                ),
-            )
-            for commit, change in found
-        ]
-        comparing = Comparing(DIFFERENCE, ADDED, REMOVED)
-        return self.client.engine.changes(
-            reading.layout, steps, columns, reading.where, comparing, CHANGE_COLUMNS
-        )
+        return changed(self.client, reading, found)
+
+    @staticmethod
+    def rows_changed(client: LakeClient, asked: AskedRows) -> DataFrame:
+        assert isinstance(client, SparkClient)
+        reading, changes = client.run(rows_to_read(client.context, asked))
+        return changed(client, reading, [(asked.step.commit, change) for change in changes])
 
     @staticmethod
     def differing(

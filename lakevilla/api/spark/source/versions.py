@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakevilla.api.execution.executor import Executor
 from lakevilla.api.feed.asked import AskedColumns, chosen_of
 from lakevilla.api.feed.versions import Teller
 from lakevilla.api.spark.source.access import Access, access_to, goes_on, opened_on
@@ -151,12 +152,12 @@ def rows(held: LakeVersions, part: bytes) -> Iterator[pa.RecordBatch]:
     assert head is not None, "a range is of a lake that is there"
     chosen = chosen_of(client, head, held.options.tables)
     found = client.run(stretch(client.context, head, since, until))
-    versions = Teller(client, chosen, AskedColumns()).versions(found)
+    versions = Teller(client, Executor, chosen, AskedColumns()).versions(found)
     while some := [_row(version) for version in islice(versions, _ROWS_IN_A_BATCH)]:
         yield pa.RecordBatch.from_pylist(some, COLUMNS)
 
 
-def _row(version: Version) -> dict[str, object]:
+def _row(version: Version[pa.Table]) -> dict[str, object]:
     return {
         "version": version.version,
         "since": version.since,
