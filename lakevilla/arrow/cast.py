@@ -456,4 +456,6 @@ def _how_to_cast(source: pa.DataType, target: pa.DataType) -> str:
         if source.tz is None:
             return "attach a time zone to the data first"
         return "convert the data to local times without a zone first"
+    if _is_binary(source) and _is_string(target):
+        return "decode the data first; of a UUID, pass str(it)"
     return "cast the data yourself"

@@ -9,6 +9,7 @@ not changed so (``arrow.cast``).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import time
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 from lakevilla.arrow.input import to_reader
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.layout import Layout
+from lakevilla.settings import shown
 from lakevilla.sublogs.operations import Insert
 
 
@@ -47,6 +49,8 @@ def assigned_rows(
         assigned(column, types.get(name.lower(), column.type), literals=literals)
         for name, column in zip(columns, rows.columns, strict=True)
     ]
+    for name, array in zip(columns, arrays, strict=True):
+        _check_text(array, types.get(name.lower(), array.type), name, layout.table)
     rows = pa.Table.from_arrays(arrays, names=list(columns))
     return to_reader(rows, table=layout.table, schema=layout.schema)
 
@@ -71,6 +75,29 @@ def assigned(
     return column
 
 
+def _check_text(column: pa.ChunkedArray, target: pa.DataType, name: str, table: str) -> None:
+    """Tell which text is none of the dates or times that it is to become."""
+    form = next((form for is_type, form in _FORMS if is_type(target)), None)
+    if form is None or not pa.types.is_string(column.type):
+        return
+    text = next((value.as_py() for value in column if not _is_read(value, target)), None)
+    if text is not None:
+        raise InvalidOperation(
+            f"column {name!r} of table {table!r} has type {target}, which {shown(text)} is not: "
+            f"write it as {form}",
+            reason="value",
+            table=table,
+        )
+
+
+def _is_read(text: pa.Scalar, target: pa.DataType) -> bool:
+    try:
+        _moment(text.as_py()) if target == _MOMENT else _cast(pa.chunked_array([[text]]), target)
+    except pa.ArrowException:
+        return False
+    return True
+
+
 def _turned(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
     try:
         found = _cast(column, target)
@@ -86,7 +113,20 @@ def _cast(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
     if pa.types.is_decimal(column.type):
         # By way of text: Arrow's own cast is not the nearest double.
         return column.cast(pa.string()).cast(pa.float64()).cast(target, safe=False)
+    if pa.types.is_string(column.type) and pa.types.is_time(target):
+        return pa.chunked_array([[_time(text) for text in column.to_pylist()]], target)
     return column.cast(target)
+
+
+def _time(text: str | None) -> time | None:
+    """Arrow has no cast of text to times of the day."""
+    try:
+        found = None if text is None else time.fromisoformat(text)
+    except ValueError:
+        raise pa.ArrowInvalid(f"no time: {text}") from None
+    if found is not None and found.tzinfo is not None:
+        raise pa.ArrowInvalid(f"a time with a zone: {text}")
+    return found
 
 
 def _has_no_zone(source: pa.DataType) -> bool:
@@ -109,6 +149,12 @@ def _moment(text: str | None) -> pa.Array:
 
 
 _MOMENT = pa.timestamp("us", "UTC")
+#: How a text of a type is written.
+_FORMS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
+    (pa.types.is_date, "'2024-02-29'"),
+    (pa.types.is_timestamp, "'2024-02-29 12:00:00'"),
+    (pa.types.is_time, "'12:00:00'"),
+)
 _Test = Callable[[pa.DataType], bool]
 _TURNED: tuple[tuple[_Test, _Test], ...] = (
     (pa.types.is_decimal, pa.types.is_floating),

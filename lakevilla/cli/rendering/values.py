@@ -10,6 +10,8 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
+
 from lakevilla.display import shown_text
 
 
@@ -19,6 +21,8 @@ def plain(value: Any) -> Any:
     Numbers that JSON does not have are text: ``"NaN"``, ``"Infinity"``, ``"-Infinity"``.
     """
     match value:
+        case pa.MonthDayNano():
+            return _interval(*value)
         case float() if not math.isfinite(value):
             return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
         case None | bool() | int() | float() | str():
@@ -30,7 +34,7 @@ def plain(value: Any) -> Any:
         case datetime() | date() | time():
             return value.isoformat()
         case Mapping():
-            return {str(key): plain(item) for key, item in value.items()}
+            return {_key(key): plain(item) for key, item in value.items()}
         case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
             fields = dataclasses.fields(value)
             return {item.name: plain(getattr(value, item.name)) for item in fields}
@@ -40,9 +44,30 @@ def plain(value: Any) -> Any:
             return str(value)
 
 
+def _key(key: object) -> str:
+    """The key of a map as text, in the form that its values have."""
+    return key if isinstance(key, str) else text_of(key)
+
+
+def _interval(months: int, days: int, nanoseconds: int) -> str:
+    """An interval as SQL reads it: ``2 months 1 day 04:05:06.5``."""
+    parts = [
+        f"{count} {unit}{'' if abs(count) == 1 else 's'}"
+        for count, unit in ((months, "month"), (days, "day"))
+        if count
+    ]
+    if nanoseconds or not parts:
+        seconds, rest = divmod(abs(nanoseconds), 10**9)
+        minutes, seconds = divmod(seconds, 60)
+        fraction = f".{rest:09}".rstrip("0") if rest else ""
+        sign = "-" if nanoseconds < 0 else ""
+        parts.append(f"{sign}{minutes // 60:02}:{minutes % 60:02}:{seconds:02}{fraction}")
+    return " ".join(parts)
+
+
 def json_text(value: object) -> str:
     """A value as JSON, on one line."""
-    return json.dumps(plain(value), allow_nan=False)
+    return json.dumps(plain(value), ensure_ascii=False, allow_nan=False)
 
 
 def text_of(value: object) -> str:
@@ -54,6 +79,8 @@ def text_of(value: object) -> str:
             return "true" if value else "false"
         case datetime():
             return value.isoformat(sep=" ")
+        case pa.MonthDayNano():
+            return _interval(*value)
         case Mapping() | list() | tuple():
             return json.dumps(plain(value), ensure_ascii=False, allow_nan=False)
         case _:

@@ -11,6 +11,7 @@ from typing import Any
 from lakevilla.cli.command import MAIN
 from lakevilla.cli.rendering.look import FORMATS
 from lakevilla.cli.shell.desk import Desk
+from lakevilla.cli.shell.lake_names import type_shown
 from lakevilla.cli.shell.short import Verb, help_lines, number, short, switched
 from lakevilla.display import size_text
 from lakevilla.errors import InvalidOperation, TableNotFound
@@ -104,7 +105,7 @@ def _columns(desk: Desk, schema: Any, partitions: tuple[str, ...] | list[str]) -
     fields = list(schema)
     shown: dict[str, list[Any]] = {
         "column": [field.name for field in fields],
-        "type": [str(field.type) for field in fields],
+        "type": [type_shown(field.type) for field in fields],
         "nullable": ["" if field.nullable else "not null" for field in fields],
     }
     if partitions:

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 import lakevilla as lv
 from lakevilla.cli.shell.completing.names import NamedColumn
-from lakevilla.errors import LakeVillaError
+from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.expressions.types import type_name
 
 #: A lake of more tables is asked for those that begin as what is typed.
 _MOST = 1000
@@ -71,7 +74,7 @@ class LakeNames:
                 schema = self._lake.table(table).schema
             except LakeVillaError:
                 return ()
-            known = [NamedColumn(field.name, str(field.type)) for field in schema]
+            known = [NamedColumn(field.name, type_shown(field.type)) for field in schema]
             with self._lock:
                 self._columns[table] = known
         return known
@@ -99,11 +102,19 @@ class LakeNames:
         return [f"{shown}{one.name}{'/' if one.is_dir() else ''}" for one in found]
 
 
+def type_shown(kind: pa.DataType) -> str:
+    """A type as DESCRIBE calls it, and CREATE TABLE takes it; Arrow's name where SQL has none."""
+    try:
+        return type_name(kind)
+    except InvalidOperation:
+        return str(kind)
+
+
 def _catalog() -> dict[str, list[NamedColumn]]:
     """The tables in which a lake shows its catalog."""
     from lakevilla.engines.catalog import SCHEMAS
 
     return {
-        f"lakevilla_{kind}": [NamedColumn(field.name, str(field.type)) for field in schema]
+        f"lakevilla_{kind}": [NamedColumn(field.name, type_shown(field.type)) for field in schema]
         for kind, schema in SCHEMAS.items()
     }

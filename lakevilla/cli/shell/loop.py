@@ -10,7 +10,7 @@ from lakevilla.cli.shell.actions import Leave, act
 from lakevilla.cli.shell.desk import Desk
 from lakevilla.cli.shell.lines import ScriptEntry, entries
 from lakevilla.cli.shell.running import run_statement
-from lakevilla.cli.shell.short import ended, is_short
+from lakevilla.cli.shell.short import ended, is_short, short_at_end
 from lakevilla.cli.sql.ending import Interrupted
 from lakevilla.cli.sql.placing import placed
 from lakevilla.errors import InvalidOperation, LakeVillaError
@@ -22,8 +22,11 @@ _DEEPEST = 16
 class EntryReader(Protocol):
     """Where entries come from."""
 
-    def read(self, prompt: str) -> str:
-        """The next one. EOFError at the end, KeyboardInterrupt where it was dropped."""
+    def read(self, prompt: str, begun: str = "") -> str:
+        """The next one, of which ``begun`` has been typed.
+
+        EOFError at the end, KeyboardInterrupt where it was dropped.
+        """
 
 
 class Shell:
@@ -40,19 +43,22 @@ class Shell:
             not stripped.strip(";")
             or is_short(stripped)
             or ended(text, self.desk.session.is_complete) is not None
+            or short_at_end(text, self.desk.session.is_complete) is not None
             or self.desk.session.is_complete(text)
         )
 
     def converse(self, reader: EntryReader) -> None:
         """Run what a person types. No error ends it, and no Ctrl-C."""
+        begun = ""
         while True:
             try:
-                text = reader.read(self.desk.prompt)
-                self._take(ScriptEntry(text, 1), None)
+                text = reader.read(self.desk.prompt, begun)
+                begun, line = short_at_end(text, self.desk.session.is_complete) or ("", text)
+                self._take(ScriptEntry(line, 1), None)
             except (EOFError, Leave):
                 return
             except KeyboardInterrupt:
-                continue
+                begun = ""
             except Interrupted as stopped:
                 self.desk.screen.aside(str(stopped))
             except LakeVillaError as error:

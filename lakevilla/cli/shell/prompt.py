@@ -58,9 +58,9 @@ class Prompt:
             output=screen,
         )
 
-    def read(self, prompt: str) -> str:
-        """The next text; EOFError at Ctrl-D, KeyboardInterrupt at Ctrl-C."""
-        return self.session.prompt(FormattedText([("class:prompt", prompt)]))
+    def read(self, prompt: str, begun: str = "") -> str:
+        """The next text, which may be begun; EOFError at Ctrl-D, KeyboardInterrupt at Ctrl-C."""
+        return self.session.prompt(FormattedText([("class:prompt", prompt)]), default=begun)
 
 
 class _Completer(Completer):

@@ -106,6 +106,18 @@ def is_short(text: str) -> bool:
     return line[:1] in ("\\", ".") or line.rstrip("; ").lower() in _WORDS
 
 
+def short_at_end(text: str, is_complete: Callable[[str], bool]) -> tuple[str, str] | None:
+    r"""A statement that goes on and the short command on its last line, as psql has it.
+
+    None where there is none, or it stands in a string: ``\q`` there is text.
+    """
+    before, line_feed, line = text.rstrip().rpartition("\n")
+    known = line.lstrip().startswith("\\") and _parts(line)[0] in _BY_NAME
+    if not line_feed or not known or not before.strip() or not is_complete(f"{before};"):
+        return None
+    return before + line_feed, line
+
+
 def ended(text: str, is_complete: Callable[[str], bool]) -> tuple[str, bool] | None:
     r"""What stands before ``\g``, ``\gx`` or ``\G``, and whether each value gets a line.
 

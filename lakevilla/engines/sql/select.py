@@ -313,6 +313,8 @@ def unreadable(error: errors.SqlglotError, sql: str) -> InvalidOperation:
     advice = "correct it and try again"
     if "`" in sql:
         advice = 'quote names by "...", not by backticks'
+    elif re.search(r"%\(\w+\)s", sql):
+        advice = "write parameters as :name, not as %(name)s"
     elif "'" in re.sub(r"'(?:[^']|'')*'", "", sql):
         advice = "a quote is not closed; within a text it is doubled, as in 'Ben''s'"
     else:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
+import re
+from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from lakevilla.operations.inserted import assigned
+from lakevilla.errors import InvalidOperation
+from lakevilla.operations.inserted import _check_text, assigned
 
 CENTS = pa.decimal128(9, 2)
 
@@ -27,6 +29,7 @@ def turned(values: list[Any], source: pa.DataType, target: pa.DataType) -> pa.Ch
         ([15.7563], pa.float64(), pa.decimal128(8, 4), [Decimal("15.7563")]),
         (["2026-01-31", None], pa.string(), pa.date32(), [date(2026, 1, 31), None]),
         (["2026-01-31 12:00:00"], pa.string(), pa.timestamp("us"), [datetime(2026, 1, 31, 12)]),
+        (["12:00:00.5", None], pa.string(), pa.time64("us"), [time(12, 0, 0, 500_000), None]),
     ],
 )
 def test_a_literal_becomes_what_its_column_holds(
@@ -54,3 +57,20 @@ def test_what_would_lose_something_or_is_no_literal_stays_what_it_is(
     values: list[Any], source: pa.DataType, target: pa.DataType
 ) -> None:
     assert turned(values, source, target).type == source
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "form"),
+    [
+        ("soon", pa.date32(), "'2024-02-29'"),
+        ("2026-31-01", pa.timestamp("us"), "'2024-02-29 12:00:00'"),
+        ("12", pa.timestamp("us", "UTC"), "'2024-02-29 12:00:00'"),
+        ("25:00:00", pa.time64("us"), "'12:00:00'"),
+    ],
+)
+def test_a_text_that_is_no_date_is_named(text: str, target: pa.DataType, form: str) -> None:
+    column = pa.chunked_array([pa.array([None, text], pa.string())])
+    with pytest.raises(
+        InvalidOperation, match=re.escape(f"which {text!r} is not: write it as {form}")
+    ):
+        _check_text(column, target, "day", "orders")

@@ -146,7 +146,11 @@ _ELSEWHERE = {
     "CREATE DATABASE": "there are no schemas to create: CREATE TABLE sales.orders makes the path",
     "CREATE INDEX": "files are found by their statistics: OPTIMIZE name ZORDER BY (columns)",
     "SAVEPOINT": "a statement that raises has changed nothing by itself",
-    "COPY": "INSERT INTO name SELECT ..., with rows in views={name: rows}",
+    "COPY": "`lakevilla create ROOT TABLE --from FILE` makes a table of a file, "
+    "`lakevilla sql ROOT 'SELECT ...' --format csv` writes one, txn.append takes frames",
+    "SUMMARIZE": "SELECT * FROM (SUMMARIZE name)",
+    "UNDROP": "`lakevilla register ROOT TABLE` brings a dropped table back",
+    "ATTACH": "tables that lie elsewhere join the lake by `lakevilla register ROOT NAME URI`",
     "UPSERT": "MERGE INTO name USING ...",
     "REPLACE": "MERGE INTO name USING ...",
     "RESTORE": "use lake.table(name).restore(version)",
@@ -230,4 +234,4 @@ def _unknown(first: str) -> InvalidOperation:
     )
 
 
-_ROWS = frozenset({"SELECT", "WITH", "INSERT", "UPDATE", "DELETE", "MERGE"})
+_ROWS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "INSERT", "UPDATE", "DELETE", "MERGE"})

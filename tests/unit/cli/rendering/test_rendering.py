@@ -135,3 +135,33 @@ def test_no_rows_are_fine_in_every_form(form: Format) -> None:
 def test_a_time_that_python_cannot_hold_is_text(form: Format) -> None:
     frame = pa.table({"at": pa.array([10**18], pa.timestamp("us"))})
     assert str(10**18) in "\n".join(lines_of(frame, form))
+
+
+def test_intervals_and_maps_are_written_as_sql_and_json_have_them() -> None:
+    frame = pa.table(
+        {
+            "i": pa.array(
+                [pa.MonthDayNano((14, 1, 3_723_500_000_000)), pa.MonthDayNano((0, -2, 0)), None]
+            ),
+            "m": pa.array([[("k", 1)], [], None], pa.map_(pa.string(), pa.int64())),
+        }
+    )
+    assert list(lines_of(frame, "csv")) == [
+        "i,m",
+        '14 months 1 day 01:02:03.5,"{""k"": 1}"',
+        "-2 days,{}",
+        ",",
+    ]
+    assert json.loads(next(lines_of(frame, "ndjson"))) == {
+        "i": "14 months 1 day 01:02:03.5",
+        "m": {"k": 1},
+    }
+
+
+def test_a_map_that_names_a_key_twice_keeps_both() -> None:
+    frame = pa.table({"m": pa.array([[("k", 1), ("k", 2)]], pa.map_(pa.string(), pa.int64()))})
+    assert json.loads(next(lines_of(frame, "ndjson"))) == {"m": [["k", 1], ["k", 2]]}
+
+
+def test_json_keeps_the_letters_of_every_language() -> None:
+    assert list(lines_of(pa.table({"a": ["漢ü"]}), "ndjson")) == ['{"a": "漢ü"}']

@@ -92,7 +92,7 @@ def test_tables_and_columns_are_described(root: str) -> None:
 def test_a_table_that_the_transaction_has_made_is_described_too(root: str) -> None:
     shown = run(root, "BEGIN;\nCREATE TABLE fresh (a BIGINT);\n\\d fresh\nROLLBACK;\n")
     assert shown.exit_code == 0, shown.stderr
-    assert "int64" in shown.stdout
+    assert "long" in shown.stdout
 
 
 def test_constraints_are_described(root: str) -> None:

@@ -160,3 +160,36 @@ def test_the_next_shell_remembers_what_was_typed_and_no_secrets(desk: Desk, hist
     assert "unseen" not in written
     with prompt_of(desk) as (prompt, _, _shell):
         assert list(prompt.session.history.load_history_strings()) == ["SELECT\n1;"]
+
+
+def test_a_short_command_within_a_statement_is_done_and_the_statement_goes_on(
+    desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = "SELECT qty", ENTER, "\\d stock", ENTER, "FROM stock", ENTER, "WHERE qty = 5;", ENTER
+    with prompt_of(desk) as (prompt, source, shell):
+        source.send_text("".join((*keys, CTRL_D)))
+        shell.converse(prompt)
+    described, _, rows = capsys.readouterr().out.partition("delta table at version 0")
+    assert "sku" in described
+    assert rows.split()[-3:] == ["5", "(1", "row)"]
+
+
+def test_the_shell_can_be_left_within_a_statement(desk: Desk) -> None:
+    with prompt_of(desk) as (prompt, source, shell):
+        source.send_text("".join(("SELECT qty", ENTER, "\\q", ENTER)))
+        shell.converse(prompt)
+
+
+def test_ctrl_c_drops_a_statement_that_a_short_command_has_kept(
+    desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = "SELECT nobody", ENTER, "\\conninfo", ENTER, CTRL_C, "SELECT 5;", ENTER, CTRL_D
+    with prompt_of(desk) as (prompt, source, shell):
+        source.send_text("".join(keys))
+        shell.converse(prompt)
+    assert capsys.readouterr().out.split()[-3:] == ["5", "(1", "row)"]
+
+
+def test_a_backslash_in_a_string_over_two_lines_is_text(desk: Desk) -> None:
+    text = "SELECT 'a\n\\q\n';"
+    assert typed(desk, text.replace("\n", ENTER), ENTER) == text
