@@ -200,7 +200,7 @@ def _open(data: Any) -> Source:
         return _from_pandas(data)
     if package == "polars" and type(data).__name__ == "LazyFrame":
         return _from_lazy(data)
-    if package == "pyspark":
+    if package == "pyspark" and type(data).__name__ == "DataFrame":
         raise InvalidOperation(
             "a Spark DataFrame needs the Spark engine: connect with spark=..., or pass"
             " frame.toArrow()"

@@ -156,9 +156,14 @@ class SparkExecutor(Executor["DataFrame"]):
         projection(table.layout, columns)  # whoever reads them: refused here or not at all
         own = any(done.table == location and not done.change.is_empty for done in state.work.done)
         working = state.work.tables[location]
+
+        def by_tasks() -> DataFrame:
+            shown, owner = self._shown(location, table), self.id if own else None
+            return self.client.engine.frame(table, columns, bound, shown, owner)
+
         if table.verify:
             self.client.native.refuse_compared(table.layout.table)
-            return self.client.engine.frame(table, columns, bound, self._shown(location, table))
+            return by_tasks()
         native = self.client.native.frame(
             self.client.spark,
             self.client.uri_of(location),
@@ -170,9 +175,7 @@ class SparkExecutor(Executor["DataFrame"]):
             columns,
             bound,
         )
-        if native is not None:
-            return native
-        return self.client.engine.frame(table, columns, bound, self._shown(location, table))
+        return by_tasks() if native is None else native
 
     def _shown(self, location: str, table: TableInput) -> str:
         """What a plan says of a read: lake, table, the version of its log, and files."""

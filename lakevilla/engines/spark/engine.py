@@ -98,14 +98,16 @@ class SparkEngine:
         columns: Sequence[str] | None,
         where: Expr | None,
         shown: str | None = None,
+        own: str | None = None,
     ) -> DataFrame:
         """Rows for which ``where`` is true, as a DataFrame: read when it is used.
 
-        ``shown``: what its plan says that it reads.
+        ``shown``: what its plan says that it reads. ``own``: the transaction that changed some.
         """
         schema = projection(table.layout, columns)
         bins = self._jobs.bins(table)
-        task = ScanTask(self._jobs.place, bins, None if columns is None else tuple(columns), where)
+        names = None if columns is None else tuple(columns)
+        task = ScanTask(self._jobs.place, bins, names, where, own)
         return scanned(self._jobs.session, task, len(bins.files), spark_schema(schema), shown)
 
     def stage(

@@ -89,6 +89,8 @@ def arrow_types(columns: Any, table: str) -> pa.Schema:
     fields = []
     for column in columns.fields:
         try:
+            if _becomes_another(column.dataType):
+                raise NotImplementedError
             fields.append(to_arrow_schema(type(columns)([column])).field(0))
         except (PySparkException, pa.ArrowException, NotImplementedError) as error:
             raise InvalidOperation(
@@ -97,6 +99,20 @@ def arrow_types(columns: Any, table: str) -> pa.Schema:
                 table=table,
             ) from error
     return pa.schema(fields)
+
+
+#: Spark's types that it hands to Arrow as the structs of bytes that they are made of. The table
+#: would have such a struct, and no reader would know what it was.
+_OTHERS = ("variant", "geometry", "geography")
+
+
+def _becomes_another(kind: Any) -> bool:
+    """Whether a type, or one within it, is another one when it comes out of Arrow."""
+    if kind.typeName() in _OTHERS:
+        return True
+    inner = [getattr(kind, name, None) for name in ("elementType", "keyType", "valueType")]
+    inner += [field.dataType for field in getattr(kind, "fields", ())]
+    return any(_becomes_another(one) for one in inner if one is not None)
 
 
 def is_spark_schema(data: object) -> bool:

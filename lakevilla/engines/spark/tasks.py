@@ -141,17 +141,29 @@ def _worker(place: bytes) -> Worker:
 
 @dataclass(frozen=True, slots=True)
 class ScanTask:
-    """Read bins of files."""
+    """Read bins of files; ``own`` is the transaction whose own changes are among them."""
 
     place: LakeAddress
     bins: Bins
     columns: tuple[str, ...] | None
     where: Expr | None
+    own: str | None = None
 
     def rows(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for table in self.bins.of(batches):
-            rows = worker.runner.run(worker.engine.scan(table, self.columns, self.where))
-            yield from map(for_spark, rows)
+        try:
+            for table in self.bins.of(batches):
+                rows = worker.runner.run(worker.engine.scan(table, self.columns, self.where))
+                yield from map(for_spark, rows)
+        except StoreError as error:
+            if self.own is None or self.own not in error.message:  # names of files have the id
+                raise
+            raise StoreError(
+                f"table {self.bins.layout.table}: the DataFrame shows what transaction {self.own} "
+                "had changed, and the files of that are gone: the transaction has aborted, or "
+                "they were vacuumed since; use such a DataFrame before its transaction ends, or "
+                "read the table again",
+                table=self.bins.layout.table,
+            ) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,32 @@ def test_a_stream_belongs_into_foreach_batch(spark: SparkSession, lake: Any) -> 
         lake.run(lambda txn: txn.append("t", stream))
 
 
+def test_a_frame_of_an_aborted_transaction_says_whose_changes_are_gone(
+    spark: SparkSession, lake: Any
+) -> None:
+    txn = lake.transaction()
+    with pytest.raises(ZeroDivisionError), txn:
+        before = txn.read("t")
+        txn.append("t", spark.range(50, 52))
+        frames = [txn.read("t"), txn.sql("SELECT id FROM t WHERE id > 2")]
+        assert [frame.count() for frame in frames] == [6, 3]
+        1 // 0  # noqa: B018
+    assert before.count() == 4
+    message = f"what transaction {txn.id} had changed.*has aborted.*read the table again"
+    for frame in frames:
+        with pytest.raises(PySparkException, match=message):
+            frame.count()
+        with pytest.raises(lv.LakeVillaError, match=message):
+            lake.run(lambda txn, rows=frame: txn.append("t", rows.select("id")))
+    assert lake.snapshot().read("t").count() == 4
+
+
+def test_what_is_no_frame_is_not_taken_for_one(spark: SparkSession, lake: Any) -> None:
+    grouped = spark.range(1).groupBy("id")
+    with pytest.raises(lv.InvalidOperation, match=r"pyspark\.GroupedData is not supported"):
+        lake.run(lambda txn: txn.append("t", grouped))
+
+
 def test_a_frame_without_spark_is_told_to_bring_it(
     spark: SparkSession, lake: Any, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from lakevilla.engines.spark.tasks import LakeAddress
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import Settings
 from lakevilla.store.backends.object_store import open_store
-from lakevilla.store.location import root_location
+from lakevilla.store.location import refuse_half_scheme, root_location
 
 __all__ = ["Access", "access_to", "goes_on", "lake_at", "opened", "opened_on"]
 
@@ -39,6 +39,7 @@ def access_to(lakes: bytes, root: str) -> Access:
 
     ``lakes`` are pickled: ways by root.
     """
+    refuse_half_scheme(root)
     uri = root_location(root).uri
     if uri.startswith("memory:"):
         raise InvalidOperation(

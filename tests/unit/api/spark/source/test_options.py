@@ -75,3 +75,11 @@ def test_a_key_given_as_an_option_is_not_repeated() -> None:
 def test_a_lake_in_the_memory_of_a_process_is_refused() -> None:
     with pytest.raises(lv.InvalidOperation, match="lives in the memory of one process"):
         access_to(b"", "memory://x")
+
+
+def test_a_root_with_half_a_scheme_is_no_directory_here() -> None:
+    """Spark itself writes ``file:/lake``; as a relative path it would be another lake."""
+    with pytest.raises(lv.InvalidOperation, match="is half a URI: write file://"):
+        access_to(b"", "file:/lake")
+    with pytest.raises(lv.InvalidOperation, match="give the URI of the object store"):
+        access_to(b"", "dbfs:/lake")
