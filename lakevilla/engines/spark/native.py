@@ -32,6 +32,19 @@ _CONNECTORS: dict[FormatName, tuple[str, str]] = {
     "delta": ("DeltaSparkSessionExtension", "versionAsOf"),
     "iceberg": ("IcebergSparkSessionExtensions", "versionAsOf"),
 }
+#: Settings by which Spark's own reader of files shows other rows than a table has, and the values
+#: that do so: it passes over files, or takes moments and structs for others. Delta's connector
+#: reads by it, Iceberg's does not.
+_SHOWS_OTHERS = {
+    "spark.sql.files.ignoreMissingFiles": "true",
+    "spark.sql.files.ignoreCorruptFiles": "true",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "legacy",
+    "spark.sql.legacy.parquet.datetimeRebaseModeInRead": "legacy",
+    "spark.sql.parquet.int96RebaseModeInRead": "legacy",
+    "spark.sql.legacy.parquet.int96RebaseModeInRead": "legacy",
+    "spark.sql.parquet.int96TimestampConversion": "true",
+    "spark.sql.legacy.parquet.returnNullStructIfAllFieldsMissing": "true",
+}
 #: Characters that Hadoop takes for a pattern.
 _PATTERN = re.compile(r"[{}\[\]*?\\]")
 
@@ -75,7 +88,7 @@ class NativeReader:
         ``version`` is what ``Snapshot.time_travel`` says, or None.
         ``otherwise``: what ``reads_otherwise`` says of the table.
         """
-        if version is None or otherwise or not self._serves(session, uri, format):
+        if version is None or otherwise or not self._serves(session, uri, format, table):
             return None
         condition = None
         if where is not None:
@@ -114,15 +127,37 @@ class NativeReader:
                 table=table,
             )
 
-    def _serves(self, session: SparkSession, uri: str, format: FormatName) -> bool:
+    def _serves(self, session: SparkSession, uri: str, format: FormatName, table: str) -> bool:
         if self._mode == "native":
+            if setting := _that_shows_others(session, format):
+                raise InvalidOperation(
+                    f"table {table}: with {setting} Spark's own reader shows other rows than the "
+                    "table has: unset it, or connect with spark_reader='auto'",
+                    table=table,
+                )
             return True
         if self._mode == "python" or format in self._failed or _PATTERN.search(uri):
             return False
         if not uri.startswith("/") and self._place().storage_options:
             # What serves this process may be another place than Hadoop's settings name.
             return False
-        return _CONNECTORS[format][0] in str(session.conf.get("spark.sql.extensions", ""))
+        if _CONNECTORS[format][0] not in str(session.conf.get("spark.sql.extensions", "")):
+            return False
+        return _that_shows_others(session, format) is None
+
+
+def _that_shows_others(session: SparkSession, format: FormatName) -> str | None:
+    """A setting of the session by which the connector shows other rows, with its value."""
+    if format != "delta":
+        return None
+    # A server is asked once, for all; to ask the JVM for each is quicker than for all.
+    served = type(session).__module__.startswith("pyspark.sql.connect.")
+    asked: Callable[..., Any] = session.conf.getAll.get if served else session.conf.get
+    for name, value in _SHOWS_OTHERS.items():
+        found = str(asked(name, None))
+        if found.lower() == value:
+            return f"{name}={found}"
+    return None
 
 
 def reads_otherwise(metadata: Mapping[str, Any], schema: pa.Schema) -> bool:

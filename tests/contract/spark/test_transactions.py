@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -274,6 +275,29 @@ def test_lengths_of_char_and_varchar_hold_and_blanks_mean_the_same(
     for where in ("c = 'ab'", "c = 'ab '", "v = 'ab'", "v = 'ab '"):
         found = [rows(one.snapshot().read("words", where=where)) for one in (lake, python)]
         assert found[0] == found[1]
+
+
+@pytest.mark.connector("delta")
+def test_a_setting_by_which_spark_passes_over_files_or_moves_dates_changes_no_read(
+    spark: SparkSession, lake: Any
+) -> None:
+    """What is read there may be written: the rows that a reader left out would be lost."""
+    early = date(1001, 1, 1)
+    lv.connect(lake.root).create_table("days", pa.table({"day": [early, date(2026, 1, 1)]}))
+    native = lv.connect(lake.root, spark=spark, spark_reader="native")
+    for name, value in (
+        ("spark.sql.parquet.datetimeRebaseModeInRead", "LEGACY"),
+        ("spark.sql.files.ignoreMissingFiles", "true"),
+    ):
+        spark.conf.set(name, value)
+        try:
+            found = lake.read("days").toArrow()["day"].to_pylist()
+            with pytest.raises(lv.InvalidOperation, match=f"days: with {name}={value} Spark's own"):
+                native.read("days")
+        finally:
+            spark.conf.unset(name)
+        assert sorted(found) == [early, date(2026, 1, 1)]
+    assert native.read("days").count() == 2
 
 
 def test_a_lake_pickles_without_its_session(lake: Any, spark: SparkSession) -> None:
