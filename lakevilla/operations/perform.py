@@ -43,6 +43,7 @@ from lakevilla.lake.refs.frozen import source_of_clone
 from lakevilla.operations.change_feed import in_one_entry
 from lakevilla.operations.compaction import moved, moving_metrics
 from lakevilla.operations.inserted import inserted_rows
+from lakevilla.operations.matching import may_be_matched
 from lakevilla.operations.refresh import refreshed
 from lakevilla.operations.transplant import Transplanted, transplanted
 from lakevilla.phases import during
@@ -299,13 +300,18 @@ def _merge(
     wider = _widened(context, snapshot, operation.columns)
     layout = snapshot.apply(wider).layout
     source: StagedRows | pa.RecordBatchReader
+    rows: pa.Table | None = None
     if isinstance(operation.source, StagedSource):
         source = staged_rows(operation.source)
     else:
         noting = _telling(operation, lookup)
-        source = (yield from read_source(context, operation.source, noting)).to_reader()
+        own = None if operation.within is None else (operation.table, operation.within)
+        rows = yield from read_source(context, operation.source, noting, own)
+        source = rows.to_reader()
     spec = merge_spec(operation, layout.schema, source.schema)
-    files = yield from _files(snapshot)
+    may_match = may_be_matched(spec, layout.schema, rows, operation.within)
+    # A column that the table gets by this merge is in none of its files' statistics.
+    files = yield from _files(snapshot, may_match if operation.columns is None else None)
     rewrite = yield from context.engine.merge(TableInput(layout, files), source, spec, name)
     merged = _rewritten(layout.location, rewrite)
     return dataclasses.replace(merged, change=compose([wider, merged.change]))
@@ -352,8 +358,13 @@ def _telling(operation: Operation, lookup: Lookup) -> Lookup:
     return noting
 
 
-def read_source(context: Context, source: Source, lookup: Lookup) -> Program[pa.Table]:
-    """The rows of a stored source, or of a query run on the states that ``lookup`` gives."""
+def read_source(
+    context: Context, source: Source, lookup: Lookup, own: tuple[str, Expr] | None = None
+) -> Program[pa.Table]:
+    """The rows of a stored source, or of a query run on the states that ``lookup`` gives.
+
+    ``own``: of the table there a query needs no rows but those for which this is true.
+    """
     match source:
         case InlineSource(ipc=ipc):
             return pa.ipc.open_stream(ipc).read_all()
@@ -371,7 +382,10 @@ def read_source(context: Context, source: Source, lookup: Lookup) -> Program[pa.
             inputs = {}
             for alias, location in source.tables.items():
                 snapshot = yield from lookup(location)
-                files = yield from _files(snapshot)
+                where = None if own is None or own[0] != location else own[1]
+                if where is not None:
+                    where = bind(where, snapshot.layout.schema)
+                files = yield from _files(snapshot, where)
                 inputs[alias] = TableInput(snapshot.layout, files)
             views = {}
             for alias, view in source.views.items():

@@ -77,10 +77,11 @@ def tie(operation: Operation, layout: Layout, sources: Mapping[str, Layout]) -> 
             )
         case Delete(where=where) | Overwrite(where=where) if where is not None:
             return msgspec.structs.replace(operation, where=tied(where, layout))
-        case Merge(on=on, target_alias=alias, clauses=clauses, source=source):
+        case Merge(on=on, target_alias=alias, clauses=clauses, source=source, within=within):
             return msgspec.structs.replace(
                 operation,
                 on=tied(on, layout, table=alias),
+                within=None if within is None else tied(within, layout),
                 clauses=tuple(_tied_clause(clause, layout, alias) for clause in clauses),
                 sources=_tied_sources(source, sources),
             )
@@ -182,10 +183,11 @@ def locate(operation: Operation, layout: Layout) -> Operation:
             )
         case Delete(where=where) | Overwrite(where=where) if where is not None:
             return msgspec.structs.replace(operation, where=located(where, layout))
-        case Merge(on=on, clauses=clauses):
+        case Merge(on=on, clauses=clauses, within=within):
             return msgspec.structs.replace(
                 operation,
                 on=located(on, layout),
+                within=None if within is None else located(within, layout),
                 clauses=tuple(_located_clause(clause, layout) for clause in clauses),
             )
         case Insert(columns=names, fields=known):
@@ -354,10 +356,11 @@ def renumber(operation: Operation, all_moves: Mapping[str, Mapping[Ids, Ids]]) -
             )
         case Delete(where=where) | Overwrite(where=where) if where is not None:
             return msgspec.structs.replace(operation, where=renumbered(where, moved))
-        case Merge(on=on, clauses=clauses, sources=sources):
+        case Merge(on=on, clauses=clauses, sources=sources, within=within):
             return msgspec.structs.replace(
                 operation,
                 on=renumbered(on, moved),
+                within=None if within is None else renumbered(within, moved),
                 clauses=tuple(_renumbered_clause(clause, moved) for clause in clauses),
                 sources=_moved_sources(sources, all_moves),
             )

@@ -136,7 +136,10 @@ class Merge(msgspec.Struct, frozen=True, tag="merge", omit_defaults=True):
     """Merge a stored source; ``sources`` as of an insert.
 
     ``columns`` are those that the table gets first (``schema_mode="merge"``), ``added`` the
-    fields that were made of them.
+    fields that were made of them. ``within``, where the source is a query that reads the table
+    itself, once: for a row of which this is not true the query returns nothing, and no row
+    of which it is not true matches. So files without such rows are not read; a client that does
+    not know it reads them in vain.
     """
 
     table: str
@@ -148,6 +151,7 @@ class Merge(msgspec.Struct, frozen=True, tag="merge", omit_defaults=True):
     sources: dict[str, Named] = {}
     columns: bytes | None = None
     added: Named = ()
+    within: Expr | None = None
 
 
 class Create(msgspec.Struct, frozen=True, tag="create", omit_defaults=True):

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakevilla.api.arguments import check_columns, check_number
 from lakevilla.api.execution.frame_hint import frames_go_in_views
-from lakevilla.api.execution.queries import Queries
+from lakevilla.api.execution.queries import Queries, without_rows
 from lakevilla.api.frame import Frame
 from lakevilla.api.merge import Described, MergeBuilder, new_columns
 from lakevilla.api.parameters import parameters
@@ -37,7 +37,7 @@ from lakevilla.operations.state_rows import rows_between
 from lakevilla.phases import during, streamed
 from lakevilla.results import OperationResult
 from lakevilla.store.effects import Program
-from lakevilla.sublogs.operations import Delete, Guard, Source, Update
+from lakevilla.sublogs.operations import Delete, Guard, QuerySource, Source, Update
 from lakevilla.sublogs.operations import Insert as InsertOperation
 from lakevilla.sublogs.operations import Merge as MergeOperation
 from lakevilla.transaction.state.parts import Done
@@ -172,9 +172,10 @@ class Executor(Queries[Frame]):
         clauses: tuple[MergeClause, ...],
         *,
         widens: bool = False,
+        within: Expr | None = None,
     ) -> OperationResult:
         """``widens``: columns of the source that the clauses set, and the table lacks, are added
-        to it.
+        to it. ``within`` is as in the operation.
         """
 
         def bound(layout: Layout) -> tuple[Expr, tuple[MergeClause, ...], bytes | None]:
@@ -182,7 +183,7 @@ class Executor(Queries[Frame]):
 
         condition, exactly, columns = self._fitting(location, bound)
         operation = MergeOperation(
-            location, stored(), condition, *aliases, exactly, columns=columns
+            location, stored(), condition, *aliases, exactly, columns=columns, within=within
         )
         return self.done(execute(self.state, operation, "merge"))
 
@@ -238,6 +239,7 @@ class Executor(Queries[Frame]):
         aliases: tuple[str, str],
         *,
         widens: bool = False,
+        within: Expr | None = None,
     ) -> MergeBuilder:
         """What a caller describes a merge with; its source is known."""
         layout = self.run(layout_of(self.state, location, probing=True))
@@ -250,7 +252,14 @@ class Executor(Queries[Frame]):
                 together.finish()
                 together.check(schemas)
                 return self.merge(
-                    location, rows, stored, condition, aliases, clauses, widens=widens
+                    location,
+                    rows,
+                    stored,
+                    condition,
+                    aliases,
+                    clauses,
+                    widens=widens,
+                    within=within,
                 )
 
         known = {name.lower() for name in layout.schema.names}
@@ -385,7 +394,11 @@ class Executor(Queries[Frame]):
         with self.alone(statement.verb, statement.table):
             location, layout = self.to_write_into(statement.table, "merge")
             source = self._query_source(statement.source, params, views, layout.schema)
-            reading = read_source(self.client.context, source, self.state.lookup)
+            # One that is put off is to raise now what its query raises.
+            asked = source if self.state.puts_off else without_rows(source)
+            within = statement.within if _is_read_once(source, location) else None
+            own = None if within is None else (location, within)
+            reading = read_source(self.client.context, asked, self.state.lookup, own)
             with frames_go_in_views(source.tables), during("data"):
                 rows = self.run(conflict_if_replaced(self.state, source.tables.values(), reading))
             together = self.together(params, None, meaning)
@@ -398,4 +411,10 @@ class Executor(Queries[Frame]):
                 together.predicate(statement.on),
                 together,
                 (statement.source_alias, statement.target_alias),
+                within=within,
             )
+
+
+def _is_read_once(source: QuerySource, location: str) -> bool:
+    """Whether a query knows a table by one name; it may have two, a path among them."""
+    return sum(table == location for table in source.tables.values()) == 1

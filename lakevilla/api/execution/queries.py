@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, TypeGuard, TypeVar
 
+import msgspec
 import pyarrow as pa
 
 from lakevilla.api.execution.frame_hint import frames_go_in_views
@@ -29,11 +30,11 @@ from lakevilla.operations.perform import read_source
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import QuerySource
 from lakevilla.transaction.state.transaction import TransactionState
-from lakevilla.transaction.verbs.catalog.explain import plan
+from lakevilla.transaction.verbs.catalog.explain import answer, plan
 from lakevilla.transaction.verbs.read_write import layout_of, query, scan, see_files
 from lakevilla.transaction.verbs.replaced_tables import conflict_if_replaced
 
-__all__ = ["PastRows", "Queries"]
+__all__ = ["PastRows", "Queries", "without_rows"]
 
 T = TypeVar("T")
 
@@ -82,6 +83,17 @@ class Queries(Sources[Frame]):
             given = self._given_rows(views)
             with self._pasts(views) as pasts:
                 return self.run(plan(self.state, statement.sql, tables, given, params, pasts))
+
+    def columns(
+        self, statement: Select, params: dict[str, object], views: Mapping[str, object]
+    ) -> pa.Schema:
+        """The columns of a query; nothing counts as read."""
+        with self.alone():
+            tables = self._sql_tables(statement, views)
+            given = self._given_rows(views)
+            sql = f"SELECT * FROM (\n{statement.sql}\n) LIMIT 0"
+            with self._pasts(views) as pasts:
+                return self.run(answer(self.state, sql, tables, given, params, pasts)).schema
 
     def _given_rows(self, views: Mapping[str, object]) -> dict[str, pa.RecordBatchReader]:
         return {
@@ -164,6 +176,11 @@ class Queries(Sources[Frame]):
             if re.search(rf"\${name}\b", named_parameters(sql, None))
         }
         return QuerySource(sql, self._sql_tables(statement, views), used, stored)
+
+
+def without_rows(source: QuerySource) -> QuerySource:
+    """A query for the columns of another, which is not run for them."""
+    return msgspec.structs.replace(source, sql=f"SELECT * FROM (\n{source.sql}\n) LIMIT 0")
 
 
 class PastRows:

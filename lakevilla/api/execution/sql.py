@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
-
-import pyarrow as pa
 
 from lakevilla.api.execution.catalog import with_catalog
+from lakevilla.api.execution.compiling import merges
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.execution.inserting import run_insert
 from lakevilla.api.frame import Frame
@@ -19,7 +17,7 @@ from lakevilla.engines.sql.dml import (
     UpdateStatement,
 )
 from lakevilla.engines.sql.meaning.duckdb import OtherMeaning, meaning_in
-from lakevilla.engines.sql.merging import looks_elsewhere, merge_verb, merges_of
+from lakevilla.engines.sql.merging import looks_elsewhere, merge_verb
 from lakevilla.engines.sql.select import Select
 from lakevilla.engines.sql.statement import Statement, parse_statement
 from lakevilla.errors import InvalidOperation
@@ -101,9 +99,8 @@ def _as_merge(
     """An UPDATE or DELETE that looks at other rows, or whose condition the engine computes."""
     with executor.alone(merge_verb(statement), statement.table):
         schema = executor.to_write_into(statement.table, "merge")[1].schema
-    differs = partial(_differs, executor, statement, params, schema)
     error: Exception | None = None
-    for merge in merges_of(statement, schema, executor.dialect, differs, by_engine=by_engine):
+    for merge in merges(executor, statement, params, schema, by_engine=by_engine):
         try:
             builder = _begun(executor, merge, params, views)
         except InvalidOperation as unbound:
@@ -117,25 +114,6 @@ def _as_merge(
             error = other
     assert error is not None
     raise error if isinstance(error, InvalidOperation) else _refused(error, statement.table)
-
-
-def _differs(
-    executor: Executor[Frame],
-    statement: UpdateStatement | DeleteStatement,
-    params: dict[str, object],
-    schema: pa.Schema,
-    text: str,
-) -> bool:
-    """Whether an expression over the row that is changed means something else in a SELECT."""
-    alone = executor.together(params, None, meaning_in(executor.dialect))
-    try:
-        alone.assignments({"value": text})
-        alone.check(schema, statement.called)
-    except OtherMeaning:
-        return True
-    except InvalidOperation:
-        pass  # said by whoever means to use it
-    return False
 
 
 def _refused(other: Exception, table: str) -> InvalidOperation:

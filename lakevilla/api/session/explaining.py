@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import cast
 
 import pyarrow as pa
 
 from lakevilla.api.execution.catalog import with_catalog
+from lakevilla.api.execution.compiling import CompiledTerm, Compiler, merges
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.api.reads import Reads
 from lakevilla.api.session.given import Given
 from lakevilla.api.session.telling import rows_of
 from lakevilla.display import size_text
+from lakevilla.engines.base import MergeClause, MergeKind, MergeSpec
 from lakevilla.engines.sql.conditions import conditions_of, conjuncts
 from lakevilla.engines.sql.dml import (
     DeleteStatement,
@@ -20,16 +23,17 @@ from lakevilla.engines.sql.dml import (
     MergeStatement,
     UpdateStatement,
 )
-from lakevilla.engines.sql.meaning.duckdb import OtherMeaning, meaning_in
-from lakevilla.engines.sql.merging import looks_elsewhere, merges_of
+from lakevilla.engines.sql.merging import has_query, looks_elsewhere
 from lakevilla.engines.sql.script.parsing import Parsed
 from lakevilla.engines.sql.script.showing import Explain
 from lakevilla.engines.sql.script.used import used_in
-from lakevilla.engines.sql.select import Select
+from lakevilla.engines.sql.select import Dialect, Select
 from lakevilla.engines.sql.statement import parse_statement
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.bind import exact
+from lakevilla.expressions.bind import bind
 from lakevilla.expressions.tree import Call, Expr
+from lakevilla.expressions.walk import TRUE
+from lakevilla.operations.matching import may_be_matched
 from lakevilla.transaction.verbs.catalog.explain import files_kept
 from lakevilla.transaction.verbs.read_write import layout_of
 
@@ -56,34 +60,120 @@ def _lines(
     given: Given[Frame],
 ) -> Iterator[Sequence[str]]:
     source: Select | None = None
+    own: tuple[str, Expr] | None = None
     if isinstance(inner, Select):
         source = inner
     elif isinstance(inner, InsertStatement | MergeStatement):
         source = inner.source
         yield f"{type(inner).__name__.removesuffix('Statement').lower()} into", inner.table
-    elif looks_elsewhere(inner, given.dialect):
-        schema = _schema(executor, inner.table)
-        merge = _bound(executor, merges_of(inner, schema, given.dialect), params, views)
-        source = merge.source
-        yield merge.verb, f"{inner.table}, as a merge on {merge.on}"
+        if isinstance(inner, MergeStatement):
+            yield from _of_merge(executor, inner, params, views)
     else:
-        verb = "delete from" if isinstance(inner, DeleteStatement) else "update"
-        yield verb, inner.table
-        terms = conjuncts(inner.where, given.dialect) or [inner.where]
-        yield _files(executor, inner.table, terms, inner.called, params)
+        merge = yield from _of_change(executor, inner, params, views)
+        if merge is not None:
+            source = merge.source
+            own = None if merge.within is None else (merge.table, merge.within)
     if source is None:
         return
     known = conditions_of(source.sql, given.dialect)
     for path, name in source.spellings:
         if path in views or name.lower().startswith(("lakevilla_", "information_schema.")):
             continue
+        if own is not None and path == _path(own[0]):
+            yield _files(executor, name, own[1])
+            continue
         alias, terms = known if known is not None else ("", [])
-        yield _files(executor, name, terms, alias, params)
+        yield _files(executor, name, _compiled(executor, name, terms, alias, params))
     used = _used(source.sql, params)
     select, views = with_catalog(executor, given.dialect, source, used, views)
     # A row for each line: what draws a table for people writes a row as one line.
     for line in executor.plan(select, used, views).rstrip("\n").split("\n"):
         yield "plan", line
+
+
+def _of_change(
+    executor: Executor[Frame],
+    statement: UpdateStatement | DeleteStatement,
+    params: Mapping[str, object],
+    views: Mapping[str, object],
+) -> Generator[Sequence[str], None, MergeStatement | None]:
+    """What becomes of an UPDATE or DELETE; the merge as which it is done, if it is."""
+    verb = "delete from" if isinstance(statement, DeleteStatement) else "update"
+    yield verb, statement.table
+    schema = _schema(executor, statement.table)
+    elsewhere = looks_elsewhere(statement, executor.dialect)
+    reading = Compiler(executor, params, schema, statement.called)
+    terms = [reading.term(text) for text in _conditions(statement.where, executor.dialect)]
+    values = statement.assignments if isinstance(statement, UpdateStatement) else {}
+    assigned = {column: reading.value(text) for column, text in values.items()}
+    for term in terms:
+        if term.tree is None and not (term.differs or elsewhere):
+            raise InvalidOperation(term.why, table=statement.table)
+        yield "condition", _said(term, executor.dialect)
+    for column, term in assigned.items():
+        yield f"value of {column}", _said(term, executor.dialect)
+    left = any(term.differs for term in (*terms, *assigned.values()))
+    if not (elsewhere or left):
+        trees = [term.tree for term in terms if term.tree is not None]
+        yield _files(executor, statement.table, _all(trees))
+        return None
+    found = merges(executor, statement, params, schema, by_engine=left and not elsewhere)
+    merge = _bound(executor, found, params, views)
+    yield merge.verb, f"{statement.table}, as a merge on {_line(merge.on)}"
+    if _path(statement.table) in merge.source.tables:
+        yield "reads", f"{statement.table} twice: by the query, and for the rows with its values"
+    return merge
+
+
+def _of_merge(
+    executor: Executor[Frame],
+    statement: MergeStatement,
+    params: Mapping[str, object],
+    views: dict[str, object],
+) -> Iterator[Sequence[str]]:
+    """What a MERGE's condition is, and which files of its target it leaves."""
+    used = _used(statement.source.sql, params)
+    query, views = with_catalog(executor, executor.dialect, statement.source, used, views)
+    target = _schema(executor, statement.table)
+    schemas = {
+        statement.source_alias: executor.columns(query, used, views),
+        statement.target_alias: target,
+    }
+    reading = Compiler(executor, params, schemas)
+    terms = [reading.term(text) for text in _conditions(statement.on, executor.dialect)]
+    for term in terms:
+        yield "condition", _said(term, executor.dialect, "refused")
+    on = _all([term.tree for term in terms if term.tree is not None]) or TRUE
+    clauses = tuple(MergeClause(cast(MergeKind, one.kind)) for one in statement.clauses)
+    aliases = statement.source_alias, statement.target_alias
+    spec = MergeSpec(bind(on, schemas), *aliases, clauses)
+    yield _files(executor, statement.table, may_be_matched(spec, target, None, None))
+
+
+def _conditions(text: str, dialect: Dialect) -> list[str]:
+    return conjuncts(text, dialect) or [text]
+
+
+def _said(term: CompiledTerm, dialect: Dialect, otherwise: str = "left to the engine") -> str:
+    """Whether a term is compiled; else what is done with it, and why."""
+    if term.tree is not None:
+        return f"{_line(term.text)}: compiled"
+    why = "it looks at other rows" if has_query(term.text, dialect) else term.why
+    return f"{_line(term.text)}: {otherwise}, since {_line(why)}"
+
+
+def _path(table: str) -> str:
+    return table.replace(".", "/")
+
+
+def _line(text: str) -> str:
+    return " ".join(text.splitlines())
+
+
+def _all(trees: Sequence[Expr]) -> Expr | None:
+    if len(trees) < 2:
+        return trees[0] if trees else None
+    return Call("and", tuple(trees))
 
 
 def _bound(
@@ -108,31 +198,30 @@ def _used(text: str, params: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in params.items() if name in used}
 
 
-def _files(
+def _compiled(
     executor: Executor[Frame],
     table: str,
     terms: Sequence[str],
     alias: str,
     params: Mapping[str, object],
-) -> tuple[str, str]:
-    """How many files the statistics in the table's log leave; a term they can't use leaves all."""
-    schema = _schema(executor, table)
+) -> Expr | None:
+    """The terms of a condition that files can be left out by; the rest is the engine's own SQL."""
+    if not terms:
+        return None
+    reading = Compiler(executor, params, _schema(executor, table), alias)
+    found = (reading.term(term).tree for term in terms)
+    return _all([tree for tree in found if tree is not None])
+
+
+def _files(executor: Executor[Frame], table: str, where: Expr | None) -> tuple[str, str]:
+    """How many files the statistics in the table's log leave."""
     with executor.alone("explain", table):
         location = executor.resolve(table)
-        where: Expr | None = None
-        for term in terms:
-            alone = executor.together(_used(term, params), None, meaning_in(executor.dialect))
-            try:
-                parsed = exact(alone.predicate(term), schema, alias=alias)
-                alone.check(schema, alias)
-            except (InvalidOperation, OtherMeaning):
-                continue  # the engine's own SQL
-            where = parsed if where is None else Call("and", (where, parsed))
         kept = executor.run(files_kept(executor.state, location, where))
     return (
         f"files of {table}",
-        f"{kept.files} of {kept.all_files} kept, {size_text(kept.bytes)} of "
-        f"{size_text(kept.all_bytes)}",
+        f"{kept.files} of {kept.all_files} kept, {kept.all_files - kept.files} pruned, "
+        f"{size_text(kept.bytes)} of {size_text(kept.all_bytes)}",
     )
 
 

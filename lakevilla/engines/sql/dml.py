@@ -11,6 +11,7 @@ from lakevilla.engines.sql.select import Dialect, Select
 from lakevilla.engines.sql.words import quoted
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.syntax.late import Token
+from lakevilla.expressions.tree import Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,8 @@ class WhenClause:
 class MergeStatement:
     """MERGE INTO; ``source`` is the query after USING, or a SELECT of the table named there.
 
-    ``verb`` is what errors call it: an UPDATE may be one too.
+    ``verb`` is what errors call it: an UPDATE may be one too. ``within`` is true of each row of the
+    table that the query needs, or that a clause may act on.
     """
 
     table: str
@@ -101,6 +103,7 @@ class MergeStatement:
     on: str
     clauses: tuple[WhenClause, ...]
     verb: str = "merge"
+    within: Expr | None = None
 
 
 def refuse_one_name(target: str, source: str) -> None:

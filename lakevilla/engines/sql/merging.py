@@ -29,10 +29,13 @@ from lakevilla.engines.sql.select import (
     named_parameters,
     query_of,
     select_of,
+    table_parts,
     tokens_of,
 )
 from lakevilla.engines.sql.words import opens, quoted, slice_of, word_of
 from lakevilla.expressions.syntax.late import Token, TokenType, exp
+from lakevilla.expressions.tree import Call, Expr
+from lakevilla.expressions.walk import columns
 
 _SOURCE = "__lakevilla_source"
 _KEY, _VALUE, _IN = "__lakevilla_key", "__lakevilla_value", "__lakevilla_in"
@@ -43,7 +46,7 @@ def looks_elsewhere(statement: UpdateStatement | DeleteStatement, dialect: Diale
     """Whether a statement looks at other rows than the one it changes."""
     if statement.source is not None:
         return True
-    return any(_has_query(text, dialect) for text in _texts(statement))
+    return any(has_query(text, dialect) for text in _texts(statement))
 
 
 def merges_of(
@@ -51,6 +54,7 @@ def merges_of(
     schema: pa.Schema,
     dialect: Dialect,
     differs: Callable[[str], bool] = lambda text: False,
+    compiled: Callable[[str], Expr | None] = lambda text: None,
     *,
     by_engine: bool = False,
 ) -> Iterator[MergeStatement]:
@@ -65,8 +69,10 @@ def merges_of(
     dialect : {"duckdb", "spark"}
     differs : Callable
         Whether an assignment, as an expression, means something else than in a SELECT.
+    compiled : Callable
+        A term of the condition as an expression; None where it means something else.
     by_engine : bool
-        Whether the condition does.
+        Whether the condition means something else in a SELECT than as an expression.
 
     Raises
     ------
@@ -81,7 +87,7 @@ def merges_of(
                 yield _joined(statement, named, dialect)
     elif not by_engine and (listed := _in_list(statement, dialect)) is not None:
         yield listed
-    yield _by_values(statement, schema, dialect, differs)
+    yield _by_values(statement, schema, dialect, differs, compiled)
 
 
 # ------------------------------------------------------------------ one source, by a join
@@ -119,13 +125,13 @@ def _in_list(
 ) -> MergeStatement | None:
     """``... AND x IN (SELECT ...) AND ...`` as a join with the values, which the table is not."""
     if isinstance(statement, UpdateStatement) and any(
-        _has_query(text, dialect) for text in statement.assignments.values()
+        has_query(text, dialect) for text in statement.assignments.values()
     ):
         return None
     parts = conjuncts(statement.where, dialect)
     if parts is None:
         return None
-    asking = [part for part in parts if _has_query(part, dialect)]
+    asking = [part for part in parts if has_query(part, dialect)]
     if len(asking) != 1:
         return None
     found = _sides(asking[0], dialect)
@@ -178,6 +184,7 @@ def _by_values(
     schema: pa.Schema,
     dialect: Dialect,
     differs: Callable[[str], bool],
+    compiled: Callable[[str], Expr | None],
 ) -> MergeStatement:
     alias = statement.called
     asked: dict[str, str] = {}
@@ -193,7 +200,14 @@ def _by_values(
         tables += f", {statement.source}"
     texts = [f"({text}) AS {values[column]}" for column, text in asked.items()]
     query = f"FROM {tables} WHERE {statement.where}"
-    root = query_of(_parsed_as(f"SELECT {', '.join(['1', *texts])} {query}", dialect), dialect)
+    known, rest = _terms(statement, dialect, compiled)
+    # What names a list is asked of the rows themselves: no join tells lists apart.
+    of_lists = [text for text, tree in known if _names_list(tree, schema)]
+    asking = [f"({text})" for text in (*rest, *(t for t, _ in known if t not in of_lists))]
+    naming = (
+        f"SELECT {', '.join(['1', *texts])} FROM {tables} WHERE {' AND '.join(asking) or 'true'}"
+    )
+    root = query_of(_parsed_as(naming, dialect), dialect)
     named = _named_columns(root, alias, schema)
     keys = [key for name in named for key in _keys(schema.field(name), (name,))]
     own = quoted(alias, dialect)
@@ -204,12 +218,53 @@ def _by_values(
         f"{key.of(quoted(alias))} {'<=>' if key.nullable else '='} {_SOURCE}.{_KEY}_{n}"
         for n, key in enumerate(keys)
     ]
+    on += [f"({text})" for text in of_lists]
     assignments = {column: f"{_SOURCE}.{value}" for column, value in values.items()}
     clause = _clause(statement, {**kept, **assignments})
     condition = " AND ".join(on) or "true"
+    trees = tuple(tree for _, tree in known)
+    within = None
+    if trees and _reads_once(source.sql, statement, dialect):
+        within = trees[0] if len(trees) == 1 else Call("and", trees)
+    verb = merge_verb(statement)
     return MergeStatement(
-        statement.table, alias, source, _SOURCE, condition, (clause,), merge_verb(statement)
+        statement.table, alias, source, _SOURCE, condition, (clause,), verb, within
     )
+
+
+def _terms(
+    statement: UpdateStatement | DeleteStatement,
+    dialect: Dialect,
+    compiled: Callable[[str], Expr | None],
+) -> tuple[list[tuple[str, Expr]], list[str]]:
+    """The terms of AND of a condition that are expressions, and those left to the engine."""
+    known, rest = [], []
+    for text in conjuncts(statement.where, dialect) or [statement.where]:
+        tree = None if has_query(text, dialect) else compiled(text)
+        if tree is None:
+            rest.append(text)
+        else:
+            known.append((text, tree))
+    return known, rest
+
+
+def _names_list(tree: Expr, schema: pa.Schema) -> bool:
+    """Whether it names a list or a map, in a struct too."""
+    return any(_has_list(schema.field(column.path[0]).type) for column in columns(tree))
+
+
+def _has_list(type_: pa.DataType) -> bool:
+    if pa.types.is_struct(type_):
+        return any(_has_list(field.type) for field in type_)
+    return bool(pa.types.is_nested(type_))
+
+
+def _reads_once(sql: str, statement: UpdateStatement | DeleteStatement, dialect: Dialect) -> bool:
+    """Whether a query names the table that is changed in one place alone."""
+    root = query_of(_parsed_as(sql, dialect), dialect)
+    found = [parts for node in root.find_all(exp.Table) if (parts := table_parts(node))]
+    path = statement.table.replace(".", "/").lower()
+    return sum("/".join(parts).lower() == path for parts in found) == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +293,7 @@ def _keys(field: pa.Field, path: tuple[str, ...]) -> Iterator[_Key]:
 
 def _computed(statement: UpdateStatement, text: str, dialect: Dialect) -> bool:
     """Whether the engine's SQL computes an assignment: it may look at other rows."""
-    return statement.source is not None or _has_query(text, dialect)
+    return statement.source is not None or has_query(text, dialect)
 
 
 def _named_columns(root: exp.Expr, alias: str, schema: pa.Schema) -> list[str]:
@@ -288,10 +343,10 @@ def _texts(statement: UpdateStatement | DeleteStatement) -> list[str]:
 
 
 def _any_query(statement: UpdateStatement | DeleteStatement, dialect: Dialect) -> bool:
-    return any(_has_query(text, dialect) for text in _texts(statement))
+    return any(has_query(text, dialect) for text in _texts(statement))
 
 
-def _has_query(text: str, dialect: Dialect) -> bool:
+def has_query(text: str, dialect: Dialect) -> bool:
     tokens = tokens_of(text, dialect)
     return any(
         before.token_type is TokenType.L_PAREN and word_of(token) in _QUERY

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import lakevilla as lv
@@ -33,6 +35,8 @@ CONDITIONS = [
     "id = :n AND CAST(d AS BIGINT) = :rounded",
     "s IN (SELECT 'a') AND CAST(d AS BIGINT) = 10",
     "coalesce(f, id) < 3.5 AND CAST(m AS INT) IN (10, 3, 1)",
+    "l[1] = 1 AND CAST(d AS BIGINT) = 10",
+    "id > 2 AND (array_contains(l, 4) OR l IS NULL) AND reverse(coalesce(s, 'x')) <> 'z'",
 ]
 
 
@@ -88,7 +92,7 @@ def test_a_condition_that_the_engine_computes_is_redone_after_a_conflict() -> No
         "MERGE INTO t USING (SELECT 9 AS id) AS s ON CAST(t.d AS BIGINT) = s.id "
         "WHEN MATCHED THEN DELETE",
         "INSERT INTO t REPLACE WHERE CAST(d AS BIGINT) = 10 SELECT * FROM t",
-        "DELETE FROM t WHERE l[1] = 1 AND CAST(d AS BIGINT) = 10",
+        "DELETE FROM t WHERE l[1] = CAST(d AS BIGINT)",
     ],
 )
 def test_where_the_engine_can_not_compute_it_the_text_is_refused_by_name(statement: str) -> None:
@@ -112,3 +116,85 @@ def test_verbs_outside_of_sql_keep_the_meaning_of_the_language() -> None:
     with lake.transaction() as txn:
         assert txn.delete("t", "cast(d as long) = 9").rows_deleted == 1
     assert ids(lake.read("t")) == [2, 3, 4]
+
+
+# ------------------------------------------------------------------ files that are left out
+
+
+def parts_of_two(root: Path, format: str = "delta") -> tuple[lv.Lake, list[Path]]:
+    """A table of two partitions, and the files of the one whose p is 'b'."""
+    lake = lv.connect(root)
+    columns = pa.schema({"id": pa.int64(), "p": pa.string(), "d": pa.float64()})
+    lake.create_table("t", columns, partition_by=["p"], format=format)
+    session = lake.session()
+    session.sql("INSERT INTO t VALUES (1, 'a', 9.99), (2, 'a', 1.1)")
+    before = set(root.rglob("*.parquet"))
+    session.sql("INSERT INTO t VALUES (3, 'b', 9.99), (4, 'b', 1.1)")
+    return lake, sorted(set(root.rglob("*.parquet")) - before)
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM t WHERE p = 'a' AND CAST(d AS BIGINT) = 10",
+        "DELETE FROM t AS x WHERE CAST(x.d AS BIGINT) = 10 AND (x.p = 'a' OR x.p = 'c')",
+        "UPDATE t SET id = CAST(0.7::DOUBLE AS BIGINT) * 7 WHERE p = :p AND id = 1",
+        "DELETE FROM t WHERE p = 'a' AND id = (SELECT min(x) FROM (VALUES (1), (5)) AS v(x))",
+        "DELETE FROM t USING (VALUES (10)) AS s(x), (VALUES (1)) AS r(y) "
+        "WHERE p = 'a' AND CAST(d AS BIGINT) = x AND id = y",
+        "MERGE INTO t USING (SELECT 1 AS id, 'a' AS p) AS s ON t.id = s.id AND t.p = s.p "
+        "WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)",
+        "MERGE INTO t USING (SELECT 1 AS id) AS s ON t.id = s.id AND t.p = 'a' "
+        "WHEN MATCHED THEN DELETE",
+    ],
+)
+def test_no_file_is_opened_that_a_compiled_part_leaves_out(
+    tmp_path: Path, statement: str, format: str
+) -> None:
+    lake, others = parts_of_two(tmp_path, format)
+    kept = {path: path.read_bytes() for path in others}
+    for path in others:
+        path.write_bytes(b"not to be read")
+    params = {"p": "a"} if ":p" in statement else None
+    lake.session().sql(statement, params)
+    for path, body in kept.items():
+        path.write_bytes(body)
+    assert [one for one in ids(lake.read("t")) if one != 7] == [2, 3, 4]
+
+
+@pytest.mark.parametrize("renames", [False, True])
+def test_a_redo_leaves_out_files_by_the_columns_that_there_are_then(
+    tmp_path: Path, renames: bool
+) -> None:
+    lake, _ = parts_of_two(tmp_path)
+    lake.session().sql(
+        "ALTER TABLE t SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name'); "
+        "ALTER TABLE t ADD COLUMN q STRING"
+    )
+    delete = "DELETE FROM t WHERE p = 'a' AND q IS NULL AND CAST(d AS BIGINT) = 10"
+    txn = lake.transaction()
+    txn.sql(delete)
+    with lake.session() as other:
+        other.sql("INSERT INTO t (id, p, d) VALUES (5, 'a', 10.2), (6, 'b', 10.2), (7, 'a', 2)")
+        if renames:
+            other.sql("ALTER TABLE t RENAME COLUMN q TO r; ALTER TABLE t ADD COLUMN q STRING")
+    if renames:
+        with pytest.raises(lv.ConflictError):
+            txn.commit()
+        return
+    txn.commit()
+    assert ids(lake.read("t")) == [2, 3, 4, 6, 7]
+
+
+def test_a_part_that_raises_on_rows_in_other_files_does_not_raise(tmp_path: Path) -> None:
+    lake, _ = parts_of_two(tmp_path)
+    session = lake.session()
+    session.sql("INSERT INTO t VALUES (5, 'b', CAST('Infinity' AS DOUBLE))")
+    where = "p = 'a' AND CAST(d AS BIGINT) = 10"
+    assert ids(session.sql(f"SELECT id FROM t WHERE {where}")) == [1]
+    session.sql(f"DELETE FROM t WHERE {where}")
+    assert ids(lake.read("t")) == [2, 3, 4, 5]
+    with pytest.raises(lv.InvalidOperation, match="out of range"):
+        session.sql("DELETE FROM t WHERE CAST(d AS BIGINT) = 10")
+    assert ids(lake.read("t")) == [2, 3, 4, 5]

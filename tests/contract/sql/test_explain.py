@@ -53,10 +53,44 @@ def test_it_shows_the_plan_of_what_a_change_looks_at(session: Session) -> None:
     session.sql("INSERT INTO s VALUES (1)")
     found = lines(session, "EXPLAIN DELETE FROM t WHERE id IN (SELECT id FROM s)")
     assert found["delete"].startswith("t, as a merge on (id) = ")
+    assert found["condition"].startswith("id IN (SELECT id FROM s): left to the engine, since it l")
+    assert "reads" not in found
     assert "id" in found["plan"]
     found = lines(session, "EXPLAIN MERGE INTO t USING s ON t.id = s.id WHEN MATCHED THEN DELETE")
     assert found["merge into"] == "t"
     assert found["files of s"].startswith("1 of 1 kept, ")
+
+
+def test_it_says_which_part_of_a_condition_is_left_to_the_engine_and_why(session: Session) -> None:
+    session.sql("ALTER TABLE t ADD COLUMN d DOUBLE")
+    found = lines(session, "EXPLAIN DELETE FROM t WHERE p = 'a' AND CAST(d AS BIGINT) = 1 AND id=0")
+    assert found["condition"].split("\n") == [
+        "p = 'a': compiled",
+        "CAST(d AS BIGINT) = 1: left to the engine, since a cast of double to long means something "
+        "else in a SELECT; it rounds there: write cast(round(x) as long), floor(x) or ceil(x)",
+        "id=0: compiled",
+    ]
+    assert found["files of t"].startswith("1 of 6 kept, 5 pruned, ")
+    assert found["reads"].startswith("t twice: ")
+    found = lines(session, "EXPLAIN UPDATE t SET id = CAST(d AS BIGINT), p = 'c' WHERE id = 0")
+    assert found["condition"] == "id = 0: compiled"
+    assert found["value of id"].startswith("CAST(d AS BIGINT): left to the engine, since a cast")
+    assert found["value of p"] == "'c': compiled"
+    assert found["files of t"].startswith("2 of 6 kept, 4 pruned, ")
+
+
+def test_of_a_merge_it_says_which_files_of_the_target_its_condition_leaves(
+    session: Session,
+) -> None:
+    merge = "EXPLAIN MERGE INTO t USING (SELECT 1 AS id, 2.5 AS d) AS s ON {} WHEN {} THEN DELETE"
+    on = "t.id = s.id AND t.p = 'a'"
+    found = lines(session, merge.format(on, "MATCHED"))
+    assert found["condition"].split("\n") == ["t.id = s.id: compiled", "t.p = 'a': compiled"]
+    assert found["files of t"].startswith("3 of 6 kept, 3 pruned, ")
+    found = lines(session, merge.format(on, "NOT MATCHED BY SOURCE"))
+    assert found["files of t"].startswith("6 of 6 kept, 0 pruned, ")
+    found = lines(session, merge.format("t.id = CAST(s.d::DOUBLE AS BIGINT)", "MATCHED"))
+    assert ": refused, since a cast of double" in found["condition"]
 
 
 def test_nothing_is_run_and_nothing_counts_as_read(session: Session) -> None:
@@ -78,6 +112,7 @@ def test_nothing_is_run_and_nothing_counts_as_read(session: Session) -> None:
         ("EXPLAIN ANALYZE SELECT 1", "EXPLAIN tells of files"),
         ("EXPLAIN", "cut short"),
         ("EXPLAIN SELECT nope FROM t", "nope"),
+        ("EXPLAIN DELETE FROM t WHERE nope = 1", "nope"),
     ],
 )
 def test_what_it_can_not_explain(session: Session, text: str, message: str) -> None:

@@ -59,6 +59,19 @@ def plan(
     pasts: Mapping[str, TableInput],
 ) -> Program[str]:
     """The plan of a query, which is not run; as ``query`` otherwise."""
+    rows = yield from answer(txn, EXPLAIN + sql, tables, views, params, pasts)
+    return "\n".join(str(text) for text in rows["explain_value"].to_pylist())
+
+
+def answer(
+    txn: TransactionState,
+    sql: str,
+    tables: Mapping[str, str],
+    views: Mapping[str, pa.RecordBatchReader],
+    params: Mapping[str, object],
+    pasts: Mapping[str, TableInput],
+) -> Program[pa.Table]:
+    """What the engine tells of a query without running it for its rows."""
     txn.check_open("explain")
     yield from touch(txn, tables.values(), probing=True)
     inputs = dict(pasts)
@@ -68,5 +81,4 @@ def plan(
         snapshot = txn.work.tables[location].snapshot
         inputs[alias] = TableInput(snapshot.layout, (yield from snapshot.files(None)))
     with during("data"):
-        rows = yield from txn.context.engine.query(EXPLAIN + sql, inputs, views, params)
-    return "\n".join(str(text) for text in rows["explain_value"].to_pylist())
+        return (yield from txn.context.engine.query(sql, inputs, views, params))

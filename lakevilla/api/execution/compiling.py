@@ -1,0 +1,114 @@
+"""Which terms of a condition in SQL are expressions, and which are left to the engine, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Generic
+
+import pyarrow as pa
+
+from lakevilla.api.execution.queries import Queries
+from lakevilla.api.frame import Frame
+from lakevilla.engines.sql.dml import DeleteStatement, MergeStatement, UpdateStatement
+from lakevilla.engines.sql.meaning.duckdb import OtherMeaning, meaning_in
+from lakevilla.engines.sql.merging import merges_of
+from lakevilla.engines.sql.script.used import used_in
+from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.bind import Schemas, exact
+from lakevilla.expressions.statement import StatementExpressions
+from lakevilla.expressions.tree import Expr, Literal
+
+__all__ = ["Compiler", "CompiledTerm", "merges"]
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledTerm:
+    """A text as an expression; ``tree`` is None where it is none, and ``why`` says why not.
+
+    ``differs``: it is one, and means something else in a SELECT.
+    """
+
+    text: str
+    tree: Expr | None
+    why: str = ""
+    differs: bool = False
+
+
+class Compiler(Generic[Frame]):
+    """Reads texts over rows, each by itself.
+
+    Parameters
+    ----------
+    executor : Queries
+        In whose SELECT the texts are to mean the same.
+    params : mapping of str to object
+        Of the statement that they stand in.
+    schemas : Schemas
+        What they may name.
+    alias : str, optional
+        What the statement calls its table, if that is the only one.
+    """
+
+    def __init__(
+        self,
+        executor: Queries[Frame],
+        params: Mapping[str, object],
+        schemas: Schemas,
+        alias: str | None = None,
+    ) -> None:
+        self._executor = executor
+        self._params, self._schemas, self._alias = params, schemas, alias
+
+    def term(self, text: str) -> CompiledTerm:
+        """A condition."""
+        together = self._together(text)
+        try:
+            tree = exact(together.predicate(text), self._schemas, alias=self._alias)
+            together.check(self._schemas, self._alias)
+        except OtherMeaning as other:
+            return CompiledTerm(text, None, str(other), differs=True)
+        except InvalidOperation as error:
+            return CompiledTerm(text, None, error.message)
+        return CompiledTerm(text, tree)
+
+    def value(self, text: str) -> CompiledTerm:
+        """What is assigned to a column; that it is wrong is said by whoever means to use it."""
+        together = self._together(text)
+        try:
+            tree = together.assignments({"value": text})["value"]
+            together.check(self._schemas, self._alias)
+        except OtherMeaning as other:
+            return CompiledTerm(text, None, str(other), differs=True)
+        except InvalidOperation:
+            return CompiledTerm(text, Literal("void"))
+        return CompiledTerm(text, tree)
+
+    def _together(self, text: str) -> StatementExpressions:
+        names = used_in(text, self._params, self._executor.dialect)
+        used = {name: value for name, value in self._params.items() if name in names}
+        return self._executor.together(used, None, meaning_in(self._executor.dialect))
+
+
+def merges(
+    executor: Queries[Frame],
+    statement: UpdateStatement | DeleteStatement,
+    params: Mapping[str, object],
+    schema: pa.Schema,
+    *,
+    by_engine: bool = False,
+) -> Iterator[MergeStatement]:
+    """What ``merges_of`` gives, with the terms that are expressions compiled.
+
+    In Spark's SQL nothing is held against its meaning, so there none is.
+    """
+    reading = Compiler(executor, params, schema, statement.called)
+    is_held = meaning_in(executor.dialect) is not None
+    return merges_of(
+        statement,
+        schema,
+        executor.dialect,
+        lambda text: reading.value(text).tree is None,
+        lambda text: reading.term(text).tree if is_held else None,
+        by_engine=by_engine,
+    )

@@ -1,0 +1,123 @@
+"""Files that a condition leaves out hold no row that it would take: of UPDATE, DELETE and MERGE.
+
+Tables of many small files, each with few values of a column, so that nearly every condition
+leaves some of them out.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from lakevilla.errors import InvalidOperation
+from tests.property.sql.conditions import ROWS, Conditions, table
+
+_KEYS = ("i", "b", "y", "f", "d", "m", "w", "s", "r", "t", "z", "n", "o")
+#: Conditions that files can be left out by.
+_LEAVING = (
+    *("id < 20", "id BETWEEN 5 AND 40", "id IN (1, 30, 59)", "i > 0", "b IS NULL", "y = 127"),
+    *("m >= 1.5", "s = 'a'", "s LIKE 'a%'", "s > 'b'", "r IN ('a', ' ')", "d < 0.5", "f >= 0"),
+    *("t = DATE '2024-02-29'", "z < TIMESTAMPTZ '2000-01-01 00:00:00+00'", "o", "NOT o"),
+    *("n IS NOT NULL", "year(t) = 2024", "w = 1 OR w IS NULL", "CAST(z AS DATE) > '2024-01-01'"),
+    *("g.q = 1", "g IS NULL", "l[1] = 1", "p['a'] = 1"),
+)
+#: Conditions that the engine computes.
+_LEFT = (
+    *("CAST(m AS INTEGER) IN (2, 10)", "f + 1 < 1.3", "reverse(s) > 'a'", "coalesce(f, i) < 7"),
+    *("regexp_replace(s, 'a', 'b') = 'b'", "CAST(m AS BIGINT) >= 0", "reverse(r) = r"),
+)
+
+
+def _lake(random: Random, name: str, format: str) -> tuple[lv.Lake, pa.Table]:
+    lake = lv.connect(f"memory://pruned/{name}")
+    rows = table(random)
+    partitions = random.choice(([], [], ["s"], ["t"], ["m"], ["y", "o"]))
+    lake.create_table("t", rows.schema, partition_by=partitions, format=format)
+    by = random.choice(("id", "i", "d", "m", "s", "t", "z"))
+    ordered = rows.sort_by(by)
+    size = random.choice((9, 20))
+    with lake.transaction() as txn:
+        for start in range(0, ROWS, size):
+            txn.append("t", ordered.slice(start, size))
+    return lake, rows
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.daily(2)
+def test_of_a_condition_that_the_engine_computes_in_part(seed: int, format: str) -> None:
+    random = Random(seed)
+    lake, _ = _lake(random, f"{format}/{seed}", format)
+    session = lake.session()
+    drawn = Conditions(random)
+    done = 0
+    for _ in range(6):
+        terms = [random.choice(_LEAVING), random.choice((*_LEFT, drawn.condition(1)))]
+        if random.random() < 0.4:
+            terms.append(f"({random.choice((*_LEAVING, drawn.condition(1)))})")
+        random.shuffle(terms)
+        done += _as_shown(session, " AND ".join(f"({term})" for term in terms), random)
+    assert done
+
+
+def _as_shown(session: Any, where: str, random: Random) -> bool:
+    session.sql("BEGIN")
+    try:
+        shown = _ids(session.sql(f"SELECT id FROM t WHERE {where}"))
+        if random.random() < 0.5:
+            session.sql(f"DELETE FROM t WHERE {where}")
+            changed = set(range(ROWS)) - _ids(session.sql("SELECT id FROM t"))
+        else:
+            value = random.choice(("id + 1000", "id + 1000 + CAST(0.4::DOUBLE AS BIGINT)"))
+            session.sql(f"UPDATE t SET id = {value} WHERE {where}")
+            changed = {n - 1000 for n in _ids(session.sql("SELECT id FROM t WHERE id >= 1000"))}
+    except InvalidOperation:
+        return False
+    finally:
+        session.sql("ROLLBACK")
+    assert changed == shown, where
+    return True
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.daily(2)
+def test_of_a_merge_by_the_values_of_its_source(seed: int, format: str) -> None:
+    random = Random(seed)
+    lake, rows = _lake(random, f"merge/{format}/{seed}", format)
+    session = lake.session()
+    database = duckdb.connect()
+    database.execute("SET TimeZone = 'UTC'")
+    database.register("t", rows)
+    for _ in range(6):
+        keys = random.sample(_KEYS, random.choice((1, 1, 2)))
+        chosen = random.sample(range(ROWS), random.choice((0, 1, 2, 40)))
+        source = rows.select(keys).take(pa.array(chosen, pa.int64()))
+        database.register("s", source)
+        terms = [f"t.{key} {random.choice(('=', '<=>'))} s.{key}" for key in keys]
+        if random.random() < 0.5:
+            terms.append(random.choice(("t.id < 20", "t.s = 'a'", "t.b IS NULL", "t.o")))
+        on = " AND ".join(terms)
+        theirs = on.replace("<=>", "IS NOT DISTINCT FROM")
+        matched = database.execute(f"SELECT id FROM t WHERE EXISTS (FROM s WHERE {theirs})")
+        expected = set(range(ROWS)) - {row[0] for row in matched.fetchall()}
+        with lake.transaction() as txn:
+            merge = txn.merge("t", _distinct(source), on, source_alias="s", target_alias="t")
+            merge.when_matched_delete().execute()
+            found = _ids(txn.sql("SELECT id FROM t"))
+            txn.abort()
+        assert found == expected, on
+    session.close()
+
+
+def _distinct(rows: pa.Table) -> pa.Table:
+    return rows.group_by(rows.schema.names).aggregate([])
+
+
+def _ids(found: Any) -> set[int]:
+    return {row["id"] for row in found.to_pylist()}
