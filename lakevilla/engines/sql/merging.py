@@ -310,7 +310,8 @@ def _named_columns(root: exp.Expr, alias: str, schema: pa.Schema) -> list[str]:
             parts = [part.name.lower() for part in node.parts]
             if parts == [alias.lower()]:
                 return list(schema.names)  # a row as a value
-            words.update(parts)
+            # Qualified by another table; or the field of a struct, whose column stands in front.
+            words.update(parts if alias.lower() in parts else parts[:1])
     return [name for name in schema.names if name.lower() in words]
 
 

@@ -118,6 +118,14 @@ def test_verbs_outside_of_sql_keep_the_meaning_of_the_language() -> None:
     assert ids(lake.read("t")) == [2, 3, 4]
 
 
+def test_lists_of_other_tables_are_none_of_the_table_that_is_changed() -> None:
+    lake = lake_with_table()
+    with lake.session() as session:
+        session.sql("CREATE TABLE u (id BIGINT, l BIGINT[]); INSERT INTO u VALUES (2, [7])")
+        session.sql("DELETE FROM t WHERE EXISTS (SELECT x.l FROM u AS x WHERE x.id = t.id)")
+    assert ids(lake.read("t")) == [1, 3, 4]
+
+
 # ------------------------------------------------------------------ files that are left out
 
 

@@ -217,3 +217,29 @@ def test_states_are_named_by_parameters(session: Session) -> None:
             session.sql("CREATE BRANCH etl AT (VERSION => :v)", {"v": 2})
         found = session.sql(f"SELECT count(*) AS n FROM {text}", {"at": value})
         assert found.to_pylist() == [{"n": 3}]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_values_within_structs_and_lists_are_assigned_as_others_are(format: str) -> None:
+    session = lv.connect("memory://").session()
+    session.sql(
+        "CREATE TABLE n (k BIGINT, g STRUCT(q BIGINT, h STRUCT(d DATE, z TIMESTAMP)), l DOUBLE[]) "
+        f"USING {format}"
+    )
+    session.sql(
+        "INSERT INTO n VALUES (1, {'q': NULL, 'h': NULL}, [1.5, NULL]), (2, NULL, NULL), "
+        "(3, {'q': 4, 'h': {'d': '2024-02-29', 'z': NULL}}, [])"
+    )
+    session.sql(
+        "INSERT INTO n SELECT k + 10, {'q': 5, 'h': {'d': NULL, 'z': NULL}}, [NULL] FROM n "
+        "WHERE k = 1"
+    )
+    found: Any = session.sql("SELECT g, l FROM n ORDER BY k")
+    assert found.to_pylist() == [
+        {"g": {"q": None, "h": None}, "l": [1.5, None]},
+        {"g": None, "l": None},
+        {"g": {"q": 4, "h": {"d": date(2024, 2, 29), "z": None}}, "l": []},
+        {"g": {"q": 5, "h": {"d": None, "z": None}}, "l": [None]},
+    ]
+    with pytest.raises(lv.InvalidOperation, match=r"'g.q' .* int64 and the data string"):
+        session.sql("INSERT INTO n (g) VALUES ({'q': 'x', 'h': NULL})")

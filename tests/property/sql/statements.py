@@ -7,7 +7,7 @@ filter pushdown loses all rows of ``a IS DISTINCT FROM 1 OR (b AND a = 2)``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
@@ -31,6 +31,8 @@ class Writer:
     random: Random
     tables: dict[str, list[str]] = field(default_factory=dict)
     made: int = 0
+    #: The columns that a table may have, by their types.
+    types: Mapping[str, str] = field(default_factory=lambda: TYPES)
 
     # -- statements ----------------------------------------------------------------
 
@@ -38,9 +40,9 @@ class Writer:
         """A new table for DuckDB, and for a lake with ``options``."""
         name = f"t{self.made}"
         self.made += 1
-        others = self.random.sample(list(TYPES)[1:], self.random.randint(2, 5))
+        others = self.random.sample(list(self.types)[1:], self.random.randint(2, 5))
         self.tables[name] = ["k", *others]
-        columns = ", ".join(f"{column} {TYPES[column]}" for column in self.tables[name])
+        columns = ", ".join(f"{column} {self.types[column]}" for column in self.tables[name])
         text = f"CREATE TABLE {name} ({columns})"
         return text, text + options
 
@@ -72,7 +74,7 @@ class Writer:
         table = self._table()
         columns = self._some(self.tables[table])
         rows = [
-            "(" + ", ".join(self.value(TYPES[column]) for column in columns) + ")"
+            "(" + ", ".join(self.value(self.types[column]) for column in columns) + ")"
             for _ in range(self.random.randint(1, 6))
         ]
         return f"INSERT INTO {table} ({', '.join(columns)}) VALUES {', '.join(rows)}"
@@ -80,7 +82,7 @@ class Writer:
     def insert_query(self) -> str:
         table, source = self._table(), self._table()
         columns = self._some(self.tables[table])
-        values = ", ".join(self.scalar(TYPES[column], source, "x") for column in columns)
+        values = ", ".join(self.scalar(self.types[column], source, "x") for column in columns)
         return (
             f"INSERT INTO {table} ({', '.join(columns)}) SELECT {values} FROM {source} AS x "
             f"WHERE {self.condition(source, 'x')}"
@@ -94,7 +96,7 @@ class Writer:
         """The source has each key once, so no two of its rows match one."""
         table, source = self._table(), self._table()
         column = self.random.choice(self.tables[source])
-        target = self._column_of(table, TYPES[column])
+        target = self._column_of(table, self.types[column])
         if target is None:
             return self.update()
         own = f" AND {self.condition(table, 'y')}" if self.random.random() < 0.5 else ""
@@ -106,7 +108,7 @@ class Writer:
     def update_by_query(self) -> str:
         table, source = self._table(), self._table()
         column = self.random.choice(self.tables[source])
-        target = self._column_of(table, TYPES[column])
+        target = self._column_of(table, self.types[column])
         if target is None:
             return self.delete_by_query()
         inner = f"(SELECT max(x.{column}) FROM {source} AS x WHERE x.k {self._compare()} {table}.k)"
@@ -130,8 +132,8 @@ class Writer:
     def merge(self) -> str:
         table, source = self._table(), self._table()
         column = self.random.choice(self.tables[source])
-        target = self._column_of(table, TYPES[column]) or "k"
-        value = "x.v" if TYPES[column] == TYPES[target] else "x.k"
+        target = self._column_of(table, self.types[column]) or "k"
+        value = "x.v" if self.types[column] == self.types[target] else "x.k"
         clauses = [
             f"WHEN MATCHED AND {self.condition(table, 'y')} THEN DELETE",
             f"WHEN MATCHED THEN UPDATE SET {target} = {value}",
@@ -203,8 +205,8 @@ class Writer:
     def _asked(self, table: str, alias: str) -> str:
         other = self._table()
         column = self.random.choice(self.tables[other])
-        own = self._column_of(table, TYPES[column]) or "k"
-        if TYPES[own] != TYPES[column]:
+        own = self._column_of(table, self.types[column]) or "k"
+        if self.types[own] != self.types[column]:
             column = "k"
         inner = f"SELECT z.{column} FROM {other} AS z WHERE {self.condition(other, 'z')}"
         related = f"{inner} AND z.k {self._compare()} {alias}.k"
@@ -217,7 +219,7 @@ class Writer:
             (lambda: f"NOT EXISTS ({related})", 2),
             (lambda: f"EXISTS ({inner})", 1),
         ]
-        if TYPES[column] != "BOOLEAN":
+        if self.types[column] != "BOOLEAN":
             choices.append(
                 (lambda: f"{alias}.{own} {order} (SELECT max(q.{column}) FROM ({inner}) AS q)", 2)
             )
@@ -232,7 +234,7 @@ class Writer:
                 (lambda: f"NOT ({left})", 1),
             )
         column = self.random.choice(self.tables[table])
-        type_, name = TYPES[column], f"{alias}.{column}"
+        type_, name = self.types[column], f"{alias}.{column}"
         value = self.value(type_, nulls=0.05)
         choices: list[tuple[Callable[[], str], int]] = [
             (lambda: f"{name} = {value}", 2),
@@ -290,10 +292,10 @@ class Writer:
 
     def _set(self, table: str, alias: str) -> str:
         columns = self._some(self.tables[table])[:2]
-        return ", ".join(f"{one} = {self.scalar(TYPES[one], table, alias)}" for one in columns)
+        return ", ".join(f"{one} = {self.scalar(self.types[one], table, alias)}" for one in columns)
 
     def _column_of(self, table: str, type_: str) -> str | None:
-        fitting = [column for column in self.tables[table] if TYPES[column] == type_]
+        fitting = [column for column in self.tables[table] if self.types[column] == type_]
         return self.random.choice(fitting) if fitting else None
 
     def _some(self, columns: list[str]) -> list[str]:
