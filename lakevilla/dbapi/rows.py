@@ -14,12 +14,13 @@ _PART_ROWS = 4096
 
 
 class Rows:
-    """What a query has found, read once from its first row to its last."""
+    """What a query has found, read once from its first row to its last; what was taken is freed."""
 
     def __init__(self, table: pa.Table) -> None:
         self.schema: pa.Schema = table.schema
         self.count: int = table.num_rows
         self._table = table
+        #: How many rows of the table were taken; those before it were dropped.
         self._read = 0
         self._ready: Iterator[tuple[object, ...]] = iter(())
 
@@ -39,11 +40,12 @@ class Rows:
     def rest(self) -> pa.Table:
         """The rows that were not taken yet; none is left afterwards."""
         rest = self._table.slice(self._read)
-        self._read, self._ready = self.count, iter(())
+        self._table, self._read, self._ready = self.schema.empty_table(), 0, iter(())
         return rest
 
     def _next_part(self) -> bool:
-        part = self._table.slice(self._read, _PART_ROWS)
+        self._table, self._read = self._table.slice(self._read), 0  # without the chunks before
+        part = self._table.slice(0, _PART_ROWS)
         if not part.num_rows:
             return False
         columns = [
