@@ -14,9 +14,9 @@ __all__ = ["parameters"]
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
-def parameters(given: object) -> dict[str, object]:
+def parameters(given: object, *, nested: bool = False) -> dict[str, object]:
     """Parameters by name, as None, bool, int, float, Decimal, str, bytes, dates, times, UUID or
-    lists of these.
+    lists of these; with ``nested`` also mappings.
 
     Raises
     ------
@@ -38,5 +38,5 @@ def parameters(given: object) -> dict[str, object]:
                 f"params has the name {shown(name)}, which no text can use: a name is a letter or "
                 "_ and then letters, digits and _, written as :name"
             )
-        found[str.__str__(name)] = plain(value, f"parameter :{name}")
+        found[str.__str__(name)] = plain(value, f"parameter :{name}", nested=nested)
     return found

@@ -12,6 +12,7 @@ from lakevilla.api.execution.executor import Executor
 from lakevilla.api.execution.sql import run_statement
 from lakevilla.api.frame import Frame
 from lakevilla.api.parameters import parameters
+from lakevilla.engines.sql.nested_parameters import with_nested
 from lakevilla.engines.sql.statement import Statement
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.given import Predicate
@@ -176,8 +177,10 @@ class Reads(Generic[Frame]):
                 self._executor.state.check_open("sql")
                 query = check_text("query", query)
             given = check_views(views)
+            text, values = with_nested(query, parameters(params, nested=True), executor.dialect)
+            known = statement if text == query else None
             try:
-                return run_statement(executor, query, parameters(params), given, statement)
+                return run_statement(executor, text, parameters(values), given, known)
             except InvalidOperation as error:
                 place_within(error, query)
                 raise

@@ -257,7 +257,7 @@ def _convert_struct(array: pa.Array, target: pa.DataType, place: ColumnPath) -> 
 
 def _convert_list(array: pa.Array, target: pa.DataType, place: ColumnPath) -> pa.Array:
     values = _convert(array.flatten(), target.value_type, place.child("element"))
-    return pa.ListArray.from_arrays(_offsets(array), values, type=target, mask=array.is_null())
+    return pa.ListArray.from_arrays(flat_offsets(array), values, type=target, mask=array.is_null())
 
 
 def _convert_map(array: pa.Array, target: pa.DataType, place: ColumnPath) -> pa.Array:
@@ -267,7 +267,9 @@ def _convert_map(array: pa.Array, target: pa.DataType, place: ColumnPath) -> pa.
     entries = lists.flatten()
     keys = _convert(entries.field(0), target.key_type, place.child("key"))
     items = _convert(entries.field(1), target.item_type, place.child("value"))
-    return pa.MapArray.from_arrays(_offsets(lists), keys, items, type=target, mask=array.is_null())
+    return pa.MapArray.from_arrays(
+        flat_offsets(lists), keys, items, type=target, mask=array.is_null()
+    )
 
 
 def _check_years(array: pa.Array, place: ColumnPath) -> None:
@@ -311,7 +313,7 @@ def _has_moments(kind: pa.DataType) -> bool:
     return kind in _YEARS
 
 
-def _offsets(array: pa.Array) -> pa.Array:
+def flat_offsets(array: pa.Array) -> pa.Array:
     """Offsets into ``array.flatten()``, which leaves out what null lists cover."""
     lengths = pc.fill_null(pc.list_value_length(array), 0).cast(pa.int64())
     ends = pc.cumulative_sum(lengths)

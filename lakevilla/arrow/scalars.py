@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import ItemsView, Iterable, KeysView, ValuesView
+from collections.abc import ItemsView, Iterable, KeysView, Mapping, ValuesView
 from collections.abc import Set as AbstractSet
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -29,7 +29,7 @@ _TAKEN = (
 )
 
 
-def plain(value: Any, what: str = "a value") -> object:
+def plain(value: Any, what: str = "a value", *, nested: bool = False) -> object:
     """A value as None, bool, int, float, Decimal, str, bytes, date, datetime, time, UUID, or a
     list of these.
 
@@ -41,6 +41,8 @@ def plain(value: Any, what: str = "a value") -> object:
         series) is None.
     what : str
         What the value is, for messages.
+    nested : bool
+        Take mappings too, as dicts of such values.
 
     Raises
     ------
@@ -55,7 +57,11 @@ def plain(value: Any, what: str = "a value") -> object:
     if isinstance(value, list | tuple | deque | AbstractSet | range | KeysView | ValuesView):
         if isinstance(value, ItemsView):
             raise _refused(value, what, "pass its keys or its values")
-        return [plain(item, what) for item in value]
+        return [plain(item, what, nested=nested) for item in value]
+    if isinstance(value, Mapping):
+        if not nested:
+            raise _refused(value, what, _NO_STRUCT, "no expression takes")
+        return {key: plain(item, what, nested=True) for key, item in value.items()}
     package = type(value).__module__.partition(".")[0]
     if package == "pandas":
         return _of_pandas(value, what)
@@ -213,9 +219,14 @@ def _finer(value: object, what: str) -> InvalidOperation:
     )
 
 
-def _refused(value: object, what: str, advice: str) -> InvalidOperation:
+_NO_STRUCT = "a query and an INSERT do, or name its fields one by one"
+
+
+def _refused(
+    value: object, what: str, advice: str, why: str = "no column holds"
+) -> InvalidOperation:
     kind = type(value)
     name = kind.__name__
     if kind.__module__ != "builtins":
         name = f"{kind.__module__.partition('.')[0]}.{name}"
-    return InvalidOperation(f"{what} is of type {name}, which no column holds: {advice}")
+    return InvalidOperation(f"{what} is of type {name}, which {why}: {advice}")

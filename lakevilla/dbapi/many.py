@@ -7,6 +7,7 @@ have had alone, so rows with values of unlike types go into different tables.
 
 from __future__ import annotations
 
+import builtins
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -252,6 +253,11 @@ def _kind(value: object) -> object:
     """What values of one column must have in common."""
     if isinstance(value, datetime):
         return datetime, value.tzinfo is not None
+    if isinstance(value, list):
+        kinds = {_kind(item) for item in value} - {type(None)}
+        return list, frozenset(kinds)
+    if isinstance(value, dict):
+        return dict, tuple((key, _kind(item)) for key, item in value.items())
     return type(value)
 
 
@@ -265,7 +271,6 @@ _TYPES: dict[object, Callable[[], pa.DataType]] = {
     time: lambda: pa.time64("us"),
     (datetime, False): lambda: pa.timestamp("us"),
     (datetime, True): lambda: pa.timestamp("us", "UTC"),
-    Decimal: lambda: None,  # as wide as its digits
 }
 
 
@@ -284,7 +289,23 @@ def as_table(sets: Sequence[Values]) -> pa.Table:
         if kind is None:
             columns[name] = pa.nulls(len(values))
             continue
-        if kind not in _TYPES:
-            raise ValueError(f"parameter {name} is of {kind}")
-        columns[name] = pa.array(values, _TYPES[kind]())
+        if kind is Decimal:
+            columns[name] = pa.array(values)  # as wide as its digits
+            continue
+        columns[name] = pa.array(values, _type_of(kind, name))
     return pa.table(columns)
+
+
+def _type_of(kind: object, name: str) -> pa.DataType:
+    match kind:
+        case type() if kind is type(None):
+            return pa.null()
+        case (builtins.list, frozenset() as inner) if len(inner) < 2:
+            return pa.list_(_type_of(next(iter(inner), type(None)), name))
+        case (builtins.dict, tuple() as fields) if fields and all(
+            isinstance(key, str) and key for key, _ in fields
+        ):
+            return pa.struct([(key, _type_of(inner, name)) for key, inner in fields])
+        case _ if kind in _TYPES:
+            return _TYPES[kind]()
+    raise ValueError(f"parameter {name} is of {kind}")

@@ -29,7 +29,7 @@ def one_set(operation: str, given: object) -> Mapping[str, object] | None:
             "lake.run(lambda txn: txn.append(table, frame))"
         )
     with translated():
-        return parameters(given)
+        return parameters(given, nested=True)
 
 
 def check_same(names: frozenset[str], given: Mapping[str, object], number: int) -> None:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from lakevilla.arrow.input import to_reader
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.layout import Layout
+from lakevilla.operations.inserted_nested import assigned_nested
 from lakevilla.settings import shown
 from lakevilla.sublogs.operations import Insert
 
@@ -69,6 +70,8 @@ def assigned(
             return pc.assume_timezone(column.cast(pa.timestamp("us")), "UTC")
         if literals and pa.types.is_string(source):
             return _moments(column)
+    if pa.types.is_nested(source) and pa.types.is_nested(target):
+        return pa.chunked_array([assigned_nested(chunk, target) for chunk in column.chunks])
     for is_source, is_target in _TURNED:
         if is_source(source) and is_target(target):
             return _turned(column, target)

@@ -159,7 +159,7 @@ class Session(Generic[Frame]):
         """
         if self._is_closed:
             raise InvalidOperation("the session is closed: begin another by lake.session()")
-        values, frames = parameters(params), check_views(views)
+        values, frames = parameters(params, nested=True), check_views(views)
         text = script_text(text)
         found = self.statements(text)
         if not found:
