@@ -179,6 +179,23 @@ class Connection:
             raise errors.InterfaceError("the connection is closed: connect again")
         return Cursor(self, self._state)
 
+    def execute(self, operation: str, parameters: Mapping[str, object] | None = None) -> Cursor:
+        """Run a statement by a new cursor, which is returned; sqlite3 and DuckDB have this too.
+
+        Parameters
+        ----------
+        operation : str
+            SQL. Values are written ``:name``.
+        parameters : Mapping, optional
+            The values by name.
+
+        Raises
+        ------
+        ProgrammingError, NotSupportedError, DataError, IntegrityError, TransactionConflict
+            As for ``Cursor.execute``.
+        """
+        return self.cursor().execute(operation, parameters)
+
     def commit(self) -> None:
         """Commit the transaction under way, if there is one. It is over also if this raises.
 

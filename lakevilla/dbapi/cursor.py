@@ -212,6 +212,10 @@ class Cursor:
         """All rows that are left, as a pandas DataFrame."""
         return self._fetching().rest().to_pandas()
 
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """All rows that are left, to whatever takes Arrow: ``pyarrow.table(cursor)``."""
+        return self._fetching().rest().__arrow_c_stream__(requested_schema)
+
     # -- life --------------------------------------------------------------------
 
     def close(self) -> None:

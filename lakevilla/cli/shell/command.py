@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from lakevilla.cli.command import On, Options, Profile, Root, command
 from lakevilla.cli.connection import open_lake
 
@@ -12,12 +16,16 @@ def shell(
     on: On = None,
     option: Options = None,
     profile: Profile = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option("--command", "-c", help="Run this and leave; several.", metavar="TEXT"),
+    ] = None,
 ) -> None:
     """Open a prompt for SQL, with completion and history.
 
-    From a pipe it runs what comes, up to the first error.
+    From a pipe, or with -c, it runs what comes, up to the first error.
     """
     from lakevilla.cli.shell.opened import run_shell  # so that other commands don't load it
 
     with open_lake(root, option, profile) as lake:
-        run_shell(lake, on)
+        run_shell(lake, on, text)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TextIO
 
 import typer
 
@@ -17,14 +19,16 @@ from lakevilla.cli.sql.piped import piped
 from lakevilla.errors import InvalidOperation
 
 
-def run_shell(lake: lv.Lake[Any], ref: str | None) -> None:
-    """Take statements until the end of the input, or until somebody leaves."""
+def run_shell(lake: lv.Lake[Any], ref: str | None, texts: Sequence[str] | None) -> None:
+    """Run the texts; without any, what comes in until its end, or until somebody leaves."""
     desk = Desk(lake, ref)
     try:
-        if sys.stdin is not None and sys.stdin.isatty():
+        if texts:
+            _run_texts(desk, Shell(desk), [("-c", io.StringIO(text)) for text in texts])
+        elif sys.stdin is not None and sys.stdin.isatty():
             _converse(desk, Shell(desk))
         else:
-            _run_pipe(desk, Shell(desk))
+            _run_texts(desk, Shell(desk), [("stdin", piped())])
     finally:
         desk.close()
 
@@ -41,9 +45,10 @@ def _converse(desk: Desk, run: Shell) -> None:
     run.converse(Prompt(run.is_complete, lambda: desk.names))
 
 
-def _run_pipe(desk: Desk, run: Shell) -> None:
+def _run_texts(desk: Desk, run: Shell, texts: Sequence[tuple[str, TextIO]]) -> None:
     try:
-        run.run_lines(piped(), "stdin")
+        for source, lines in texts:
+            run.run_lines(lines, source)
         refuse_open(desk.session)
     except Leave:
         pass

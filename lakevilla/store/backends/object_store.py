@@ -384,10 +384,10 @@ class _Options:
         # An option of another provider is kept for tables that live there.
         known = set[str]().union(*(self._known_to(provider) for provider in ("s3", "gs", "az")))
         for key in self._config.keys() - known:
-            raise InvalidOperation(
-                f"storage option {key!r} is not known; correct its name, or for a profile or "
-                f"an assumed role pass boto3_session"
-            )
+            advice = "correct its name, or for a profile or an assumed role pass boto3_session"
+            if key.startswith("catalog."):
+                advice = "a catalog is given by catalogs={'name': {'uri': ...}}"
+            raise InvalidOperation(f"storage option {key!r} is not known; {advice}")
 
     def endpoint(self, provider: str) -> str | None:
         """Where a provider's store answers, if that is said."""

@@ -151,7 +151,10 @@ def _taken(location: str, new_name: str | None, *, dropped: bool, emptied: bool)
         why = "was dropped with its data, and another table lies there now: `register` it"
     elif dropped:
         # A name that it was renamed to is no path, and by its path alone it is found.
-        why = f"was dropped and its log still exists: `register({location!r})` revives it"
+        why = (
+            f"was dropped and its log still exists: `register({location!r})` revives it, and then "
+            "CREATE OR REPLACE TABLE can define it anew"
+        )
     else:
         why = "exists already: choose another name, or write to it"
     return f"table {location} {why}"

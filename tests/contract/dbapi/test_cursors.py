@@ -338,3 +338,18 @@ def test_a_table_of_a_directory_and_one_of_a_branch_are_named_in_quotes(quick_pl
     assert lake.read("sales/orders").num_rows == 1
     assert lake.on("etl").read("sales/orders").num_rows == 3
     assert isinstance(lake, lv.Lake)
+
+
+def test_a_connection_runs_a_statement_by_a_cursor_of_its_own(
+    connection: dbapi.Connection,
+) -> None:
+    first = connection.execute(ALL)
+    second = connection.execute("SELECT qty FROM stock WHERE sku = :sku", {"sku": "s03"})
+    assert (second.fetchall(), first.fetchone()) == ([(3,)], ("s00", 0))
+
+
+def test_a_cursor_is_taken_as_arrow(cursor: dbapi.Cursor) -> None:
+    cursor.execute(ALL).fetchmany(8)
+    assert pa.table(cursor).to_pylist() == [{"sku": "s08", "qty": 8}, {"sku": "s09", "qty": 9}]
+    with pytest.raises(dbapi.ProgrammingError, match="no rows to fetch"):
+        pa.table(cursor.execute("DELETE FROM stock"))

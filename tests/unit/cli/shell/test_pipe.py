@@ -203,3 +203,18 @@ def test_a_root_that_is_not_there_is_named(tmp_path: Path) -> None:
     shown = run(str(tmp_path / "nowhere"), "SELECT 1;")
     assert shown.exit_code == 2
     assert "there is no directory" in shown.stderr
+
+
+def test_texts_of_the_command_line_are_run_in_place_of_stdin(root: str) -> None:
+    texts = ("-c", "UPDATE stock SET qty = 7;\n\\d stock", "-c", "SELECT max(qty) FROM stock")
+    shown = run(root, "DELETE FROM stock;", *texts)
+    assert shown.exit_code == 0, shown.stderr
+    assert shown.stdout.split()[-3:] == ["7", "(1", "row)"]
+    assert quantities(root) == {"tea": 7, "jam": 7}
+
+
+def test_an_error_in_a_text_of_the_command_line_ends_it(root: str) -> None:
+    shown = run(root, "", "-c", "SELECT 1;\nSELECT nobody;", "-c", "DELETE FROM stock")
+    assert shown.exit_code == 2
+    assert "-c:2: " in shown.stderr
+    assert quantities(root) == {"tea": 5, "jam": 1}
