@@ -10,8 +10,6 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
-import pyarrow as pa
-
 from lakevilla.display import shown_text
 
 
@@ -21,7 +19,7 @@ def plain(value: Any) -> Any:
     Numbers that JSON does not have are text: ``"NaN"``, ``"Infinity"``, ``"-Infinity"``.
     """
     match value:
-        case pa.MonthDayNano():
+        case tuple() if _is_interval(value):
             return _interval(*value)
         case float() if not math.isfinite(value):
             return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
@@ -47,6 +45,11 @@ def plain(value: Any) -> Any:
 def _key(key: object) -> str:
     """The key of a map as text, in the form that its values have."""
     return key if isinstance(key, str) else text_of(key)
+
+
+def _is_interval(value: tuple[Any, ...]) -> bool:
+    """Whether it is Arrow's, which is not loaded for that."""
+    return type(value).__name__ == "MonthDayNano"
 
 
 def _interval(months: int, days: int, nanoseconds: int) -> str:
@@ -79,7 +82,7 @@ def text_of(value: object) -> str:
             return "true" if value else "false"
         case datetime():
             return value.isoformat(sep=" ")
-        case pa.MonthDayNano():
+        case tuple() if _is_interval(value):
             return _interval(*value)
         case Mapping() | list() | tuple():
             return json.dumps(plain(value), ensure_ascii=False, allow_nan=False)
