@@ -23,6 +23,7 @@ from lakevilla.errors import (
     ConflictError,
     InvalidOperation,
     LakeVillaError,
+    LakeVillaWarning,
     StoreError,
     TableNotFound,
 )
@@ -124,6 +125,7 @@ class ExecutorBase(Generic[Frame]):
     # -- life --------------------------------------------------------------------
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        """Warn of writes that are lost; Python shows no ResourceWarning unless it is asked to."""
         # Its maker may have raised before it had these.
         if getattr(self, "_use", None) is None or not self._is_left_open():
             return
@@ -131,10 +133,10 @@ class ExecutorBase(Generic[Frame]):
         lost = f"what it has written ({count} operation{'' if count == 1 else 's'}) is lost"
         warn(
             f"transaction {self.state.id} was dropped and neither committed nor aborted"
-            f"{f': {lost}' if count else ''}; use `with lake.transaction() as txn:`",
-            ResourceWarning,
+            f"{f': {lost}' if count else ''}; commit it, as `with lake.transaction() as txn:` does",
+            LakeVillaWarning if count else ResourceWarning,
             stacklevel=2,
-            source=self,
+            source=None if count else self,
         )
 
     def _is_left_open(self) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import pickle
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -154,7 +156,8 @@ def dropped(begin: Callable[[], object]) -> list[str]:
         warnings.simplefilter("always")
         begin()
         gc.collect()
-    return [str(one.message) for one in noted if one.category is ResourceWarning]
+    kinds = (ResourceWarning, lv.LakeVillaWarning)
+    return [str(one.message) for one in noted if one.category in kinds]
 
 
 def test_a_transaction_that_is_dropped_is_warned_of(lake: lv.Lake) -> None:
@@ -167,6 +170,21 @@ def test_a_transaction_that_is_dropped_is_warned_of(lake: lv.Lake) -> None:
     assert "with lake.transaction()" in message
     (message,) = dropped(lambda: lake.transaction().read("sales/orders"))
     assert "lost" not in message
+
+
+def test_python_shows_that_writes_are_lost_without_being_asked(tmp_path: Path) -> None:
+    program = (
+        "import lakevilla as lv\n"
+        f"lake = lv.connect({str(tmp_path / 'w')!r})\n"
+        "lake.create_table('t', [{'a': 1}])\n"
+        "lake.transaction().append('t', [{'a': 2}])\n"
+        "lake.transaction().read('t')\n"
+    )
+    stderr = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120
+    ).stderr
+    assert stderr.count("was dropped and neither committed nor aborted") == 1
+    assert "(1 operation) is lost; commit it" in stderr
 
 
 def test_a_transaction_that_was_ended_or_handed_on_is_not(lake: lv.Lake) -> None:

@@ -133,7 +133,7 @@ def test_a_client_that_wakes_in_a_place_that_was_given_to_another_takes_nothing_
 
 
 # A warning that is an error is kept with its traceback, which would hold the transaction.
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::lakevilla.LakeVillaWarning")
 def test_a_transaction_that_its_caller_forgot_is_waited_for_a_lease(
     place: Place, lake: lv.Lake, told: Told
 ) -> None:

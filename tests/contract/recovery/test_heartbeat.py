@@ -139,7 +139,7 @@ def test_a_transaction_that_was_dropped_is_not_renewed_any_more(place: Place) ->
         txn = begin(lake)
         dropped = txn.id
         watched.until_written(dropped)
-        with pytest.warns(ResourceWarning, match="was dropped and neither"):
+        with pytest.warns(lv.LakeVillaWarning, match="was dropped and neither"):
             del txn
         gc.collect()
         until(lambda: not threads())
@@ -289,6 +289,9 @@ def test_a_forked_child_renews_its_own_and_not_its_parents(place: Place) -> None
 
 # -- other processes ------------------------------------------------------------
 
+#: They leave transactions with writes in them, which a process is told of at its end.
+QUIET = ("-W", "ignore:transaction")
+
 CLIENT = """
 import sys, threading
 import lakevilla as lv
@@ -314,7 +317,7 @@ except lv.ConflictError:
 
 def client(place: Place, what: str, lease: float = LEASE) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", CLIENT, place.root, str(lease), what],
+        [sys.executable, *QUIET, "-c", CLIENT, place.root, str(lease), what],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -356,7 +359,7 @@ def test_a_process_that_ends_in_the_middle_of_renewals_does_not_crash(
     place.write("orders", [{"id": 1}])
     for _ in range(3):
         process = subprocess.run(
-            [sys.executable, "-c", BUSY, place.root, json.dumps(place.storage_options)],
+            [sys.executable, *QUIET, "-c", BUSY, place.root, json.dumps(place.storage_options)],
             capture_output=True,
             text=True,
             env={**os.environ, "PYTHONPATH": os.getcwd()},

@@ -309,6 +309,6 @@ def test_a_session_that_is_dropped_leaves_nothing_but_files_for_gc(
 def test_a_session_that_is_forgotten_says_what_is_lost(lake: lv.Lake) -> None:
     held = [lake.session()]
     held[0].sql("BEGIN; INSERT INTO orders VALUES (1, 'tea')")
-    with pytest.warns(ResourceWarning, match="what it has written"):
+    with pytest.warns(lv.LakeVillaWarning, match="what it has written"):
         held.clear()
     assert lake.read("orders").num_rows == 0
