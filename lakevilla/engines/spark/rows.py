@@ -84,35 +84,49 @@ def _type_of_null(kind: pa.DataType) -> pa.DataType:
 def arrow_types(columns: Any, table: str) -> pa.Schema:
     """Spark's columns in Arrow's types; raises ``InvalidOperation`` for one that has none."""
     from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import to_arrow_schema
 
     fields = []
     for column in columns.fields:
         try:
-            if _becomes_another(column.dataType):
-                raise NotImplementedError
-            fields.append(to_arrow_schema(type(columns)([column])).field(0))
+            kind = _arrow_type(column.dataType)
         except (PySparkException, pa.ArrowException, NotImplementedError) as error:
             raise InvalidOperation(
                 f"column {column.name!r} for table {table!r} is of type "
                 f"{column.dataType.simpleString()}, which no table stores: cast it",
                 table=table,
             ) from error
+        fields.append(pa.field(column.name, kind, column.nullable))
     return pa.schema(fields)
 
 
-#: Spark's types that it hands to Arrow as the structs of bytes that they are made of. The table
-#: would have such a struct, and no reader would know what it was.
-_OTHERS = ("variant", "geometry", "geography")
+def _arrow_type(kind: Any) -> pa.DataType:
+    """One of Spark's types. It is Spark that says what those are that have no others within.
+
+    Of nested ones each release makes something else: from 4.2 on it wants a time zone, and hands
+    on its own notes about fields, which are nothing that a table is to keep.
+    """
+    from pyspark.sql import types
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    if isinstance(kind, types.StructType):
+        return pa.struct([_arrow_field(f.name, f.dataType, f.nullable) for f in kind.fields])
+    if isinstance(kind, types.ArrayType):
+        return pa.list_(_arrow_field("element", kind.elementType, kind.containsNull))
+    if isinstance(kind, types.MapType):
+        value = _arrow_field("value", kind.valueType, kind.valueContainsNull)
+        return pa.map_(_arrow_field("key", kind.keyType, False), value)
+    if isinstance(kind, types.UserDefinedType):
+        return _arrow_type(kind.sqlType())
+    if isinstance(kind, types.TimestampType):
+        return pa.timestamp("us", "UTC")
+    found = to_arrow_type(kind)
+    if pa.types.is_struct(found):  # a variant, or a place on earth, as Spark alone understands it
+        raise NotImplementedError(kind.simpleString())
+    return found
 
 
-def _becomes_another(kind: Any) -> bool:
-    """Whether a type, or one within it, is another one when it comes out of Arrow."""
-    if kind.typeName() in _OTHERS:
-        return True
-    inner = [getattr(kind, name, None) for name in ("elementType", "keyType", "valueType")]
-    inner += [field.dataType for field in getattr(kind, "fields", ())]
-    return any(_becomes_another(one) for one in inner if one is not None)
+def _arrow_field(name: str, kind: Any, nullable: bool) -> pa.Field:
+    return pa.field(name, _arrow_type(kind), nullable)
 
 
 def is_spark_schema(data: object) -> bool:
@@ -147,8 +161,49 @@ def spark_types(schema: pa.Schema) -> pa.Schema:
 
 def for_spark(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The same rows in ``spark_types``."""
-    wanted = spark_types(batch.schema)
-    return batch if wanted.equals(batch.schema) else batch.cast(wanted)
+    return as_declared(batch, spark_types(batch.schema))
+
+
+def as_declared(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The same rows in the very columns that Spark was told of; NULL in those that are not there.
+
+    Spark from 4.2 on refuses rows that say of a column that it is never NULL, where it was not
+    told so.
+    """
+    if batch.schema.equals(schema):
+        return batch
+    there = batch.schema.names
+    columns = [
+        _as_type(batch.column(field.name), field.type)
+        if field.name in there
+        else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    # Arrow refuses to cast a NULL struct with a field that is never NULL, even to its own type.
+    return values if values.type.equals(kind) else values.cast(kind)
+
+
+def may_be_null_beyond(asked: pa.Field, there: pa.Field) -> bool:
+    """Whether a column has NULL, at any depth, where what is asked for says that it has none.
+
+    The types are equal but for that.
+    """
+    if there.nullable and not asked.nullable:
+        return True
+    kinds = zip(_fields_of(asked.type), _fields_of(there.type), strict=True)
+    return any(may_be_null_beyond(*pair) for pair in kinds)
+
+
+def _fields_of(kind: pa.DataType) -> list[pa.Field]:
+    if pa.types.is_map(kind):
+        return [kind.key_field, kind.item_field]
+    if pa.types.is_list(kind):
+        return [kind.value_field]
+    return list(kind) if pa.types.is_struct(kind) else []
 
 
 def _spark_type(kind: pa.DataType, column: str) -> pa.DataType:

@@ -332,6 +332,56 @@ def test_a_table_that_is_not_there_and_a_schema_that_does_not_fit_are_told(bank:
         reader.schema("balance STRING").load("bank").count()
 
 
+def test_where_no_file_has_rows_there_are_none(bank: Source) -> None:
+    assert bank.rows("bank", where="id > 1000") == []
+    with bank.place.connect() as lake:
+        lake.run(lambda txn: txn.delete("bank", where="true"))
+    assert bank.rows("bank") == []
+
+
+def test_columns_that_are_never_null_are_read_as_any_others(source: Source) -> None:
+    inner = pa.struct([pa.field("a", pa.int32(), False), pa.field("b", pa.string())])
+    strict = pa.schema(
+        [
+            pa.field("id", pa.int64(), False),
+            pa.field("s", inner),
+            pa.field("l", pa.list_(pa.field("element", pa.int64(), False))),
+            pa.field("at", pa.timestamp("us", "UTC")),
+        ]
+    )
+    row = {"id": 1, "s": {"a": 1, "b": None}, "l": [1], "at": datetime(2024, 2, 29, tzinfo=UTC)}
+    empty = {"id": 2, "s": None, "l": None, "at": None}
+    with source.place.connect() as lake:
+        lake.create_table("strict", pa.Table.from_pylist([row, empty], strict))
+
+    def rows(frame: DataFrame, *more: str) -> list[tuple[Any, ...]]:
+        # Spark's own toArrow can't take a NULL struct with a field that is never NULL.
+        found = in_order(frame.selectExpr("id", "s IS NULL", "s.a", *more).toArrow())
+        return [tuple(one.values()) for one in found]
+
+    expected = [(1, False, 1), (2, True, None)]
+    whole = rows(source.read("strict"), "l", "at")
+    assert whole == [(*expected[0], [1], row["at"]), (*expected[1], None, None)]
+    assert rows(source.read("strict", startingVersion=1)) == expected
+    reader = source.spark.read.format("lakevilla").option("lake", source.place.root)
+    some = reader.schema("id BIGINT NOT NULL, s STRUCT<a: INT, b: STRING>").load("strict")
+    assert rows(some) == expected
+    with pytest.raises(Exception, match="column at may be NULL, and the reader's schema says NOT"):
+        reader.schema("at TIMESTAMP NOT NULL").load("strict").count()
+
+
+def test_versions_of_the_lake_are_rows(bank: Source) -> None:
+    with bank.place.connect() as lake:
+        lake.run(lambda txn: txn.delete("bank", where="id = 0"))
+    reader = bank.spark.read.format("lakevilla").option("lake", bank.place.root)
+    reader = reader.option("what", "versions").option("startingVersion", 1)
+    [found] = reader.load().toArrow().to_pylist()
+    assert (found["version"], found["since"], found["kind"]) == (1, 0, "transaction")
+    assert found["tables"] == ["bank"]
+    with pytest.raises(Exception, match="leave the schema out"):
+        reader.schema("version STRING").load().count()
+
+
 def test_a_session_that_takes_no_data_source_still_has_its_lake(
     source: Source, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.fixtures.spark import connectors
 from tests.interop.spark.beside import Beside
 from tests.support.places import Place, fill
 from tests.support.tables import accounts
@@ -15,6 +16,8 @@ from tests.support.tables import accounts
 @pytest.fixture
 def beside(spark: SparkSession, tmp_path: Path) -> Beside:
     """An empty lake."""
+    if "delta" not in connectors():
+        pytest.skip("there is no delta connector for this Spark")
     return Beside(spark, Place(str(tmp_path)))
 
 

@@ -29,7 +29,7 @@ from lakevilla.api.spark.source.batches import (
 from lakevilla.api.spark.source.options import Limits, ReadOptions
 from lakevilla.api.spark.source.tables import Bound, bound_to, declared
 from lakevilla.engines.base import TableInput, projection
-from lakevilla.engines.spark.rows import spark_schema
+from lakevilla.engines.spark.rows import arrow_types, as_declared, spark_schema
 from lakevilla.engines.spark.tasks import only_bin, rows_of
 from lakevilla.engines.spark.upkeep.changes import ChangeStep, Comparing, change_tasks
 from lakevilla.errors import InvalidOperation, VersionNotFound
@@ -128,10 +128,10 @@ def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> byte
 def _changes(held: Bound, schema: StructType, until: int | None) -> Changes:
     there = columns_of(held)
     names = declared(held.options.table, schema, there)
-    schema = pa.schema([there.field(name) for name in names])
     own = tuple(name for name in names if name in held.schema.names)
     expected = held.schema if names == tuple(there.names) else None
-    return Changes(held.access, held.options, own, schema, expected, until)
+    shown = arrow_types(schema, held.options.table)
+    return Changes(held.access, held.options, own, shown, expected, until)
 
 
 def first_offset(state: bytes) -> dict[str, int]:
@@ -282,15 +282,4 @@ def rows(state: bytes, task: bytes) -> Iterator[pa.RecordBatch]:
     """The rows of one task, in the columns that Spark expects."""
     changes: Changes = pickle.loads(state)
     for batch in rows_of(task, iter([only_bin()])):
-        yield _as_expected(batch, changes.schema)
-
-
-def _as_expected(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with these columns, in their order."""
-    columns = [
-        batch.column(field.name).cast(field.type)
-        if field.name in batch.schema.names
-        else pa.nulls(batch.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(columns, names=schema.names)
+        yield as_declared(batch, changes.schema)

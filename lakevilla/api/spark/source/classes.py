@@ -125,7 +125,8 @@ def _reader_class() -> Callable[..., DataSourceReader]:
             return [InputPartition(one) for one in self.parts]
 
         def read(self, partition: InputPartition | None) -> Iterator[Any]:
-            if partition is None:  # Spark's own, where there are none
+            # Spark's own, where there are none: nothing, and from 4.2 on a part of nothing.
+            if partition is None or partition.value is None:
                 return iter(())
             return work().rows(self.kind, self.state, partition.value)  # type: ignore[no-any-return]
 

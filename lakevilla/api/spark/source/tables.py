@@ -19,7 +19,13 @@ from lakevilla.api.spark.source.options import ReadOptions
 from lakevilla.client.client import LakeClient
 from lakevilla.engines.base import TableInput, projection
 from lakevilla.engines.spark.bins import Bins, in_bins
-from lakevilla.engines.spark.rows import spark_schema
+from lakevilla.engines.spark.rows import (
+    arrow_types,
+    as_declared,
+    may_be_null_beyond,
+    spark_schema,
+    spark_types,
+)
 from lakevilla.engines.spark.tasks import ScanTask, only_bin, rows_of
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import bind
@@ -64,12 +70,13 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What the tasks of one read need, but for their files."""
+    """What the tasks of one read need, but for their files; ``shown`` is what Spark was told."""
 
     access: Access
     pin: Pin
     layout: Layout
     columns: tuple[str, ...]
+    shown: pa.Schema
     partitions: int
     where: Expr | None
 
@@ -105,7 +112,8 @@ def scan(state: bytes, schema: StructType) -> bytes:
     layout = client.run(pinned(client.context, held.pin)).layout
     columns = declared(held.options.table, schema, layout.schema)
     tasks = held.options.partitions or held.access.tasks
-    whole = Scan(held.access, held.pin, layout, columns, tasks, held.where)
+    shown = arrow_types(schema, held.options.table)
+    whole = Scan(held.access, held.pin, layout, columns, shown, tasks, held.where)
     return pickle.dumps(whole)
 
 
@@ -156,13 +164,20 @@ def declared(table: str, schema: StructType, there: pa.Schema) -> tuple[str, ...
             f"{', '.join(there.names)}",
             table=table,
         )
-    own = spark_schema(pa.schema([there.field(name) for name in names]))
-    for asked, has in zip(schema.fields, own.fields, strict=True):
+    kept = pa.schema([there.field(name) for name in names])
+    for asked, has in zip(schema.fields, spark_schema(kept).fields, strict=True):
         if asked.dataType.simpleString() != has.dataType.simpleString():
             raise InvalidOperation(
                 f"table {table}: column {asked.name} is {has.dataType.simpleString()}, not "
                 f"{asked.dataType.simpleString()} as the reader's schema says: leave the schema "
                 "out, and cast the column",
+                table=table,
+            )
+    for asked, has in zip(arrow_types(schema, table), spark_types(kept), strict=True):
+        if may_be_null_beyond(asked, has):
+            raise InvalidOperation(
+                f"table {table}: column {asked.name} may be NULL, and the reader's schema says "
+                "NOT NULL, by which Spark would leave rows out: leave the schema out",
                 table=table,
             )
     return names
@@ -195,4 +210,5 @@ def rows(state: bytes, files: bytes) -> Iterator[pa.RecordBatch]:
     whole: Scan = pickle.loads(state)
     bins = Bins(whole.layout, (files,))
     task = ScanTask(whole.access.place, bins, whole.columns, whole.where)
-    return rows_of(pickle.dumps(task), iter([only_bin()]))
+    for batch in rows_of(pickle.dumps(task), iter([only_bin()])):
+        yield as_declared(batch, whole.shown)

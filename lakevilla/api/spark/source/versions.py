@@ -20,6 +20,7 @@ from lakevilla.api.feed.asked import AskedColumns, chosen_of
 from lakevilla.api.feed.versions import Teller
 from lakevilla.api.spark.source.access import Access, access_to, goes_on, opened_on
 from lakevilla.api.spark.source.options import VersionOptions
+from lakevilla.engines.spark.rows import arrow_types, as_declared, may_be_null
 from lakevilla.errors import InvalidOperation, VersionNotFound
 from lakevilla.feed.walk import check_kept, stretch
 from lakevilla.results import Version
@@ -43,6 +44,8 @@ COLUMNS = pa.schema(
         pa.field("left", pa.list_(pa.string()), nullable=False),
     ]
 )
+#: The same as Spark is told of them: no column of a source in Python is NOT NULL.
+_SHOWN = may_be_null(COLUMNS)
 _ROWS_IN_A_BATCH = 1024
 
 
@@ -100,7 +103,7 @@ def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> Lake
 
 def check_schema(schema: StructType) -> None:
     """Refuse columns that a version does not have; there is nothing to choose."""
-    if list(schema.names) != COLUMNS.names:
+    if not arrow_types(schema, "versions").equals(_SHOWN):
         raise InvalidOperation(
             f"the columns of versions are {', '.join(COLUMNS.names)}: leave the schema out, and "
             "select from the DataFrame"
@@ -154,7 +157,7 @@ def rows(held: LakeVersions, part: bytes) -> Iterator[pa.RecordBatch]:
     found = client.run(stretch(client.context, head, since, until))
     versions = Teller(client, Executor, chosen, AskedColumns()).versions(found)
     while some := [_row(version) for version in islice(versions, _ROWS_IN_A_BATCH)]:
-        yield pa.RecordBatch.from_pylist(some, COLUMNS)
+        yield as_declared(pa.RecordBatch.from_pylist(some, COLUMNS), _SHOWN)
 
 
 def _row(version: Version[pa.Table]) -> dict[str, object]:

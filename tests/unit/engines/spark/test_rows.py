@@ -1,7 +1,11 @@
 """The columns of DataFrames, as those of tables."""
 
+from datetime import UTC, datetime
+from typing import Any
+
 import pyarrow as pa
 import pytest
+from pyspark.sql import types
 from pyspark.sql.types import (
     ArrayType,
     DataType,
@@ -10,11 +14,18 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
+    TimestampType,
     VariantType,
 )
 
 import lakevilla as lv
-from lakevilla.engines.spark.rows import arrow_types, may_be_null
+from lakevilla.engines.spark.rows import (
+    arrow_types,
+    as_declared,
+    may_be_null,
+    may_be_null_beyond,
+)
 
 
 def test_null_is_taken_at_every_depth_but_in_the_keys_of_maps() -> None:
@@ -59,3 +70,79 @@ def test_a_type_that_arrow_would_take_for_another_is_refused(kind: DataType) -> 
     """A table of variants would be one of structs of bytes, for every reader."""
     with pytest.raises(lv.InvalidOperation, match=r"column .v. for table .t. .*variant.*cast it"):
         arrow_types(StructType([StructField("v", kind)]), "t")
+
+
+def test_moments_are_those_of_utc_and_what_spark_notes_of_fields_is_left_out() -> None:
+    noted = StructField("x", TimestampType(), metadata={"comment": "in Spark alone"})
+    columns = [
+        StructField("at", TimestampType(), metadata={"comment": "in Spark alone"}),
+        StructField("local", TimestampNTZType()),
+        StructField("l", ArrayType(TimestampType())),
+        StructField("m", MapType(StringType(), TimestampType())),
+        StructField("s", StructType([noted])),
+    ]
+    moment = pa.timestamp("us", "UTC")
+    found = arrow_types(StructType(columns), "t")
+    assert found.field("at").type == moment
+    assert found.field("local").type == pa.timestamp("us")
+    assert found.field("l").type.value_type == moment
+    assert found.field("m").type.item_type == moment
+    assert found.field("s").type.field("x").type == moment
+    assert found.field("at").metadata is None
+    assert found.field("s").type.field("x").metadata is None
+
+
+@pytest.mark.parametrize("name", ["VariantType", "GeometryType"])
+def test_what_only_spark_understands_is_no_struct(name: str) -> None:
+    kind: Any = getattr(types, name, None)
+    if kind is None:
+        pytest.skip(f"this Spark has no {name}")
+    columns = StructType([StructField("v", kind(4326) if name == "GeometryType" else kind())])
+    with pytest.raises(lv.InvalidOperation, match=r"column 'v' for table 't' is of type .*cast it"):
+        arrow_types(columns, "t")
+
+
+def test_rows_are_given_in_the_very_columns_that_spark_was_told_of() -> None:
+    inner = pa.struct([pa.field("a", pa.int32(), False)])
+    at = pa.field("at", pa.timestamp("ms", "UTC"), False)
+    there = pa.schema([pa.field("id", pa.int64(), False), at, pa.field("s", inner)])
+    row = {"id": 1, "at": datetime(2024, 2, 29, tzinfo=UTC), "s": {"a": 1}}
+    batch = pa.RecordBatch.from_pylist([row], there)
+    declared = pa.schema(
+        [
+            pa.field("s", pa.struct([pa.field("a", pa.int32())])),
+            pa.field("late", pa.string()),
+            pa.field("at", pa.timestamp("us", "UTC")),
+            pa.field("id", pa.int64()),
+        ]
+    )
+    found = as_declared(batch, declared)
+    assert found.schema.equals(declared)
+    assert found.to_pylist() == [{**row, "late": None}]
+    assert as_declared(found, declared) is found
+    none = pa.RecordBatch.from_pylist([{**row, "s": None}], there)
+    assert as_declared(none, there.set(0, pa.field("id", pa.int64()))).to_pylist()[0]["s"] is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "there", "beyond"),
+    [
+        (pa.field("c", pa.int64()), pa.field("c", pa.int64(), False), False),
+        (pa.field("c", pa.int64(), False), pa.field("c", pa.int64()), True),
+        (pa.field("c", pa.int64(), False), pa.field("c", pa.int64(), False), False),
+        *(
+            (pa.field("c", wrapped(strict)), pa.field("c", wrapped(kept)), strict and not kept)
+            for wrapped in (
+                lambda strict: pa.list_(pa.field("element", pa.int64(), not strict)),
+                lambda strict: pa.map_(pa.string(), pa.field("value", pa.int64(), not strict)),
+                lambda strict: pa.struct([pa.field("a", pa.int64(), not strict)]),
+            )
+            for strict in (True, False)
+            for kept in (True, False)
+        ),
+    ],
+)
+def test_a_schema_asks_for_more_than_the_table_says(
+    asked: pa.Field, there: pa.Field, beyond: bool
+) -> None:
+    assert may_be_null_beyond(asked, there) is beyond
