@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from lakevilla.api.execution.executor import Executor
 from lakevilla.client.client import LakeClient
-from lakevilla.engines.spark.streams import checkpoint_of
+from lakevilla.engines.spark.streams import checkpoint_of, session_of_connect
 from lakevilla.errors import (
     AlreadyCommitted,
     CommitOutcomeUnknown,
@@ -123,6 +123,8 @@ class BatchFunction:
     known : dict
         The checkpoint, once Spark Connect has told it. A pickle has none: what comes out of it is
         called for one start of one query.
+    started_in : SparkSession
+        The session of Spark Connect that a pickle was read in: that of the query.
     """
 
     run: Callable[..., object]
@@ -131,12 +133,16 @@ class BatchFunction:
     query_id: str
     options: Mapping[str, Any]
     known: dict[str, str] = field(default_factory=dict)
+    started_in: object = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "known": {}}
+        return {**self.__dict__, "known": {}, "started_in": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, started_in=session_of_connect())
 
     def __call__(self, batch: Any, batch_id: int) -> None:
-        checkpoint = checkpoint_of(batch, self.query_id, self.known)
+        checkpoint = checkpoint_of(batch, self.query_id, self.known, self.started_in)
         # The batch's session may be another than the lake's: a stream clones its own.
         with self.beside(batch):
             self.run(

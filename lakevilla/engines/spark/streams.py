@@ -12,27 +12,31 @@ from typing import Any
 from lakevilla.engines.spark.rows import is_frame
 from lakevilla.errors import InvalidOperation
 
-__all__ = ["checkpoint_of", "checkpoint_of_task"]
+__all__ = ["checkpoint_of", "checkpoint_of_task", "session_of_connect"]
 
 #: Where the thread that runs a query has its id, and so each of its tasks.
 _PROPERTY = "sql.streaming.queryId"
 
 
-def checkpoint_of(batch: object, query_id: str, known: dict[str, str]) -> str:
+def checkpoint_of(
+    batch: object, query_id: str, known: dict[str, str], started_in: object = None
+) -> str:
     """The checkpoint of the batch that Spark has called this thread with.
 
     Empty for what is called without a stream. ``known``: what Spark Connect has told before
-    in this process, which serves one start of one query.
+    in this process, which serves one start of one query. ``started_in``: the session of the
+    query, where it is known; from Spark 4.3 on its batches come from a clone, which has no queries.
 
     Raises
     ------
     InvalidOperation
         A stream brings it, and of which checkpoint can't be known.
     """
-    session = getattr(batch, "sparkSession", None) if is_frame(batch) else _session_of_connect()
+    session = getattr(batch, "sparkSession", None) if is_frame(batch) else session_of_connect()
     if type(session).__module__.startswith("pyspark.sql.connect."):
         if not known:
-            known["id"] = _by_session(session, query_id, is_sure=_is_of_server(batch))
+            of_query = started_in or session
+            known["id"] = _by_session(of_query, query_id, is_sure=_is_of_server(batch))
         return known["id"]
     return _by_thread(query_id)
 
@@ -47,8 +51,11 @@ def checkpoint_of_task() -> str:
     return "" if task is None else task.getLocalProperty(_PROPERTY) or ""
 
 
-def _session_of_connect() -> object:
-    """The session beside which the function of a stream runs on Spark Connect."""
+def session_of_connect() -> object:
+    """The session beside which the function of a stream runs on Spark Connect.
+
+    While the function comes out of its pickle, it is that of the query.
+    """
     module = sys.modules.get("pyspark.sql.connect.session")
     return None if module is None else module.SparkSession.getActiveSession()
 

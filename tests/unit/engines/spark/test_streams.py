@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import lakevilla as lv
+from lakevilla.api.run import BatchFunction
 from lakevilla.engines.spark.streams import checkpoint_of, checkpoint_of_task
 
 
@@ -49,6 +52,28 @@ def test_if_nobody_can_tell_the_batch_is_refused() -> None:
     for queries in ([("a", ""), ("b", "")], []):
         with pytest.raises(lv.InvalidOperation, match=r"\.queryName\('orders'\)"):
             checkpoint_of(batch(*queries), "orders", {})
+
+
+def test_a_batch_of_a_clone_is_of_the_session_that_the_query_was_started_in() -> None:
+    started_in = Session(("a", ""))
+    assert checkpoint_of(batch(), "orders", {}, started_in) == "a"
+    with pytest.raises(lv.InvalidOperation, match="which of the 2 streaming queries"):
+        checkpoint_of(batch(), "orders", {}, Session(("a", ""), ("b", "")))
+
+
+def test_a_function_knows_the_session_that_its_pickle_was_read_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = Session(("a", "orders"))
+    kind = SimpleNamespace(getActiveSession=lambda: session)
+    function = BatchFunction(len, len, len, "orders", {})
+    assert function.started_in is None
+    monkeypatch.setitem(
+        sys.modules, "pyspark.sql.connect.session", SimpleNamespace(SparkSession=kind)
+    )
+    found = pickle.loads(pickle.dumps(function))
+    assert found.started_in is session
+    assert (found.known, found.query_id) == ({}, "orders")
 
 
 def test_what_was_told_holds_when_other_queries_begin() -> None:
