@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pickle
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from lakevilla.errors import LakeVillaError
+from lakevilla.errors import LakeVillaError, StoreError
 
 
 @contextmanager
@@ -43,3 +44,19 @@ def _shown(error: LakeVillaError) -> LakeVillaError:
     Exception.__init__(shown, error.message)
     shown.__dict__.update(error.__dict__)
     return shown
+
+
+@contextmanager
+def naming_worker(root: str) -> Iterator[None]:
+    """A block in which an error of the store says which worker met it, and at which lake.
+
+    The driver may reach what a worker can't: it may have credentials that the worker lacks.
+    """
+    try:
+        yield
+    except StoreError as error:
+        if type(error) is StoreError and error.table is None:
+            place = "" if root in error.message else f"{root}: "
+            error.message = f"worker {socket.gethostname()}: {place}{error.message}"
+            error.args = (error.message,)
+        raise

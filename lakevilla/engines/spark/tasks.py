@@ -25,6 +25,7 @@ from lakevilla.engines.base import FileNamer, MergeSpec, Rewrite, StagedRows, Ta
 from lakevilla.engines.duckdb import DuckDBEngine
 from lakevilla.engines.duckdb.writing.merge import numbered
 from lakevilla.engines.spark.bins import Bins
+from lakevilla.engines.spark.raising import naming_worker
 from lakevilla.engines.spark.reused import forget_archives, in_worker
 from lakevilla.engines.spark.rows import for_spark
 from lakevilla.engines.staged import read_staged, to_ipc
@@ -112,7 +113,8 @@ def reports(payload: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
     """Run a pickled task over its rows; the one row that comes out is its pickled report."""
     task: Task = pickle.loads(payload)
     try:
-        report = task.run(worker_at(task.place), batches)
+        with naming_worker(task.place.root):
+            report = task.run(worker_at(task.place), batches)
     except LakeVillaError as error:
         report = TaskReport(error=error)
     # What is left is read, or Spark would take an early end for a broken worker.
@@ -125,7 +127,7 @@ def reports(payload: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
 def rows_of(payload: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run a pickled ``ReadTask``; its rows come out."""
     task: ReadTask = pickle.loads(payload)
-    with in_worker():
+    with in_worker(), naming_worker(task.place.root):
         yield from task.rows(worker_at(task.place), batches)
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
+import socket
 import traceback
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 
 import lakevilla as lv
 from lakevilla.engines.spark.jobs import failure
 from lakevilla.engines.spark.raising import said_first
+from lakevilla.engines.spark.tasks import LakeAddress, StageTask, reports
 
 
 def text_of_spark(message: str) -> str:
@@ -64,3 +68,19 @@ def test_what_others_raise_is_named_by_its_last_line() -> None:
 def test_an_error_of_the_jvm_is_named_by_what_caused_it(text: str, reason: str) -> None:
     found = failure(RuntimeError(f"An error occurred while calling o8.getResult.{text}"), "job x")
     assert str(found) == f"job x: the Spark job failed: {reason}"
+
+
+def test_a_worker_without_the_drivers_credentials_says_that_it_is_a_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    place = LakeAddress("s3://bucket/lake", None, lv.Settings())
+    rows = pa.record_batch({"c0": [1]})
+    task = StageTask(place, "t", ("id",), pa.schema([("id", pa.int64())]), "staged/", ())
+    (row,) = reports(pickle.dumps(task), iter([rows]))
+    error = pickle.loads(row.column("report")[0].as_py()).error
+    assert isinstance(error, lv.StoreError)
+    where = f"worker {socket.gethostname()}: s3://bucket/lake"
+    assert str(error).startswith(where)
+    assert "no credentials were found" in str(error)

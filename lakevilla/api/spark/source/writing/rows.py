@@ -52,7 +52,7 @@ def written(state: bytes, batches: Iterator[pa.RecordBatch]) -> bytes:
             report = pickle.loads(row.column("report")[0].as_py())
         except LakeVillaError as error:
             report = TaskReport(error=error)
-        if isinstance(report.error, StoreError):
+        if isinstance(report.error, StoreError) and not report.error.message.startswith("worker"):
             report.error.message = f"worker {host}: {report.error.message}"
             report.error.args = (report.error.message,)
     for _ in batches:  # what is left is read, or Spark would take an early end for a broken worker
