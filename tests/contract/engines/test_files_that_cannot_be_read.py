@@ -22,7 +22,9 @@ OPERATIONS: dict[str, Callable[[lv.Lake], object]] = {
     "sql": lambda lake: lake.snapshot().sql("select * from t"),
     "delete": lambda lake: lake.run(lambda txn: txn.delete("t", "st.a >= 1 and f > 1")),
     "update": lambda lake: lake.run(lambda txn: txn.update("t", {"id": "id + 1"}, "f > 1")),
-    "upsert": lambda lake: lake.run(lambda txn: txn.upsert("t", [{"id": 1, "f": 2.5}], "id")),
+    "upsert": lambda lake: lake.run(
+        lambda txn: txn.upsert("t", [{"id": 1, "f": 2.5}, {"id": 2, "f": 2.5}], "id")
+    ),
     "insert": lambda lake: lake.run(lambda txn: txn.sql("insert into t select * from t")),
     "optimize": lambda lake: lake.table("t").optimize(z_order_by="id"),
 }
