@@ -71,40 +71,20 @@ def assigned(
         if literals and pa.types.is_string(source):
             return _moments(column)
     if pa.types.is_nested(source) and pa.types.is_nested(target):
-        return pa.chunked_array([assigned_nested(chunk, target) for chunk in column.chunks])
+
+        def within(values: pa.Array, type_: pa.DataType) -> pa.Array:
+            return _whole(assigned(pa.chunked_array([values]), type_, literals=literals))
+
+        # In one piece: what the pieces have NULL in alone would be of several types.
+        return pa.chunked_array([assigned_nested(_whole(column), target, within)])
     for is_source, is_target in _TURNED:
         if is_source(source) and is_target(target):
             return _turned(column, target)
-    if pa.types.is_struct(source) and pa.types.is_struct(target):
-        return _fields_assigned(column, target, literals=literals)
-    if pa.types.is_list(source) and pa.types.is_list(target):
-        whole = _whole(column)
-        values = assigned(pa.chunked_array([whole.values]), target.value_type, literals=literals)
-        array = pa.ListArray.from_arrays(whole.offsets, _whole(values), mask=whole.is_null())
-        return pa.chunked_array([array])
     return column
 
 
-def _fields_assigned(
-    column: pa.ChunkedArray, target: pa.DataType, *, literals: bool
-) -> pa.ChunkedArray:
-    """Structs, of which each field is what INSERT makes of it; fields are found by their names."""
-    whole = _whole(column)
-    types = {field.name.lower(): field.type for field in target}
-    fields, parts = [], []
-    for field, values in zip(column.type, whole.flatten(), strict=True):
-        type_ = types.get(field.name.lower(), field.type)
-        part = _whole(assigned(pa.chunked_array([values]), type_, literals=literals))
-        fields.append(field.with_type(part.type))
-        parts.append(part)
-    array = pa.StructArray.from_arrays(parts, fields=fields, mask=whole.is_null())
-    return pa.chunked_array([array])
-
-
 def _whole(column: pa.ChunkedArray) -> pa.Array:
-    """One array, which begins at its own first value."""
-    array = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    return array.take(pa.array(range(len(array)), pa.int64())) if array.offset else array
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def _check_text(column: pa.ChunkedArray, target: pa.DataType, name: str, table: str) -> None:

@@ -1,49 +1,52 @@
 """Structs, lists and maps as INSERT puts them into columns of other types.
 
-The NULLs in them come out of the engine as integers, as those beside them do, and an empty list
-as one of integers. A struct goes into a column of maps: its names are the keys.
+What is within them is assigned as elsewhere. A struct goes into a column of maps: its names are the
+keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakevilla.arrow.cast import flat_offsets
 
+#: Puts values that are not nested into a type, where INSERT does.
+Assign = Callable[[pa.Array, pa.DataType], pa.Array]
 
-def assigned_nested(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """The values, with a type for NULLs that each column takes; else as they are."""
+
+def assigned_nested(array: pa.Array, target: pa.DataType, assign: Assign) -> pa.Array:
+    """The values, with those within them assigned; what has another form stays as it is."""
     kind, types = array.type, pa.types
-    if types.is_null(target) or kind.equals(target):
+    if kind.equals(target):
         return array
-    if types.is_int32(kind) and not types.is_integer(target) and array.null_count == len(array):
-        return pa.nulls(len(array))
+    if not types.is_nested(kind):
+        return assign(array, target)
     if types.is_struct(kind) and types.is_struct(target):
-        return _struct(array, {field.name.lower(): field.type for field in target})
+        return _struct(array, {field.name.lower(): field.type for field in target}, assign)
     if types.is_struct(kind) and types.is_map(target):
         return _map(array, target)
     if types.is_list(kind) and types.is_list(target):
-        values = assigned_nested(array.flatten(), target.value_type)
+        values = assigned_nested(array.flatten(), target.value_type, assign)
         return pa.ListArray.from_arrays(flat_offsets(array), values, mask=array.is_null())
     if types.is_map(kind) and types.is_map(target):
         lists = array.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
         keys, items = lists.flatten().flatten()
         return pa.MapArray.from_arrays(
             flat_offsets(lists),
-            assigned_nested(keys, target.key_type),
-            assigned_nested(items, target.item_type),
+            assigned_nested(keys, target.key_type, assign),
+            assigned_nested(items, target.item_type, assign),
             mask=array.is_null(),
         )
     return array
 
 
-def _struct(array: pa.Array, wanted: Mapping[str, pa.DataType]) -> pa.Array:
+def _struct(array: pa.Array, wanted: Mapping[str, pa.DataType], assign: Assign) -> pa.Array:
     names = [field.name for field in array.type]
     children = [
-        assigned_nested(child, wanted.get(name.lower(), child.type))
+        assigned_nested(child, wanted.get(name.lower(), child.type), assign)
         for name, child in zip(names, array.flatten(), strict=True)
     ]
     return pa.StructArray.from_arrays(children, names=names, mask=array.is_null())

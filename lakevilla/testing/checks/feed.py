@@ -99,6 +99,10 @@ def _follow(
             real = state_of(store, heads[last], passing)
             _compare(state, real, last, f"the feed since {step.since}")
             compared += 1
+    if net and not steps:  # what came has gone, and no table differs
+        last = found.until
+        real = state_of(store, heads[last], passing)
+        _compare(state, real, last, f"the feed since {found.since}")
     if last != found.until:
         raise Violated(f"the feed ends at {last}, and was asked for up to {found.until}")
     return compared

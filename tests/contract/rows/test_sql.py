@@ -219,8 +219,11 @@ def test_literals_of_an_insert_take_the_types_of_their_columns(quick_place: Plac
         {"name": None, "day": None, "size": None, "price": Decimal("0.25")},
         {"name": None, "day": date(2026, 1, 31), "size": 1.5, "price": Decimal("1.00")},
     ]
-    for wrong in ("INSERT INTO t (day) VALUES ('soon')", "INSERT INTO t (price) VALUES (1.555)"):
-        with pytest.raises(lv.InvalidOperation, match="cast") as caught, lake.transaction() as txn:
+    for wrong, why in (
+        ("INSERT INTO t (day) VALUES ('soon')", "which 'soon' is not"),
+        ("INSERT INTO t (price) VALUES (1.555)", "cast"),
+    ):
+        with pytest.raises(lv.InvalidOperation, match=why) as caught, lake.transaction() as txn:
             txn.sql(wrong)
         assert caught.value.reason == "value"
 

@@ -200,7 +200,7 @@ def test_constants_take_the_type_of_their_column(type_: str, written: str, store
 def test_a_text_that_is_no_date_is_refused() -> None:
     session = lv.connect("memory://").session()
     session.sql("CREATE TABLE t (a DATE)")
-    with pytest.raises(lv.InvalidOperation, match="never cast for you"):
+    with pytest.raises(lv.InvalidOperation, match="is not: write it as"):
         session.sql("INSERT INTO t VALUES ('leap day')")
 
 
