@@ -91,7 +91,7 @@ class Queries(Sources[Frame]):
         with self.alone():
             tables = self._sql_tables(statement, views)
             given = self._given_rows(views)
-            sql = f"SELECT * FROM (\n{statement.sql}\n) LIMIT 0"
+            sql = _without_rows(statement.sql)
             with self._pasts(views) as pasts:
                 return self.run(answer(self.state, sql, tables, given, params, pasts)).schema
 
@@ -180,7 +180,11 @@ class Queries(Sources[Frame]):
 
 def without_rows(source: QuerySource) -> QuerySource:
     """A query for the columns of another, which is not run for them."""
-    return msgspec.structs.replace(source, sql=f"SELECT * FROM (\n{source.sql}\n) LIMIT 0")
+    return msgspec.structs.replace(source, sql=_without_rows(source.sql))
+
+
+def _without_rows(sql: str) -> str:
+    return f"SELECT * FROM (\n{sql}\n) LIMIT 0"
 
 
 class PastRows:

@@ -79,6 +79,11 @@ def lookup(txn: TransactionState, location: str) -> Program[TableSnapshot]:
     """The transaction's state of a table, own changes included and stored."""
     yield from touch(txn, [location], probing=True, access="read")
     _check_there(txn, location, "read")
+    return (yield from own_state(txn, location))
+
+
+def own_state(txn: TransactionState, location: str) -> Program[TableSnapshot]:
+    """The state of a table that was touched, own changes performed and stored."""
     yield from perform_late(txn, [location])
     yield from store_files(txn, location)
     return txn.work.tables[location].snapshot
@@ -89,9 +94,7 @@ def see_files(txn: TransactionState, location: str, where: Expr | None) -> Progr
     txn.check_open("read")
     yield from touch(txn, [location], probing=True, access="read")
     _check_there(txn, location, "read")
-    yield from perform_late(txn, [location])
-    yield from store_files(txn, location)
-    snapshot = txn.work.tables[location].snapshot
+    snapshot = yield from own_state(txn, location)
     predicate = None if where is None else bind(where, snapshot.layout.schema)
     with during("metadata", location):
         files = yield from snapshot.files(predicate)

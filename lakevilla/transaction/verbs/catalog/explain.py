@@ -17,9 +17,9 @@ from lakevilla.expressions.tree import Expr
 from lakevilla.phases import during
 from lakevilla.store.effects import Program
 from lakevilla.transaction.queue.late import perform_late
-from lakevilla.transaction.state.files import store_files
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.bind import touch
+from lakevilla.transaction.verbs.read_write import own_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +76,7 @@ def answer(
     yield from touch(txn, tables.values(), probing=True)
     inputs = dict(pasts)
     for alias, location in tables.items():
-        yield from perform_late(txn, [location])
-        yield from store_files(txn, location)
-        snapshot = txn.work.tables[location].snapshot
+        snapshot = yield from own_state(txn, location)
         inputs[alias] = TableInput(snapshot.layout, (yield from snapshot.files(None)))
     with during("data"):
         return (yield from txn.context.engine.query(sql, inputs, views, params))

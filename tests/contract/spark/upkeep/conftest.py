@@ -1,14 +1,31 @@
-"""Jobs of Spark that are small and noted."""
+"""A lake of Spark, a client of it without, and jobs of Spark that are small and noted."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
+import lakevilla as lv
 from lakevilla.engines.spark import bins
 from lakevilla.engines.spark.reported import Jobs
 from lakevilla.engines.spark.upkeep import changes, meeting
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> Iterator[Any]:
+    with lv.connect(str(tmp_path), spark=spark) as made:
+        yield made
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[lv.Lake]:
+    """A client of the same lake without Spark."""
+    with lv.connect(str(tmp_path)) as made:
+        yield made
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -61,19 +60,6 @@ def shown(frame: Any, like: pa.Schema) -> pa.Table:
     assert found.schema.names == like.names
     kinds = [field.type for field in like]
     return pa.table([c.cast(k) for c, k in zip(found.columns, kinds, strict=True)], schema=like)
-
-
-@pytest.fixture
-def lake(spark: SparkSession, tmp_path: Path) -> Iterator[Any]:
-    with lv.connect(str(tmp_path), spark=spark) as made:
-        yield made
-
-
-@pytest.fixture
-def other(tmp_path: Path) -> Iterator[lv.Lake]:
-    """A client of the same lake without Spark."""
-    with lv.connect(str(tmp_path)) as made:
-        yield made
 
 
 DELTA = pytest.param("delta", marks=pytest.mark.connector("delta"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +12,6 @@ from pyspark.sql import SparkSession
 import lakevilla as lv
 
 pytestmark = pytest.mark.daily(2, of="upkeep through Spark")
-
-
-@pytest.fixture
-def lake(spark: SparkSession, tmp_path: Path) -> Iterator[Any]:
-    with lv.connect(str(tmp_path), spark=spark) as made:
-        yield made
-
-
-@pytest.fixture
-def other(tmp_path: Path) -> Iterator[lv.Lake]:
-    """A client of the same lake without Spark."""
-    with lv.connect(str(tmp_path)) as made:
-        yield made
 
 
 def rows(first: int, count: int) -> pa.Table:
