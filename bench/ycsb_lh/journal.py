@@ -43,11 +43,12 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class NotFound:
-    """A read did not find a record that is in the table, once."""
+    """A read, of a transaction that began then, did not find a record once."""
 
     table: str
     number: int
     rows: int
+    began: float
 
 
 @dataclass(slots=True)
@@ -60,9 +61,16 @@ class Journal:
     inserted: Inserted
     _order: int = 0
     _open: list[tuple[int, Operation]] = field(default_factory=list)
+    _began: float | None = None
+
+    def begin_transaction(self) -> None:
+        """Before a transaction of many operations begins; another is of the next one alone."""
+        self._began = time.perf_counter()
 
     def begin(self, operation: Operation) -> None:
         """Before an operation begins."""
+        if self._began is None:
+            self.begin_transaction()
         if operation.kind in ("insert", "update", "rmw"):
             self._order += 1
             self._open.append((self._order, operation))
@@ -76,21 +84,26 @@ class Journal:
             self.counts.facts.append(Acknowledged(self.table, self.client, order, ended))
             if operation.kind == "insert":
                 self.inserted.acknowledge(operation.number)
-        self._open.clear()
+        self._end()
 
     def restart(self) -> None:
         """What was begun is undone, and begins again."""
-        self._open.clear()
+        self._end()
 
     def give_up(self) -> None:
         """The operation has lost too often: its user would hear of it, and go on with the next."""
-        self._open.clear()
+        self._end()
         self.counts.lost += 1
+
+    def _end(self) -> None:
+        self._open.clear()
+        self._began = None
 
     def found(self, operation: Operation, rows: int) -> None:
         """A read was of so many rows."""
         if rows != 1:
-            self.counts.facts.append(NotFound(self.table, operation.number, rows))
+            assert self._began is not None, "its operation has begun"
+            self.counts.facts.append(NotFound(self.table, operation.number, rows, self._began))
 
 
 @dataclass(slots=True)
@@ -114,10 +127,11 @@ def broken(facts: Iterable[object], table: str, rows: Rows, before: Rows) -> dic
     """What must hold after a run, and whether it is broken.
 
     A write that was begun and never acknowledged, by a client that died or in a transaction that
-    was undone, may have happened or not.
+    was undone, may have happened or not. A transaction need not see what was acknowledged after
+    it began, although its client chooses a record that another has inserted meanwhile.
     """
     writes: dict[tuple[int, int], _Write] = {}
-    missing = False
+    missed: list[NotFound] = []
     for one in facts:
         match one:
             case Begun() if one.table == table:
@@ -125,7 +139,7 @@ def broken(facts: Iterable[object], table: str, rows: Rows, before: Rows) -> dic
             case Acknowledged() if one.table == table:
                 writes[one.client, one.order].acknowledged = one.at
             case NotFound() if one.table == table:
-                missing = True
+                missed.append(one)
     cells: dict[tuple[int, int], list[_Write]] = defaultdict(list)
     inserts = []
     for write in writes.values():
@@ -135,7 +149,7 @@ def broken(facts: Iterable[object], table: str, rows: Rows, before: Rows) -> dic
         else:
             cells[operation.number, operation.field].append(write)
     return {
-        NOT_FOUND: missing,
+        NOT_FOUND: any(_is_missed(one, inserts) for one in missed),
         LOST_INSERT: any(
             write.acknowledged is not None and len(rows.get(_number(write), ())) != 1
             for write in inserts
@@ -156,6 +170,12 @@ def broken(facts: Iterable[object], table: str, rows: Rows, before: Rows) -> dic
             for number, (fields,) in before.items()
         ),
     }
+
+
+def _is_missed(read: NotFound, inserts: Iterable[_Write]) -> bool:
+    """Whether it had to be there: before all inserts, or inserted before the transaction began."""
+    ends = [write.acknowledged for write in inserts if _number(write) == read.number]
+    return read.rows > 1 or not ends or any(end is not None and end < read.began for end in ends)
 
 
 def _is_changed(

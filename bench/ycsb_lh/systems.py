@@ -138,6 +138,7 @@ class LakeVilla:
         while True:
             done = 0
             try:
+                journal.begin_transaction()
                 txn = opened.lake.transaction(**self.transaction)
                 for operation in _again(drawn, rest):
                     journal.begin(operation)

@@ -314,7 +314,7 @@ def _bind(expr: Expr, scope: Scope) -> tuple[Expr, str]:
     scope.note(expr, types)
     function = FUNCTIONS.get(expr.name)
     if function is not None and function.unifies and args:
-        type_ = _unify(expr, args, types)
+        type_ = unified(expr, args, types)
         args = [_coerce(arg, t, type_) for arg, t in zip(args, types, strict=True)]
         types = [type_] * len(args)
     elif any(is_decimal(type_) for type_ in types):
@@ -394,13 +394,13 @@ def _bind_case(expr: Case, scope: Scope) -> tuple[Expr, str]:
         values.append(value)
         types.append(type_)
     scope.note(expr, types)
-    type_ = _unify(expr, values, types)
+    type_ = unified(expr, values, types)
     values = [_coerce(value, t, type_) for value, t in zip(values, types, strict=True)]
     branches = tuple(zip(whens, values, strict=False))
     return Case(branches, None if expr.otherwise is None else values[-1]), type_
 
 
-def _unify(expr: Expr, args: Sequence[Expr], types: Sequence[str]) -> str:
+def unified(expr: Expr, args: Sequence[Expr], types: Sequence[str]) -> str:
     """The type in which all operands meet; constants give way to what is no constant."""
     fixed = [t for arg, t in zip(args, types, strict=True) if not _gives_way(arg)]
     type_ = common_type(*fixed) if fixed else "void"

@@ -196,7 +196,8 @@ def _negative(tree: Expr) -> Expr:
         if isinstance(value, Decimal) and tree.type.endswith(",0)"):
             return literal(-int(value))  # -9223372036854775808 is a long
         if isinstance(value, int | float | Decimal):
-            return literal(-value)
+            # One in single precision is negated there.
+            return literal_of("float", -value) if tree.type == "float" else literal(-value)
     return Call("neg", (tree,))
 
 

@@ -27,7 +27,7 @@ from tests.property.sql.conditions import ROWS, Conditions, table
 _RAISED = object()
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", range(400))
 @pytest.mark.daily(3)
 def test_what_is_let_through_has_the_value_that_duckdb_gives_it(seed: int) -> None:
     random = Random(seed)

@@ -79,8 +79,18 @@ def test_an_acknowledged_insert_is_there_once(rows: list[str], is_broken: bool) 
 
 
 def test_a_read_that_missed_its_record_is_of_its_table() -> None:
-    assert found([NotFound(T, 7, 0)], "x") == [NOT_FOUND]
-    assert not found([NotFound("another", 7, 0)], "x")
+    assert found([NotFound(T, 7, 0, 1)], "x") == [NOT_FOUND]
+    assert not found([NotFound("another", 7, 0, 1)], "x")
+
+
+@pytest.mark.parametrize(
+    ("rows", "began", "is_broken"), [(0, 3, True), (0, 1, False), (2, 1, True)]
+)
+def test_a_transaction_sees_what_was_inserted_before_it_began(
+    rows: int, began: float, is_broken: bool
+) -> None:
+    facts = [*write(0, 1, "", 0, 2, "insert"), NotFound(T, 7, rows, began)]
+    assert found(facts, "x") == ([NOT_FOUND] if is_broken else [])
 
 
 def test_a_value_counts_its_read_modify_writes() -> None:

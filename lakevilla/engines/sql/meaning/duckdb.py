@@ -11,12 +11,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
+import pyarrow as pa
+
 from lakevilla.engines.sql.meaning.spellings import SPELLINGS
 from lakevilla.engines.sql.select import Dialect
-from lakevilla.expressions.bind import Schemas, TypedNode, typed_nodes
+from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.bind import Schemas, TypedNode, bind, typed_nodes, unified
+from lakevilla.expressions.evaluate import is_true
 from lakevilla.expressions.statement import Meaning
 from lakevilla.expressions.tree import Call, Case, Cast, Expr, Literal
 from lakevilla.expressions.types import decimal_parts, is_decimal, is_fractional, is_integer
+from lakevilla.expressions.walk import columns
 
 #: Whether a node means the same, by its operands' types.
 _Test = Callable[[Call, Sequence[str]], bool]
@@ -71,7 +76,7 @@ def _check(typed: TypedNode, names: Set[str]) -> None:
     if isinstance(node, Cast):
         _check_cast(node, types[0])
     elif isinstance(node, Case):
-        if not _in_common(types):
+        if not _in_common(types) or _stays_exact(node, _values(node), types):
             raise OtherMeaning(_of_types("case", types))
     elif not (test := _CALLS.get(node.name, _never))(node, types):
         raise OtherMeaning(_of_name(node.name) if test is _never else _of_types(node.name, types))
@@ -86,7 +91,8 @@ def _check_between(node: Call, schemas: Schemas, alias: str | None) -> None:
         not is_fractional(type_) and type_ != "void" and not isinstance(arg, Literal)
         for arg, type_ in zip(node.args, typed.types, strict=True)
     )
-    if exact and any(is_fractional(type_) for type_ in typed.types):
+    mixed = not _compared(Call("in", node.args), typed.types)
+    if mixed or (exact and any(is_fractional(type_) for type_ in typed.types)):
         raise OtherMeaning(_of_types("between", typed.types))
 
 
@@ -118,17 +124,55 @@ def _remainder(node: Call, types: Sequence[str]) -> bool:
 
 
 def _compared(node: Call, types: Sequence[str]) -> bool:
-    """A FLOAT is compared in single precision with what is no DOUBLE."""
+    """A FLOAT is compared in single precision with what is no DOUBLE, and with a list that has one
+    in double precision throughout; in the language with each value by that one's type.
+    """
+    if _stays_exact(node, node.args, types) and not _exact_in_binary(node.args, types):
+        return False
     if "float" not in types:
         return True
+    if "double" in types:
+        return all(type_ in ("float", "double", "void") for type_ in types)
     return all(
         type_ in ("float", "double", "void") or isinstance(arg, Literal)
         for arg, type_ in zip(node.args, types, strict=True)
     )
 
 
+def _stays_exact(node: Call | Case, args: Sequence[Expr], types: Sequence[str]) -> bool:
+    """Constants in binary may give way to exact numbers, which in DuckDB become binary."""
+    if not any(map(is_fractional, types)) or all(map(is_fractional, types)):
+        return False
+    return not is_fractional(unified(node, args, types))
+
+
+def _exact_in_binary(args: Sequence[Expr], types: Sequence[str]) -> bool:
+    """Whether numbers beside constants in binary are compared alike as numbers in binary."""
+    digits = [_digits(type_) for type_ in types if is_integer(type_) or is_decimal(type_)]
+    if all(precision <= _EXACT_DIGITS for precision, _ in digits):
+        return True
+    return all(scale == 0 for _, scale in digits) and all(
+        abs(float(arg.value)) < 2**53
+        for arg, type_ in zip(args, types, strict=True)
+        if is_fractional(type_) and isinstance(arg, Literal) and arg.value is not None
+    )
+
+
+def _digits(type_: str) -> tuple[int, int]:
+    return decimal_parts(type_) if is_decimal(type_) else (_WHOLE_DIGITS[type_], 0)
+
+
+def _values(case: Case) -> list[Expr]:
+    found = [value for _, value in case.branches]
+    return found if case.otherwise is None else [*found, case.otherwise]
+
+
 def _common(node: Call, types: Sequence[str]) -> bool:
-    return _in_common(types)
+    return _in_common(types) and not _stays_exact(node, node.args, types)
+
+
+def _array(node: Call, types: Sequence[str]) -> bool:
+    return not _stays_exact(node, node.args, types)
 
 
 def _in_common(types: Sequence[str]) -> bool:
@@ -139,12 +183,37 @@ def _in_common(types: Sequence[str]) -> bool:
 
 def _nullif(node: Call, types: Sequence[str]) -> bool:
     """It has the type of its first operand in DuckDB, and that of both in the language."""
-    return _in_common(types) and not (is_integer(types[0]) and is_fractional(types[1]))
+    if not _in_common(types):
+        return False
+    first, met = types[0], unified(node, node.args, types)
+    if first in (met, "void") or (is_integer(first) and is_integer(met)):
+        return True
+    return is_decimal(first) and is_decimal(met) and _digits(first)[1] == _digits(met)[1]
 
 
 def _not_whole(node: Call, types: Sequence[str]) -> bool:
-    """DuckDB makes a DOUBLE of a whole number before it takes the next whole one."""
-    return not is_integer(types[0])
+    """DuckDB makes a DOUBLE of a whole number before it takes the next whole one, and a FLOAT of
+    one in single precision.
+    """
+    arg = node.args[0]
+    if isinstance(arg, Literal) and is_decimal(types[0]):
+        return decimal_parts(types[0])[1] > 0  # a whole constant beyond the longs
+    return not is_integer(types[0]) and types[0] != "float"
+
+
+def _equal(node: Call, types: Sequence[str]) -> bool:
+    """DuckDB asks whether ``date_trunc`` can be a constant at all, and forgets NULL then."""
+    met = unified(node, node.args, types)
+    for cut, other in zip(node.args, reversed(node.args), strict=True):
+        if isinstance(cut, Call) and cut.name == "date_trunc" and not columns(other):
+            constant = Cast(other, met)
+            begins = Call("=", (Call("date_trunc", (cut.args[0], constant)), constant))
+            try:
+                if not is_true(bind(begins, pa.schema([])), {}):
+                    return False
+            except InvalidOperation:
+                return False
+    return _compared(node, types)
 
 
 def _from_start(node: Call, types: Sequence[str]) -> bool:
@@ -174,13 +243,18 @@ def _whole_constant(arg: Expr, least: int, most: int | None = None) -> bool:
     return least <= int(arg.value) and (most is None or int(arg.value) <= most)
 
 
+#: Of so many a number in binary keeps each; and the digits of whole numbers.
+_EXACT_DIGITS = 15
+_WHOLE_DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 #: Without signs of which Java and RE2 think differently: what ``.``, ``$`` and ``\\s`` match.
 _PLAIN_PATTERN = re.compile(r"(?:[^.$\\]|\\[dwtn.$|()\[\]{}*+?^\\-])*")
 
 #: By the name in the tree.
 _CALLS: Mapping[str, _Test] = {
-    **dict.fromkeys(("and", "or", "not", "is_null", "array"), _always),
-    **dict.fromkeys(("=", "<>", "<", "<=", ">", ">=", "<=>", "in"), _compared),
+    **dict.fromkeys(("and", "or", "not", "is_null"), _always),
+    "array": _array,
+    **dict.fromkeys(("=", "<>"), _equal),
+    **dict.fromkeys(("<", "<=", ">", ">=", "<=>", "in"), _compared),
     **dict.fromkeys(("+", "-", "*", "/", "neg", "abs"), _no_floats),
     "%": _remainder,
     **dict.fromkeys(("coalesce", "greatest", "least"), _common),
@@ -275,5 +349,9 @@ def _of_name(name: str) -> str:
 
 def _of_types(name: str, types: Sequence[str]) -> str:
     known = " and ".join(dict.fromkeys(types))
-    advice = "cast what is float to double" if "float" in types else "compute it in a query"
+    advice = "compute it in a query"
+    if "float" in types:
+        advice = "cast what is float to double"
+    elif any(map(is_fractional, types)):
+        advice = "write constants without e0"
     return f"{name} of {known} means something else in a SELECT; {advice}"
