@@ -23,6 +23,8 @@ from lakevilla.settings import is_unicode
 from lakevilla.settings import shown as in_short
 
 MAX_TEXT = 1 << 20
+#: What is made of a text takes a thousand times its memory.
+_SHORT = 2000
 
 
 @lru_cache(1)
@@ -147,7 +149,7 @@ def parse_with(sql: str, reader: Reader) -> Expr:
         raise InvalidOperation(
             f"an expression is text, not {type(sql).__name__}: pass SQL, and values through params"
         )
-    shown = sql if len(sql) < 200 else sql[:197] + "..."
+    shown = _shown(sql)
     if not is_unicode(sql):
         raise InvalidOperation(
             f"an expression has half of a surrogate pair: take it out of {shown!r}"
@@ -158,7 +160,7 @@ def parse_with(sql: str, reader: Reader) -> Expr:
             f"lists through params; it begins {shown!r}"
         )
     try:
-        return reader.read(_syntax(sql, shown))
+        return reader.read(_syntax(sql))
     except RecursionError:
         raise InvalidOperation(
             f"expression is nested too deeply: use fewer parentheses; it begins {shown!r}"
@@ -167,7 +169,13 @@ def parse_with(sql: str, reader: Reader) -> Expr:
         raise InvalidOperation(f"{refused}; in the expression {shown!r}") from None
 
 
-def _syntax(sql: str, shown: str) -> exp.Expression:
+def _syntax(sql: str) -> exp.Expression:
+    """What a text says; nobody may change it, as the same text comes again with other values."""
+    return (_known_syntax if len(sql) <= _SHORT else _read_syntax)(sql)
+
+
+def _read_syntax(sql: str) -> exp.Expression:
+    shown = _shown(sql)
     try:
         words = _dialect().tokenize(sql)
         for token in words:
@@ -192,6 +200,13 @@ def _syntax(sql: str, shown: str) -> exp.Expression:
             f"exactly one expression is needed, got {shown!r}: {what_to_write(sql, '')}"
         )
     return cast(exp.Expression, nodes[0])
+
+
+_known_syntax = lru_cache(maxsize=256)(_read_syntax)
+
+
+def _shown(sql: str) -> str:
+    return sql if len(sql) < 200 else sql[:197] + "..."
 
 
 def _place(error: errors.SqlglotError, sql: str) -> UnreadPlace | None:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
 import pyarrow as pa
 
-from lakevilla.api.execution.queries import Queries
+from lakevilla.api.execution.sources import Sources
 from lakevilla.api.frame import Frame
+from lakevilla.engines.sql.conditions import Conditions, conditions_of
 from lakevilla.engines.sql.dml import DeleteStatement, MergeStatement, UpdateStatement
 from lakevilla.engines.sql.meaning.duckdb import OtherMeaning, meaning_in
 from lakevilla.engines.sql.merging import merges_of
 from lakevilla.engines.sql.script.used import used_in
+from lakevilla.engines.sql.select import Select
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import Schemas, exact
 from lakevilla.expressions.statement import StatementExpressions
-from lakevilla.expressions.tree import Expr, Literal
+from lakevilla.expressions.tree import Call, Column, Expr, Literal
+from lakevilla.expressions.walk import columns, substitute
 
-__all__ = ["Compiler", "CompiledTerm", "merges"]
+__all__ = ["CompiledTerm", "Compiler", "all_of", "merges", "rows_within"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class Compiler(Generic[Frame]):
 
     Parameters
     ----------
-    executor : Queries
+    executor : Sources
         In whose SELECT the texts are to mean the same.
     params : mapping of str to object
         Of the statement that they stand in.
@@ -52,7 +55,7 @@ class Compiler(Generic[Frame]):
 
     def __init__(
         self,
-        executor: Queries[Frame],
+        executor: Sources[Frame],
         params: Mapping[str, object],
         schemas: Schemas,
         alias: str | None = None,
@@ -91,7 +94,7 @@ class Compiler(Generic[Frame]):
 
 
 def merges(
-    executor: Queries[Frame],
+    executor: Sources[Frame],
     statement: UpdateStatement | DeleteStatement,
     params: Mapping[str, object],
     schema: pa.Schema,
@@ -112,3 +115,56 @@ def merges(
         lambda text: reading.term(text).tree if is_held else None,
         by_engine=by_engine,
     )
+
+
+def rows_within(
+    executor: Sources[Frame],
+    statement: Select,
+    params: Mapping[str, object],
+    schemas: Mapping[str, pa.Schema],
+) -> dict[str, Expr]:
+    """What is true of each row of a table that a query looks at, where its WHERE says so.
+
+    Parameters
+    ----------
+    schemas : mapping of str to pyarrow.Schema
+        Of the tables that the query names, by their paths in it. With anything else in its FROM
+        nothing is known.
+
+    Returns
+    -------
+    dict of str to Expr
+        By path; of each table the terms that are expressions over it alone.
+    """
+    if meaning_in(executor.dialect) is None:
+        return {}  # nothing in it is held against its meaning
+    known = conditions_of(statement.sql, executor.dialect)
+    if known is None or not {table.path for table in known.tables} <= schemas.keys():
+        return {}
+    shown = {table.called: schemas[table.path] for table in known.tables}
+    if _names_a_part(known, shown.values()):
+        return {}
+    paths = {table.called: table.path for table in known.tables if table.is_filtered}
+    found: dict[str, Expr] = {}
+    reading = Compiler(executor, params, shown)
+    for term in known.terms:
+        tree = reading.term(term).tree
+        of = set() if tree is None else {column.table for column in columns(tree)}
+        if tree is None or len(of) != 1 or (called := of.pop()) not in paths:
+            continue
+        own, path = substitute(tree, lambda column: Column(column.path)), paths[called]
+        found[path] = Call("and", (found[path], own)) if path in found else own
+    return found
+
+
+def _names_a_part(known: Conditions, schemas: Iterable[pa.Schema]) -> bool:
+    """Whether ``a.b.c`` may be column c of table a.b, and a field within column a."""
+    first = {part.lower() for one in known.tables for part in one.path.split("/")[:-1]}
+    return any(name.lower() in first for schema in schemas for name in schema.names)
+
+
+def all_of(trees: Sequence[Expr]) -> Expr | None:
+    """All of them at once; None if there are none."""
+    if len(trees) < 2:
+        return trees[0] if trees else None
+    return Call("and", tuple(trees))

@@ -6,17 +6,19 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeGuard, TypeVar
 
 import msgspec
 import pyarrow as pa
 
+from lakevilla.api.execution.compiling import rows_within
 from lakevilla.api.execution.frame_hint import frames_go_in_views
 from lakevilla.api.execution.sources import Sources
 from lakevilla.api.frame import Frame
 from lakevilla.engines.base import TableInput
 from lakevilla.engines.sql.determinism import refuse_volatile, with_fixed_time
-from lakevilla.engines.sql.select import Dialect, Select, named_parameters
+from lakevilla.engines.sql.select import Select, named_parameters
 from lakevilla.errors import (
     CorruptObject,
     InvalidOperation,
@@ -41,9 +43,6 @@ T = TypeVar("T")
 
 class Queries(Sources[Frame]):
     """An executor of SELECTs; rows are Arrow."""
-
-    #: Whose SQL the queries of ``sql`` are written in.
-    dialect: Dialect = "duckdb"
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -70,8 +69,10 @@ class Queries(Sources[Frame]):
             sql = with_fixed_time(statement.sql, self._fixed_now(), self.dialect)
             for name, value in params.items():
                 literal(value, f"parameter :{name}")  # what no column holds is no parameter
+            within = partial(rows_within, self, statement, params)
             with frames_go_in_views(tables), self._pasts(views) as pasts:
-                found: Frame = self.run(query(self.state, sql, tables, given, params, pasts))
+                asked = query(self.state, sql, tables, given, params, pasts, within)
+                found: Frame = self.run(asked)
             return found
 
     def plan(

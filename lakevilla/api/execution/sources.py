@@ -18,6 +18,7 @@ from lakevilla.api.parameters import parameters
 from lakevilla.arrow import input
 from lakevilla.arrow.cast import without_nulls
 from lakevilla.arrow.opening import open_data
+from lakevilla.engines.sql.select import Dialect
 from lakevilla.engines.staged import to_ipc
 from lakevilla.errors import (
     InvalidOperation,
@@ -46,6 +47,9 @@ TWO_ROWS = "the data has two rows for one key; keep one of them"
 
 class Sources(ExecutorBase[Frame]):
     """An executor of verbs that take rows, as Arrow or as what can be made into it."""
+
+    #: Whose SQL the queries of ``sql`` are written in.
+    dialect: Dialect = "duckdb"
 
     def _fixed_now(self) -> datetime:
         if self._now is None:

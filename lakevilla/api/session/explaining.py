@@ -8,7 +8,13 @@ from typing import cast
 import pyarrow as pa
 
 from lakevilla.api.execution.catalog import with_catalog
-from lakevilla.api.execution.compiling import CompiledTerm, Compiler, merges
+from lakevilla.api.execution.compiling import (
+    CompiledTerm,
+    Compiler,
+    all_of,
+    merges,
+    rows_within,
+)
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.api.reads import Reads
@@ -16,7 +22,7 @@ from lakevilla.api.session.given import Given
 from lakevilla.api.session.telling import rows_of
 from lakevilla.display import size_text
 from lakevilla.engines.base import MergeClause, MergeKind, MergeSpec
-from lakevilla.engines.sql.conditions import conditions_of, conjuncts
+from lakevilla.engines.sql.conditions import conjuncts
 from lakevilla.engines.sql.dml import (
     DeleteStatement,
     InsertStatement,
@@ -31,7 +37,7 @@ from lakevilla.engines.sql.select import Dialect, Select
 from lakevilla.engines.sql.statement import parse_statement
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import bind
-from lakevilla.expressions.tree import Call, Expr
+from lakevilla.expressions.tree import Expr
 from lakevilla.expressions.walk import TRUE
 from lakevilla.operations.matching import may_be_matched
 from lakevilla.transaction.verbs.catalog.explain import files_kept
@@ -75,15 +81,17 @@ def _lines(
             own = None if merge.within is None else (merge.table, merge.within)
     if source is None:
         return
-    known = conditions_of(source.sql, given.dialect)
-    for path, name in source.spellings:
-        if path in views or name.lower().startswith(("lakevilla_", "information_schema.")):
-            continue
-        if own is not None and path == _path(own[0]):
-            yield _files(executor, name, own[1])
-            continue
-        alias, terms = known if known is not None else ("", [])
-        yield _files(executor, name, _compiled(executor, name, terms, alias, params))
+    named = {
+        path: name
+        for path, name in source.spellings
+        if not (path in views or name.lower().startswith(("lakevilla_", "information_schema.")))
+    }
+    schemas = {path: _schema(executor, name) for path, name in named.items()}
+    within = rows_within(executor, source, params, schemas)
+    if own is not None and _path(own[0]) in named:
+        within[_path(own[0])] = own[1]
+    for path, name in named.items():
+        yield _files(executor, name, within.get(path))
     used = _used(source.sql, params)
     select, views = with_catalog(executor, given.dialect, source, used, views)
     # A row for each line: what draws a table for people writes a row as one line.
@@ -115,7 +123,7 @@ def _of_change(
     left = any(term.differs for term in (*terms, *assigned.values()))
     if not (elsewhere or left):
         trees = [term.tree for term in terms if term.tree is not None]
-        yield _files(executor, statement.table, _all(trees))
+        yield _files(executor, statement.table, all_of(trees))
         return None
     found = merges(executor, statement, params, schema, by_engine=left and not elsewhere)
     merge = _bound(executor, found, params, views)
@@ -143,7 +151,7 @@ def _of_merge(
     terms = [reading.term(text) for text in _conditions(statement.on, executor.dialect)]
     for term in terms:
         yield "condition", _said(term, executor.dialect, "refused")
-    on = _all([term.tree for term in terms if term.tree is not None]) or TRUE
+    on = all_of([term.tree for term in terms if term.tree is not None]) or TRUE
     clauses = tuple(MergeClause(cast(MergeKind, one.kind)) for one in statement.clauses)
     aliases = statement.source_alias, statement.target_alias
     spec = MergeSpec(bind(on, schemas), *aliases, clauses)
@@ -170,12 +178,6 @@ def _line(text: str) -> str:
     return " ".join(text.splitlines())
 
 
-def _all(trees: Sequence[Expr]) -> Expr | None:
-    if len(trees) < 2:
-        return trees[0] if trees else None
-    return Call("and", tuple(trees))
-
-
 def _bound(
     executor: Executor[Frame],
     merges: Iterator[MergeStatement],
@@ -196,21 +198,6 @@ def _bound(
 def _used(text: str, params: Mapping[str, object]) -> dict[str, object]:
     used = used_in(text, params, "duckdb")  # as in any dialect
     return {name: value for name, value in params.items() if name in used}
-
-
-def _compiled(
-    executor: Executor[Frame],
-    table: str,
-    terms: Sequence[str],
-    alias: str,
-    params: Mapping[str, object],
-) -> Expr | None:
-    """The terms of a condition that files can be left out by; the rest is the engine's own SQL."""
-    if not terms:
-        return None
-    reading = Compiler(executor, params, _schema(executor, table), alias)
-    found = (reading.term(term).tree for term in terms)
-    return _all([tree for tree in found if tree is not None])
 
 
 def _files(executor: Executor[Frame], table: str, where: Expr | None) -> tuple[str, str]:

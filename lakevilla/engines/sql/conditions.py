@@ -1,11 +1,20 @@
-"""The condition of a query over one table, as far as files can be left out by it."""
+"""The condition of a query over tables, as far as their files can be left out by it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
-from lakevilla.engines.sql.select import Dialect, named_parameters, query_of, tokens_of
+from lakevilla.engines.sql.remembered import remembered
+from lakevilla.engines.sql.select import (
+    Dialect,
+    named_parameters,
+    query_of,
+    table_parts,
+    tokens_of,
+)
 from lakevilla.engines.sql.words import opens, slice_of, word_of
 from lakevilla.expressions.syntax.late import Token, exp
 
@@ -26,26 +35,105 @@ _ENDS = frozenset(
         "USING",
     }
 )
+#: What a join may have, for conditions to be of its tables.
+_OF_JOIN = frozenset({"this", "on", "using", "kind", "side"})
+_JOINS = frozenset({("", ""), ("", "INNER"), ("", "CROSS"), ("LEFT", ""), ("LEFT", "OUTER")})
+#: What the parts of FROM and of the query around it may have, for conditions to be of its tables.
+_OF_TABLE = frozenset({"this", "db", "catalog", "alias"})
+_OF_QUERY = frozenset(
+    {
+        *("expressions", "from_", "from", "joins", "where", "group", "having", "qualify", "order"),
+        *("limit", "offset", "windows", "distinct"),
+    }
+)
 
 
-def conditions_of(text: str, dialect: Dialect) -> tuple[str, list[str]] | None:
-    """What a query calls its only table, and the terms of AND of its WHERE.
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """A table of FROM: what the query calls it, and its path.
 
-    None where it reads several, or what it leaves out is not said by a WHERE of its own.
+    ``is_filtered``: where a condition on its columns alone is not true, its row is left out.
+    """
+
+    called: str
+    path: str
+    is_filtered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """The terms of AND of a query's WHERE, and the tables that they are about."""
+
+    tables: tuple[Filtered, ...]
+    terms: tuple[str, ...]
+
+
+@remembered
+def conditions_of(text: str, dialect: Dialect) -> Conditions | None:
+    """What the WHERE of a query says of the tables in its FROM.
+
+    None where something else is joined than tables, by other joins than inner and left ones, or
+    where rows are chosen before the WHERE, as by a sample.
     """
     parsed = named_parameters(text, None) if dialect == "duckdb" else text
     root = query_of(parsed, dialect)
-    if not isinstance(root, exp.Select) or root.args.get("joins") or root.args.get("with_"):
+    if not isinstance(root, exp.Select) or root.args.get("where") is None or _has_more(root):
         return None
-    start = root.args.get("from_") or root.args.get("from")
-    table = None if start is None else start.this
-    if not isinstance(table, exp.Table) or root.args.get("where") is None:
+    tables = _tables_of(root)
+    if not tables or len({table.called.lower() for table in tables}) < len(tables):
         return None
     condition = _where(text, tokens_of(text, dialect))
     if condition is None:
         return None
-    called = str(table.alias_or_name).rsplit("/", 1)[-1]
-    return called, conjuncts(condition, dialect) or [condition]
+    return Conditions(tuple(tables), tuple(conjuncts(condition, dialect) or [condition]))
+
+
+def _has_more(root: exp.Select) -> bool:
+    return any(value for key, value in root.args.items() if key not in _OF_QUERY)
+
+
+def _tables_of(root: exp.Select) -> list[Filtered] | None:
+    """The tables of FROM; None where it has anything else."""
+    start = root.args.get("from_") or root.args.get("from")
+    if start is None:
+        return None
+    named = Counter(
+        tuple(part.lower() for part in parts)
+        for node in root.find_all(exp.Table)
+        if (parts := table_parts(node)) is not None
+    )
+    found: list[Filtered] = []
+    joins: list[exp.Join] = root.args.get("joins") or []
+    for node, is_filtered in [(start.this, True), *map(_joined, joins)]:
+        parts = _plain_table(node)
+        if parts is None or is_filtered is None:
+            return None
+        # A table that is named elsewhere too is read there without this condition.
+        once = named[tuple(part.lower() for part in parts)] == 1
+        called = str(node.alias_or_name).rsplit("/", 1)[-1]
+        found.append(Filtered(called, "/".join(parts), is_filtered and once))
+    return found
+
+
+def _joined(join: exp.Join) -> tuple[exp.Expr, bool | None]:
+    """What is joined, and whether conditions leave out its rows; None if they may not at all."""
+    more = {key for key, value in join.args.items() if value} - _OF_JOIN
+    kind, side = (str(join.args.get(key) or "").upper() for key in ("kind", "side"))
+    if more or (side, kind) not in _JOINS:
+        return join.this, None
+    return join.this, not side
+
+
+def _plain_table(node: exp.Expr) -> tuple[str, ...] | None:
+    """The parts of the name of a table that is read as it is, under its columns' own names."""
+    if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
+        return None
+    if any(value for key, value in node.args.items() if key not in _OF_TABLE):
+        return None
+    alias = node.args.get("alias")
+    if alias is not None and alias.args.get("columns"):
+        return None
+    return table_parts(node)
 
 
 def _where(text: str, tokens: Sequence[Token]) -> str | None:

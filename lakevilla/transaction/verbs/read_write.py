@@ -6,8 +6,9 @@ A verb that raises has had no effect (design, section 12).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -61,6 +62,9 @@ from lakevilla.transaction.verbs.bind import join_head, take_places, touch
 from lakevilla.transaction.verbs.create_table import create_change, detaching
 from lakevilla.transaction.verbs.replaced_tables import conflict_if_replaced, read_again_if_replaced
 
+#: What is true of the rows of tables that are looked at, by names and schemas of the tables.
+RowsWithin: TypeAlias = Callable[[Mapping[str, pa.Schema]], Mapping[str, Expr]]
+
 
 def layout_of(
     txn: TransactionState, location: str, *, reading: bool = False, probing: bool = False
@@ -89,13 +93,19 @@ def own_state(txn: TransactionState, location: str) -> Program[TableSnapshot]:
     return txn.work.tables[location].snapshot
 
 
-def see_files(txn: TransactionState, location: str, where: Expr | None) -> Program[TableInput]:
-    """The files of an observed read: it is part of the transaction from here on."""
+def see_files(
+    txn: TransactionState, location: str, where: Expr | None, within: Expr | None = None
+) -> Program[TableInput]:
+    """The files of an observed read: it is part of the transaction from here on.
+
+    Rows for which ``within`` is not true the caller does not look at; they count as seen.
+    """
     txn.check_open("read")
     yield from touch(txn, [location], probing=True, access="read")
     _check_there(txn, location, "read")
     snapshot = yield from own_state(txn, location)
-    predicate = None if where is None else bind(where, snapshot.layout.schema)
+    looked_at = where if within is None else within
+    predicate = None if looked_at is None else bind(looked_at, snapshot.layout.schema)
     with during("metadata", location):
         files = yield from snapshot.files(predicate)
         if txn.options.verify:
@@ -134,23 +144,37 @@ def query(
     views: Mapping[str, pa.RecordBatchReader],
     params: Mapping[str, object],
     pasts: Mapping[str, TableInput],
+    rows_within: RowsWithin,
 ) -> Program[pa.Table]:
     """One SELECT; ``tables`` maps its names to locations. All their rows count as seen.
 
-    ``pasts`` are tables in other states, by their names.
+    ``pasts`` are tables in other states, by their names; ``rows_within`` says of tables by their
+    names, given their schemas, which rows the SELECT looks at.
     """
     txn.check_open("sql")
 
     def see() -> Program[pa.Table]:
         if tables:
             yield from touch(txn, tables.values(), probing=True, access="read")
+        states = {}
+        for name, location in tables.items():
+            _check_there(txn, location, "read")
+            states[name] = yield from own_state(txn, location)
+        within: Mapping[str, Expr] = {}
+        if any(map(_may_have_many_files, states.values())):
+            within = rows_within({name: one.layout.schema for name, one in states.items()})
         inputs = dict(pasts)
-        for alias, location in tables.items():
-            inputs[alias] = yield from see_files(txn, location, None)
+        for name, location in tables.items():
+            inputs[name] = yield from see_files(txn, location, None, within.get(name))
         with during("data"):
             return (yield from txn.context.engine.query(sql, inputs, views, params))
 
     return (yield from read_again_if_replaced(txn, list(dict.fromkeys(tables.values())), see))
+
+
+def _may_have_many_files(snapshot: TableSnapshot) -> bool:
+    size = snapshot.known_size()
+    return size is None or size.files > 1
 
 
 def append(

@@ -1,4 +1,4 @@
-"""Files that a condition leaves out hold no row that it would take: of UPDATE, DELETE and MERGE.
+"""Files that a condition leaves out hold no row that it would take, of queries and of changes.
 
 Tables of many small files, each with few values of a column, so that nearly every condition
 leaves some of them out.
@@ -46,6 +46,77 @@ def _lake(random: Random, name: str, format: str) -> tuple[lv.Lake, pa.Table]:
         for start in range(0, ROWS, size):
             txn.append("t", ordered.slice(start, size))
     return lake, rows
+
+
+#: What follows FROM, and the names that its tables have there.
+_JOINED = (
+    ("t JOIN u USING (id)", "tu"),
+    ("t LEFT JOIN u ON t.i = u.i", "tu"),
+    ("u LEFT OUTER JOIN t ON t.id = u.id AND t.o", "tu"),
+    ("t AS x, u AS y", "xy"),
+    ("t RIGHT JOIN u ON t.y = u.y", "tu"),
+    ("t FULL JOIN u ON t.id = u.id", "tu"),
+    ("t AS x JOIN t AS y ON x.id = y.id + 1", "xy"),
+    ("u AS x LEFT JOIN t AS y ON x.id = y.id JOIN u AS z ON z.id = y.id", "xyz"),
+    ("t SEMI JOIN u ON t.i = u.i", "t"),
+    ("t ANTI JOIN u ON t.b = u.b", "t"),
+)
+
+#: Conditions on one of them, or on a name that both may have.
+_OF_ONE = (
+    *("{}.id < 20", "{}.m >= 1.5", "{}.s = 'a'", "{}.b IS NULL", "{}.o", "{}.g.q = 1", "m > 1"),
+    *("{}.id NOT IN (1, 2, 30)", "coalesce({}.i, 7) = 7", "{}.f > 0", "id < 9"),
+)
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.daily(1)
+def test_of_a_query(seed: int, format: str) -> None:
+    random = Random(seed)
+    lake, rows = _lake(random, f"query/{format}/{seed}", format)
+    others = table(random).sort_by("m")
+    lake.create_table("u", others.schema)
+    with lake.transaction() as txn:
+        for start in range(0, ROWS, 9):
+            txn.append("u", others.slice(start, 9))
+    database = duckdb.connect()
+    database.execute("SET TimeZone = 'UTC'")
+    for name, given in (("t", rows), ("u", others)):
+        database.register("given", given)
+        database.execute(f"CREATE TABLE {name} AS FROM given")
+    drawn = Conditions(random)
+    done = 0
+    for _ in range(14):
+        done += _found_alike(lake, database, _query(random, drawn))
+    assert done > 4
+
+
+def _query(random: Random, drawn: Conditions) -> str:
+    if random.random() < 0.5:
+        terms = [random.choice((*_LEAVING, *_LEFT, drawn.condition(1))) for _ in range(2)]
+        if random.random() < 0.2:
+            terms.append("id < (SELECT max(id) - 20 FROM t)")
+        where = " AND ".join(f"({term})" for term in terms)
+        shown = random.choice(("id, s", "count(*)", "id AS i, i AS id", "max(id) OVER () AS m"))
+        return f"SELECT {shown} FROM t WHERE {where}"
+    source, called = random.choice(_JOINED)
+    terms = []
+    for _ in range(random.choice((1, 2, 3))):
+        terms.append(random.choice(_OF_ONE).format(random.choice(called)))
+    return f"SELECT count(*), sum({called[0]}.id) FROM {source} WHERE {' AND '.join(terms)}"
+
+
+def _found_alike(lake: lv.Lake, database: duckdb.DuckDBPyConnection, text: str) -> bool:
+    try:
+        wanted = database.execute(text).fetchall()
+    except duckdb.Error:
+        return False
+    with lake.transaction() as txn:
+        found = [tuple(row.values()) for row in txn.sql(text).to_pylist()]
+        txn.abort()
+    assert sorted(found, key=repr) == sorted(wanted, key=repr), text
+    return True
 
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
