@@ -1,10 +1,10 @@
 """A day's share of the tests: what ``make test`` runs, and what of the rest there is time for.
 
-``--share day`` keeps all of ``tests/unit``; elsewhere an eighth of a function's parameter sets, one
-at least, and of those that need Spark's session or are simulated a part of each module's: they
-take seconds each. The mark ``daily`` says otherwise: ``daily(5)`` keeps five, and ``daily(1,
-of="kills of a driver")`` one of all tests of that family. Who is kept is told by the date: tests
-take turns, so that all of them are run within so many days as one share goes into them.
+``--share day`` keeps all of ``tests/unit``; elsewhere two of three functions of a module, and of
+each an eighth of its parameter sets, one at least. Of those that need Spark's session or are
+simulated it keeps a smaller part of each module's: they take seconds each. The mark ``daily`` says
+otherwise: ``daily(5)`` keeps five, and ``daily(1, of="kills of a driver")`` one of all tests of
+that family. Who is kept is told by the date: tests take turns, and functions are drawn.
 ``--share rest`` is all others, in an order that the date shuffles, and ``--minutes`` ends it.
 
 ``--day 2026-11-22`` repeats a day; it stands in the header of each run.
@@ -26,7 +26,9 @@ import pytest
 #: Of so many parameter sets of a function, one runs each day.
 ONE_OF = 8
 #: Of so many that would run of a module, one does each day: with Spark's session, and simulated.
-ONE_OF_SPARK, ONE_OF_SIMULATED = 4, 3
+ONE_OF_SPARK, ONE_OF_SIMULATED = 6, 4
+#: Of three functions of any other module, so many do.
+OF_THREE = 2
 UNIT = Path(__file__).parents[1] / "unit"
 SIMULATION = Path(__file__).parents[1] / "simulation"
 
@@ -37,11 +39,15 @@ def today() -> date:
 
 
 class Turn(NamedTuple):
-    """A test, the family whose turns it takes, and how many of those run a day (all if None)."""
+    """A test, the family whose turns it takes, and how many of those run a day (all if None).
+
+    Two of three families of a ``module`` have a turn.
+    """
 
     test: str
     family: str
     daily: int | None
+    module: str | None = None
 
 
 def shuffled(tests: Iterable[str], salt: str = "") -> list[str]:
@@ -59,10 +65,19 @@ def one_days(tests: Sequence[str], count: int, day: date) -> set[str]:
 def share(turns: Iterable[Turn], day: date) -> set[str]:
     """The tests whose turn it is on this day."""
     families: dict[str, list[Turn]] = defaultdict(list)
+    modules: dict[str, set[str]] = defaultdict(set)
     for turn in turns:
         families[turn.family].append(turn)
+        if turn.module is not None:
+            modules[turn.module].add(turn.family)
+    resting: set[str] = set()
+    for functions in modules.values():
+        # Drawn: who rests each third day would never run a third of its parameter sets.
+        resting |= set(shuffled(functions, salt=str(day))[-(-OF_THREE * len(functions) // 3) :])
     chosen: set[str] = set()
     for name, members in families.items():
+        if name in resting:
+            continue
         counts = {turn.daily for turn in members}
         if len(counts) > 1:
             raise pytest.UsageError(f"tests of {name!r} disagree how many run a day: {counts}")
@@ -122,7 +137,7 @@ def _turn(item: pytest.Item, parameters: int, daily: Mapping[str, int]) -> Turn:
     one_of = _one_of(item)
     if one_of > 1:
         return Turn(_name(item), f"{module}, one of {one_of}", -(-daily[module] // one_of))
-    return Turn(_name(item), function, -(-parameters // ONE_OF))
+    return Turn(_name(item), function, -(-parameters // ONE_OF), module)
 
 
 # ------------------------------------------------------------------- pytest

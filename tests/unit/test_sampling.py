@@ -1,4 +1,4 @@
-"""A day's share: each function is there, days take turns, and all workers agree."""
+"""A day's share: days that follow one another go through all tests, and all workers agree."""
 
 from __future__ import annotations
 
@@ -40,6 +40,13 @@ def test_a_family_shares_its_turns_and_what_has_none_runs_whole() -> None:
     chosen = share(turns, DAY)
     assert len(chosen & {"a", "b[1]", "b[2]"}) == 1
     assert {"c[1]", "c[2]"} <= chosen
+
+
+def test_two_of_three_functions_of_a_module_are_drawn_and_each_case_comes() -> None:
+    turns = [Turn(f"{name}[{n}]", name, 1, "module") for name in "abc" for n in range(3)]
+    drawn = [share(turns, DAY + timedelta(day)) for day in range(30)]
+    assert {len(one) for one in drawn} == {2}
+    assert set.union(*drawn) == {turn.test for turn in turns}
 
 
 def test_a_family_that_disagrees_is_told() -> None:
@@ -113,7 +120,7 @@ def ran(suite: pytest.Pytester, *options: str) -> list[str]:
     return sorted(passed)
 
 
-def test_each_function_runs_in_a_days_share_and_the_rest_is_what_it_left(
+def test_the_rest_is_what_a_days_share_left(
     suite: pytest.Pytester,
 ) -> None:
     workers = ("-n", "2", "--dist", "loadgroup")
