@@ -43,12 +43,12 @@ def begin_transaction(
     defer: bool = False,
     metadata: Mapping[str, str] | None = None,
     verify: bool = False,
-    checkpoint: str | None = None,
+    batch: tuple[str | None, str] = (None, ""),
 ) -> Executor[Frame]:
     """A new transaction in the hands of an executor; see ``Lake.transaction``.
 
-    ``verify``: it only reads, and compares data files with their hashes. ``checkpoint``: the key is
-    a batch of a stream, and of this checkpoint (note 46).
+    ``verify``: it only reads, and compares data files with their hashes. ``batch``: the key is a
+    batch of a stream, of this checkpoint (note 46), with this digest of its plan (note 48).
 
     Raises
     ------
@@ -66,7 +66,7 @@ def begin_transaction(
     if client.branch is not None:
         _refuse_on_branch(client.branch, features, idempotency_key)
         through_head = True  # no log entry is made there
-    use = None if idempotency_key is None else KeyUse(*parse_key(idempotency_key), checkpoint)
+    use = None if idempotency_key is None else KeyUse(*parse_key(idempotency_key), *batch)
     options = Options(
         features,
         owner=client.owner,

@@ -30,7 +30,14 @@ from lakevilla.api.history import lake_history
 from lakevilla.api.properties import PropertyValue
 from lakevilla.api.reading.exports import Exports
 from lakevilla.api.refs import REFS_ELSEWHERE
-from lakevilla.api.run import ATTEMPTS, BatchFunction, check_attempts, check_callable, run
+from lakevilla.api.run import (
+    ATTEMPTS,
+    BatchFunction,
+    check_attempts,
+    check_callable,
+    check_location,
+    run,
+)
 from lakevilla.api.session import Sessions
 from lakevilla.api.states import States, Verifying
 from lakevilla.api.table import Capabilities, Table, capabilities_of, table_of
@@ -44,6 +51,7 @@ from lakevilla.client.named_tables import NamedTables
 from lakevilla.client.names import resolve
 from lakevilla.display import HtmlList
 from lakevilla.engines.deletes import read_deletes
+from lakevilla.engines.spark.planned import Read, reader_below
 from lakevilla.errors import InvalidOperation, TableExists, TableNotFound
 from lakevilla.formats.base import FormatName
 from lakevilla.global_log.keys import parse_key
@@ -244,6 +252,9 @@ class Lake(
     ) -> None:
         run(self._client, partial(self._begin, options), partial(_call, fn, ()), ATTEMPTS)
 
+    def _reader(self, location: str) -> Read | None:
+        return reader_below(location, self.root, self._client.run)
+
     def run(
         self,
         fn: Callable[Concatenate[Transaction[Frame], P], T],
@@ -314,6 +325,7 @@ class Lake(
         fn: Callable[[Transaction[Frame], Frame], object],
         *,
         query_id: str,
+        checkpoint_location: str | None = None,
         **transaction_options: Any,
     ) -> Callable[[Any, int], None]:
         """The function for Spark's ``writeStream.foreachBatch``: each batch takes effect once.
@@ -323,7 +335,8 @@ class Lake(
         kill, a committed batch is skipped, and any other runs again. A ``query_id`` belongs to
         one streaming query and its checkpoint, for ever: a new checkpoint counts its batches
         from 0 and needs a new ``query_id``. A batch of another checkpoint that the lake seems to
-        have, or one from before the last, raises ``InvalidOperation``: to skip it would lose rows.
+        have, one from before the last, or one that an older copy of the checkpoint has planned
+        anew raises ``InvalidOperation``: to skip it would lose rows.
 
         Parameters
         ----------
@@ -331,6 +344,9 @@ class Lake(
             Must have no other side effects, because it is called again after a conflict.
         query_id : str
             Names the streaming query in the lake.
+        checkpoint_location : str, optional
+            That of the query. It is needed on Spark Connect alone, to notice an older copy of the
+            checkpoint; elsewhere Spark tells it.
         **transaction_options
             As for ``run``, except ``idempotency_key``.
 
@@ -350,7 +366,13 @@ class Lake(
                 "foreach_batch makes the idempotency_key of query_id and the batch's number: "
                 "leave it out"
             )
-        return BatchFunction(self._run_batch, self._beside, fn, query_id, transaction_options)
+        reader = None
+        if checkpoint_location is not None:
+            check_location(checkpoint_location)
+            reader = partial(self._reader, checkpoint_location)
+        return BatchFunction(
+            self._run_batch, self._beside, fn, query_id, transaction_options, reader=reader
+        )
 
     # -- tables ------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from lakevilla.api.execution.executor import Executor
 from lakevilla.client.client import LakeClient
+from lakevilla.engines.spark.planned import Read, digest_of_plan, reader_of_query
 from lakevilla.engines.spark.streams import checkpoint_of, session_of_connect
 from lakevilla.errors import (
     AlreadyCommitted,
@@ -36,7 +37,14 @@ from lakevilla.transaction.verbs import save
 from lakevilla.transaction.verbs.abort import abort
 from lakevilla.transaction.verbs.rerun import rerun
 
-__all__ = ["ATTEMPTS", "BatchFunction", "check_attempts", "check_callable", "run"]
+__all__ = [
+    "ATTEMPTS",
+    "BatchFunction",
+    "check_attempts",
+    "check_callable",
+    "check_location",
+    "run",
+]
 
 T = TypeVar("T")
 
@@ -125,6 +133,8 @@ class BatchFunction:
         called for one start of one query.
     started_in : SparkSession
         The session of Spark Connect that a pickle was read in: that of the query.
+    reader : callable or None
+        How to read the checkpoint where Spark can't be asked for it, if that is known.
     """
 
     run: Callable[..., object]
@@ -134,6 +144,7 @@ class BatchFunction:
     options: Mapping[str, Any]
     known: dict[str, str] = field(default_factory=dict)
     started_in: object = None
+    reader: Callable[[], Read | None] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "known": {}, "started_in": None}
@@ -143,6 +154,7 @@ class BatchFunction:
 
     def __call__(self, batch: Any, batch_id: int) -> None:
         checkpoint = checkpoint_of(batch, self.query_id, self.known, self.started_in)
+        planned = self._planned(batch, int(batch_id), checkpoint)
         # The batch's session may be another than the lake's: a stream clones its own.
         with self.beside(batch):
             self.run(
@@ -150,9 +162,29 @@ class BatchFunction:
                 {
                     **self.options,
                     "idempotency_key": (self.query_id, int(batch_id)),
-                    "checkpoint": checkpoint,
+                    "batch": (checkpoint, planned),
                 },
             )
+
+    def _planned(self, batch: Any, number: int, checkpoint: str) -> str:
+        read = reader_of_query(batch, checkpoint)
+        if read is not None or self.reader is None or not checkpoint:
+            return digest_of_plan(read, checkpoint, self.query_id, number)
+        planned = digest_of_plan(self.reader(), checkpoint, self.query_id, number)
+        if not planned:
+            raise InvalidOperation(
+                f"checkpoint_location of stream {self.query_id!r} is not that of its query, or "
+                f"can't be read where its batches run: there is no file metadata of {checkpoint}"
+            )
+        return planned
+
+
+def check_location(location: object) -> None:
+    """Refuse what is no location of a checkpoint."""
+    if not isinstance(location, str) or not location:
+        raise InvalidOperation(
+            f"checkpoint_location must be a path or a URI, as Spark has it, not {shown(location)}"
+        )
 
 
 def check_attempts(attempts: object) -> None:

@@ -34,6 +34,7 @@ class KeyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ``committed`` is the last version of the application known to be committed
     before this use. ``as_log``: it is not replaced, its successor is created beside it.
     ``checkpoint``: of a stream, in which ``version`` counts its batches (note 46); or empty.
+    ``planned``: a digest of what the stream has planned for that batch (note 48); or empty.
     """
 
     REMEDY: ClassVar[str] = (
@@ -49,6 +50,7 @@ class KeyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     committed: int | None = None
     as_log: bool = False
     checkpoint: str = ""
+    planned: str = ""
 
 
 class HeldKey(msgspec.Struct, frozen=True):
@@ -139,6 +141,9 @@ def new_record(
     *,
     as_log: bool = False,
     checkpoint: str = "",
+    planned: str = "",
 ) -> KeyRecord:
     """A record of the current format."""
-    return KeyRecord(FORMAT, nonce, key, txn, sequence, version, committed, as_log, checkpoint)
+    return KeyRecord(
+        FORMAT, nonce, key, txn, sequence, version, committed, as_log, checkpoint, planned
+    )

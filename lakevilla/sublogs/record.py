@@ -118,7 +118,7 @@ class Sublog(msgspec.Struct, frozen=True, omit_defaults=True):
     """All that another process needs to go on with a transaction.
 
     ``isolation``, ``validation``, ``slack``, ``behind``, ``defer`` and ``catalog`` as the
-    transaction has them; ``checkpoint`` as its key has it.
+    transaction has them; ``checkpoint`` and ``planned`` as its key has them.
     """
 
     format: int
@@ -141,6 +141,7 @@ class Sublog(msgspec.Struct, frozen=True, omit_defaults=True):
     defer: bool = False
     catalog: tuple[CatalogRead, ...] = ()
     checkpoint: str | None = None
+    planned: str = ""
 
 
 def record_key(txn: str) -> str:

@@ -24,15 +24,21 @@ class KeyUse:
     """A transaction's key: what was found at its object on entry.
 
     ``checkpoint``: of the stream whose batch ``version`` is; empty if none is known, None if the
-    pair is no batch.
+    pair is no batch. ``planned``: a digest of what that batch is; empty if it can't be known.
     """
 
     key: str
     version: int | None
     checkpoint: str | None = None
+    planned: str = ""
     held: HeldKey | None = None
     committed: int | None = None
     is_bound: bool = False
+
+    @property
+    def batch(self) -> tuple[str | None, str]:
+        """What tells a batch from others of its number."""
+        return self.checkpoint, self.planned
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,8 @@ def enter_key(txn: TransactionState, use: KeyUse) -> Program[None]:
     AlreadyCommitted
         With the result of the transaction that used the key.
     InvalidOperation
-        It is a batch of a stream that is done, and the lake has it from another checkpoint.
+        It is a batch of a stream that is done, and the lake has it from another checkpoint, or with
+        other rows.
     """
     use.held = yield from load_key(use.key, use.version)
     if use.held is None:
@@ -102,6 +103,7 @@ def _refuse_other_checkpoint(txn: TransactionState, use: KeyUse, batch: int) -> 
         return
     last = use.held.record
     if last.version == batch and last.checkpoint == use.checkpoint:
+        _refuse_other_plan(txn, use, last)
         return
     what = f"brings batch {batch}, and the lake has its batch {last.version}"
     why = "the checkpoint is a new one, or an older copy of that which has come so far"
@@ -112,6 +114,21 @@ def _refuse_other_checkpoint(txn: TransactionState, use: KeyUse, batch: int) -> 
     raise InvalidOperation(
         f"stream {use.key!r} {what}: {why}; a new checkpoint needs a query_id of its own (option "
         "queryId of the data source)",
+        txn_id=txn.id,
+    )
+
+
+def _refuse_other_plan(txn: TransactionState, use: KeyUse, last: KeyRecord) -> None:
+    """Refuse a batch that the checkpoint has planned twice: the lake has other rows (note 48)."""
+    if not use.planned or not last.planned or use.planned == last.planned:
+        return
+    raise InvalidOperation(
+        f"stream {use.key!r} brings batch {last.version}, and lake {txn.context.root} has a batch "
+        f"{last.version} of other rows: checkpoint {last.checkpoint or 'unknown'} has gone back to "
+        "an older copy, from before what the lake has seen, and to skip the batch would lose its "
+        "rows; go on with the newest copy of it, or give this one a query_id of its own (option "
+        f"queryId of the data source): then all from batch {last.version} on is written, also what "
+        "the lake has already",
         txn_id=txn.id,
     )
 
@@ -161,6 +178,7 @@ def bind_key(txn: TransactionState, use: KeyUse) -> Program[None]:
         use.committed,
         as_log=txn.bound.held.head.as_log,
         checkpoint=use.checkpoint or "",
+        planned=use.planned,
     )
     outcome = yield from put_key(key_object(use.key, use.version), use.held, record)
     if not isinstance(outcome, Stored):

@@ -56,7 +56,7 @@ def rerun(old: TransactionState, *, escalate: bool = False) -> Program[Transacti
     new.standing = Standing(
         record=record,
         claim=old.standing.claim,
-        key=None if key is None else KeyUse(key.key, key.version, key.checkpoint),
+        key=None if key is None else KeyUse(key.key, key.version, *key.batch),
         queue=queue,
         # What the attempts before relied on, an escalated one may rely on again.
         used=old.standing.used | set(old.work.tables),

@@ -1,6 +1,7 @@
 """A batch of another checkpoint is no repetition, whatever its number: skipped, its rows are lost.
 
-Which checkpoint a batch is of, Spark tells; here a fixture does (``tests/contract/spark`` asks it).
+Neither is one that its checkpoint has planned anew. Which checkpoint a batch is of, and what is
+planned, Spark tells; here a fixture does (``tests/contract/spark`` asks it).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import lakevilla as lv
@@ -24,10 +26,16 @@ def write(monkeypatch: pytest.MonkeyPatch) -> Write:
     """What Spark does with a batch of query ``q`` and a checkpoint: its one row is its number."""
 
     def written(
-        lake: lv.Lake, number: int, of: str, fn: Callable[..., object] = keep, **options: Any
+        lake: lv.Lake,
+        number: int,
+        of: str,
+        fn: Callable[..., object] = keep,
+        planned: str = "",
+        **options: Any,
     ) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(run, "checkpoint_of", lambda *_: of)
+            patch.setattr(run, "digest_of_plan", lambda *_: planned)
             lake.foreach_batch(fn, query_id="q", **options)([{"id": number}], number)
 
     return written
@@ -157,3 +165,86 @@ def test_a_pair_that_is_no_batch_asks_for_no_checkpoint(quick_place: Place, writ
         with pytest.raises(lv.InvalidOperation, match="batch 4 of checkpoint unknown"):
             write(lake, 4, "first")
         assert values(lake.snapshot().read("t")) == [3, 4]
+
+
+@pytest.mark.parametrize("then", [time_passes, history_goes, head_is_lost])
+def test_a_batch_that_its_checkpoint_has_planned_anew_is_no_repetition(
+    shared_place: Place, write: Write, then: Callable[[Place], lv.Lake]
+) -> None:
+    with shared_place.connect() as lake:
+        lake.create_table("t", {"id": "long"})
+        lake.create_table("other", {"id": "long"})
+        write(lake, 0, "first", planned="a")
+    with then(shared_place) as lake:
+        message = (
+            r"'q' brings batch 0, and lake .*lake.* has a batch 0 of other rows: checkpoint first"
+        )
+        with pytest.raises(lv.InvalidOperation, match=message):
+            write(lake, 0, "first", planned="b")
+        write(lake, 0, "first", planned="a")  # the driver died before Spark noted it
+        write(lake, 0, "first")  # nobody can tell
+        write(lake, 1, "first", planned="c")
+        with pytest.raises(lv.InvalidOperation, match="batch 1 of other rows"):
+            write(lake, 1, "first", planned="a")
+        write(lake, 2, "first")
+        write(lake, 2, "first", planned="d")  # nobody can tell
+        assert values(lake.snapshot().read("t")) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("options", [{}, {"durability": "every_op"}])
+def test_a_batch_that_is_run_again_keeps_what_was_planned(
+    quick_place: Place, write: Write, options: dict[str, Any]
+) -> None:
+    with quick_place.connect() as lake, quick_place.connect() as other:
+        lake.create_table("t", {"id": "long"})
+        calls = []
+
+        def contested(txn: lv.Transaction, rows: Any) -> None:
+            calls.append(txn.id)
+            txn.read("t")
+            if len(calls) == 1:
+                other.run(lambda t: t.append("t", [{"id": 9}]))
+            txn.append("t", rows)
+
+        write(lake, 0, "first", contested, planned="a", **options)
+        assert len(calls) == 2
+        write(lake, 0, "first", planned="a")
+        with pytest.raises(lv.InvalidOperation, match="of other rows"):
+            write(lake, 0, "first", planned="b")
+        assert values(lake.snapshot().read("t")) == [0, 9]
+
+
+def test_a_batch_that_was_not_committed_may_be_planned_anew(
+    quick_place: Place, write: Write
+) -> None:
+    with quick_place.connect() as lake:
+        lake.create_table("t", {"id": "long"})
+
+        def fails(txn: lv.Transaction, rows: Any) -> None:
+            keep(txn, rows)
+            raise ValueError("no luck today")
+
+        with pytest.raises(ValueError, match="no luck"):
+            write(lake, 0, "first", fails, planned="a")
+        write(lake, 0, "first", planned="b")
+        with pytest.raises(lv.InvalidOperation, match="of other rows"):
+            write(lake, 0, "first", planned="a")
+        assert values(lake.snapshot().read("t")) == [0]
+
+
+def test_who_does_not_know_of_plans_reads_the_key_of_a_batch_that_has_one(
+    tmp_path: Path, write: Write
+) -> None:
+    """A client from before: to it the object has one field more, which it leaves out."""
+
+    class Before(msgspec.Struct):
+        key: str
+        version: int
+        checkpoint: str
+
+    with lv.connect(str(tmp_path)) as lake:
+        lake.create_table("t", {"id": "long"})
+        write(lake, 0, "first", planned="a")
+    (stored,) = Path(tmp_path, "_lakevilla", "keys").glob("*.json")
+    assert msgspec.json.decode(stored.read_bytes(), type=Before) == Before("q", 0, "first")
+    assert msgspec.json.decode(stored.read_bytes())["planned"] == "a"

@@ -1,12 +1,14 @@
 """A driver on Spark Connect whose streams begin anew: ``python new_checkpoint.py ROOT CHECKPOINT``.
 
-It prints what one batch is told from its checkpoint, from it again, and from a new one.
+It prints what one batch is told from its checkpoint, from it again, from an older copy of it, which
+plans the batch anew, and from a new one.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,11 +27,11 @@ def main() -> None:
     lake = lv.connect(root, spark=session)
     lake.create_table("source", session.range(5))
     lake.create_table("copied", session.range(0))
-    queries = {"copy": "112"}
+    queries = {"copy": ["1", "1", "1, older", "2"]}
     if hasattr(datasource, "DataSourceStreamArrowWriter"):  # from Spark 4.1 on
-        queries["sink"] = "12"
+        queries["sink"] = ["1", "2"]
     outcomes = {
-        name: [_outcome(lake, session, name, f"{checkpoint}-{name}-{of}") for of in checkpoints]
+        name: [_outcome(lake, session, name, f"{checkpoint}-{name}-", of) for of in checkpoints]
         for name, checkpoints in queries.items()
     }
     rows = lake.snapshot().read("copied").count()
@@ -37,8 +39,12 @@ def main() -> None:
     session.stop()
 
 
-def _outcome(lake: Any, session: Any, name: str, checkpoint: str) -> str:
+def _outcome(lake: Any, session: Any, name: str, prefix: str, of: str) -> str:
     """Stream a table, as if the driver died before it noted that its batch was committed."""
+    number, *older = of.split(", ")
+    checkpoint = prefix + number
+    for log in ("offsets", "commits") if older else ():
+        shutil.rmtree(Path(checkpoint, log))
 
     def copy(txn: Any, batch: Any) -> None:
         txn.append("copied", batch.select("id"))
@@ -48,7 +54,8 @@ def _outcome(lake: Any, session: Any, name: str, checkpoint: str) -> str:
     if name == "sink":
         writer = writer.format("lakevilla").option("lake", lake.root).option("queryId", name)
     else:
-        writer = writer.foreachBatch(lake.foreach_batch(copy, query_id=name)).queryName(name)
+        function = lake.foreach_batch(copy, query_id=name, checkpoint_location=checkpoint)
+        writer = writer.foreachBatch(function).queryName(name)
     writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
     try:
         query = writer.start("by_sink") if name == "sink" else writer.start()
@@ -56,7 +63,11 @@ def _outcome(lake: Any, session: Any, name: str, checkpoint: str) -> str:
     except Exception as error:
         # From Spark 4.2 on the second start has a batch 1, too: what the lake itself has written
         # since is newer, and has nothing of this table.
-        known = ("batch 0 of checkpoint", "brings batch 0, and the lake has its batch 1")
+        known = (
+            "batch 0 of checkpoint",
+            "brings batch 0, and the lake has its batch 1",
+            "has a batch 0 of other rows",
+        )
         return "refused" if any(reason in str(error) for reason in known) else str(error)
     for noted in Path(checkpoint, "commits").glob("*0*"):
         noted.unlink()

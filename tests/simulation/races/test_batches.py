@@ -1,4 +1,7 @@
-"""Batches of two checkpoints under one name: one is committed, the other is told so (note 46)."""
+"""Batches of two checkpoints under one name: one is committed, the other is told so (note 46).
+
+So it is of two plans of one batch, one by an older copy of the checkpoint (note 48).
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,11 @@ from tests.support.simulated.commits import Process, add_to, alone, balances, be
 
 LOST = (ConflictError, TransactionAborted)
 
+#: The checkpoint that a batch is of, and what it has planned for it.
+ONE = ("first", "a")
+ANOTHER_CHECKPOINT = ("second", "a")
+ANOTHER_PLAN = ("first", "b")
+
 
 def made(form):
     simulation = lake(warm=False)
@@ -31,13 +39,13 @@ def made(form):
     return simulation
 
 
-def batch(checkpoint, amount, attempts=3):
+def batch(checkpoint, planned, amount, attempts=3):
     """As ``foreach_batch`` does it: batch 0 of the query, in a few attempts."""
 
     def program(client):
         context = context_of(client)
         for _ in range(attempts):
-            key = KeyUse("query", 0, checkpoint)
+            key = KeyUse("query", 0, checkpoint, planned)
             txn = begin(client, context=context, key=key, applications={"query": 0})
             try:
                 yield from bind_to_head(txn)
@@ -60,7 +68,7 @@ def batch(checkpoint, amount, attempts=3):
 
 def writes(form):
     """How many writes a batch makes that nobody disturbs."""
-    process, count = Process(made(form), batch("first", 1)), 0
+    process, count = Process(made(form), batch(*ONE, 1)), 0
     while not process.done:
         count += isinstance(process.next, Put)
         process.step()
@@ -68,30 +76,31 @@ def writes(form):
     return count
 
 
-def outcomes(form, until, goes_on):
-    """What two checkpoints are told of batch 0, the first of which stops before a write."""
+def outcomes(form, until, goes_on, other):
+    """What two are told that bring batch 0, the first of which stops before a write."""
     simulation = made(form)
-    first = Process(simulation, batch("first", 1), "first")
+    first = Process(simulation, batch(*ONE, 1), "first")
     for _ in range(until):
         while not isinstance(first.next, Put):
             first.step()
         first.step()
-    second = alone(simulation, batch("second", 10), "second")
+    second = alone(simulation, batch(*other, 10), "second")
     if goes_on:
         first.finish()
-    again = alone(simulation, batch("first", 1), "first again")
+    again = alone(simulation, batch(*ONE, 1), "first again")
     # Decided is committed: who comes next publishes it.
     alone(simulation, lambda client: recover(context_of(client)), "recoverer")
     return first.result if goes_on else None, second, again, balances(simulation)["a"][0] - 100
 
 
+@pytest.mark.parametrize("other", [ANOTHER_CHECKPOINT, ANOTHER_PLAN])
 @pytest.mark.parametrize("form", ["replaced", "log"])
 @pytest.mark.parametrize("goes_on", [True, False])
-def test_batches_of_two_checkpoints(form, goes_on):
+def test_batches_of_two_checkpoints(form, goes_on, other):
     """Wherever the first is stopped: the rows of one are there, and the other is told so."""
     seen = set()
     for until in range(writes(form)):
-        first, second, again, added = outcomes(form, until, goes_on)
+        first, second, again, added = outcomes(form, until, goes_on, other)
         seen.add((second, again, added))
         if second == "committed":
             assert added == 10, until
@@ -104,7 +113,11 @@ def test_batches_of_two_checkpoints(form, goes_on):
 
 
 @pytest.mark.parametrize("form", ["replaced", "log"])
-def test_without_the_comparison_a_batch_is_lost_without_a_word(form):
-    with PLANTED["checkpoints_not_compared"].plant():
-        _, second, _, added = outcomes(form, writes(form) - 1, False)
+@pytest.mark.parametrize(
+    ("bug", "other"),
+    [("checkpoints_not_compared", ANOTHER_CHECKPOINT), ("plans_not_compared", ANOTHER_PLAN)],
+)
+def test_without_the_comparison_a_batch_is_lost_without_a_word(form, bug, other):
+    with PLANTED[bug].plant():
+        _, second, _, added = outcomes(form, writes(form) - 1, False, other)
     assert (second, added) == ("done already", 1)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import sys
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -80,6 +82,35 @@ def test_what_was_told_holds_when_other_queries_begin() -> None:
     known: dict[str, str] = {}
     assert checkpoint_of(batch(("a", "")), "orders", known) == "a"
     assert checkpoint_of(batch(("a", ""), ("b", "")), "orders", known) == "a"
+
+
+def plan(offsets: str, of: str = "a") -> dict[str, bytes]:
+    return {"metadata": json.dumps({"id": of}).encode(), "offsets/4": offsets.encode()}
+
+
+def planned_of(checkpoint: dict[str, bytes] | None) -> Any:
+    """What the lake is told of batch 4 of a function that knows where its checkpoint is."""
+    options: list[Any] = []
+    function = BatchFunction(
+        lambda _, given: options.append(given),
+        lambda _: nullcontext(),
+        len,
+        "orders",
+        {},
+        reader=lambda: None if checkpoint is None else checkpoint.get,
+    )
+    function(batch(("a", "")), 4)
+    return options[0]["batch"][1]
+
+
+def test_a_function_that_knows_its_checkpoint_tells_what_a_batch_is() -> None:
+    assert planned_of(plan("5")) == planned_of(plan("5")) != planned_of(plan("7"))
+
+
+def test_a_location_that_is_not_the_checkpoint_s_is_refused() -> None:
+    for wrong in (None, {}, plan("5", of="b")):
+        with pytest.raises(lv.InvalidOperation, match="checkpoint_location of stream 'orders' is"):
+            planned_of(wrong)
 
 
 def test_what_no_stream_brings_has_no_checkpoint() -> None:

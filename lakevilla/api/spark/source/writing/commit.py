@@ -16,6 +16,7 @@ from lakevilla.api.spark.source.access import opened_on
 from lakevilla.api.spark.source.writing.plan import WritePlan
 from lakevilla.api.spark.source.writing.rows import Message
 from lakevilla.client.client import LakeClient
+from lakevilla.engines.spark.planned import digest_of_plan, reader_below
 from lakevilla.errors import (
     AlreadyCommitted,
     CommitOutcomeUnknown,
@@ -62,14 +63,29 @@ def commit_batch(messages: Sequence[bytes | None], batch: int) -> None:
     LakeVillaError
         What a task has met, or the commit.
     InvalidOperation
-        The lake has a later batch of the query, or this one of another checkpoint.
+        The lake has a later batch of the query, or this one of another checkpoint or with other
+        rows; or it is an epoch of a continuous query, and has none.
     """
+    if None in messages:
+        # No task of a batch tells nothing; those of a continuous query have not come to it.
+        raise InvalidOperation(
+            f"epoch {batch} has ended before its tasks have written their rows, as with a "
+            "continuous trigger: use .trigger(processingTime=...), or another one of batches"
+        )
     found = _loaded(messages)
     first = _of_batch(found)
     if first is None or first.plan is None:
         return  # no task, no rows
-    assert first.plan.options.query_id is not None
-    _commit(first.plan, found, KeyUse(first.plan.options.query_id, batch, first.checkpoint))
+    query_id = first.plan.options.query_id
+    assert query_id is not None
+    access = first.plan.access
+    read = reader_below(first.location, access.place.root, opened_on(access, None).run)
+    try:
+        planned = digest_of_plan(read, first.checkpoint, query_id, batch)
+    except (LakeVillaError, OSError):
+        _give_up(first.plan, found)
+        raise
+    _commit(first.plan, found, KeyUse(query_id, batch, first.checkpoint, planned))
 
 
 def abort_batch(messages: Sequence[bytes | None]) -> None:

@@ -39,8 +39,8 @@ NO_OPTIONS = (
     "(lake '...', table '...') and SELECT from it or INSERT INTO it; lake.create_table creates a "
     "table of the lake, and so does the first write to it"
 )
-#: Given by Spark itself: where a stream keeps its offsets.
-_SPARKS = frozenset({"checkpointlocation"})
+#: Given by Spark itself: where a stream keeps its offsets, and its name.
+_SPARKS = frozenset({"checkpointlocation", "queryname"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,8 @@ class WriteOptions:
         An idempotency key, or an application and a version of it.
     query_id : str or None
         The application whose versions are the batches of a stream.
+    checkpoint_location, query_name : str or None
+        As the stream was given them.
     metadata : dict
         Goes into the table's commit.
     """
@@ -88,6 +90,8 @@ class WriteOptions:
     read_version: int | None
     key: str | tuple[str, int] | None
     query_id: str | None
+    checkpoint_location: str | None
+    query_name: str | None
     metadata: dict[str, str]
 
     @classmethod
@@ -142,6 +146,8 @@ class WriteOptions:
             read_version=_number(given, "readVersion"),
             key=_key(given),
             query_id=query_id,
+            checkpoint_location=given.get("checkpointlocation") if streaming else None,
+            query_name=given.get("queryname") if streaming else None,
             metadata=_metadata(given.get("metadata")),
         )
         made._check()

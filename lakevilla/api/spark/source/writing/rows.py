@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from lakevilla.api.spark.source.writing.plan import WritePlan
+from lakevilla.engines.spark.planned import default_location
 from lakevilla.engines.spark.streams import checkpoint_of_task
 from lakevilla.engines.spark.tasks import TaskReport, reports
 from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError
@@ -28,13 +29,15 @@ __all__ = ["Message", "written"]
 class Message:
     """What one attempt has done, and where.
 
-    ``plan``: the stream's batch that it did it for, and ``checkpoint`` that which counts it.
+    ``plan``: the stream's batch that it did it for, and ``checkpoint`` that which counts it, in the
+    directory ``location``; None if that is unknown.
     """
 
     report: TaskReport
     host: str
     plan: WritePlan | None = None
     checkpoint: str = ""
+    location: str | None = None
 
 
 def written(state: bytes, batches: Iterator[pa.RecordBatch]) -> bytes:
@@ -59,7 +62,9 @@ def written(state: bytes, batches: Iterator[pa.RecordBatch]) -> bytes:
         pass
     if plan.options.query_id is None:
         return pickle.dumps(Message(report, host))
-    return pickle.dumps(Message(report, host, replace(plan, task=None), checkpoint_of_task()))
+    location = plan.options.checkpoint_location or default_location(plan.options.query_name)
+    of_batch = replace(plan, task=None)
+    return pickle.dumps(Message(report, host, of_batch, checkpoint_of_task(), location))
 
 
 def _check_reachable(root: str, host: str) -> None:

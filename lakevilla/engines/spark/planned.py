@@ -1,0 +1,168 @@
+"""What a batch of a stream is: what Spark wrote down before it ran it (note 48).
+
+In the checkpoint, ``offsets/<batch>`` says where each source of the batch ends, and when it was
+planned. A batch that comes again has the same file; one that was planned anew has another.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from blake3 import blake3
+
+from lakevilla.engines.spark.rows import is_frame
+from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.store.base import Found, GetOutcome
+from lakevilla.store.effects import Program, get
+from lakevilla.store.location import parse_location, root_location
+
+__all__ = ["Read", "default_location", "digest_of_plan", "reader_below", "reader_of_query"]
+
+#: A file of a checkpoint by its name; None if there is none.
+Read = Callable[[str], bytes | None]
+
+#: Where Spark keeps the checkpoints of queries that name none; each task is told of it.
+_DEFAULT = "spark.sql.streaming.checkpointLocation"
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+#: Bytes of a digest: it is compared with one other.
+_LENGTH = 8
+
+
+class _Metadata(msgspec.Struct):
+    id: str
+
+
+def digest_of_plan(read: Read | None, checkpoint: str, query_id: str, batch: int) -> str:
+    """A digest of what Spark has planned for a batch, the same whenever the batch comes again.
+
+    Empty if it can't be known: ``read`` is of a directory that can't be read from here, or that is
+    not the checkpoint's, because Spark means another one by its name.
+
+    Raises
+    ------
+    InvalidOperation
+        Spark runs the batch and has not written down what it is.
+    LakeVillaError, OSError
+        The checkpoint is there, and what is planned can't be read now.
+    """
+    if read is None or not checkpoint or not _is_of(read, checkpoint):
+        return ""
+    body = read(f"offsets/{batch}")
+    if body is None:
+        raise InvalidOperation(
+            f"stream {query_id!r} brings batch {batch}, and Spark has not written down in its "
+            "checkpoint what that batch is, so a batch that comes again can't be told from new "
+            "rows: leave out what has Spark do so afterwards, such as real-time mode and "
+            "asynchronous progress tracking"
+        )
+    return blake3(body).hexdigest(length=_LENGTH)
+
+
+def _is_of(read: Read, checkpoint: str) -> bool:
+    try:
+        body = read("metadata")
+        return body is not None and msgspec.json.decode(body, type=_Metadata).id == checkpoint
+    except (LakeVillaError, OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    except Exception as error:
+        if _is_of_spark(error):
+            return False
+        raise
+
+
+def _is_of_spark(error: Exception) -> bool:
+    return type(error).__module__.startswith(("py4j.", "pyspark."))
+
+
+def default_location(name: str | None) -> str | None:
+    """Where this task's query has its checkpoint if it was given none, by its name.
+
+    None without a name: then Spark makes a new one with each start, and nothing comes again.
+    """
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    parent = None if task is None else task.getLocalProperty(_DEFAULT)
+    return f"{parent.rstrip('/')}/{name}" if parent and name else None
+
+
+def reader_below(
+    location: str | None, root: str, run: Callable[[Program[GetOutcome]], GetOutcome]
+) -> Read | None:
+    """How to read a checkpoint by its location as Spark was given it; None if this can't be done.
+
+    Parameters
+    ----------
+    location : str or None
+        A local path, or a directory in an object store.
+    root : str
+        The lake's: of a store of another provider nobody here knows how to open it.
+    run : callable
+        Runs a program in the lake's store.
+    """
+    if not location:
+        return None
+    scheme = _SCHEME.match(location)
+    if scheme is None or scheme[1].lower() == "file":
+        path = location if scheme is None else location[scheme.end() :]
+        local = os.path.abspath(re.sub("^//(localhost)?(?=/)", "", path))
+        return lambda name: _read_local(os.path.join(local, name))
+    try:
+        place = parse_location(location)
+    except InvalidOperation:
+        return None  # HDFS and others
+    if place.scheme != root_location(root).scheme:
+        return None
+    return lambda name: _body(run(get(f"{place.uri}/{name}")))
+
+
+def _body(outcome: GetOutcome) -> bytes | None:
+    return outcome.body if isinstance(outcome, Found) else None
+
+
+def _read_local(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def reader_of_query(batch: Any, checkpoint: str) -> Read | None:
+    """How Spark itself reads the checkpoint of the query that brings a batch, wherever that is.
+
+    None if there is no such query in this process, or this Spark can't be asked for it.
+    """
+    session = getattr(batch, "sparkSession", None) if is_frame(batch) else None
+    if session is None or not checkpoint or not hasattr(session, "_jsparkSession"):
+        return None
+    try:
+        jvm, its = session._jvm, session._jsparkSession
+        queries = its.sharedState().activeStreamingQueries()
+        query = queries.get(jvm.java.util.UUID.fromString(checkpoint))
+        if query is None:
+            return None
+        directory = query.resolvedCheckpointRoot()
+        to_path = jvm.org.apache.hadoop.fs.Path
+        files = to_path(directory).getFileSystem(its.sessionState().newHadoopConf())
+        to_bytes = jvm.org.apache.commons.io.IOUtils.toByteArray
+    except Exception as error:
+        if isinstance(error, AttributeError | TypeError) or _is_of_spark(error):
+            return None  # a Spark of somebody's own, which has no such thing
+        raise
+
+    def read(name: str) -> bytes | None:
+        path = to_path(directory, name)
+        if not files.exists(path):
+            return None
+        stream = files.open(path)
+        try:
+            return bytes(to_bytes(stream))
+        finally:
+            stream.close()
+
+    return read

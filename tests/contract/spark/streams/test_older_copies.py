@@ -1,0 +1,115 @@
+"""A checkpoint that goes back to an older copy: no batch is taken for another one (note 48)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession, datasource
+
+import lakevilla as lv
+from tests.support.tables import values
+
+pytestmark = pytest.mark.daily(2, of="checkpoints that go back")
+
+DEFAULT = "spark.sql.streaming.checkpointLocation"
+Start = Callable[..., Any]
+
+
+class Stream:
+    """Files that a stream reads, all that are new in one batch, and the table ``t`` it fills."""
+
+    def __init__(self, spark: SparkSession, directory: Path, kind: str) -> None:
+        self.spark, self.directory, self.kind = spark, directory, kind
+        self.lake: Any = lv.connect(str(directory / "lake"), spark=spark, spark_reader="python")
+        self.lake.create_table("t", {"id": "long"})
+        (directory / "in").mkdir()
+
+    def arrive(self, number: int) -> None:
+        hidden = self.directory / "in" / f".{number}.json"
+        hidden.write_text(json.dumps({"id": number}))
+        hidden.rename(hidden.with_name(f"{number}.json"))
+
+    def run(self, query_id: str = "copy", at: str = "copying") -> None:
+        """Write what is there; ``at`` is the checkpoint's directory."""
+        frame = self.spark.readStream.schema("id long").json(str(self.directory / "in"))
+        writer = frame.writeStream.trigger(availableNow=True)
+        if self.kind == "function":
+            writer = writer.foreachBatch(self.lake.foreach_batch(fill, query_id=query_id))
+        else:
+            writer = writer.format("lakevilla").option("lake", self.lake.root)
+            writer = writer.option("queryId", query_id).option("table", "t")
+        if self.kind == "sink by its name":
+            self.spark.conf.set(DEFAULT, str(self.directory))
+            writer = writer.queryName(at)
+        else:
+            writer = writer.option("checkpointLocation", str(self.directory / at))
+        try:
+            writer.start().awaitTermination()
+        finally:
+            self.spark.conf.unset(DEFAULT)
+
+    def ids(self) -> list[int]:
+        with lv.connect(self.lake.root) as lake:
+            return values(lake.snapshot().read("t"))
+
+    def forget_commit(self, at: str = "copying") -> None:
+        """As if the driver had died between the lake's commit and Spark's note of it."""
+        commits = self.directory / at / "commits"
+        newest = max(int(path.name) for path in commits.glob("[0-9]*"))
+        (commits / str(newest)).unlink()
+        (commits / f".{newest}.crc").unlink()
+
+
+def fill(txn: lv.Transaction, rows: DataFrame) -> None:
+    txn.append("t", rows)
+
+
+@pytest.fixture(params=["sink", "sink by its name", "function"])
+def stream(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stream]:
+    if request.param != "function" and not hasattr(datasource, "DataSourceStreamArrowWriter"):
+        pytest.skip("Spark 4.0 has no such writer")
+    made = Stream(spark, tmp_path, request.param)
+    yield made
+    made.lake.close()
+
+
+def test_a_batch_that_an_older_copy_plans_anew_is_refused(stream: Stream) -> None:
+    stream.arrive(0)
+    stream.run()
+    shutil.copytree(stream.directory / "copying", stream.directory / "backup")
+    stream.arrive(1)
+    stream.run()
+    shutil.rmtree(stream.directory / "copying")
+    shutil.copytree(stream.directory / "backup", stream.directory / "copying")
+    stream.arrive(2)  # the copy plans batch 1 of the rows 1 and 2
+    message = r"stream 'copy' brings batch 1, and lake .* an older copy, .* a query_id of its own"
+    for _ in range(2):  # and goes on saying so
+        with pytest.raises(StreamingQueryException, match=message):
+            stream.run()
+    assert stream.ids() == [0, 1]
+    stream.run("copy-2")
+    assert stream.ids() == [0, 1, 1, 2]
+
+
+def test_a_checkpoint_that_was_moved_as_a_whole_goes_on(stream: Stream) -> None:
+    stream.spark.conf.set("spark.sql.streaming.minBatchesToRetain", "1")
+    try:
+        for number in range(3):
+            stream.arrive(number)
+            stream.run()
+        stream.forget_commit()
+        shutil.copytree(stream.directory / "copying", stream.directory / "moved")
+        shutil.rmtree(stream.directory / "copying")
+        stream.arrive(3)
+        stream.run(at="moved")  # the last batch comes again, and is skipped
+        stream.forget_commit("moved")
+        stream.run(at="moved")
+    finally:
+        stream.spark.conf.unset("spark.sql.streaming.minBatchesToRetain")
+    assert stream.ids() == [0, 1, 2, 3]

@@ -1,0 +1,148 @@
+"""A batch of the sink, and what its checkpoint says that it is (note 48).
+
+Spark's parts are called as it does, in one process; the checkpoint is written by the test.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.api.spark.source.writing import rows, work
+from lakevilla.engines.spark.planned import digest_of_plan, reader_below
+from lakevilla.store.base import ANY
+from lakevilla.store.effects import delete, put
+from tests.contract.spark.test_writing_by_parts import SCHEMA, Job, ids, parquet
+from tests.contract.spark.test_writing_by_parts import lake as lake
+from tests.contract.spark.test_writing_by_parts import place as place
+from tests.support.places import Place, make_place
+
+FIRST = "5c2fd5ad-8d7c-4cb5-a60b-66cbc87ed27c"
+
+
+@dataclass
+class Checkpoint:
+    """A directory, and the location of it that a stream was given."""
+
+    place: Place
+    directory: Path
+    location: str
+
+    def plan(self, batch: int, offsets: str) -> None:
+        self.directory.joinpath("offsets").mkdir(exist_ok=True)
+        (self.directory / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{offsets}")
+
+    def deliver(self, batch: int, *them: tuple[object, ...]) -> None:
+        options = {"queryId": "q", "checkpointLocation": self.location}
+        job = Job(self.place, streaming=True, options=options)
+        work.commit_batch([job.task(*them)], batch)
+
+
+@pytest.fixture
+def checkpoint(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkpoint:
+    monkeypatch.setattr(rows, "checkpoint_of_task", lambda: FIRST)
+    directory = tmp_path / "check %20point"
+    directory.mkdir()
+    (directory / "metadata").write_text(json.dumps({"id": FIRST}))
+    return Checkpoint(place, directory, str(directory))
+
+
+def refused() -> Any:
+    return pytest.raises(lv.InvalidOperation, match="batch 0 of other rows: checkpoint 5c2fd5ad")
+
+
+@pytest.mark.parametrize(
+    "spelled", ["{}", "file:{}", "file://{}", "file://localhost{}", "relative"]
+)
+def test_a_batch_that_was_planned_anew_is_refused_and_leaves_no_file(
+    checkpoint: Checkpoint, lake: lv.Lake, spelled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint.location = spelled.format(checkpoint.directory)
+    if spelled == "relative":
+        monkeypatch.chdir(checkpoint.directory.parent)
+        checkpoint.location = checkpoint.directory.name
+    checkpoint.plan(0, "5")
+    checkpoint.deliver(0, (2, "b"))
+    before = parquet(checkpoint.place)
+    checkpoint.plan(0, "7")
+    with refused():
+        checkpoint.deliver(0, (2, "b"), (3, "c"))
+    assert parquet(checkpoint.place) == before
+    checkpoint.plan(0, "5")
+    checkpoint.deliver(0, (2, "b"))  # the very same
+    checkpoint.plan(1, "7")
+    checkpoint.deliver(1, (3, "c"))
+    assert ids(lake) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("what", ["not there", "another's", "no JSON", "of HDFS", "a file"])
+def test_of_a_checkpoint_that_is_not_found_nothing_is_known(
+    checkpoint: Checkpoint, lake: lv.Lake, what: str
+) -> None:
+    """As before: a number that comes again is taken for the same batch."""
+    metadata = checkpoint.directory / "metadata"
+    if what == "not there":
+        metadata.unlink()
+    elif what == "another's":
+        metadata.write_text(json.dumps({"id": "6c2fd5ad-8d7c-4cb5-a60b-66cbc87ed27c"}))
+    elif what == "no JSON":
+        metadata.write_text("{")
+    elif what == "of HDFS":
+        checkpoint.location = f"hdfs://there{checkpoint.directory}"
+    else:
+        checkpoint.location = f"{metadata}/below"
+    checkpoint.plan(0, "5")
+    checkpoint.deliver(0, (2, "b"))
+    checkpoint.plan(0, "7")
+    checkpoint.deliver(0, (3, "c"))
+    assert ids(lake) == [1, 2]
+
+
+def test_a_batch_that_is_not_written_down_is_refused(checkpoint: Checkpoint, lake: lv.Lake) -> None:
+    with pytest.raises(lv.InvalidOperation, match="has not written down in its checkpoint"):
+        checkpoint.deliver(0, (2, "b"))
+    assert len(parquet(checkpoint.place)) == 1
+    checkpoint.plan(0, "5")
+    checkpoint.deliver(0, (2, "b"))
+    assert ids(lake) == [1, 2]
+
+
+def test_a_plan_that_cannot_be_read_now_ends_the_batch(
+    checkpoint: Checkpoint, lake: lv.Lake
+) -> None:
+    (checkpoint.directory / "offsets" / "0").mkdir(parents=True)
+    with pytest.raises(IsADirectoryError):
+        checkpoint.deliver(0, (2, "b"))
+    assert ids(lake) == [1]
+
+
+def test_a_checkpoint_is_read_in_the_lake_s_store(request: pytest.FixtureRequest) -> None:
+    place = make_place("s3", request)
+    directory = f"{place.root}/check%20point".replace("s3://", "s3a://")
+    with place.connect() as lake:
+        lake.create_table("t", SCHEMA)
+        run = lake._client.run
+
+        def digest(offsets: str | None, location: str = directory) -> str:
+            if offsets is not None:
+                run(put(f"{directory}/offsets/0", offsets.encode(), ANY))
+            return digest_of_plan(reader_below(location, place.root, run), FIRST, "q", 0)
+
+        assert digest("5") == ""  # there is no metadata
+        run(put(f"{directory}/metadata", json.dumps({"id": FIRST}).encode(), ANY))
+        assert len({digest("5"), digest("7"), digest("5"), digest(None)}) == 2
+        assert digest("5", "gs://another/provider") == ""
+        run(delete(f"{directory}/offsets/0"))
+        with pytest.raises(lv.InvalidOperation, match="has not written down"):
+            digest(None)
+
+
+def test_an_epoch_of_a_continuous_query_is_refused() -> None:
+    """Spark commits it before its tasks have seen a row: their messages are none."""
+    with pytest.raises(lv.InvalidOperation, match=r"epoch 3 has ended before .* trigger"):
+        work.commit_batch([None], 3)
