@@ -137,9 +137,11 @@ def changes_in(
 ) -> Program[list[Change]]:
     """What a step did to the files of a table that is there after it."""
     location, commit = table.location, step.commit
-    if len(table.commits) > 1:
-        if table.enters:
-            return [(yield from all_rows(context, timeline, location, commit.sequence))]
+    is_one = len(table.commits) == 1
+    if table.enters and not (is_one and not table.commits[0].tables[location].removes):
+        # What the first commit takes out again was never in the lake.
+        return [(yield from all_rows(context, timeline, location, commit.sequence))]
+    if not is_one:
         tail = yield from open_tail(context, location, missing_ok=True)
         return (yield from changes_of(context, timeline, tail, location, table.as_step))
     [own] = table.commits

@@ -53,7 +53,8 @@ def absorb(context: Context, head: Head, tails: Mapping[str, Tail]) -> Program[A
         placements[location] = placement
         known = head.tables.get(location)
         growth = NOTHING
-        if known is not None and placement.hidden:
+        # What came to a table that is not in the lake is of no version of the lake.
+        if known is not None and not known.dropped and placement.hidden:
             sequence = head.sequence + len(commits) + 1
             commit = _foreign(sequence, location, placement.hidden, tail)
             growth = commit.tables[location].growth

@@ -95,6 +95,14 @@ class View:
         """Guarded once the log has the feature, unguarded from the decision to lift it."""
         return self.base.guarded and self.snapshot.guarded
 
+    @property
+    def revives(self) -> bool:
+        """Whether it is of a table that its HEAD has dropped, and that is to be in the lake again.
+
+        One that is made in the place of a table whose data was deleted has nothing in its log.
+        """
+        return self.state is not None and self.state.dropped and self.placement.logged >= 0
+
     def is_anothers(self, tail: Tail) -> bool:
         """Whether the log is another table's by now, though it is as long as the one seen."""
         same = self.base.version == tail.tip
@@ -283,8 +291,11 @@ def build_view(
     *,
     accept_hidden: bool = True,
     up_to: int | None = None,
+    revives: bool = False,
 ) -> Program[View]:
     """The table's state at ``head``, with the hidden versions that fit laid over it.
+
+    ``revives``: a table that was dropped is opened, too, as what is left of it tells.
 
     Raises
     ------
@@ -294,11 +305,7 @@ def build_view(
     yield from load_tables(head, [location])
     state = None if head is None else head.tables.get(location)
     if state is not None and state.dropped:
-        raise TableNotFound(
-            f"table {location} was dropped from this lake; "
-            "`register` revives it while its log exists",
-            table=location,
-        )
+        _check_left(location, state, tail, revives=revives)
     if state is not None and (yield from is_another(context, state, tail)):
         raise _replaced(location, state, tail)
     placement = yield from place(
@@ -336,6 +343,20 @@ def build_view(
         if not part.change.is_empty:
             snapshot = snapshot.apply(part.change)
     return View(location, state, placement, tuple(parts), base, snapshot, tail.tip)
+
+
+def _check_left(location: str, state: TableState, tail: Tail, *, revives: bool) -> None:
+    """Refuse a table that was dropped, unless it is to be revived, and its data stays."""
+    if revives and (state.emptying or state.emptied_ms is not None or tail.tip < 0):
+        raise TableNotFound(
+            f"table {location} was dropped from this lake, and its data deleted", table=location
+        )
+    if not revives:
+        raise TableNotFound(
+            f"table {location} was dropped from this lake; "
+            "`register` revives it while its log exists",
+            table=location,
+        )
 
 
 def is_another(context: Context, state: TableState, tail: Tail) -> Program[bool]:

@@ -108,12 +108,14 @@ class Refresh(Overwrite, frozen=True, tag="refresh", omit_defaults=True):
 class Replace(Overwrite, frozen=True, tag="replace", omit_defaults=True):
     """An overwrite of all rows that defines the table anew, as one just made with ``columns``.
 
-    An operation of its own, as a refresh is.
+    An operation of its own, as a refresh is. ``revives``: of one that the lake has dropped, which
+    is in it again from then on (docs/design/0047-names-taken-up.md).
     """
 
     partition_by: tuple[str, ...] = ()
     properties: dict[str, str] = {}
     constraints: dict[str, str] = {}
+    revives: bool = False
 
 
 class Update(msgspec.Struct, frozen=True, tag="update", omit_defaults=True):

@@ -22,8 +22,11 @@ def replace_table(
     partition_by: Sequence[str],
     properties: Mapping[str, str],
     constraints: Mapping[str, str],
+    revives: bool = False,
 ) -> None:
     """Define a table anew, with these rows or none.
+
+    ``revives``: the transaction has taken it up where it was dropped.
 
     Raises
     ------
@@ -43,6 +46,7 @@ def replace_table(
         partition_by=tuple(partition_by),
         properties=dict(properties),
         constraints=dict(constraints),
+        revives=revives,
     )
     layout = executor.run(layout_to_replace(state, asked))
     own = state.work.tables[location].snapshot.format

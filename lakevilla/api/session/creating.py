@@ -22,6 +22,7 @@ from lakevilla.transaction.verbs.create_table import (
     is_dropped_here,
     whole_or_not_at_all,
 )
+from lakevilla.transaction.verbs.dropped.take_up import can_be_taken_up, taken_up
 from lakevilla.transaction.verbs.read_write import layout_of
 
 __all__ = ["create_table"]
@@ -43,6 +44,10 @@ def create_table(
         return
     if node.replaces and _is_there(executor, node.name):
         _replace(txn, node, params, views, nullcontext())
+        return
+    if node.replaces and executor.run(can_be_taken_up(executor.state, location, node.name)):
+        there = taken_up(executor.state, location, executor.run)
+        _replace(txn, node, params, views, there, revives=True)
         return
     try:
         with whole_or_not_at_all(executor.state, location):
@@ -85,6 +90,8 @@ def _replace(
     params: Mapping[str, object],
     views: Mapping[str, object] | None,
     there: AbstractContextManager[None],
+    *,
+    revives: bool = False,
 ) -> None:
     """Define the table anew; the query is run now, since it may read the rows that go."""
     rows: object = node.columns
@@ -99,6 +106,7 @@ def _replace(
             partition_by=node.partition_by,
             properties=node.properties,
             constraints=node.constraints,
+            revives=revives,
         )
 
 

@@ -1,4 +1,4 @@
-"""Planted bugs of tables whose columns change: names that are taken for columns."""
+"""Planted bugs of tables whose columns change, or that are defined anew."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lakevilla.errors import StoreError
 from lakevilla.expressions.tree import Column, Expr
 from lakevilla.expressions.walk import columns, substitute
 from lakevilla.formats import fields
-from lakevilla.lake import row_changes
+from lakevilla.lake import row_changes, view
 from lakevilla.publishing import replay_pending
 from lakevilla.sublogs import binding
 from lakevilla.sublogs.operations import Alter, Operation
@@ -76,4 +76,17 @@ def judged_on_the_older_schema() -> Iterator[None]:
         return substitute(where, lambda column: Column(column.path, column.table))
 
     with instead(fields.as_of, as_of):
+        yield
+
+
+@planted(for_histories=False)
+def taken_up_while_its_data_goes() -> Iterator[None]:
+    """A dropped table is taken up though another client has begun to delete its data (note 47)."""
+
+    def check_left(location: str, state: Any, tail: Any, *, revives: bool) -> None:
+        if not revives:
+            original(location, state, tail, revives=revives)
+
+    original = view._check_left
+    with attribute(view, "_check_left", check_left):
         yield

@@ -102,6 +102,6 @@ def _claims(txn: TransactionState, head: Head) -> list[Program[Any]]:
             # One that was dropped may have been let go, with its lake.json.
             catalog = txn.work.tables[location].snapshot.catalog
             parts.append(claim_table(location, head, context.ids, catalog=catalog))
-            if state is None:
+            if state is None or txn.revives(location):
                 parts.append(refuse_two_tables(txn.work.tables[location].snapshot))
     return parts

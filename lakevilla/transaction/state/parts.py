@@ -89,6 +89,8 @@ class Binding:
         Tables that its caller has called by their paths before it was bound.
     saw_no_lake : bool
         Whether it has read that there is no lake here.
+    revived : set of str
+        Tables that its HEAD has dropped, and that are in the lake again by it.
     """
 
     is_bound: bool = False
@@ -105,6 +107,7 @@ class Binding:
     unconfirmed_at: int | None = None
     paths: set[str] = field(default_factory=set)
     saw_no_lake: bool = False
+    revived: set[str] = field(default_factory=set)
 
     @property
     def is_past(self) -> bool:

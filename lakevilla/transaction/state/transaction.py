@@ -97,6 +97,12 @@ class TransactionState:
         """Let go of a table that nothing relies on: it is opened anew when it is next used."""
         del self.work.tables[location]
         self.bound.fresh.discard(location)
+        self.bound.revived.discard(location)
+
+    def revives(self, location: str) -> bool:
+        """Whether a table that its HEAD has dropped is in the lake again by this transaction."""
+        working = self.work.tables.get(location)
+        return location in self.bound.revived or (working is not None and working.view.revives)
 
     # -- what verbs need ---------------------------------------------------------
 

@@ -124,8 +124,7 @@ def _examined(
         found.lenient, found.redo_from = {}, None
         yield from _operations(txn, nets, found)
     if found.conflict is None:
-        moving = exact or found.redo_from is not None
-        yield from _reads(txn, nets, found, moving=moving)
+        yield from _reads(txn, nets, found, moving=exact or found.redo_from is not None)
     return found
 
 
@@ -206,12 +205,12 @@ def _needs_a_look(
             if any(done.table == location for done in txn.work.done):
                 found.tails[location] = no_log(location, old.base)
             return False
-    if made:
+    if made or txn.revives(location):
         reason = yield from in_the_way(location, head)
         if reason is not None:
             found.conflict = InvalidOperation(reason, table=location, txn_id=txn.id)
             return False
-    elif _is_another(txn, location, state):
+    if not made and _is_another(txn, location, state):
         # Nothing that was made for the one fits the other, not even appended files: they
         # may have gone with the old one's data. Its log is not looked at: it may be going.
         found.conflict = conflict(txn, location, "it was dropped or replaced, and created again")
@@ -223,8 +222,9 @@ def _new_view(
     txn: TransactionState, head: Head | None, location: str, tail: Tail, found: Examination
 ) -> Program[View | None]:
     """The table at this HEAD; None, and a conflict, where it can't be read or written any more."""
+    revives = txn.revives(location)
     try:
-        new = yield from build_view(txn.context, head, location, tail)
+        new = yield from build_view(txn.context, head, location, tail, revives=revives)
         if any(d.table == location and not isinstance(d.operation, Drop) for d in txn.work.done):
             new.snapshot.check_writable()
     except (TableNotFound, VersionNotFound) as error:

@@ -153,11 +153,8 @@ def touch(
     yield from _confirm(txn)
     was_bound = txn.bound.is_bound
     yield from bind_to_head(txn, wanted, probing=probing)
-    missing = [
-        location
-        for location in wanted
-        if location not in txn.work.tables or (probing and not txn.work.tables[location].probed)
-    ]
+    known = txn.work.tables
+    missing = [x for x in wanted if x not in known or (probing and not known[x].probed)]
     relies_on_rows = probing or access in ("read", "write")
     if was_bound and txn.reads_newest and relies_on_rows and set(missing) - txn.bound.current:
         # Not bound to one state of the lake: each table as it is when its rows first matter.
@@ -420,7 +417,10 @@ def _view(txn: TransactionState, location: str, probing: bool) -> Program[tuple[
         mount = yield from mount_of(head, location)
         if mount is not None:
             return (yield from mounted_view(txn.context, mount, location)), True
-    if txn.through_head and state is None and not txn.context.life:
+    revives = txn.revives(location)
+    # One that was dropped may have been let go, and be another lake's by now.
+    enters = state is None or (revives and state.dropped)
+    if txn.through_head and enters and not txn.context.life:
         try:
             yield from check_lake(location, head, txn.context.root)
         except (InvalidOperation, CorruptObject):
@@ -459,7 +459,7 @@ def _view(txn: TransactionState, location: str, probing: bool) -> Program[tuple[
         moved = yield from extend(txn)
         if not moved and txn.context.held is not None:
             raise txn.fail(_entered(txn, location))
-    view = yield from build_view(txn.context, txn.head, location, tail)
+    view = yield from build_view(txn.context, txn.head, location, tail, revives=revives)
     return view, fresh or guarded
 
 

@@ -104,7 +104,13 @@ def _change(
         new_name = None if dropped else (yield from _new_name(head, location))
         raise TableExists(
             _left_here(txn, location)
-            or _taken(location, new_name, dropped=dropped, emptied=emptied),
+            or _taken(
+                location,
+                new_name,
+                dropped=dropped,
+                emptied=emptied,
+                on_branch=bool(txn.context.life),
+            ),
             table=location,
             txn_id=txn.id,
         )
@@ -141,7 +147,9 @@ def _left_here(txn: TransactionState, location: str) -> str | None:
     )
 
 
-def _taken(location: str, new_name: str | None, *, dropped: bool, emptied: bool) -> str:
+def _taken(
+    location: str, new_name: str | None, *, dropped: bool, emptied: bool, on_branch: bool
+) -> str:
     if new_name is not None:
         return (
             f"the table at {location} was renamed to {new_name}, and its path holds its data: "
@@ -149,11 +157,13 @@ def _taken(location: str, new_name: str | None, *, dropped: bool, emptied: bool)
         )
     if dropped and emptied:
         why = "was dropped with its data, and another table lies there now: `register` it"
+    elif dropped and on_branch:
+        why = "was dropped on this branch and its log still exists: choose another name"
     elif dropped:
         # A name that it was renamed to is no path, and by its path alone it is found.
         why = (
-            f"was dropped and its log still exists: `register({location!r})` revives it, and then "
-            "CREATE OR REPLACE TABLE can define it anew"
+            f"was dropped and its log still exists: `register({location!r})` revives it, and "
+            "CREATE OR REPLACE TABLE begins anew in its place (its old versions stay)"
         )
     else:
         why = "exists already: choose another name, or write to it"

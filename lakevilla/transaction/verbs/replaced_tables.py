@@ -23,6 +23,7 @@ from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import load_tables
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Create, tables_read
+from lakevilla.tables.dropped import is_emptied
 from lakevilla.transaction.state.life import Life
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.validate import extend
@@ -37,7 +38,7 @@ def replaced(txn: TransactionState, locations: Iterable[str]) -> Program[dict[st
     """The tables that the newest HEAD has dropped or created again since the transaction met them.
 
     By location, with the ids of the old ones. Asked once something has failed, so that what
-    succeeds costs no request.
+    succeeds costs no request. Of those that it revives the data may have been deleted since.
     """
     known = {place: table_id for place in locations if (table_id := _known_id(txn, place))}
     if not known:
@@ -53,7 +54,11 @@ def replaced(txn: TransactionState, locations: Iterable[str]) -> Program[dict[st
     return {
         place: known[place]
         for place, state in now.items()
-        if state is not None and (state.dropped or state.table_id != known[place])
+        if state is not None
+        and (
+            state.table_id != known[place]
+            or (is_emptied(state) if txn.revives(place) else state.dropped)
+        )
     }
 
 
@@ -68,7 +73,7 @@ def _known_id(txn: TransactionState, location: str) -> str | None:
     elif txn.head is not None and not txn.head.tables.missing([location]):
         state = txn.head.tables.get(location)
     if state is not None:
-        return None if state.dropped else state.table_id
+        return state.table_id if not state.dropped or txn.revives(location) else None
     return None if working is None else working.view.base.table_id
 
 

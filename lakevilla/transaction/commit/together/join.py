@@ -180,7 +180,9 @@ def _of_another(
     for location, tail in found.tails.items():
         known = head.tables.get(location)
         table_id = _table_id(txn, found, location)
-        if known is None or known.dropped or known.table_id == table_id:
+        if known is None or known.table_id == table_id:
+            continue
+        if known.dropped and not txn.revives(location):
             continue
         # Another client may have replaced the table in its own log, which is the same table.
         replaced = table_id == tail.snapshot.table_id and tail.tip >= 0

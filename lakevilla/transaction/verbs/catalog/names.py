@@ -37,7 +37,8 @@ def tables_named(txn: TransactionState, names: NameRange) -> Program[dict[str, s
         missing = head.tables.missing_between(names.first, names.last)
         yield from fetch_leaves(head.tables, missing)
         yield from load_tables(head, registered)
-    shown = [*_shown(head, names, registered), *(yield from _of_clones(head, names))]
+    revived = {place for place, one in txn.work.tables.items() if one.view.revives}
+    shown = [*_shown(head, names, registered, revived), *(yield from _of_clones(head, names))]
     return _own(txn, dict(shown), names)
 
 
@@ -52,8 +53,13 @@ def _of_clones(head: Head, names: NameRange) -> Program[list[tuple[str, str]]]:
     return [(place, place) for place in found if place in names]
 
 
-def _shown(head: Head, names: NameRange, registered: set[str]) -> list[tuple[str, str]]:
-    """The tables of a HEAD by the names that ``shown_tables`` gives them, within the range."""
+def _shown(
+    head: Head, names: NameRange, registered: set[str], revived: set[str]
+) -> list[tuple[str, str]]:
+    """The tables of a HEAD by the names that ``shown_tables`` gives them, within the range.
+
+    ``revived`` are dropped there, and are in the lake again for the transaction.
+    """
     called: dict[str, str] = {}
     for name, place in head.names.items():
         called.setdefault(place, name)
@@ -65,7 +71,7 @@ def _shown(head: Head, names: NameRange, registered: set[str]) -> list[tuple[str
         }
         tables = {place: tables[place] for place in places}
     for place, state in tables.items():
-        if state.dropped:
+        if state.dropped and place not in revived:
             continue
         name = called.get(place, place)
         if place not in called and state.catalog:

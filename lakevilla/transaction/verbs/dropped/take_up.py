@@ -1,0 +1,73 @@
+"""Taking up a table that was dropped with its data left where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.global_log.head import NOWHERE
+from lakevilla.global_log.repo import load_names, load_tables
+from lakevilla.lake.table_log import open_tail
+from lakevilla.lake.view import is_another
+from lakevilla.phases import during
+from lakevilla.store.effects import Program
+from lakevilla.tables.dropped import is_emptied
+from lakevilla.tables.surroundings import in_the_way
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.verbs.bind import bind_to_head, join_head, touch
+from lakevilla.transaction.verbs.create_table import whole_or_not_at_all
+
+
+def can_be_taken_up(txn: TransactionState, location: str, name: str) -> Program[bool]:
+    """Whether HEAD has dropped the table that ``name`` means, and its log is there.
+
+    Not on a branch, whose past states begin with the base or with a table's first commit there;
+    nor in a catalog; nor by a path whose table was called otherwise when it was dropped.
+    """
+    if txn.context.life:
+        return False
+    if not txn.through_head:
+        yield from join_head(txn)
+    yield from bind_to_head(txn, [location])
+    head = txn.head
+    yield from load_tables(head, [location])
+    yield from load_names(head, [name])
+    state = None if head is None else head.tables.get(location)
+    if head is None or state is None or not state.dropped:
+        return False
+    if is_emptied(state) or state.catalog or head.names.get(name) == NOWHERE:
+        return False
+    txn.context.tails.pop(location, None)  # the log may have been deleted since
+    with during("metadata", location):
+        tail = yield from open_tail(txn.context, location, missing_ok=True)
+        return tail.tip >= 0 and not (yield from is_another(txn.context, state, tail))
+
+
+def take_up(txn: TransactionState, location: str) -> Program[None]:
+    """Make it part of the transaction, as its tombstone and its log tell.
+
+    Raises
+    ------
+    TableNotFound, InvalidOperation
+    """
+    txn.check_write(location, "create_table")
+    txn.bound.revived.add(location)
+    try:
+        yield from touch(txn, [location], probing=True)
+        reason = yield from in_the_way(location, txn.head)
+        if reason is not None:
+            raise InvalidOperation(reason, table=location, txn_id=txn.id)
+    except BaseException:
+        txn.bound.revived.discard(location)
+        raise
+
+
+@contextmanager
+def taken_up(
+    txn: TransactionState, location: str, run: Callable[[Program[None]], object]
+) -> Iterator[None]:
+    """For a block that defines the table anew; if it raises, the table is dropped as before."""
+    with whole_or_not_at_all(txn, location):
+        run(take_up(txn, location))
+        yield

@@ -1,0 +1,276 @@
+"""CREATE OR REPLACE TABLE of a name whose table was dropped: begun anew in its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyiceberg.table import StaticTable
+
+import lakevilla as lv
+from lakevilla.api.session import Session
+
+FORMATS = ["delta", "iceberg"]
+AT_ONCE = lv.Settings(reuse_after_seconds=0)
+
+
+@pytest.fixture(params=FORMATS)
+def session(request: pytest.FixtureRequest, tmp_path: Path) -> Session:
+    """A session whose table has two versions, and was dropped."""
+    session = lv.connect(tmp_path).session()
+    session.sql(f"CREATE TABLE t (id BIGINT, k STRING) USING {request.param} PARTITIONED BY (k)")
+    session.sql("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    session.sql("DROP TABLE t")
+    return session
+
+
+def rows(session: Session, text: str) -> list[dict[str, Any]]:
+    found = session.sql(text)
+    assert not isinstance(found, lv.OperationResult | lv.CommitResult | None)
+    return found.to_pylist()
+
+
+def tables(session: Session) -> list[str]:
+    return [row["name"] for row in rows(session, "SHOW TABLES")]
+
+
+def newest(tmp_path: Path, format: str) -> list[dict[str, Any]]:
+    """The rows that a client without LakeVilla reads in the directory."""
+    if format == "delta":
+        return list(DeltaTable(tmp_path / "t").to_pyarrow_table().to_pylist())
+    files = tmp_path.glob("t/metadata/v*.metadata.json")
+    last = max(files, key=lambda path: int(path.name[1:].partition(".")[0]))
+    return list(StaticTable.from_metadata(str(last)).scan().to_arrow().to_pylist())
+
+
+def test_a_new_table_is_begun_in_its_place_and_the_old_versions_stay(
+    session: Session, tmp_path: Path
+) -> None:
+    session.sql("CREATE OR REPLACE TABLE t (day DATE, n INT)")
+    assert tables(session) == ["t"]
+    assert rows(session, "FROM t") == []
+    assert [row["name"] for row in rows(session, "DESCRIBE t")] == ["day", "n"]
+    session.sql("INSERT INTO t VALUES (NULL, 7)")
+    format = rows(session, "SHOW TABLES")[0]["format"]
+    assert newest(tmp_path, format) == [{"day": None, "n": 7}]
+    assert rows(session, "FROM t VERSION AS OF 1 ORDER BY id") == [
+        {"id": 1, "k": "a"},
+        {"id": 2, "k": "b"},
+    ]
+    with lv.connect(tmp_path) as other:
+        assert other.snapshot().read("t").to_pylist() == [{"day": None, "n": 7}]
+        assert other.doctor().ok
+        assert other.recover().ok
+
+
+def test_a_plain_create_stays_refused_and_names_both_ways(session: Session) -> None:
+    for text in ("CREATE TABLE t (n INT)", "CREATE TABLE IF NOT EXISTS t (n INT)"):
+        with pytest.raises(lv.TableExists) as raised:
+            session.sql(text)
+        assert "`register('t')` revives it" in raised.value.message
+        assert "CREATE OR REPLACE TABLE begins anew" in raised.value.message
+    assert tables(session) == []
+
+
+def test_it_is_one_commit_that_a_rollback_undoes(session: Session) -> None:
+    other = session._lake.session()
+    session.sql("BEGIN; CREATE OR REPLACE TABLE t AS SELECT 5 AS y; INSERT INTO t VALUES (6)")
+    assert tables(session) == ["t"]
+    assert rows(session, "FROM t ORDER BY y") == [{"y": 5}, {"y": 6}]
+    assert tables(other) == []
+    with pytest.raises(lv.TableNotFound):
+        other.sql("FROM t")
+    session.sql("ROLLBACK")
+    assert tables(session) == []
+    before = session._lake.snapshot().version
+    assert before is not None
+    session.sql("BEGIN; CREATE OR REPLACE TABLE t AS SELECT 5 AS y; INSERT INTO t VALUES (6)")
+    session.sql("COMMIT")
+    assert session._lake.snapshot().version == before + 1
+    assert rows(other, "FROM t ORDER BY y") == [{"y": 5}, {"y": 6}]
+
+
+def test_one_that_can_not_be_made_leaves_it_dropped(session: Session) -> None:
+    session.sql("BEGIN")
+    for text, error in (
+        ("CREATE OR REPLACE TABLE t (a INT) PARTITIONED BY (b)", lv.InvalidOperation),
+        ("CREATE OR REPLACE TABLE t AS SELECT error('no row') AS a", lv.InvalidOperation),
+        ("CREATE OR REPLACE TABLE t AS SELECT * FROM t", lv.TableNotFound),
+    ):
+        with pytest.raises(error):
+            session.sql(text)
+        assert tables(session) == []
+    session.sql("CREATE TABLE u (a INT); COMMIT")
+    assert tables(session) == ["u"]
+
+
+def test_it_is_dropped_and_begun_anew_as_often_as_one_likes(session: Session) -> None:
+    for number in range(3):
+        session.sql(f"CREATE OR REPLACE TABLE t AS SELECT {number} AS n")
+        assert rows(session, "FROM t") == [{"n": number}]
+        session.sql("DROP TABLE IF EXISTS t")
+    session.sql("BEGIN; CREATE OR REPLACE TABLE t AS SELECT 8 AS n; DROP TABLE t; COMMIT")
+    assert tables(session) == []
+    session.sql("BEGIN; CREATE OR REPLACE TABLE t AS SELECT 8 AS n; DROP TABLE t")
+    session.sql("CREATE TABLE t AS SELECT 9 AS n; COMMIT")
+    assert rows(session, "FROM t") == [{"n": 9}]
+    session.sql("DROP TABLE t")
+    session._lake.register("t")
+    assert rows(session, "FROM t") == [{"n": 9}]
+
+
+def test_what_it_was_and_when_it_was_gone_is_told_by_the_lake_s_versions(session: Session) -> None:
+    lake = session._lake
+    dropped = lake.snapshot().version
+    session.sql("CREATE OR REPLACE TABLE t AS SELECT 5 AS y")
+    session.sql("INSERT INTO t VALUES (6)")
+    assert dropped is not None
+    assert lake.snapshot(dropped - 1).read("t").num_rows == 2
+    with pytest.raises(lv.TableNotFound):
+        lake.snapshot(dropped).read("t")
+    assert lake.snapshot(dropped + 1).read("t").to_pylist() == [{"y": 5}]
+    assert lake.snapshot(dropped + 2).read("t").num_rows == 2
+
+
+def test_what_other_clients_wrote_meanwhile_is_replaced_and_no_version_of_the_lake(
+    tmp_path: Path,
+) -> None:
+    session = lv.connect(tmp_path).session()
+    session.sql("CREATE TABLE t (id BIGINT); INSERT INTO t VALUES (1)")
+    session.sql("DROP TABLE t")
+    write_deltalake(tmp_path / "t", pa.table({"id": pa.array([9], pa.int64())}), mode="append")
+    before = session._lake.snapshot().version
+    session.sql("CREATE OR REPLACE TABLE t (id BIGINT)")
+    assert rows(session, "FROM t") == []
+    assert newest(tmp_path, "delta") == []
+    assert before is not None
+    assert session._lake.snapshot().version == before + 1
+    assert session._lake.doctor().ok
+
+
+def test_of_a_table_whose_data_was_deleted_the_name_stays_refused(tmp_path: Path) -> None:
+    lake = lv.connect(tmp_path)
+    session = lake.session()
+    session.sql("CREATE TABLE t (id BIGINT)")
+    lake.drop_table("t", delete_data=True)
+    with pytest.raises(lv.TableExists, match="can be used again"):
+        session.sql("CREATE OR REPLACE TABLE t (n INT)")
+    lv.connect(tmp_path, settings=AT_ONCE).session().sql("CREATE OR REPLACE TABLE t (n INT)")
+    assert tables(session) == ["t"]
+
+
+def test_one_that_another_lake_has_by_now_is_refused(tmp_path: Path) -> None:
+    lake = lv.connect(tmp_path / "a")
+    lake.session().sql("CREATE TABLE t (id BIGINT); INSERT INTO t VALUES (1)")
+    lake.unregister("t")
+    lake.session().sql("CREATE OR REPLACE TABLE t (n INT)")
+    lake.unregister("t")
+    other = lv.connect(tmp_path / "b")
+    other.register("theirs", tmp_path / "a" / "t")
+    with pytest.raises(lv.InvalidOperation, match="belongs to the lake at"):
+        lake.session().sql("CREATE OR REPLACE TABLE t (n INT)")
+    assert other.snapshot().read("theirs").schema.names == ["n"]
+
+
+def test_names_of_its_own_lead_to_it_again(tmp_path: Path) -> None:
+    lake = lv.connect(tmp_path)
+    session = lake.session()
+    session.sql("CREATE TABLE t (id BIGINT)")
+    lake.rename_table("t", "called")
+    session.sql("DROP TABLE called")
+    with pytest.raises(lv.TableExists):
+        session.sql("CREATE OR REPLACE TABLE t (n INT)")
+    session.sql("CREATE OR REPLACE TABLE called (n INT)")
+    assert tables(session) == ["called"]
+    assert rows(session, "FROM called") == []
+
+
+def test_a_branch_begins_anew_only_in_the_transaction_that_drops(session: Session) -> None:
+    session.sql("CREATE OR REPLACE TABLE t AS SELECT 5 AS y")
+    session._lake.branch("work")
+    branch = session._lake.on("work").session()
+    branch.sql("DROP TABLE t")
+    for word in ("", "OR REPLACE "):
+        with pytest.raises(lv.TableExists, match="on this branch"):
+            branch.sql(f"CREATE {word}TABLE t (n INT)")
+    session.sql("DROP TABLE t; CREATE OR REPLACE TABLE t AS SELECT 6 AS y")
+    assert rows(session, "FROM t") == [{"y": 6}]
+
+
+def test_a_tag_shows_what_it_was_made_of(session: Session) -> None:
+    lake = session._lake
+    session.sql("CREATE OR REPLACE TABLE t AS SELECT 5 AS y")
+    lake.tag("with")
+    session.sql("DROP TABLE t")
+    lake.tag("without")
+    session.sql("CREATE OR REPLACE TABLE t AS SELECT 6 AS z")
+    session.sql("OPTIMIZE t")
+    session.sql("VACUUM t")
+    assert lake.on("with").read("t").to_pylist() == [{"y": 5}]
+    with pytest.raises(lv.TableNotFound):
+        lake.on("without").read("t")
+    assert rows(session, "FROM t") == [{"z": 6}]
+
+
+def test_the_format_stays(session: Session) -> None:
+    session._lake.register("t")
+    format = rows(session, "SHOW TABLES")[0]["format"]
+    session.sql("DROP TABLE t")
+    (other,) = {"delta", "iceberg"} - {format}
+    with pytest.raises(lv.InvalidOperation, match=f"is a table of {format}, and keeps its format"):
+        session.sql(f"CREATE OR REPLACE TABLE t (a INT) USING {other}")
+    assert tables(session) == []
+    session.sql(f"CREATE OR REPLACE TABLE t (a INT) USING {format}")
+    assert tables(session) == ["t"]
+
+
+def test_a_saved_transaction_goes_on_with_it(session: Session) -> None:
+    lake = session._lake
+    session.sql("BEGIN; CREATE OR REPLACE TABLE t AS SELECT 5 AS y")
+    txn = session.transaction
+    assert txn is not None
+    txn.save()
+    with lv.connect(lake.root) as other:
+        resumed = other.resume(txn.id)
+        assert resumed.sql("FROM t").to_pylist() == [{"y": 5}]  # type: ignore[union-attr]
+        resumed.sql("INSERT INTO t VALUES (6)")
+        resumed.commit()
+    assert rows(lake.session(), "FROM t ORDER BY y") == [{"y": 5}, {"y": 6}]
+
+
+def test_it_is_taken_back_like_any_other_commit(session: Session) -> None:
+    lake = session._lake
+    dropped = lake.snapshot().version
+    assert dropped is not None
+    session.sql("CREATE OR REPLACE TABLE t AS SELECT 5 AS y")
+    lake.revert(dropped + 1)  # it came into the lake with versions of its own, and is left alone
+    assert rows(session, "FROM t") == [{"y": 5}]
+    lake.rollback(dropped - 1)
+    assert rows(session, "FROM t ORDER BY id") == [{"id": 1, "k": "a"}, {"id": 2, "k": "b"}]
+
+
+def test_what_was_read_of_the_table_before_is_outdated(session: Session) -> None:
+    session._lake.register("t")
+    other = session._lake.session()
+    other.sql("BEGIN; SELECT count(*) AS n FROM t; CREATE TABLE found (n INT)")
+    session.sql("DROP TABLE t; CREATE TABLE u (n INT)")
+    session.sql("CREATE OR REPLACE TABLE t (id BIGINT, k STRING)")
+    with pytest.raises(lv.ConflictError):
+        other.sql("COMMIT")
+    assert tables(session) == ["t", "u"]
+
+
+def test_the_feed_tells_of_the_new_rows_alone(session: Session) -> None:
+    lake = session._lake
+    dropped = lake.snapshot().version
+    assert dropped is not None
+    session.sql("CREATE OR REPLACE TABLE t AS SELECT 5 AS y")
+    (version,) = lake.changes(since=dropped)
+    assert (version.entered, version.left) == (("t",), ())
+    found = version.tables["t"].to_pylist()
+    assert [(row["_change_type"], row["y"]) for row in found] == [("insert", 5)]
+    (net,) = lake.changes(since=dropped - 1, net=True)
+    assert [row["y"] for row in net.tables["t"].to_pylist() if row["y"] is not None] == [5]

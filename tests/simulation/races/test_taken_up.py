@@ -1,0 +1,252 @@
+"""A dropped table taken up again while others are at work, at every request of it (note 47)."""
+
+import pyarrow as pa
+import pytest
+
+from lakevilla.errors import (
+    ConflictError,
+    InvalidOperation,
+    LakeVillaError,
+    TableExists,
+    TableNotFound,
+)
+from lakevilla.global_log.head import HEAD_KEY, Head
+from lakevilla.maintenance import recovery
+from lakevilla.maintenance.gc.gc import gc
+from lakevilla.publishing.publish import publish_table
+from lakevilla.store.codec import decode
+from lakevilla.sublogs.operations import Replace
+from lakevilla.tables.drop_data import delete_data
+from lakevilla.tables.registration import register
+from lakevilla.testing.checks import invariants
+from lakevilla.testing.histories.attempts import SCHEMA, context_of
+from lakevilla.testing.planted.every import PLANTED
+from lakevilla.testing.tables import delta_writer, iceberg_writer
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.verbs import read_write
+from lakevilla.transaction.verbs.dropped.take_up import can_be_taken_up, take_up
+from tests.support.simulated.commits import (
+    TABLES,
+    Process,
+    add_to,
+    alone,
+    balances,
+    begin,
+    end,
+    lake,
+)
+
+FORMATS = {"delta": (), "iceberg": ("a",)}
+
+
+def taking_up(balance=7, amount=1):
+    """CREATE OR REPLACE of the table, beside a change of another; what became of it."""
+
+    def program(client):
+        txn = begin(client)
+        try:
+            if (yield from can_be_taken_up(txn, "a", "a")):
+                yield from take_up(txn, "a")
+                yield from replace(txn, balance, revives=True)
+            else:
+                yield from read_write.create(txn, "a", SCHEMA, [], {})
+            yield from add_to(txn, "b", amount)
+            yield from commit(txn)
+        except LakeVillaError as error:
+            yield from end(txn)
+            return type(error)
+        return "taken up"
+
+    return program
+
+
+def replace(txn, balance, *, revives):
+    columns = SCHEMA.serialize().to_pybytes()
+    asked = Replace("a", (), None, columns, replaces_schema=True, revives=revives)
+    layout = yield from read_write.layout_to_replace(txn, asked)
+    rows = pa.Table.from_pylist(
+        [{"id": 0, "balance": balance, "items": ""}], schema=layout.schema
+    ).to_reader()
+    yield from read_write.replace(txn, asked, layout, rows)
+
+
+def drop(client):
+    txn = begin(client)
+    yield from read_write.drop(txn, "a")
+    yield from commit(txn)
+
+
+def changed_and_dropped(client):
+    """A decided commit that nobody has published, and the drop behind it."""
+    txn = begin(client)
+    yield from add_to(txn, "a", 5)
+    yield from commit(txn, publish=False)
+    txn = begin(client)
+    yield from read_write.drop(txn, "a")
+    yield from commit(txn, publish=False)
+
+
+def registering(client):
+    yield from register(context_of(client), {"a": "a"}, {"a": ["a"]})
+    return "registered"
+
+
+def deleting(client):
+    """The rest of ``drop_table(delete_data=True)``, once its drop is decided."""
+    try:
+        yield from delete_data(context_of(client), "a")
+    except InvalidOperation:
+        return "stays"
+    return "deleted"
+
+
+def publishing(client):
+    context = context_of(client)
+    held = yield from context.head()
+    yield from publish_table(context, held.head, "a")
+
+
+def recover(client):
+    return recovery.recover(context_of(client))
+
+
+def nothing(client):
+    yield from ()
+
+
+def foreign(format):
+    writer = iceberg_writer if format == "iceberg" else delta_writer
+
+    def program(client):
+        yield from writer.append(client, "a", [{"id": 5, "balance": 0, "items": ""}])
+
+    return program
+
+
+def head_of(simulation):
+    return decode(HEAD_KEY, simulation.store.objects[HEAD_KEY].body, Head)
+
+
+def every_point(other, format, before=drop):
+    """Each request of it that ``other`` comes into: the simulation, it, and what the other says."""
+    request = 0
+    while True:
+        simulation = lake(iceberg=FORMATS[format])
+        alone(simulation, before, "dropper")
+        process = Process(simulation, taking_up(), "first")
+        for _ in range(request):
+            if not process.done:
+                process.step()
+        if process.done:
+            break
+        yield simulation, process, alone(simulation, other, "other")
+        request += 1
+    assert request > 8
+
+
+def settled(simulation, *, there=True):
+    """Everybody reads what HEAD tells, and nothing is left to do."""
+    alone(simulation, recover, "recoverer")
+    tables = TABLES if there else ("b",)
+    invariants.every_table_is_readable(simulation.store, tables)
+    invariants.no_id_commits_twice(simulation.store, tables)
+    invariants.tables_follow_head(simulation.store, tables)
+    alone(simulation, lambda client: gc(context_of(client)), "collector")
+    return balances(simulation, *tables)
+
+
+formats = pytest.mark.parametrize("format", FORMATS)
+
+
+@formats
+@pytest.mark.parametrize("other", [publishing, recover, nothing], ids=lambda one: one.__name__)
+def test_what_is_pending_is_published_once_and_before_it(format, other):
+    for simulation, process, _ in every_point(other, format, changed_and_dropped):
+        assert process.finish() == "taken up"
+        assert settled(simulation) == {"a": {0: 7}, "b": {0: 101, 1: 100}}
+
+
+@formats
+def test_who_registers_it_first_has_registered_what_is_replaced(format):
+    outcomes = set()
+    for simulation, process, said in every_point(registering, format, changed_and_dropped):
+        mine = process.finish()
+        outcomes.add(mine)
+        assert said == "registered"
+        assert not head_of(simulation).tables["a"].dropped
+        now = settled(simulation)
+        assert now["b"][0] == 100 + (mine == "taken up")
+        assert now["a"] == ({0: 7} if mine == "taken up" else {0: 105, 1: 100}), mine
+    assert "taken up" in outcomes
+    assert outcomes <= {"taken up", ConflictError, TableExists}
+
+
+@formats
+def test_of_two_that_take_it_up_one_stands(format):
+    outcomes = set()
+    for simulation, process, said in every_point(taking_up(8, 10), format):
+        mine = process.finish()
+        outcomes.add((mine, said))
+        assert "taken up" in (mine, said)
+        now = settled(simulation)
+        taken = [1] * (mine == "taken up") + [10] * (said == "taken up")
+        assert now["b"][0] == 100 + sum(taken)
+        assert now["a"] in ({0: 7}, {0: 8})
+        if len(taken) == 1:
+            assert now["a"] == ({0: 7} if mine == "taken up" else {0: 8})
+    assert len(outcomes) > 1
+
+
+@formats
+def test_it_is_never_taken_up_where_its_data_is_being_deleted(format):
+    outcomes = set()
+    for simulation, process, said in every_point(deleting, format):
+        mine = process.finish()
+        outcomes.add((mine, said))
+        now = settled(simulation, there=mine == "taken up")
+        assert now["b"][0] == 100 + (mine == "taken up")
+        assert head_of(simulation).tables["a"].dropped == (mine != "taken up")
+        if mine == "taken up":
+            assert now["a"] == {0: 7}
+        else:
+            left = [key for key in simulation.store.objects if key.startswith("a/")]
+            assert not [key for key in left if "_delta_log" in key or "/metadata/" in key], left
+    refused = {(error, "deleted") for error in (ConflictError, TableExists, TableNotFound)}
+    assert outcomes & refused
+    assert outcomes <= refused | {("taken up", "stays")}, outcomes
+    assert ("taken up", "stays") in outcomes
+
+
+def test_one_that_does_not_look_for_the_deletion_is_found():
+    with (
+        PLANTED["taken_up_while_its_data_goes"].plant(),
+        pytest.raises((AssertionError, LakeVillaError)),
+    ):
+        test_it_is_never_taken_up_where_its_data_is_being_deleted("delta")
+
+
+@formats
+def test_rows_of_clients_that_read_no_head_go_like_those_that_were_there(format):
+    for simulation, process, _ in every_point(foreign(format), format):
+        mine = process.finish()
+        assert mine in ("taken up", ConflictError)
+        now = settled(simulation)
+        assert now["b"][0] == 100 + (mine == "taken up")
+        if mine == "taken up":
+            # Behind the commit it is a row of the new table, which has the same columns.
+            assert now["a"] in ({0: 7}, {0: 7, 5: 0})
+
+
+@formats
+def test_cut_off_it_is_dropped_or_replaced(format):
+    taken = kept = 0
+    for simulation, process, _ in every_point(nothing, format, changed_and_dropped):
+        del process
+        dropped = head_of(simulation).tables["a"].dropped
+        now = settled(simulation)
+        assert now["a"] == ({0: 105, 1: 100} if dropped else {0: 7})
+        assert now["b"][0] == 100 + (not dropped)
+        taken += not dropped
+        kept += dropped
+    assert taken
+    assert kept
