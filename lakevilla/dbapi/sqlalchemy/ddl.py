@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any
 
@@ -12,14 +13,23 @@ from lakevilla.errors import LakeVillaWarning
 
 #: Instead of an index: a statement that does nothing.
 _NOTHING = "SELECT 1 AS no_index"
+_CREATE = re.compile(r"CREATE TABLE ")
 
 
 class LakeVillaDDLCompiler(compiler.DDLCompiler):
     """CREATE TABLE, DROP TABLE and comments.
 
     ``Table(..., lakevilla_format="iceberg", lakevilla_partition_by=["day"],
-    lakevilla_properties={...})`` say what else a table of a lake has.
+    lakevilla_properties={...})`` say what else a table of a lake has. With the dialect's
+    ``create_or_replace`` each CREATE TABLE is CREATE OR REPLACE TABLE, as with
+    ``Table(..., prefixes=["OR REPLACE"])``.
     """
+
+    def visit_create_table(self, create: Any, **kw: Any) -> str:
+        text: str = super().visit_create_table(create, **kw)  # type: ignore[no-untyped-call]
+        if not self.dialect.create_or_replace or create.if_not_exists:  # type: ignore[attr-defined]
+            return text
+        return _CREATE.sub("CREATE OR REPLACE TABLE ", text, count=1)
 
     def get_column_specification(self, column: Any, **kwargs: Any) -> str:
         if column.computed is not None:

@@ -57,7 +57,11 @@ class LakeVillaExecutionContext(default.DefaultExecutionContext):
 
 
 class LakeVillaDialect(default.DefaultDialect):
-    """``create_engine("lakevilla:///path")``; all its connections share one ``Lake``."""
+    """``create_engine("lakevilla:///path")``; all its connections share one ``Lake``.
+
+    ``create_engine(..., create_or_replace=True)``: tables are made by CREATE OR REPLACE TABLE, so
+    that names of dropped tables can be used again.
+    """
 
     name = "lakevilla"
     driver = "dbapi"
@@ -100,8 +104,9 @@ class LakeVillaDialect(default.DefaultDialect):
     default_schema_name = MAIN
     max_identifier_length = 255
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, create_or_replace: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.create_or_replace = create_or_replace
         self._lakes: dict[str, lv.Lake[Any]] = {}
         self._lock = threading.Lock()
 

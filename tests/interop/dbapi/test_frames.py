@@ -91,6 +91,42 @@ def test_pandas_writes_by_an_engine(lake: lv.Lake, engine: sa.Engine) -> None:
     assert lake.read("made").num_rows == 10
 
 
+def test_pandas_replaces_a_table_within_a_transaction_of_the_caller(
+    lake: lv.Lake, engine: sa.Engine
+) -> None:
+    frame = pd.DataFrame({"id": [1, 2]})
+    frame.to_sql("made", engine, index=False)
+    with engine.connect() as connection:
+        for end in ("rollback", "commit"):
+            with connection.begin() as transaction:
+                frame.assign(more=1).to_sql("made", connection, index=False, if_exists="replace")
+                assert lake.read("made").schema.names == ["id"]
+                getattr(transaction, end)()
+            names = ["id"] if end == "rollback" else ["id", "more"]
+            assert lake.read("made").schema.names == names
+    assert lake.table("made").version == 1
+
+
+def test_pandas_replaces_a_table_in_autocommit_if_the_engine_says_create_or_replace(
+    lake: lv.Lake,
+) -> None:
+    """There DROP has committed before CREATE comes."""
+    options = {"connect_args": {"lake": lake}, "isolation_level": "AUTOCOMMIT"}
+    frame = pd.DataFrame({"id": [1, 2]})
+    engine = sa.create_engine("lakevilla://", **options, create_or_replace=True)
+    frame.to_sql("made", engine, index=False)
+    for number in range(2):
+        frame.assign(more=number).to_sql("made", engine, index=False, if_exists="replace")
+        assert lake.read("made")["more"].to_pylist() == [number, number]
+    assert lake.table("made").read(version=1).schema.names == ["id"]
+    plain = sa.create_engine("lakevilla://", **options)
+    with pytest.raises(sa.exc.ProgrammingError, match="CREATE OR REPLACE TABLE begins anew"):
+        frame.to_sql("made", plain, index=False, if_exists="replace")
+    assert "made" not in list(lake)
+    lake.register("made")  # what was dropped is there
+    assert lake.read("made").num_rows == 2
+
+
 def test_polars_reads_by_a_connection_a_cursor_and_an_engine(
     connection: dbapi.Connection, engine: sa.Engine
 ) -> None:

@@ -250,3 +250,44 @@ def test_a_savepoint_is_refused_as_sqlalchemy_raises_it(engine: sa.Engine) -> No
             connection.begin_nested()
     with engine.connect() as connection:
         assert connection.scalar(sa.text("SELECT count(*) FROM t")) == 1
+
+
+@pytest.mark.parametrize("by", ["prefixes", "create_or_replace"])
+def test_all_tables_are_dropped_and_created_again(tmp_path: Path, format: str, by: str) -> None:
+    replacing = by == "create_or_replace"
+    engine = sa.create_engine(f"lakevilla:///{tmp_path}/lake", create_or_replace=replacing)
+    metadata = sa.MetaData()
+    options: dict[str, Any] = {} if replacing else {"prefixes": ["OR REPLACE"]}
+    tables = [
+        sa.Table(
+            name,
+            metadata,
+            sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+            sa.Column("name", sa.String),
+            lakevilla_format=format,
+            schema=schema,
+            **options,
+        )
+        for name, schema in (("a", None), ("b", "sales"))
+    ]
+    for number in range(3):
+        metadata.drop_all(engine)
+        metadata.create_all(engine)
+        metadata.create_all(engine)  # they are there: nothing is replaced
+        with engine.begin() as connection:
+            for made in tables:
+                connection.execute(made.insert(), [{"id": number, "name": "x"}])
+                assert connection.execute(sa.select(made.c.id)).scalars().all() == [number]
+        metadata.create_all(engine)
+    lake = lake_of(engine)
+    assert sorted(lake) == ["a", "sales/b"]
+    assert lake.read("sales/b")["id"].to_pylist() == [2]
+    assert lake.doctor().ok
+
+
+def test_without_it_a_dropped_name_is_refused_by_name(engine: sa.Engine, format: str) -> None:
+    made = table(format, sa.Column("id", sa.Integer))
+    made.create(engine)
+    made.drop(engine)
+    with pytest.raises(sa.exc.ProgrammingError, match="CREATE OR REPLACE TABLE begins anew"):
+        made.create(engine)
