@@ -58,7 +58,7 @@ def iceberg(spark: SparkSession, root: Path) -> None:
     own.add(File("d.parquet", positions, content=1), sequence=2).write()
 
 
-@pytest.fixture(params=[delta, iceberg])
+@pytest.fixture(params=[pytest.param(delta, marks=pytest.mark.connector("delta")), iceberg])
 def made(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> None:
     """A table of one file with ten row groups, of which rows were deleted by position."""
     request.param(spark, tmp_path)
