@@ -11,6 +11,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,8 +33,9 @@ current_timestamp current_date timestamp_ntz date binary day NA on_event _ x c a
 OF_OTHERS = frozenset(_OTHERS.split())
 
 
-def definitions() -> set[str]:
-    """Modules, and what stands in them: functions, classes, their methods and fields, constants."""
+@cache
+def definitions() -> frozenset[str]:
+    """Names of others, modules, and what stands in them: functions, classes, fields, constants."""
     found = {name for path in MODULES for name in (path.stem, path.parent.name)}
     for path in MODULES:
         for node in ast.walk(ast.parse(path.read_text())):
@@ -42,7 +44,7 @@ def definitions() -> set[str]:
             elif isinstance(node, ast.AnnAssign | ast.Assign):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 found |= {t.id for t in targets if isinstance(t, ast.Name) and t.col_offset <= 4}
-    return found
+    return frozenset(found) | OF_OTHERS | set(dir(builtins))
 
 
 def words(source: str) -> set[str]:
@@ -64,11 +66,8 @@ def words(source: str) -> set[str]:
     return found
 
 
-KNOWN = definitions() | OF_OTHERS | set(dir(builtins))
-
-
 def unknown(source: str) -> Iterator[str]:
-    known = KNOWN | words(source)
+    known = definitions() | words(source)
     for number, line in enumerate(source.splitlines(), 1):
         for name in NAMED.findall(line):
             if name not in known:
