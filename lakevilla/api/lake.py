@@ -381,10 +381,11 @@ class Lake(
         name: str,
         data_or_schema: object,
         *,
-        format: FormatName = "delta",
+        format: FormatName | None = None,
         partition_by: str | Sequence[str] = (),
         properties: Mapping[str, PropertyValue] | None = None,
         exist_ok: bool = False,
+        or_replace: bool = False,
     ) -> Table[Frame]:
         """Create a table, with rows if data is given; arguments as ``Transaction.create_table``.
 
@@ -394,13 +395,16 @@ class Lake(
             A path below the root: ``sales/orders``, or ``sales.orders``.
         data_or_schema : data, pyarrow.Schema or Mapping
             Rows, or only the columns.
-        format : {"delta", "iceberg"}
+        format : {"delta", "iceberg"}, optional
+            Delta, if not given. A table that is replaced keeps its format.
         partition_by : str or sequence of str
             Columns; for Iceberg also transforms, such as ``day(at)``.
         properties : Mapping, optional
             Values are str, bool, int, float or Decimal.
         exist_ok : bool
             Leave an existing table of that name as it is.
+        or_replace : bool
+            Define a table of that name anew, also one that was dropped with its data left there.
 
         Raises
         ------
@@ -408,7 +412,8 @@ class Lake(
         TableExists
             Not with ``exist_ok``.
         """
-        check_flag("exist_ok", exist_ok)
+        if check_flag("exist_ok", exist_ok) and check_flag("or_replace", or_replace):
+            raise InvalidOperation("create_table takes exist_ok=True or or_replace=True, not both")
         try:
             with self.transaction() as txn:
                 txn.create_table(
@@ -417,6 +422,7 @@ class Lake(
                     format=format,
                     partition_by=partition_by,
                     properties=properties,
+                    or_replace=or_replace,
                 )
         except TableExists as error:
             if not exist_ok:
@@ -429,6 +435,9 @@ class Lake(
 
     def drop_table(self, name: str, *, delete_data: bool = False) -> None:
         """Remove a table from the lake; with ``delete_data`` also delete its files, for good.
+
+        Without, ``register`` brings it back, and ``create_table`` with ``or_replace`` begins anew
+        in its place.
 
         The name of a table whose data was deleted can be used again ten minutes later
         (``reuse_after_seconds``): before that ``create_table`` raises ``TableExists``, because a

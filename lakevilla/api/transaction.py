@@ -14,9 +14,11 @@ from lakevilla.api.arguments import (
     Hinted,
     check_choice,
     check_columns_by,
+    check_flag,
     check_mode,
     check_text,
 )
+from lakevilla.api.execution.replacing import place_of, replace_table
 from lakevilla.api.frame import Frame
 from lakevilla.api.merge import Described, MergeBuilder
 from lakevilla.api.properties import PropertyValue, property_texts
@@ -445,9 +447,10 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         name: str,
         data_or_schema: object,
         *,
-        format: FormatName = "delta",
+        format: FormatName | None = None,
         partition_by: str | Sequence[str] = (),
         properties: Mapping[str, PropertyValue] | None = None,
+        or_replace: bool = False,
     ) -> None:
         """Create a table, with rows if data is given.
 
@@ -457,17 +460,37 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         data_or_schema : data, pyarrow.Schema or Mapping
             Any data that ``append`` takes, or only the columns: a schema, or a mapping of names
             to types as in ``alter``.
-        format : {"delta", "iceberg"}
+        format : {"delta", "iceberg"}, optional
+            Delta, if not given. A table that is replaced keeps its format.
         partition_by : str or sequence of str
         properties : Mapping, optional
             Values are str, bool, int, float or Decimal.
+        or_replace : bool
+            Define a table of that name anew, as CREATE OR REPLACE TABLE does, also one that was
+            dropped with its data left there. Its older versions stay.
 
         Raises
         ------
         TableExists, InvalidOperation, UnsupportedTableFeature
         """
         executor = self._executor
-        check_choice("format", format, "delta", "iceberg")
+        if format is not None:
+            check_choice("format", format, "delta", "iceberg")
+        if check_flag("or_replace", or_replace):
+            executor.state.check_open("create_table")
+            place = place_of(executor, name, replaces=True)
+            if place is not None:
+                with executor.alone("create_table", name), place.block:
+                    replace_table(
+                        executor,
+                        name,
+                        data_or_schema,
+                        format=format,
+                        partition_by=check_columns_by("partition_by", partition_by),
+                        properties=property_texts("properties", properties),
+                        revives=place.revives,
+                    )
+                return
         with executor.alone("create_table", name):
             executor.state.check_open("create_table")
             schema, source = executor.schema_of(data_or_schema, name)
@@ -476,7 +499,8 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
             location = executor.resolve(name, also_renamed=True)
             refuse_outside(executor.client.root, name, location)
             executor.client.ensure_safe_store()
-            created = create(executor.state, location, schema, partition, texts, format)
+            chosen = format or "delta"
+            created = create(executor.state, location, schema, partition, texts, chosen)
             with whole_or_not_at_all(executor.state, location):
                 executor.run(created)
                 if source is not None:

@@ -1,16 +1,55 @@
-"""Tables defined anew: CREATE OR REPLACE, of a table that is there."""
+"""Tables defined anew: CREATE OR REPLACE, of a table that is there, or was dropped."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
-from lakevilla.errors import InvalidOperation
+from lakevilla.errors import InvalidOperation, TableNotFound
 from lakevilla.sublogs.operations import Replace
-from lakevilla.transaction.verbs.read_write import layout_to_replace, replace
+from lakevilla.transaction.verbs.create_table import drop_taken_back, is_dropped_here
+from lakevilla.transaction.verbs.dropped.take_up import can_be_taken_up, taken_up
+from lakevilla.transaction.verbs.read_write import layout_of, layout_to_replace, replace
 
-__all__ = ["replace_table"]
+__all__ = ["Place", "is_there", "place_of", "replace_table"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a table is defined anew, within ``block``; see ``replace_table`` for ``revives``."""
+
+    block: AbstractContextManager[None]
+    revives: bool = False
+
+
+def is_there(executor: Executor[Frame], name: str) -> bool:
+    """Whether the transaction sees a table of that name."""
+    try:
+        with executor.alone("open", name):
+            location = executor.resolve(name)
+            executor.run(layout_of(executor.state, location, probing=True))
+    except TableNotFound:
+        return False
+    return not is_dropped_here(executor.state, location)
+
+
+def place_of(executor: Executor[Frame], name: str, *, replaces: bool) -> Place | None:
+    """Where CREATE finds a table to define anew; None: it makes a new one, or raises.
+
+    One that the transaction has dropped itself is; any other only if it ``replaces``.
+    """
+    state = executor.state
+    location = executor.resolve(name, also_renamed=True)
+    if is_dropped_here(state, location):
+        return Place(drop_taken_back(state, location))
+    if replaces and is_there(executor, name):
+        return Place(nullcontext())
+    if replaces and executor.run(can_be_taken_up(state, location, name)):
+        return Place(taken_up(state, location, executor.run), revives=True)
+    return None
 
 
 def replace_table(
@@ -21,7 +60,7 @@ def replace_table(
     format: str | None,
     partition_by: Sequence[str],
     properties: Mapping[str, str],
-    constraints: Mapping[str, str],
+    constraints: Mapping[str, str] | None = None,
     revives: bool = False,
 ) -> None:
     """Define a table anew, with these rows or none.
@@ -45,7 +84,7 @@ def replace_table(
         replaces_schema=True,
         partition_by=tuple(partition_by),
         properties=dict(properties),
-        constraints=dict(constraints),
+        constraints=dict(constraints or {}),
         revives=revives,
     )
     layout = executor.run(layout_to_replace(state, asked))
@@ -53,7 +92,7 @@ def replace_table(
     if format not in (None, own):
         raise InvalidOperation(
             f"table {layout.table} is a table of {own}, and keeps its format: replace it without "
-            f"USING {format}, or choose another name",
+            f"USING {format} (format={format!r}), or choose another name",
             table=layout.table,
         )
     rows = None if source is None else executor.fitted(layout, source)

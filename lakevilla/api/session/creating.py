@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import pyarrow as pa
 
 from lakevilla.api.execution.catalog import with_catalog
 from lakevilla.api.execution.executor import Executor
-from lakevilla.api.execution.replacing import replace_table
+from lakevilla.api.execution.replacing import Place, is_there, place_of, replace_table
 from lakevilla.api.frame import Frame
 from lakevilla.api.transaction import Transaction
 from lakevilla.engines.sql.script.definitions import CreateTable
 from lakevilla.engines.sql.select import Select
-from lakevilla.errors import TableExists, TableNotFound
+from lakevilla.errors import TableExists
 from lakevilla.formats.base import FormatName
-from lakevilla.transaction.verbs.create_table import (
-    drop_taken_back,
-    is_dropped_here,
-    whole_or_not_at_all,
-)
-from lakevilla.transaction.verbs.dropped.take_up import can_be_taken_up, taken_up
+from lakevilla.transaction.verbs.create_table import whole_or_not_at_all
 from lakevilla.transaction.verbs.read_write import layout_of
 
 __all__ = ["create_table"]
@@ -39,22 +33,16 @@ def create_table(
     if node.like is not None:
         node = _like(executor, node, node.like)
     location = executor.resolve(node.name, also_renamed=True)
-    if is_dropped_here(executor.state, location):
-        _replace(txn, node, params, views, drop_taken_back(executor.state, location))
-        return
-    if node.replaces and _is_there(executor, node.name):
-        _replace(txn, node, params, views, nullcontext())
-        return
-    if node.replaces and executor.run(can_be_taken_up(executor.state, location, node.name)):
-        there = taken_up(executor.state, location, executor.run)
-        _replace(txn, node, params, views, there, revives=True)
+    place = place_of(executor, node.name, replaces=node.replaces)
+    if place is not None:
+        _replace(txn, node, params, views, place)
         return
     try:
         with whole_or_not_at_all(executor.state, location):
             _create(txn, node, params, views)
     except TableExists:
         # A name can be taken where no table is: of one that was dropped, or renamed.
-        if not (node.exist_ok and _is_there(executor, node.name)):
+        if not (node.exist_ok and is_there(executor, node.name)):
             raise
 
 
@@ -74,30 +62,18 @@ def _like(executor: Executor[Frame], node: CreateTable, other: str) -> CreateTab
     )
 
 
-def _is_there(executor: Executor[Frame], name: str) -> bool:
-    try:
-        with executor.alone("open", name):
-            location = executor.resolve(name)
-            executor.run(layout_of(executor.state, location, probing=True))
-    except TableNotFound:
-        return False
-    return not is_dropped_here(executor.state, location)
-
-
 def _replace(
     txn: Transaction[Frame],
     node: CreateTable,
     params: Mapping[str, object],
     views: Mapping[str, object] | None,
-    there: AbstractContextManager[None],
-    *,
-    revives: bool = False,
+    place: Place,
 ) -> None:
     """Define the table anew; the query is run now, since it may read the rows that go."""
     rows: object = node.columns
     if node.query is not None:
         rows = txn.sql(node.query.sql, params, views=views)
-    with txn._executor.alone("create_table", node.name), there:
+    with txn._executor.alone("create_table", node.name), place.block:
         replace_table(
             txn._executor,
             node.name,
@@ -106,7 +82,7 @@ def _replace(
             partition_by=node.partition_by,
             properties=node.properties,
             constraints=node.constraints,
-            revives=revives,
+            revives=place.revives,
         )
 
 

@@ -163,7 +163,8 @@ def _taken(
         # A name that it was renamed to is no path, and by its path alone it is found.
         why = (
             f"was dropped and its log still exists: `register({location!r})` revives it, and "
-            "CREATE OR REPLACE TABLE begins anew in its place (its old versions stay)"
+            "or_replace=True, in SQL CREATE OR REPLACE TABLE, begins anew in its place (its old "
+            "versions stay)"
         )
     else:
         why = "exists already: choose another name, or write to it"
