@@ -13,6 +13,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.api.run import BatchFunction
+from lakevilla.engines.spark.planned import digest_of_plan, reader_of_query
 from lakevilla.engines.spark.streams import checkpoint_of, checkpoint_of_task
 
 
@@ -111,6 +112,25 @@ def test_a_location_that_is_not_the_checkpoint_s_is_refused() -> None:
     for wrong in (None, {}, plan("5", of="b")):
         with pytest.raises(lv.InvalidOperation, match="checkpoint_location of stream 'orders' is"):
             planned_of(wrong)
+
+
+def test_a_spark_that_cannot_be_asked_for_its_queries_tells_nothing() -> None:
+    """As a vendor's may be: then a batch is known by its number, as before."""
+
+    class Classic(Session):
+        _jvm, _jsparkSession = object(), object()
+
+    for session in (Session(), Classic()):
+        assert reader_of_query(DataFrame(session, object()), "a") is None
+    assert digest_of_plan(None, "a", "orders", 4) == ""
+
+
+def test_an_error_of_this_code_is_not_taken_for_one_of_spark() -> None:
+    def broken(name: str) -> bytes:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        digest_of_plan(broken, "a", "orders", 4)
 
 
 def test_what_no_stream_brings_has_no_checkpoint() -> None:
