@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import lakevilla as lv
+from bench.harness.clients import Counts
 from bench.harness.parameters import WrongParameter
 from bench.harness.results import Result
 from bench.harness.running import execute
 from bench.registry import benchmark
+from bench.ycsb_lh.journal import NOT_FOUND, Journal, NotFound, broken
+from bench.ycsb_lh.records import rows
+from bench.ycsb_lh.systems import system
+from bench.ycsb_lh.workload import Inserted, Operation
+
+TABLE = "usertable"
 
 SMALL = {
     "ycsb_lh": {"workloads": "A", "clients": "2", "records": "20", "operations": "4"},
@@ -264,6 +274,39 @@ def test_what_nobody_wrote_and_is_changed_is_found(
     result = ycsb(tmp_path, workloads="A", operations="3", warm_up="0", repeats="1")
     assert not result.checks["what nobody wrote is as it was, and each record is there once"]
     assert not result.ok
+
+
+@pytest.mark.parametrize("other_first", [True, False])
+def test_a_bundled_client_need_not_see_what_is_inserted_after_it_began(
+    other_first: bool, tmp_path: Path
+) -> None:
+    """It chooses a record that another has inserted meanwhile, and its transaction is older."""
+    made = system("bundled:R|I", str(tmp_path), {})
+    made.create([TABLE], rows(0, 3, Random(1)))
+    inserted, facts = Inserted(3), list[object]()
+
+    def client(number: int, todo: Iterator[Operation]) -> None:
+        journal = Journal(TABLE, number, Counts(facts=facts), inserted)
+        with made.open() as opened:
+            list(made.work(opened, TABLE, todo, journal))
+
+    def other() -> None:
+        client(1, iter([Operation("insert", inserted.draw())]))
+
+    def reading() -> Iterator[Operation]:
+        yield Operation("read", 0)
+        if not other_first:
+            other()
+        yield Operation("read", 3)
+
+    if other_first:
+        other()
+    client(0, reading())
+    missed = [one for one in facts if isinstance(one, NotFound)]
+    assert len(missed) == (0 if other_first else 1)
+    assert not broken(facts, TABLE, {3: [[""] * 10]}, {})[NOT_FOUND]
+    late = [replace(one, began=one.began + 60) for one in missed]
+    assert broken([*facts, *late], TABLE, {3: [[""] * 10]}, {})[NOT_FOUND] is bool(missed)
 
 
 def test_a_record_that_a_read_misses_is_found(
