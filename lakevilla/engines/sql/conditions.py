@@ -98,7 +98,7 @@ def _tables_of(root: exp.Select) -> list[Filtered] | None:
     if start is None:
         return None
     named = Counter(
-        tuple(part.lower() for part in parts)
+        "/".join(parts).lower()  # "a/b" is a.b too
         for node in root.find_all(exp.Table)
         if (parts := table_parts(node)) is not None
     )
@@ -109,9 +109,9 @@ def _tables_of(root: exp.Select) -> list[Filtered] | None:
         if parts is None or is_filtered is None:
             return None
         # A table that is named elsewhere too is read there without this condition.
-        once = named[tuple(part.lower() for part in parts)] == 1
-        called = str(node.alias_or_name).rsplit("/", 1)[-1]
-        found.append(Filtered(called, "/".join(parts), is_filtered and once))
+        path = "/".join(parts)
+        once = named[path.lower()] == 1
+        found.append(Filtered(str(node.alias_or_name), path, is_filtered and once))
     return found
 
 
