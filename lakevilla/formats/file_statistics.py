@@ -286,7 +286,8 @@ def _widen(low: pa.Array, high: pa.Array, type_: str) -> tuple[pa.Array, pa.Arra
     """Bounds that hold although writers cut them.
 
     Timestamps are cut to milliseconds. Decimals beyond 15 digits pass through doubles in
-    some writers, which lose the digits after the fifteenth. A double may have been a float when
+    some writers, which lose the digits after the fifteenth, and whole ones end at those of a long
+    in deltalake: that one means it, or anything beyond. A double may have been a float when
     the file was written, and its bounds the shortest texts of floats: 0.1 stands for the
     nearest float then, which is above it.
     """
@@ -300,8 +301,17 @@ def _widen(low: pa.Array, high: pa.Array, type_: str) -> tuple[pa.Array, pa.Arra
         )
     if is_decimal(type_) and decimal_parts(type_)[0] > 15:
         slack = Decimal("1e-14")
+        low, high = _unless(low, _LEAST_LONG), _unless(high, _GREATEST_LONG)
         return _moved(low, -slack, type_), _moved(high, slack, type_)
     return low, high
+
+
+_LEAST_LONG, _GREATEST_LONG = Decimal(-(2**63)), Decimal(2**63 - 1)
+
+
+def _unless(bounds: pa.Array, end: Decimal) -> pa.Array:
+    """Null for ``end``."""
+    return array([None if value == end else value for value in bounds.to_pylist()], bounds.type)
 
 
 def _in_years(bounds: pa.Array) -> pa.Array:

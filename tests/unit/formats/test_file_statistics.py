@@ -1,12 +1,14 @@
-"""Partition values are read once, however many batches of files they come in."""
+"""Partition values are read once, however many batches of files they come in; bounds hold."""
 
 from __future__ import annotations
+
+import json
 
 import pyarrow as pa
 import pytest
 
 from lakevilla.formats import file_statistics
-from lakevilla.formats.file_statistics import partition_column
+from lakevilla.formats.file_statistics import partition_column, read_statistics
 
 
 def maps(texts: list[str | None]) -> pa.Array:
@@ -38,3 +40,21 @@ def test_a_text_means_another_value_in_another_type() -> None:
         column = partition_column(maps(["1"]), "p", kind)
         assert column.values == [value]
         assert type(column.values[0]) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "is_bounded"),
+    [
+        (-(2**63), 2**63 - 1, (False, False)),
+        (2**63 - 1, 2**63 - 1, (True, False)),
+        (-(2**63), -(2**63), (False, True)),
+        (-(10**19), 10**19, (True, True)),
+    ],
+)
+def test_a_decimal_at_the_end_of_the_longs_may_be_any_beyond(
+    least: int, most: int, is_bounded: tuple[bool, bool]
+) -> None:
+    """deltalake writes those of decimals without a fraction as longs."""
+    text = json.dumps({"numRecords": 1, "minValues": {"x": least}, "maxValues": {"x": most}})
+    read = read_statistics(pa.array([text]), {("x",): "decimal(20,0)"})[("x",)]
+    assert (read.low[0].is_valid, read.high[0].is_valid) == is_bounded
