@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession, datasource
 import lakevilla as lv
 from tests.support.tables import values
 
-pytestmark = pytest.mark.daily(2, of="checkpoints that go back")
+pytestmark = pytest.mark.daily(1, of="checkpoints that go back")
 
 DEFAULT = "spark.sql.streaming.checkpointLocation"
 Start = Callable[..., Any]
