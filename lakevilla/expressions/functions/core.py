@@ -259,7 +259,8 @@ CORE: dict[str, Function] = {
                               "also `-`; a is a date or timestamp, the number a constant; a month "
                               f"ends on its last day. Units: {', '.join(INTERVAL_UNITS)}", 3,
                               _add_interval, raises=True),
-    "array": Function("array(a, ...)", "array", "for assignments", 0, None, _array, unifies=True),
+    "array": Function("array(a, ...)", "array", "for assignments; also [a, ...]", 0, None,
+                      _array, unifies=True),
     "coalesce": Function("coalesce(a, ...)", "common type", "the first that is not NULL; "
                          "later ones are not evaluated; also nvl, ifnull", 1, None, _same,
                          unifies=True),

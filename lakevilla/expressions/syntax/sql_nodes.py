@@ -213,7 +213,10 @@ def _is(reader: Reader, node: exp.Is) -> Expr:
 
 
 def _braces(reader: Reader, node: exp.Struct) -> Expr:
-    raise NotInLanguage("braces are not available in an expression: write a parameter as :name")
+    raise NotInLanguage(
+        "braces are not available in an expression: write a parameter as :name, and in an UPDATE a "
+        "struct or a map as a query, (SELECT {...}), its numbers cast to their types"
+    )
 
 
 _SUBQUERY = (
@@ -472,6 +475,7 @@ def _readers() -> dict[type, Callable[[Reader, Any], Expr]]:
         exp.Null: lambda reader, node: Literal("void"),
         exp.Placeholder: _placeholder,
         exp.Struct: _braces,
+        exp.Array: lambda reader, node: Call("array", tuple(map(reader.read, node.expressions))),
         exp.Anonymous: _function,
         exp.CurrentTimestamp: _timestamp,
         exp.CurrentDate: _date,

@@ -99,6 +99,29 @@ def test_an_expression_takes_no_mapping_and_says_what_does(session: Any) -> None
         session.sql("UPDATE t SET st = :v", {"v": {"a": 1}})
 
 
+def test_a_list_is_written_into_a_column_by_any_statement(session: Any) -> None:
+    session.sql("CREATE TABLE u (id BIGINT, l ARRAY<BIGINT>, n ARRAY<ARRAY<STRING>>)")
+    session.sql("INSERT INTO u VALUES (1, NULL, NULL)")
+    session.sql("UPDATE u SET l = [id, 3, NULL], n = [['a'], []] WHERE [4, 1][2] = id")
+    session.sql(
+        "MERGE INTO u USING (SELECT 2 AS id) AS s ON u.id = s.id "
+        "WHEN NOT MATCHED THEN INSERT (id, l, n) VALUES (s.id, ARRAY[s.id], [])"
+    )
+    assert session.sql("FROM u ORDER BY id").to_pylist() == [
+        {"id": 1, "l": [1, 3, None], "n": [["a"], []]},
+        {"id": 2, "l": [2], "n": []},
+    ]
+
+
+def test_an_update_writes_structs_and_maps_as_queries(session: Any) -> None:
+    session.sql("INSERT INTO t (n) VALUES (1)")
+    with pytest.raises(lv.InvalidOperation, match=r"a struct or a map as a query, \(SELECT"):
+        session.sql("UPDATE t SET st = {'a': 1, 'b': 'x'}")
+    session.sql("UPDATE t SET st = (SELECT {'a': n::INT, 'b': 'x'}), m = (SELECT MAP {'k': 2})")
+    row = only_row(session)
+    assert (row["st"], row["m"]) == ({"a": 1, "b": "x"}, [("k", 2)])
+
+
 def test_many_rows_with_mappings_and_lists_are_few_files(lake: Any, session: Any) -> None:
     rows = [
         {
