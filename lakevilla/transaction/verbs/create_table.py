@@ -9,13 +9,15 @@ import msgspec
 import pyarrow as pa
 
 from lakevilla.engines.catalog import refuse_reserved
-from lakevilla.errors import InvalidOperation, TableExists
+from lakevilla.errors import InvalidOperation, StoreError, TableExists
 from lakevilla.formats.base import Change, FormatName, TableSnapshot
-from lakevilla.global_log.head import NOWHERE, Head
+from lakevilla.global_log.head import NOWHERE, Head, TableState
 from lakevilla.global_log.repo import load_names, load_tables
 from lakevilla.lake.table_log import open_tail
+from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import Placement, View
 from lakevilla.phases import during
+from lakevilla.publishing.publish import publish_table
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Detach, Drop, Operation
 from lakevilla.tables.drop_data import make_free
@@ -97,9 +99,10 @@ def _change(
         yield from load_tables(head, [location])
         state = None if head is None else head.tables.get(location)
     dropped = state is not None and state.dropped
-    if dropped:
-        txn.context.tails.pop(location, None)  # the log may have been deleted since
-    tail = yield from open_tail(txn.context, location, missing_ok=True)
+    if state is not None and state.dropped:
+        tail = yield from log_of_dropped(txn, location, state)
+    else:
+        tail = yield from open_tail(txn.context, location, missing_ok=True)
     if (state is not None and not dropped) or tail.tip >= 0 or location in txn.work.tables:
         new_name = None if dropped else (yield from _new_name(head, location))
         raise TableExists(
@@ -129,6 +132,33 @@ def _change(
     change = created(blank)
     txn.add_table(location, View(location, state, Placement(-1, ()), (), blank, blank, -1))
     return change
+
+
+def log_of_dropped(txn: TransactionState, location: str, state: TableState) -> Program[Tail]:
+    """The log of a table that HEAD has dropped, as it is now.
+
+    What was decided before the drop is published first where nothing of it is there: it is the
+    table's, and who creates another in its place would forget it.
+
+    Raises
+    ------
+    StoreError
+        It could not be published now.
+    """
+    context, head = txn.context, txn.head
+    context.tails.pop(location, None)  # the log may have been deleted since
+    tail = yield from open_tail(context, location, missing_ok=True)
+    if tail.tip >= 0 or not state.pending or context.life or head is None:
+        return tail
+    published = yield from publish_table(context, head, location)
+    if not published.complete:
+        raise StoreError(
+            f"table {location} was dropped and has commits that could not be published now: try "
+            "again, or choose another name",
+            table=location,
+            txn_id=txn.id,
+        )
+    return published.tail
 
 
 def _left_here(txn: TransactionState, location: str) -> str | None:

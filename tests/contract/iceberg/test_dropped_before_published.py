@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+import lakevilla as lv
 from tests.support.places import Place
 from tests.support.stores import Closed, is_entry
 
@@ -28,3 +31,24 @@ def test_it_is_published_in_its_own_format(tmp_path: Path) -> None:
         assert place.seen("t") == [{"id": 1}]
         lake.register("t")
         assert lake.snapshot().read("t").to_pylist() == [{"id": 1}]
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_its_name_is_not_free_and_what_was_decided_stays_in_its_log(
+    tmp_path: Path, format: lv.FormatName
+) -> None:
+    place = Place(str(tmp_path / "lake"), format=format)
+    with place.connect() as lake:
+        lake.create_table("other", [{"id": 1}], format=format)
+        lake._client.runner.store = Closed(lake._client.runner.store, is_entry("t"))
+        with lake.transaction() as txn:
+            txn.create_table("t", [{"id": 1}], format=format)
+        with lake.transaction() as txn:
+            txn.drop_table("t")
+    with place.connect() as lake:
+        with pytest.raises(lv.TableExists, match="`register"):
+            lake.create_table("t", [{"id": 2}], format=format)
+        lake.create_table("t", [{"n": 3}], or_replace=True)
+        assert lake.read("t").to_pylist() == place.seen("t") == [{"n": 3}]
+        assert lake.table("t").read(version=0).to_pylist() == [{"id": 1}]
+        assert lake.doctor().ok

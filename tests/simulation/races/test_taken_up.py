@@ -88,6 +88,20 @@ def changed_and_dropped(client):
     yield from commit(txn, publish=False)
 
 
+def made_and_dropped(format):
+    """A table that was decided, and its drop, of which nothing is in its log."""
+
+    def program(client):
+        txn = begin(client)
+        yield from read_write.create(txn, "a", SCHEMA, [], {}, format)
+        yield from commit(txn, publish=False)
+        txn = begin(client)
+        yield from read_write.drop(txn, "a")
+        yield from commit(txn, publish=False)
+
+    return program
+
+
 def registering(client):
     yield from register(context_of(client), {"a": "a"}, {"a": ["a"]})
     return "registered"
@@ -129,11 +143,11 @@ def head_of(simulation):
     return decode(HEAD_KEY, simulation.store.objects[HEAD_KEY].body, Head)
 
 
-def every_point(other, format, before=drop):
+def every_point(other, format, before=drop, tables=TABLES):
     """Each request of it that ``other`` comes into: the simulation, it, and what the other says."""
     request = 0
     while True:
-        simulation = lake(iceberg=FORMATS[format])
+        simulation = lake(iceberg=FORMATS[format], tables=tables)
         alone(simulation, before, "dropper")
         process = Process(simulation, taking_up(), "first")
         for _ in range(request):
@@ -166,6 +180,18 @@ def test_what_is_pending_is_published_once_and_before_it(format, other):
     for simulation, process, _ in every_point(other, format, changed_and_dropped):
         assert process.finish() == "taken up"
         assert settled(simulation) == {"a": {0: 7}, "b": {0: 101, 1: 100}}
+
+
+@formats
+@pytest.mark.parametrize("other", [publishing, recover, nothing], ids=lambda one: one.__name__)
+def test_one_that_no_log_shows_yet_is_not_forgotten(format, other):
+    made = made_and_dropped(format)
+    for simulation, process, _ in every_point(other, format, made, tables=("b",)):
+        assert process.finish() == "taken up"
+        assert settled(simulation) == {"a": {0: 7}, "b": {0: 101, 1: 100}}
+        key = "a/_delta_log/" if format == "delta" else "a/metadata/v"
+        log = [k for k in simulation.store.objects if k.startswith(key) and k.endswith(".json")]
+        assert len(log) == 2, log
 
 
 @formats

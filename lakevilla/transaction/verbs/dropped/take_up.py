@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from lakevilla.errors import InvalidOperation
 from lakevilla.global_log.head import NOWHERE
 from lakevilla.global_log.repo import load_names, load_tables
-from lakevilla.lake.table_log import open_tail
 from lakevilla.lake.view import is_another
 from lakevilla.phases import during
 from lakevilla.store.effects import Program
@@ -16,7 +15,7 @@ from lakevilla.tables.dropped import is_emptied
 from lakevilla.tables.surroundings import in_the_way
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.bind import bind_to_head, join_head, touch
-from lakevilla.transaction.verbs.create_table import whole_or_not_at_all
+from lakevilla.transaction.verbs.create_table import log_of_dropped, whole_or_not_at_all
 
 
 def can_be_taken_up(txn: TransactionState, location: str, name: str) -> Program[bool]:
@@ -38,9 +37,8 @@ def can_be_taken_up(txn: TransactionState, location: str, name: str) -> Program[
         return False
     if is_emptied(state) or state.catalog or head.names.get(name) == NOWHERE:
         return False
-    txn.context.tails.pop(location, None)  # the log may have been deleted since
     with during("metadata", location):
-        tail = yield from open_tail(txn.context, location, missing_ok=True)
+        tail = yield from log_of_dropped(txn, location, state)
         return tail.tip >= 0 and not (yield from is_another(txn.context, state, tail))
 
 
