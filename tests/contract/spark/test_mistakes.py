@@ -19,7 +19,10 @@ from lakevilla.engines.spark.session import check_session
 
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with lv.connect(str(tmp_path_factory.mktemp("lake")), spark=spark) as made:
+    # What is saved for others may not be deleted by an abort, and a job may take five seconds.
+    unsaved = lv.Settings(save_interval_seconds=3600)
+    root = str(tmp_path_factory.mktemp("lake"))
+    with lv.connect(root, spark=spark, settings=unsaved) as made:
         made.create_table("t", spark.sql("SELECT id, 'a' AS name, 1.5D AS price FROM range(4)"))
         yield made
 
