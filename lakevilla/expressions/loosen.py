@@ -23,6 +23,7 @@ from lakevilla.expressions.evaluate import compare
 from lakevilla.expressions.tree import Call, Column, Expr, Literal
 from lakevilla.expressions.types import is_fractional
 from lakevilla.expressions.values import literal_of, value_of
+from lakevilla.expressions.walk import all_of
 
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<=>": "<=>"}
 #: Readers cut nanoseconds to microseconds, so a file's value may be above the one that is shown.
@@ -43,7 +44,7 @@ def loosened(where: Expr, columns: Collection[str]) -> Expr | None:
         return None
     if where.name == "and":
         parts = [loose for arg in where.args if (loose := loosened(arg, columns)) is not None]
-        return _all(parts)
+        return all_of(parts)
     if where.name == "or":
         terms = [loosened(arg, columns) for arg in where.args]
         known = [term for term in terms if term is not None]
@@ -100,9 +101,3 @@ def _bound(name: str, column: Expr, constant: Literal) -> Expr | None:
 
 def _is_one_of(expr: Expr, columns: Collection[str]) -> bool:
     return isinstance(expr, Column) and len(expr.path) == 1 and expr.path[0] in columns
-
-
-def _all(parts: Sequence[Expr]) -> Expr | None:
-    if len(parts) < 2:
-        return parts[0] if parts else None
-    return Call("and", tuple(parts))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from lakevilla.expressions.tree import Call, Case, Cast, Column, Expr, Literal
 
@@ -50,3 +50,10 @@ def substitute(expr: Expr, replace: Callable[[Column], Expr]) -> Expr:
             None if expr.otherwise is None else substitute(expr.otherwise, replace),
         )
     return expr
+
+
+def all_of(trees: Sequence[Expr]) -> Expr | None:
+    """All of them at once; None if there are none."""
+    if len(trees) < 2:
+        return trees[0] if trees else None
+    return Call("and", tuple(trees))

@@ -17,7 +17,7 @@ from lakevilla.expressions.bind import bind
 from lakevilla.expressions.tree import Call, Column, Expr, Literal
 from lakevilla.expressions.types import type_name
 from lakevilla.expressions.values import literal_of
-from lakevilla.expressions.walk import columns, substitute
+from lakevilla.expressions.walk import all_of, columns, substitute
 
 #: Up to so many values of a key files are asked for each, beyond it for what lies between.
 _VALUES = 64
@@ -52,9 +52,8 @@ def may_be_matched(
             known = _equal(term, spec, rows)
         if known is not None:
             found.append(known)
-    if not found:
-        return None
-    return bind(found[0] if len(found) == 1 else Call("and", tuple(found)), target)
+    together = all_of(found)
+    return None if together is None else bind(together, target)
 
 
 def _terms(on: Expr) -> Iterator[Expr]:

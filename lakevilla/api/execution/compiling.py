@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic
 
@@ -22,7 +22,7 @@ from lakevilla.expressions.statement import StatementExpressions
 from lakevilla.expressions.tree import Call, Column, Expr, Literal
 from lakevilla.expressions.walk import columns, substitute
 
-__all__ = ["CompiledTerm", "Compiler", "all_of", "merges", "rows_within"]
+__all__ = ["CompiledTerm", "Compiler", "merges", "rows_within"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +161,3 @@ def _names_a_part(known: Conditions, schemas: Iterable[pa.Schema]) -> bool:
     """Whether ``a.b.c`` may be column c of table a.b, and a field within column a."""
     first = {part.lower() for one in known.tables for part in one.path.split("/")[:-1]}
     return any(name.lower() in first for schema in schemas for name in schema.names)
-
-
-def all_of(trees: Sequence[Expr]) -> Expr | None:
-    """All of them at once; None if there are none."""
-    if len(trees) < 2:
-        return trees[0] if trees else None
-    return Call("and", tuple(trees))

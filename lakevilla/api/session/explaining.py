@@ -11,7 +11,6 @@ from lakevilla.api.execution.catalog import with_catalog
 from lakevilla.api.execution.compiling import (
     CompiledTerm,
     Compiler,
-    all_of,
     merges,
     rows_within,
 )
@@ -38,7 +37,7 @@ from lakevilla.engines.sql.statement import parse_statement
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.tree import Expr
-from lakevilla.expressions.walk import TRUE
+from lakevilla.expressions.walk import TRUE, all_of
 from lakevilla.operations.matching import may_be_matched
 from lakevilla.transaction.verbs.catalog.explain import files_kept
 from lakevilla.transaction.verbs.read_write import layout_of

@@ -34,8 +34,8 @@ from lakevilla.engines.sql.select import (
 )
 from lakevilla.engines.sql.words import opens, quoted, slice_of, word_of
 from lakevilla.expressions.syntax.late import Token, TokenType, exp
-from lakevilla.expressions.tree import Call, Expr
-from lakevilla.expressions.walk import columns
+from lakevilla.expressions.tree import Expr
+from lakevilla.expressions.walk import all_of, columns
 
 _SOURCE = "__lakevilla_source"
 _KEY, _VALUE, _IN = "__lakevilla_key", "__lakevilla_value", "__lakevilla_in"
@@ -222,10 +222,9 @@ def _by_values(
     assignments = {column: f"{_SOURCE}.{value}" for column, value in values.items()}
     clause = _clause(statement, {**kept, **assignments})
     condition = " AND ".join(on) or "true"
-    trees = tuple(tree for _, tree in known)
     within = None
-    if trees and _reads_once(source.sql, statement, dialect):
-        within = trees[0] if len(trees) == 1 else Call("and", trees)
+    if known and _reads_once(source.sql, statement, dialect):
+        within = all_of([tree for _, tree in known])
     verb = merge_verb(statement)
     return MergeStatement(
         statement.table, alias, source, _SOURCE, condition, (clause,), verb, within

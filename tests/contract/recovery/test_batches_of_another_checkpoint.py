@@ -114,21 +114,27 @@ def test_a_batch_of_another_checkpoint_is_no_repetition(
         assert values(lake.snapshot().read("t")) == [0, 1, 2]
 
 
+def run_twice(other: lv.Lake) -> tuple[Callable[[lv.Transaction, Any], None], list[str]]:
+    """A function for batches that loses to another writer once, and the transactions it ran in."""
+    calls: list[str] = []
+
+    def contested(txn: lv.Transaction, rows: Any) -> None:
+        calls.append(txn.id)
+        txn.read("t")
+        if len(calls) == 1:
+            other.run(lambda t: t.append("t", [{"id": 9}]))
+        txn.append("t", rows)
+
+    return contested, calls
+
+
 @pytest.mark.parametrize("options", [{}, {"durability": "every_op"}])
 def test_a_batch_that_is_run_again_keeps_its_checkpoint(
     quick_place: Place, write: Write, options: dict[str, Any]
 ) -> None:
     with quick_place.connect() as lake, quick_place.connect() as other:
         lake.create_table("t", {"id": "long"})
-        calls = []
-
-        def contested(txn: lv.Transaction, rows: Any) -> None:
-            calls.append(txn.id)
-            txn.read("t")
-            if len(calls) == 1:
-                other.run(lambda t: t.append("t", [{"id": 9}]))
-            txn.append("t", rows)
-
+        contested, calls = run_twice(other)
         write(lake, 0, "first", contested, **options)
         assert len(calls) == 2
         write(lake, 0, "first")
@@ -197,15 +203,7 @@ def test_a_batch_that_is_run_again_keeps_what_was_planned(
 ) -> None:
     with quick_place.connect() as lake, quick_place.connect() as other:
         lake.create_table("t", {"id": "long"})
-        calls = []
-
-        def contested(txn: lv.Transaction, rows: Any) -> None:
-            calls.append(txn.id)
-            txn.read("t")
-            if len(calls) == 1:
-                other.run(lambda t: t.append("t", [{"id": 9}]))
-            txn.append("t", rows)
-
+        contested, calls = run_twice(other)
         write(lake, 0, "first", contested, planned="a", **options)
         assert len(calls) == 2
         write(lake, 0, "first", planned="a")

@@ -48,6 +48,16 @@ def _lake(random: Random, name: str, format: str) -> tuple[lv.Lake, pa.Table]:
     return lake, rows
 
 
+def _oracle(**tables: pa.Table) -> duckdb.DuckDBPyConnection:
+    """DuckDB by itself, with the same rows."""
+    database = duckdb.connect()
+    database.execute("SET TimeZone = 'UTC'")
+    for name, given in tables.items():
+        database.register("given", given)
+        database.execute(f"CREATE TABLE {name} AS FROM given")
+    return database
+
+
 #: What follows FROM, and the names that its tables have there.
 _JOINED = (
     ("t JOIN u USING (id)", "tu"),
@@ -80,11 +90,7 @@ def test_of_a_query(seed: int, format: str) -> None:
     with lake.transaction() as txn:
         for start in range(0, ROWS, 9):
             txn.append("u", others.slice(start, 9))
-    database = duckdb.connect()
-    database.execute("SET TimeZone = 'UTC'")
-    for name, given in (("t", rows), ("u", others)):
-        database.register("given", given)
-        database.execute(f"CREATE TABLE {name} AS FROM given")
+    database = _oracle(t=rows, u=others)
     drawn = Conditions(random)
     done = 0
     for _ in range(14):
@@ -163,10 +169,7 @@ def test_of_a_merge_by_the_values_of_its_source(seed: int, format: str) -> None:
     random = Random(seed)
     lake, rows = _lake(random, f"merge/{format}/{seed}", format)
     session = lake.session()
-    database = duckdb.connect()
-    database.execute("SET TimeZone = 'UTC'")
-    database.register("given", rows)
-    database.execute("CREATE TABLE t AS FROM given")
+    database = _oracle(t=rows)
     for _ in range(6):
         keys = random.sample(_KEYS, random.choice((1, 1, 2)))
         chosen = random.sample(range(ROWS), random.choice((0, 1, 2, 40)))
