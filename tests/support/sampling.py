@@ -1,6 +1,6 @@
 """A day's share of the tests: what ``make test`` runs, and what of the rest there is time for.
 
-``--share day`` keeps all of ``tests/unit``; elsewhere two of three functions of a module, and of
+``--share day`` keeps all of ``tests/unit``; elsewhere half of the functions of a module, and of
 each an eighth of its parameter sets, one at least. Of those that need Spark's session or are
 simulated it keeps a smaller part of each module's: they take seconds each. The mark ``daily`` says
 otherwise: ``daily(5)`` keeps five, and ``daily(1, of="kills of a driver")`` one of all tests of
@@ -27,8 +27,6 @@ import pytest
 ONE_OF = 8
 #: Of so many that would run of a module, one does each day: with Spark's session, and simulated.
 ONE_OF_SPARK, ONE_OF_SIMULATED = 6, 4
-#: Of three functions of any other module, so many do.
-OF_THREE = 2
 UNIT = Path(__file__).parents[1] / "unit"
 SIMULATION = Path(__file__).parents[1] / "simulation"
 
@@ -41,7 +39,7 @@ def today() -> date:
 class Turn(NamedTuple):
     """A test, the family whose turns it takes, and how many of those run a day (all if None).
 
-    Two of three families of a ``module`` have a turn.
+    Half of the families of a ``module`` have a turn.
     """
 
     test: str
@@ -72,8 +70,8 @@ def share(turns: Iterable[Turn], day: date) -> set[str]:
             modules[turn.module].add(turn.family)
     resting: set[str] = set()
     for functions in modules.values():
-        # Drawn: who rests each third day would never run a third of its parameter sets.
-        resting |= set(shuffled(functions, salt=str(day))[-(-OF_THREE * len(functions) // 3) :])
+        # Drawn: who rests each second day would never run half of its parameter sets.
+        resting |= set(shuffled(functions, salt=str(day))[-(-len(functions) // 2) :])
     chosen: set[str] = set()
     for name, members in families.items():
         if name in resting:
