@@ -120,6 +120,22 @@ def refuse_one_name(target: str, source: str) -> None:
         )
 
 
+def _refuse_other_rows(before: Sequence[str], column: str, table: str, called: str | None) -> None:
+    """Refuse ``SET before.column`` where that is no column of the table that is changed.
+
+    It may be the field of a struct, or a column of a source, and the table may well have a column
+    of that name, too.
+    """
+    path = tuple(table.replace(".", "/").lower().split("/"))
+    named = tuple("/".join(before).lower().split("/"))
+    if named == ((called.lower(),) if called else path[-len(named) :]):
+        return
+    raise InvalidOperation(
+        f"SET {'.'.join([*before, column])} names no column of {called or table}: write SET "
+        f"{column}, or assign a struct as a whole"
+    )
+
+
 def parse_dml(
     sql: str, tokens: Sequence[Token], dialect: Dialect = "duckdb"
 ) -> InsertStatement | UpdateStatement | DeleteStatement | MergeStatement:
@@ -222,7 +238,7 @@ class _Reader(TokenReader):
         table, written = self.written_table()
         alias = self.alias("SET")
         self.expect("SET")
-        assignments = self.assignments("WHERE", "FROM", "RETURNING")
+        assignments = self.assignments(table, alias, "WHERE", "FROM", "RETURNING")
         source = self.text("WHERE", "RETURNING") if self.accept("FROM") else None
         where = self.where()
         return UpdateStatement(
@@ -269,12 +285,12 @@ class _Reader(TokenReader):
         on = self.text("WHEN")
         clauses = []
         while self.accept("WHEN"):
-            clauses.append(self.when(source_alias))
+            clauses.append(self.when(table, target_alias))
         if not clauses:
             self.refuse("a MERGE without WHEN", "say what to do when rows match or do not")
         return MergeStatement(table, target_alias, source, source_alias, on, tuple(clauses))
 
-    def when(self, source_alias: str) -> WhenClause:
+    def when(self, table: str, called: str) -> WhenClause:
         negated = self.accept("NOT")
         self.expect("MATCHED")
         by_source = False
@@ -294,7 +310,8 @@ class _Reader(TokenReader):
         self.expect("SET")
         if self.accept("*"):
             return WhenClause(f"{place}_update", predicate, None)
-        return WhenClause(f"{place}_update", predicate, self.assignments("WHEN", "RETURNING"))
+        assignments = self.assignments(table, called, "WHEN", "RETURNING")
+        return WhenClause(f"{place}_update", predicate, assignments)
 
     def inserted(self) -> dict[str, str] | None:
         if self.accept("*"):
@@ -314,12 +331,13 @@ class _Reader(TokenReader):
             )
         return self._unique(list(zip(columns, values, strict=True)))
 
-    def assignments(self, *ends: str) -> dict[str, str]:
+    def assignments(self, table: str, called: str | None, *ends: str) -> dict[str, str]:
+        """What stands behind SET; columns may be qualified by what the table is called."""
         pairs = []
         while True:
-            column = self.name()
-            while self.accept("."):  # SET alias.column = ...: the last part is the column
-                column = self.name()
+            *before, column = self.dotted()
+            if before:
+                _refuse_other_rows(before, column, table, called)
             self.expect("=")
             pairs.append((column, self.text(",", *ends)))
             if not self.accept(","):

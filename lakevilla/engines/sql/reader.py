@@ -96,9 +96,7 @@ class TokenReader:
 
     def table_and_alias(self) -> tuple[str, str]:
         """A table's name, and what its columns are qualified by unless the statement says so."""
-        parts = [self.name()]
-        while self.accept("."):
-            parts.append(self.name())
+        parts = self.dotted()
         return table_name(parts), parts[-1].rsplit("/", 1)[-1]
 
     def written_table(self) -> tuple[str, str]:
@@ -123,6 +121,13 @@ class TokenReader:
             self._next -= 1
             self.refuse(self.shown(), "a name belongs here")
         return token.text
+
+    def dotted(self) -> list[str]:
+        """Names with dots between them."""
+        parts = [self.name()]
+        while self.accept("."):
+            parts.append(self.name())
+        return parts
 
     def names(self) -> tuple[str, ...]:
         """Names up to a closing parenthesis, which is taken."""

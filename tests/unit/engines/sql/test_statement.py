@@ -79,6 +79,29 @@ def test_update_and_delete_without_where_take_every_row() -> None:
     )
 
 
+@pytest.mark.parametrize("before", ["", "orders.", "Sales.Orders.", '"sales/orders".'])
+def test_a_column_that_is_set_may_be_qualified_by_its_table(before: str) -> None:
+    statement = parse_statement(f"UPDATE sales.orders SET {before}qty = 1")
+    assert isinstance(statement, UpdateStatement)
+    assert statement.assignments == {"qty": "1"}
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE t SET place.qty = 1",
+        "UPDATE t SET t.place.qty = 1",
+        "UPDATE t SET other.t.qty = 1",
+        "UPDATE t AS x SET t.qty = 1",
+        "MERGE INTO t USING s ON true WHEN MATCHED THEN UPDATE SET s.qty = 1",
+        "MERGE INTO t USING s ON true WHEN NOT MATCHED BY SOURCE THEN UPDATE SET place.qty = 1",
+    ],
+)
+def test_a_field_or_a_column_of_another_table_is_not_set_as_a_column_of_that_name(sql: str) -> None:
+    with pytest.raises(InvalidOperation, match=r"qty names no column of [tx]: write SET qty"):
+        parse_statement(sql)
+
+
 def test_insert_of_a_query_or_of_values() -> None:
     assert parse_statement('INSERT INTO a.b (x, "Y") SELECT 1, 2 FROM t') == InsertStatement(
         "a.b", ("x", "Y"), Select("SELECT 1, 2 FROM t", frozenset({("t",)}))
