@@ -35,6 +35,7 @@ from lakevilla.formats.files import (
     files_from_structs,
     removal,
 )
+from lakevilla.formats.layout import Layout
 from lakevilla.global_log.refs import BaseRef
 from lakevilla.lake.context import Context
 from lakevilla.lake.net_change import compose
@@ -245,6 +246,18 @@ def replaced_definition(context: Context, operation: Replace, snapshot: TableSna
         schema, operation.partition_by, operation.properties, operation.constraints
     )
     return context.formats.of(snapshot).replace_definition(snapshot, wanted)
+
+
+def layout_given(
+    context: Context, operation: Append | Overwrite, snapshot: TableSnapshot
+) -> Layout:
+    """The layout of the files that an operation was given, if they were written on this state."""
+    if isinstance(operation, Replace):
+        change = replaced_definition(context, operation, snapshot)
+    else:
+        replaces = isinstance(operation, Overwrite) and operation.replaces_schema
+        change = _widened(context, snapshot, operation.columns, replaces=replaces)
+    return snapshot.apply(change).layout
 
 
 def _overwrite(

@@ -58,6 +58,7 @@ from lakevilla.transaction.state.files import hold_written, keep_files, store_fi
 from lakevilla.transaction.state.parts import Done, laid_over
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.direct import refuse_direct
+from lakevilla.transaction.validation.given_files import refuse_unfit
 from lakevilla.transaction.verbs.bind import join_head, take_places, touch
 from lakevilla.transaction.verbs.create_table import create_change, detaching
 from lakevilla.transaction.verbs.replaced_tables import conflict_if_replaced, read_again_if_replaced
@@ -430,7 +431,9 @@ def execute(txn: TransactionState, operation: Operation, verb: str) -> Program[D
     reading = tables_read(operation)
     blind = is_append(operation)
     access: Access = "append" if blind else "write"
+    before = txn.work.tables.get(location)
     yield from touch(txn, [location], probing=location in reading, access=access)
+    refuse_unfit(txn, operation, before)
     others = [table for table in reading if table != location]
     yield from touch(txn, others, probing=True, access="read")
     making = yield from detaching(txn, operation)

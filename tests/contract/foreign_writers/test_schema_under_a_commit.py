@@ -348,3 +348,25 @@ def test_a_table_made_anew_is_taken_in_again_by_unregister_and_register(plain: P
         lake.run(lambda txn: txn.append(TABLE, [{"id": 9, "balance": 0}]))
         assert values(lake.snapshot().read(TABLE)) == [0, 1, 2, 3, 4, 9]
     assert values(plain.delta(TABLE).to_pyarrow_table()) == [0, 1, 2, 3, 4, 9]
+
+
+@pytest.mark.parametrize("features", [lv.Feature.NONE, lv.Feature.R | lv.Feature.I], ids=str)
+@pytest.mark.parametrize("where", [None, "id >= 0"])
+def test_an_overwrite_of_columns_that_are_gone_unnoticed_is_a_conflict(
+    plain: Place, features: lv.Feature, where: str | None
+) -> None:
+    rows_then = pa.table({"id": [5], "balance": [50]})
+    with plain.connect() as lake:
+        lake.run(lambda txn: txn.append(TABLE, rows_then), features=features)
+        others = pa.table({"balance": ["text"], "other": ["x"]})
+        write_deltalake(plain.uri(TABLE), others, mode="overwrite", schema_mode="overwrite")
+        with pytest.raises(lv.ConflictError, match="its schema or constraints were changed"):
+            with lake.transaction(features) as txn:
+                txn.overwrite(TABLE, rows_then, where=where)
+        with pytest.raises(lv.InvalidOperation, match="no column"):
+            lake.run(lambda txn: txn.overwrite(TABLE, rows_then, where=where), features=features)
+        assert rows(plain) == [{"balance": "text", "other": "x"}]
+        lake.run(
+            lambda txn: txn.overwrite(TABLE, rows_then, schema_mode="overwrite"), features=features
+        )
+    assert rows(plain) == [{"id": 5, "balance": 50}]
