@@ -126,6 +126,14 @@ class GivenUp:
     markers: set[Token] = field(default_factory=set)
 
 
+@dataclass(slots=True)
+class Asked:
+    """When HEAD was last asked for, and until when it is believed that there is none."""
+
+    at: float = float("-inf")
+    new_until: float = float("-inf")
+
+
 @dataclass(frozen=True, slots=True)
 class OfBranch:
     """Which branch a context is of: its life, and the context of the lake itself."""
@@ -175,7 +183,7 @@ class Context:
     given_up: GivenUp = field(default_factory=GivenUp)
     leases: Leases = field(init=False)
     lanes: Lanes = field(default_factory=Lanes)
-    new_until: float = float("-inf")
+    asked: Asked = field(default_factory=Asked)
     branch: OfBranch | None = None
 
     @property
@@ -219,7 +227,7 @@ class Context:
         RefNotFound
             It was a branch's, and is not there any more.
         """
-        known = self.held
+        known, started = self.held, self.clock.elapsed()
         held = yield from load_head(known)
         if held is None and self.life:
             raise lost_branch(known)
@@ -228,16 +236,22 @@ class Context:
         elif held is None:
             held = yield from self._head_of_new_lake()
         self.remember(held)
+        self.asked.at = max(self.asked.at, started)
         return held
+
+    def head_of_late(self, seconds: float) -> Program[None]:
+        """Have a HEAD at hand that was asked for at most so many seconds ago."""
+        if self.clock.elapsed() - self.asked.at > seconds:
+            yield from self.head()
 
     def _head_of_new_lake(self) -> Program[HeldHead | None]:
         """None if no lake was ever here. Another client may make one meanwhile."""
-        if self.clock.elapsed() < self.new_until:
+        if self.clock.elapsed() < self.asked.new_until:
             return None
         started = self.clock.elapsed()
         remains = yield from find_remains()
         if not remains:
-            self.new_until = started + _NEW_SECONDS
+            self.asked.new_until = started + _NEW_SECONDS
             return None
         # Safe to say so: nothing of a lake is stored before its HEAD, and that is never deleted.
         held = yield from load_head()

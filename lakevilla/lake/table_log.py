@@ -55,7 +55,7 @@ def open_tail(context: Context, location: str, *, missing_ok: bool = False) -> P
     """
     if context.life:
         return (yield from _standing(context, location, missing_ok=missing_ok))
-    yield from _load_state(context, location)
+    yield from load_noted(context, location)
     tail = known_tail(context, location)
     name, catalog = _kind(context, location)
     blank = name or context.expected.get(location) or _decided_format(context, location)
@@ -97,7 +97,7 @@ def _kind(context: Context, location: str) -> tuple[FormatName | None, str]:
     A table that was dropped from the lake is still in its catalog, and one that was named by its
     catalog is known by that before it comes into HEAD.
     """
-    state = _noted(context, location)
+    state = noted(context, location)
     if state is not None and (state.catalog or not state.dropped):
         return state.format, state.catalog
     catalog = context.catalogs.get(location, "")
@@ -106,17 +106,17 @@ def _kind(context: Context, location: str) -> tuple[FormatName | None, str]:
 
 def _decided_format(context: Context, location: str) -> FormatName:
     """What a table without a log is to become: one may be dropped before it was published."""
-    state = _noted(context, location)
+    state = noted(context, location)
     return "delta" if state is None else state.format
 
 
-def _noted(context: Context, location: str) -> TableState | None:
+def noted(context: Context, location: str) -> TableState | None:
     """What the newest known HEAD says of a table, even of one that was dropped."""
     tables = None if context.held is None else context.held.head.tables
     return None if tables is None or tables.missing([location]) else tables.get(location)
 
 
-def _load_state(context: Context, location: str) -> Program[None]:
+def load_noted(context: Context, location: str) -> Program[None]:
     """Have at hand what the newest known HEAD says of a table.
 
     Without it nobody can tell whether a known log is still the one that HEAD means, nor where
@@ -256,7 +256,7 @@ def _pending(context: Context, tail: Tail) -> int:
 
 
 def _state(context: Context, location: str) -> TableState | None:
-    state = _noted(context, location)
+    state = noted(context, location)
     return None if state is None or state.dropped else state
 
 
@@ -282,7 +282,7 @@ def refresh(context: Context, location: str) -> Program[Tail]:
     """The log's tip now: one GET while the known one counts, else a LIST."""
     if context.life:
         return (yield from _standing(context, location, missing_ok=True))
-    yield from _load_state(context, location)
+    yield from load_noted(context, location)
     tail = known_tail(context, location)
     if tail is None:
         return (yield from open_tail(context, location, missing_ok=True))

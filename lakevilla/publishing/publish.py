@@ -204,7 +204,6 @@ def _create(
     for ref in refs:
         commits.append((yield from context.commit_object(ref.txn, ref.hash)))
     info = _info(context, head, refs, parts, commits)
-    started = context.clock.elapsed()
     version = tail.tip + 1
     table_format = context.formats.of(tail.snapshot)
     change = compose([part.change for part in parts])
@@ -234,7 +233,9 @@ def _create(
     if ready.entry is None:
         # A catalog has made it, and others' may lie below it: what it became is read.
         return (yield from probe(context, tail)), True
-    newer = tail.extended(ready.entry, table_format.advance(tail.snapshot, ready.entry), started)
+    # What was created says nothing of the entries below it: it counts from when these were seen.
+    state = table_format.advance(tail.snapshot, ready.entry)
+    newer = tail.extended(ready.entry, state, tail.seen_at)
     if is_cleaned_up_soon(context, tail) and not (yield from table_format.stands(newer.snapshot)):
         context.tails.pop(tail.location, None)
         return (yield from open_tail(context, tail.location, missing_ok=True)), False

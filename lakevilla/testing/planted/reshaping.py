@@ -12,7 +12,9 @@ from lakevilla.expressions.tree import Column, Expr
 from lakevilla.expressions.walk import columns, substitute
 from lakevilla.formats import fields
 from lakevilla.lake import row_changes, view
+from lakevilla.lake.context import Context
 from lakevilla.publishing import replay_pending
+from lakevilla.store.effects import Program
 from lakevilla.sublogs import binding
 from lakevilla.sublogs.operations import Alter, Operation
 from lakevilla.testing.planted.bugs import attribute, instead, planted
@@ -89,4 +91,15 @@ def taken_up_while_its_data_goes() -> Iterator[None]:
 
     original = view._check_left
     with attribute(view, "_check_left", check_left):
+        yield
+
+
+@planted(for_histories=False)
+def entries_by_an_old_head() -> Iterator[None]:
+    """A writer by log entry never asks whether its table was dropped (note 51)."""
+
+    def head_of_late(self: Context, seconds: float) -> Program[None]:
+        yield from ()
+
+    with attribute(Context, "head_of_late", head_of_late):
         yield

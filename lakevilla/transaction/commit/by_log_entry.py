@@ -13,6 +13,7 @@ from typing import Any
 from lakevilla.errors import (
     CommitOutcomeUnknown,
     ConflictError,
+    LakeVillaError,
     StoreError,
     TableNotFound,
     VersionNotFound,
@@ -34,6 +35,7 @@ from lakevilla.transaction.state.files import store_files
 from lakevilla.transaction.state.own_entry import found_in_log
 from lakevilla.transaction.state.parts import EntryTried
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.validation.by_entry import ask_now_and_then, refuse_dropped
 from lakevilla.transaction.validation.direct import direct_write
 from lakevilla.transaction.validation.validate import examine
 
@@ -101,18 +103,14 @@ def _attempt(
         # Since then all go through HEAD, and nobody looks for entries that do not.
         reason = "it was guarded meanwhile, so that commits go through the lake's HEAD"
         raise txn.fail(conflict(txn, location, reason))
-    held = context.held  # as it is known: only a guard makes all look at HEAD
-    protected = None if held is None else direct_write(txn, held.head)
-    if protected is not None:
-        raise txn.fail(protected)
     with during("data" if txn.work.bodies else "decide", location):
         ready = yield from _prepared(txn, tail)
     if isinstance(ready, Behind):
         return ready
+    yield from _refuse_by_head(txn, location)
     yield from check_files(txn)
     if context.clock.elapsed() - tail.seen_at > context.settings.trusted_tip_seconds:
         return Behind()  # the files took so long that the tip has to be looked for again
-    started = context.clock.elapsed()
     before, version = txn.ending.entry_tried, tail.tip + 1
     with during("decide", location):
         outcome = yield from _sent(txn, ready, EntryTried(version, tail.seen_at), resends)
@@ -122,7 +120,7 @@ def _attempt(
                 with during("decide", location):
                     return Landed((yield from _read_back(txn, tail)))
             with during("publish", location):
-                landed = yield from _acknowledged(txn, tail, ready.entry, started)
+                landed = yield from _acknowledged(txn, tail, ready.entry)
             if isinstance(landed, Behind):
                 txn.ending.entry_tried = before
             return landed
@@ -171,6 +169,7 @@ def _prepared(txn: TransactionState, tail: Tail) -> Program[Attempt | Behind]:
     parts: list[Program[Any]] = [
         store_files(txn),
         table_format.prepare(tail.snapshot, change, info, context.now_ms()),
+        ask_now_and_then(txn),
     ]
     try:
         ready: Attempt = (yield from parallel(parts))[1]
@@ -180,9 +179,23 @@ def _prepared(txn: TransactionState, tail: Tail) -> Program[Attempt | Behind]:
         yield from probe(context, tail)
     except TableNotFound:
         # Another client has dropped the table, or made another in its place.
+        yield from context.head()
+        yield from _refuse_by_head(txn, location)
         yield from opened_again(context, tail)
     txn.ending.retries += 1
     return Behind()
+
+
+def _refuse_by_head(txn: TransactionState, location: str) -> Program[None]:
+    """Refuse what HEAD, as it is known, does not allow: only a guard makes all look at it."""
+    held = txn.context.held
+    protected = None if held is None else direct_write(txn, held.head)
+    if protected is not None:
+        raise txn.fail(protected)
+    try:
+        yield from refuse_dropped(txn, location)
+    except TableNotFound as error:
+        raise txn.fail(conflict(txn, location, error.message)) from error
 
 
 def _sent(
@@ -190,7 +203,8 @@ def _sent(
 ) -> Program[PutOutcome]:
     """Create the entry; where nobody can tell, the very same bytes under the same number again.
 
-    Whichever of the writes lands, it is one entry.
+    Whichever of the writes lands, it is one entry. So much time may have passed by then that
+    another table is made where this one was: so HEAD is asked before.
     """
     ending = txn.ending
     ending.tried = True
@@ -203,19 +217,22 @@ def _sent(
         raise
     while isinstance(outcome, Unknown) and next(resends, None) is not None:
         try:
+            yield from txn.context.head()
+            yield from refuse_dropped(txn, txn.work.done[0].table)
             outcome = yield from put(ready.key, ready.body, ready.condition)
-        except StoreError:
+        except LakeVillaError:
             break  # this one was not stored; the one before it may be
     return outcome
 
 
-def _acknowledged(
-    txn: TransactionState, tail: Tail, entry: Entry, started: float
-) -> Program[Landed | Behind]:
-    """The entry is stored: note the new tip, unless it was stored where nobody looks."""
+def _acknowledged(txn: TransactionState, tail: Tail, entry: Entry) -> Program[Landed | Behind]:
+    """The entry is stored: note the new tip, unless it was stored where nobody looks.
+
+    What was created says nothing of the entries below it: it counts from when these were seen.
+    """
     context, location = txn.context, tail.location
     table_format = context.formats.of(tail.snapshot)
-    newer = tail.extended(entry, table_format.advance(tail.snapshot, entry), started)
+    newer = tail.extended(entry, table_format.advance(tail.snapshot, entry), tail.seen_at)
     if is_cleaned_up_soon(context, tail) and not (yield from table_format.stands(newer.snapshot)):
         # The number was an old one that had been taken away: nobody sees what is there.
         context.tails.pop(location, None)

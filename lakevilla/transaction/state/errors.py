@@ -14,3 +14,13 @@ def conflict(txn: TransactionState, table: str, reason: str) -> ConflictError:
         table=table,
         txn_id=txn.id,
     )
+
+
+def entered(txn: TransactionState, location: str) -> ConflictError:
+    """The error of one that has begun before a table came into the lake."""
+    return ConflictError(
+        f"table {location} entered the lake after transaction {txn.id} began: "
+        "run the transaction again",
+        table=location,
+        txn_id=txn.id,
+    )

@@ -34,9 +34,11 @@ from lakevilla.publishing.publish import publish_table
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.record import Access
 from lakevilla.transaction.queue.places import enter, leave, missing_places
+from lakevilla.transaction.state.errors import entered
 from lakevilla.transaction.state.parts import Working, laid_over
 from lakevilla.transaction.state.record import no_queues
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.validation.by_entry import ask_now_and_then, refuse_dropped
 from lakevilla.transaction.validation.validate import catch_up, extend
 from lakevilla.transaction.verbs.idempotency import enter_key
 from lakevilla.transaction.verbs.replaced_tables import (
@@ -109,6 +111,8 @@ def _bind(
         if txn.standing.key is not None and held is not None:
             yield from enter_key(txn, txn.standing.key)
     else:
+        # Who only appends asks beside its files.
+        beside += [ask_now_and_then(txn)] if probing else []
         yield from parallel(beside)
     txn.bound.fresh.update(tail.location for tail in warm)
     txn.bound.is_bound = True
@@ -375,7 +379,7 @@ def _bound_view(txn: TransactionState, location: str, probing: bool) -> Program[
                 txn.bound.held = txn.context.held
                 continue
             if view.state is None:
-                raise txn.fail(_entered(txn, location))
+                raise txn.fail(entered(txn, location))
         if txn.bound.held is held:
             return view, probed
 
@@ -410,6 +414,7 @@ def _check_newer(txn: TransactionState, held: HeldHead | None, location: str) ->
 
 def _view(txn: TransactionState, location: str, probing: bool) -> Program[tuple[View, bool]]:
     """The table's state at the bound HEAD, and whether foreign commits were looked for."""
+    yield from refuse_dropped(txn, location)
     head = txn.head
     yield from load_tables(head, [location])
     state = None if head is None else head.tables.get(location)
@@ -428,7 +433,7 @@ def _view(txn: TransactionState, location: str, probing: bool) -> Program[tuple[
                 raise
             # The lake came into being since this transaction looked for it;
             # run again, it will be told whose table this is.
-            raise txn.fail(_entered(txn, location)) from None
+            raise txn.fail(entered(txn, location)) from None
     was_known = known_tail(txn.context, location) is not None
     try:
         tail = yield from open_tail(txn.context, location, missing_ok=state is not None)
@@ -458,7 +463,7 @@ def _view(txn: TransactionState, location: str, probing: bool) -> Program[tuple[
         # read: while there is none, no log can show a state of the lake.
         moved = yield from extend(txn)
         if not moved and txn.context.held is not None:
-            raise txn.fail(_entered(txn, location))
+            raise txn.fail(entered(txn, location))
     view = yield from build_view(txn.context, txn.head, location, tail, revives=revives)
     return view, fresh or guarded
 
@@ -467,15 +472,6 @@ def join_head(txn: TransactionState) -> Program[None]:
     txn.through_head = True
     txn.bound.is_bound = False
     yield from bind_to_head(txn)
-
-
-def _entered(txn: TransactionState, location: str) -> ConflictError:
-    return ConflictError(
-        f"table {location} entered the lake after transaction {txn.id} began: "
-        "run the transaction again",
-        table=location,
-        txn_id=txn.id,
-    )
 
 
 def _covers(head: Head | None, tail: Tail, sequence: int) -> bool:

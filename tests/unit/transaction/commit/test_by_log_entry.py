@@ -12,7 +12,7 @@ from lakevilla.testing.tables import delta_writer
 from lakevilla.transaction.commit.by_log_entry import Behind, Landed, _attempt, commit_by_entry
 from lakevilla.transaction.state.life import Life
 from lakevilla.transaction.state.transaction import TransactionState
-from lakevilla.transaction.verbs.read_write import execute
+from lakevilla.transaction.verbs.read_write import drop, execute
 from tests.support.simulated.memory_lake import BY_ENTRY, MemoryLake, Peer
 
 LOG = "a/_delta_log/"
@@ -105,6 +105,23 @@ def test_what_nobody_answers_at_all_stays_in_doubt_under_its_number(
     assert txn.ending.entry_tried is not None
     assert txn.ending.entry_tried.version == 1
     assert len(peer.asked_for(Put, LOG)) == 3
+
+
+def test_where_nobody_answers_it_is_not_sent_again_to_a_table_that_was_dropped_meanwhile() -> None:
+    lake = MemoryLake()
+    peer, other = lake.peer(), lake.peer()
+    txn = peer.appending("a", 7, features=BY_ENTRY)
+
+    def dropped() -> Unknown:
+        dropping = other.begin()
+        other.run(drop(dropping, "a"))
+        other.commit(dropping)
+        return LOST
+
+    peer.instead(LOG, dropped)
+    with pytest.raises(lv.CommitOutcomeUnknown):
+        attempt(peer, txn, resends=2)
+    assert len(peer.asked_for(Put, LOG)) == 1
 
 
 def test_in_doubt_and_committed_again_it_is_looked_for_before_it_moves(

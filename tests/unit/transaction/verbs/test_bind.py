@@ -75,10 +75,19 @@ def test_a_writer_makes_the_head_that_is_not_there_and_a_reader_does_not() -> No
     assert peer.asked_for(Put) == ["_lakevilla/HEAD.json"]
 
 
-def test_by_its_log_entry_it_asks_nothing_of_head(peer: Peer) -> None:
-    txn = peer.begin(lv.Feature.R)
-    peer.read(txn, "a")
-    assert peer.asked_for(Get, "HEAD") == []
+def test_by_its_log_entry_it_asks_head_once_in_a_while_beside_its_probe(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    def asked() -> int:
+        peer.asked.clear()
+        peer.read(peer.begin(lv.Feature.R), "a")
+        return len(peer.asked_for(Get, "HEAD"))
+
+    assert [asked(), asked()] == [1, 0]
+    lake.pass_by(11)
+    effect = next(touch(peer.begin(lv.Feature.R), ["a"], probing=True))
+    assert len(getattr(effect, "parts", ())) == 2
+    assert [asked(), asked()] == [1, 0]
 
 
 def test_a_head_that_was_set_back_is_refused(lake: MemoryLake) -> None:

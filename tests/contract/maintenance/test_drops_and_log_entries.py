@@ -1,0 +1,197 @@
+"""Transactions that commit by their table's log entry, and tables that others drop (note 51)."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from lakevilla.clock import SystemClock
+from tests.support.places import Place, make_place
+from tests.support.tables import values
+from tests.support.traces import cost
+
+#: What such a transaction may be behind HEAD, and more.
+SOON = 11.0
+BY_ENTRY = [lv.Feature.NONE, lv.Feature.R]
+
+
+class Clock(SystemClock):
+    ahead_seconds = 0.0
+
+    def elapsed(self) -> float:
+        return super().elapsed() + self.ahead_seconds
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "n": pa.array(ids, pa.int64())})
+
+
+VERBS: dict[str, Callable[[lv.Transaction], object]] = {
+    "append": lambda txn: txn.append("t", rows(9)),
+    "overwrite": lambda txn: txn.overwrite("t", rows(9)),
+    "update": lambda txn: txn.update("t", {"n": "n + 1"}, where="id = 1"),
+    "delete": lambda txn: txn.delete("t", where="id = 1"),
+    "merge": lambda txn: txn.sql(
+        "MERGE INTO t USING (SELECT 9 AS id) s ON t.id = s.id WHEN MATCHED THEN DELETE"
+    ),
+    "alter": lambda txn: txn.alter("t", set_properties={"mine": "1"}),
+    "insert": lambda txn: txn.sql("INSERT INTO t SELECT id, n FROM t"),
+    "read": lambda txn: txn.read("t"),
+    "sql": lambda txn: txn.sql("SELECT count(*) FROM t"),
+}
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest) -> Place:
+    return make_place("local", request)
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def lake(request: pytest.FixtureRequest, place: Place) -> Iterator[lv.Lake]:
+    with place.connect() as lake:
+        lake.create_table("t", rows(1, 2), format=request.param)
+        yield lake
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def other(place: Place, lake: lv.Lake, clock: Clock) -> Iterator[lv.Lake]:
+    """A client that knows the table, and does not hear of others."""
+    with place.connect() as other:
+        other._client.context.clock = clock
+        other.run(lambda txn: txn.append("t", rows(3)), features=lv.Feature.NONE)
+        yield other
+
+
+def log_of(place: Place) -> list[str]:
+    found = [*Path(place.root, "t").glob("_delta_log/*.json"), *Path(place.root).glob("t/*/v*")]
+    return sorted(path.name for path in found)
+
+
+@pytest.mark.parametrize("who", ["the client that dropped it", "another", "a new one"])
+def test_a_dropped_table_is_refused_by_name(
+    place: Place, lake: lv.Lake, other: lv.Lake, clock: Clock, who: str
+) -> None:
+    lake.drop_table("t")
+    clock.ahead_seconds += SOON
+    before = log_of(place)
+    client = {"another": other, "a new one": place.connect()}.get(who, lake)
+    for number, verb in enumerate(VERBS.values()):
+        features = BY_ENTRY[number % 2]
+        clock.ahead_seconds += SOON
+        with pytest.raises((lv.TableNotFound, lv.ConflictError), match="t was dropped from this"):
+            with client.transaction(features) as txn:
+                verb(txn)
+        with pytest.raises(lv.TableNotFound, match="t was dropped from this lake; `register`"):
+            client.run(verb, features=features)
+    assert log_of(place) == before
+    lake.register("t")
+    for verb in VERBS.values():
+        client.run(verb, features=lv.Feature.NONE)
+
+
+@pytest.mark.parametrize("features", BY_ENTRY)
+def test_rows_are_refused_where_the_data_was_deleted(
+    place: Place, lake: lv.Lake, other: lv.Lake, clock: Clock, features: lv.Feature
+) -> None:
+    lake.drop_table("t", delete_data=True)
+    clock.ahead_seconds += SOON
+    with pytest.raises(lv.TableNotFound, match="table t"):
+        other.run(lambda txn: txn.append("t", rows(9)), features=features)
+    assert log_of(place) == []
+
+
+def test_a_table_that_goes_before_the_commit_is_a_conflict(
+    place: Place, lake: lv.Lake, other: lv.Lake, clock: Clock
+) -> None:
+    for delete_data in (False, True):
+        txn = other.transaction(lv.Feature.R)
+        txn.append("t", rows(9))
+        lake.drop_table("t", delete_data=delete_data)
+        before = log_of(place)
+        clock.ahead_seconds += SOON
+        with pytest.raises(lv.ConflictError, match=r"table t\b"):
+            txn.commit()
+        assert log_of(place) == before
+        if not delete_data:
+            lake.register("t")
+
+
+def test_one_that_writes_on_and_on_writes_no_longer_than_it_may(
+    place: Place, lake: lv.Lake, other: lv.Lake, clock: Clock
+) -> None:
+    """Its own entries are no sign that the table is there."""
+    written = 0
+
+    def write_on() -> None:
+        nonlocal written
+        with pytest.raises((lv.ConflictError, lv.TableNotFound)):
+            for _ in range(100):
+                clock.ahead_seconds += 1.0
+                with other.transaction(lv.Feature.NONE) as txn:
+                    txn.append("t", rows(9))
+                written += 1
+
+    lake.drop_table("t", delete_data=True)
+    write_on()
+    assert written <= SOON
+
+
+def test_rows_that_land_in_a_dropped_tables_log_are_there_once_it_is_registered(
+    lake: lv.Lake, other: lv.Lake
+) -> None:
+    """HEAD was asked just before."""
+    lake.drop_table("t")
+    other.run(lambda txn: txn.append("t", rows(9)), features=lv.Feature.NONE)
+    lake.register("t")
+    assert values(lake.read("t")) == [1, 2, 3, 9]
+    assert lake.doctor().ok
+
+
+def test_head_is_asked_beside_the_files_and_not_each_time(
+    lake: lv.Lake, other: lv.Lake, clock: Clock
+) -> None:
+    def append() -> None:
+        other.run(lambda txn: txn.append("t", rows(9)), features=lv.Feature.NONE)
+
+    append()
+    usual = cost(other, append)
+    clock.ahead_seconds += SOON
+    then = cost(other, append)
+    assert (then.put, then.get, then.list) == (usual.put, usual.get + 1, usual.list)
+    assert cost(other, append) == usual
+
+
+def test_one_that_knows_of_an_older_drop_asks_again_before_it_refuses(
+    lake: lv.Lake, other: lv.Lake, clock: Clock
+) -> None:
+    lake.drop_table("t")
+    clock.ahead_seconds += SOON
+    with pytest.raises(lv.TableNotFound):
+        other.run(lambda txn: txn.read("t"), features=lv.Feature.NONE)
+    lake.register("t")
+    other.run(lambda txn: txn.append("t", rows(9)), features=lv.Feature.NONE)
+    assert values(lake.read("t")) == [1, 2, 3, 9]
+
+
+@pytest.mark.parametrize("features", [lv.Feature.NONE, lv.Feature.R | lv.Feature.I], ids=str)
+def test_a_log_that_goes_is_missed_by_who_writes_on(
+    place: Place, other: lv.Lake, clock: Clock, features: lv.Feature
+) -> None:
+    """Another client deletes the directory, and HEAD knows of nothing."""
+    shutil.rmtree(Path(place.root, "t"))
+    errors = (lv.TableNotFound, lv.ConflictError, lv.CorruptObject, lv.ForeignConflict)
+    with pytest.raises(errors):
+        for _ in range(400):
+            clock.ahead_seconds += 60
+            other.run(lambda txn: txn.append("t", rows(9)), features=features)
+            assert clock.ahead_seconds < 400
