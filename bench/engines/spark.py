@@ -257,7 +257,7 @@ def _targets(run: Run) -> None:
         ("read", PYTHON, 1.05),
         ("read", SOURCE, 1.25),
         ("append", NATIVE, 1.0),
-        ("append", SOURCE, 1.0),
+        ("append", SOURCE, 1.25),
         ("merge of 1%", NATIVE, 0.5),
         ("optimize", NATIVE, 1.0),
         ("optimize in z order", NATIVE, 1.0),
