@@ -29,6 +29,7 @@ import lakevilla as lv
 from lakevilla.engines.base import TableInput
 from lakevilla.engines.duckdb.file_system import GivenFiles
 from lakevilla.engines.duckdb.reading import closed as closed_module
+from lakevilla.engines.duckdb.reading.admission import Parts
 from lakevilla.engines.duckdb.reading.closed import ClosedSession
 from lakevilla.engines.duckdb.reading.query import opened
 from lakevilla.engines.sql.select import named_parameters, select_of
@@ -257,10 +258,14 @@ ALONE = [
 def test_what_shares_a_database_is_one_select_of_tables_as_duckdb_reads_it(lake: Lake) -> None:
     references = frozenset({("t",), ("s", "u")})
     closed = lake.engine._closed
-    assert [sql for sql in SHARED if closed.names_within(sql, references) is None] == []
-    assert [sql for sql in ALONE if closed.names_within(sql, references) is not None] == []
-    assert closed.names_within("WITH Xy AS (FROM t) FROM xy", references) == {"xy"}
-    assert closed.names_within("FROM a.b.c", frozenset({("a", "b", "c")})) is None
+
+    def within(sql: str, references: frozenset[Parts] = references) -> frozenset[str] | None:
+        return closed.admission_of(sql, references).within
+
+    assert [sql for sql in SHARED if within(sql) is None] == []
+    assert [sql for sql in ALONE if within(sql) is not None] == []
+    assert within("WITH Xy AS (FROM t) FROM xy") == {"xy"}
+    assert within("FROM a.b.c", frozenset({("a", "b", "c")})) is None
 
 
 @pytest.mark.parametrize("name", ["prod.ns.customers", "main.customers"])

@@ -8,6 +8,12 @@ constant must be rounded, or that may hold NaN; ``expressions.loosen`` says what
 
 Nor to a column of bytes: DuckDB (1.5.5) asks a file's Bloom filter for bytes as it would print
 them, with a backslash, and passes over all files that hold the value.
+
+Nor to any column where a statement has ``x IS DISTINCT FROM c`` beside another comparison of ``x``
+(duckdb#25992). Of an OR of comparisons of one column with constants DuckDB (1.5.5) asks
+statistics, a row group's in a file as well as those of its own tables, and these take the one for
+``x <> c``: it passes over row groups whose values are all NULL, or ``c`` and NULL. See
+``admission.Admission``.
 """
 
 from __future__ import annotations
@@ -18,7 +24,7 @@ import pyarrow as pa
 
 from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.reading.footers import field_id
-from lakevilla.engines.duckdb.sqltext import any_of, quote_text, sql_type
+from lakevilla.engines.duckdb.sqltext import any_of, quote_name, quote_text, sql_type
 from lakevilla.formats.iceberg.metadata.name_mapping import names_of
 from lakevilla.formats.layout import Layout
 
@@ -26,6 +32,12 @@ from lakevilla.formats.layout import Layout
 def above(sql: str) -> str:
     """The same value, which no filter or statistic passes: NULL has bounds that nobody knows."""
     return f"CASE WHEN {sql} IS NULL THEN NULL ELSE {sql} END"
+
+
+def all_above(sql: str, names: Iterable[str]) -> str:
+    """The same rows, of which no filter or statistic meets a value below."""
+    columns = (f"{above(quote_name(name))} AS {quote_name(name)}" for name in names)
+    return f"SELECT {', '.join(columns)} FROM ({sql})"
 
 
 def may_be_narrower(kind: pa.DataType) -> bool:

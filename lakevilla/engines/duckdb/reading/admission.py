@@ -3,12 +3,15 @@
 ``engines.sql.select`` refuses what is none by a parser that is not DuckDB's. Here DuckDB's own
 tree is asked, which is the one that runs. What it holds that is not known to be harmless only
 means that the statement has a database of its own: nothing is refused here.
+
+The tree also tells whether DuckDB would lose rows of the statement.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from lakevilla.engines.duckdb import late as duckdb
@@ -46,19 +49,46 @@ _KNOWN = frozenset(
 )
 #: Databases and schemas that are there without us.
 _TAKEN = frozenset({"temp", "system", "memory", "main", "information_schema", "pg_catalog"})
+#: Comparisons that count NULL as a value; IS TRUE and IS NOT FALSE are such.
+_OF_NULL = frozenset({"COMPARE_DISTINCT_FROM", "COMPARE_NOT_DISTINCT_FROM"})
+#: What may be, or become, an OR or its opposite.
+_JOINING = frozenset({"CONJUNCTION_OR", "OPERATOR_NOT", "CASE_EXPR"})
 
 
-def names_within(
-    cursor: duckdb.DuckDBPyConnection, sql: str, references: frozenset[Parts]
-) -> frozenset[str] | None:
-    """Names, in small letters, that the statement gives to its own queries (by WITH).
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What DuckDB's tree of a statement says.
 
-    None if DuckDB finds anything but one SELECT of ``references``, each of one or two parts,
-    and of its own queries.
+    Attributes
+    ----------
+    within : frozenset of str, optional
+        Names, in small letters, that it gives to its own queries (by WITH). None if DuckDB finds
+        anything but one SELECT of the tables that it was given, each of one or two parts, and of
+        its own queries.
+    loses_nulls : bool
+        It may have ``x IS DISTINCT FROM 1 OR x = 2``, by which DuckDB leaves out rows that are
+        meant; see ``above``. Which comparisons get to which scan is not known before it runs.
     """
-    given = {tuple(part.lower() for part in parts) for parts in references}
-    if any(len(parts) > 2 or (len(parts) == 2 and parts[0] in _TAKEN) for parts in given):
-        return None
+
+    within: frozenset[str] | None
+    loses_nulls: bool
+
+
+def admission_of(
+    cursor: duckdb.DuckDBPyConnection, sql: str, references: frozenset[Parts]
+) -> Admission:
+    """Whether a statement over ``references`` is one SELECT, and what it compares."""
+    tree = _tree_of(cursor, sql)
+    if tree is None:
+        return Admission(None, loses_nulls=True)
+    nodes = list(_nodes(tree))
+    kinds = {kind for node in nodes if isinstance(kind := node.get("type"), str)}
+    loses = not (kinds.isdisjoint(_OF_NULL) or kinds.isdisjoint(_JOINING))
+    return Admission(_names_within(nodes, references), loses)
+
+
+def _tree_of(cursor: duckdb.DuckDBPyConnection, sql: str) -> Any:
+    """DuckDB's tree of one SELECT; None if it is something else."""
     try:
         row = cursor.execute(_SERIALIZED.format(quote_text(sql))).fetchone()
     except duckdb.Error:
@@ -67,7 +97,15 @@ def names_within(
     found: Any = json.loads(row[0])
     if found["error"] or len(found["statements"]) != 1:
         return None
-    nodes = list(_nodes(found["statements"][0]))
+    return found["statements"][0]
+
+
+def _names_within(
+    nodes: Sequence[dict[str, Any]], references: frozenset[Parts]
+) -> frozenset[str] | None:
+    given = {tuple(part.lower() for part in parts) for parts in references}
+    if any(len(parts) > 2 or (len(parts) == 2 and parts[0] in _TAKEN) for parts in given):
+        return None
     within = frozenset(
         one["key"].lower() for node in nodes for one in node.get("cte_map", {}).get("map", ())
     )

@@ -21,7 +21,8 @@ from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.database import Database
 from lakevilla.engines.duckdb.failures import Tap, translated
 from lakevilla.engines.duckdb.file_system import STORE_URL, GivenFiles
-from lakevilla.engines.duckdb.reading.admission import Parts, names_within
+from lakevilla.engines.duckdb.reading.above import all_above
+from lakevilla.engines.duckdb.reading.admission import Admission, Parts, admission_of
 from lakevilla.engines.duckdb.reading.relation import Files
 from lakevilla.engines.duckdb.sqltext import quote_name
 from lakevilla.engines.sql.remembered import remembered
@@ -54,8 +55,8 @@ class ClosedDatabases:
         self._files = files
         self._lock = lock()
         self._kept: _Kept | None = None
-        #: See ``names_within``. What it says depends on the text alone.
-        self.names_within = remembered(self._names_within)
+        #: See ``admission_of``. What it says depends on the text alone.
+        self.admission_of = remembered(self._admission_of)
 
     @contextmanager
     def session(self, *, shared: bool) -> Iterator[ClosedSession]:
@@ -100,9 +101,9 @@ class ClosedDatabases:
             if self._kept is kept:
                 self._kept = None
 
-    def _names_within(self, sql: str, references: frozenset[Parts]) -> frozenset[str] | None:
+    def _admission_of(self, sql: str, references: frozenset[Parts]) -> Admission:
         with self._open().connection.cursor() as cursor:
-            return names_within(cursor, sql, references)
+            return admission_of(cursor, sql, references)
 
 
 class _Kept:
@@ -184,44 +185,57 @@ class ClosedSession:
             self.connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {quote_name(name)}")
         self._catalogs |= catalogs
 
-    def show(self, path: str, files: Files, spelled: set[Parts], *, planned: bool) -> None:
+    def show(
+        self, path: str, files: Files, spelled: set[Parts], *, planned: bool, above: bool
+    ) -> None:
         """A table under its path, and under each spelling of it.
 
-        ``planned``: the planner is told what the files' footers say.
+        ``planned``: the planner is told what the files' footers say. ``above``: filters meet
+        all columns above their files.
         """
         view = self._views.get(path.lower())
-        if view is None or not view.shows(path, files, planned):
+        if view is None or not view.shows(path, files, planned, above):
             connection = self.connection
             uniform = planned and files.is_uniform(connection)
             as_stored = files.as_stored(connection)
             sql = files.bind(connection, uniform=uniform, as_stored=as_stored, placed=False)
+            if above:
+                sql = all_above(sql, files.layout.schema.names)
             self._replace(path, f"VIEW {quote_name(path)} AS {sql}")
-            view = _View(path, files, planned)
+            view = _View(path, files, planned, above)
             self._views[path.lower()] = view
             if files.helpers:
                 self._passing.append(lambda: self._forget(path, set(files.helpers)))
         self._spell(path, spelled - view.spelled)
         view.spelled |= spelled
 
-    def show_rows(self, path: str, rows: pa.RecordBatchReader, spelled: set[Parts]) -> None:
-        """A copy of rows: a statement may read them twice, a stream gives them once."""
+    def show_rows(
+        self, path: str, rows: pa.RecordBatchReader, spelled: set[Parts], *, above: bool
+    ) -> None:
+        """A copy of rows: a statement may read them twice, a stream gives them once.
+
+        ``above``: filters meet all columns above the copy.
+        """
+        copy = f"__lakevilla_copy {path}" if above else path
         tap = Tap(rows.schema, rows)
         stream = "__lakevilla_stream"
         self.connection.register(stream, tap.reader)
         try:
             with translated(None, (tap,)):
-                self._replace(path, f"TABLE {quote_name(path)} AS FROM {stream}")
+                self._replace(copy, f"TABLE {quote_name(copy)} AS FROM {stream}")
         finally:
             self.connection.unregister(stream)
-        self._passing.append(
-            lambda: self.connection.execute(f"DROP TABLE temp.main.{quote_name(path)}")
-        )
+        self._passing.append(lambda: self._drop("TABLE", copy))
+        if above:
+            sql = all_above(f"FROM {quote_name(copy)}", rows.schema.names)
+            self._replace(path, f"VIEW {quote_name(path)} AS {sql}")
+            self._passing.append(lambda: self._drop("VIEW", path))
         self._spell(path, spelled)
 
     def hide(self, names: Set[str]) -> None:
         """Show no table by these names, which mean something else to the next statement."""
         for name in names & self._views.keys():
-            self.connection.execute(f"DROP VIEW temp.main.{quote_name(name)}")
+            self._drop("VIEW", name)
             del self._views[name]
 
     def run(self, sql: str, params: Mapping[str, object]) -> pa.Table:
@@ -241,6 +255,9 @@ class ClosedSession:
     def _replace(self, path: str, definition: str) -> None:
         self.hide({path.lower()})
         self.connection.execute(f"CREATE OR REPLACE TEMP {definition}")
+
+    def _drop(self, kind: str, name: str) -> None:
+        self.connection.execute(f"DROP {kind} temp.main.{quote_name(name)}")
 
     def _forget(self, path: str, helpers: set[str]) -> None:
         self.hide({path.lower()})
@@ -266,14 +283,16 @@ class ClosedSession:
 class _View:
     """What a view shows, and the spellings of it that there are."""
 
-    def __init__(self, path: str, files: Files, planned: bool) -> None:
+    def __init__(self, path: str, files: Files, planned: bool, above: bool) -> None:
         # Not held: the names of files that nobody asks for any more are good for nothing.
-        self._path, self._files, self._planned = path, weakref.ref(files), planned
+        self._path, self._files = path, weakref.ref(files)
+        self._planned, self._above = planned, above
         self.spelled: set[Parts] = set()
 
-    def shows(self, path: str, files: Files, planned: bool) -> bool:
+    def shows(self, path: str, files: Files, planned: bool, above: bool) -> bool:
         # The very object: ``GivenTables`` gives it again while the table is the same.
-        return self._path == path and self._files() is files and self._planned >= planned
+        same = self._path == path and self._files() is files
+        return same and self._planned >= planned and self._above == above
 
 
 @contextmanager

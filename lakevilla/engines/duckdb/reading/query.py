@@ -65,15 +65,16 @@ def opened(
     for parts in references:
         spelled.setdefault("/".join(parts), set()).add(parts)
     refuse_twins(spelled)
-    within = closed.names_within(text, references)
+    admission = closed.admission_of(text, references)
+    within, above = admission.within, admission.loses_nulls
     with translated(None), closed.session(shared=within is not None) as session:
         session.attach({parts[0].lower() for parts in references if len(parts) == 3})
         session.hide((within or frozenset()) - {path.lower() for path in tables})
         for path in spelled.keys() & views.keys():
-            session.show_rows(path, views[path], spelled[path])
+            session.show_rows(path, views[path], spelled[path], above=above)
         # Without statistics every file has a thousand rows to the planner, and a join of some
         # tables may take for ever. One far table alone needs no footer that it does not read.
         planned = plans_by_footers or len(tables) > 1
         for path in spelled.keys() & (tables.keys() - views.keys()):
-            session.show(path, tables[path], spelled[path], planned=planned)
+            session.show(path, tables[path], spelled[path], planned=planned, above=above)
         yield session
