@@ -20,7 +20,13 @@ from lakevilla.expressions.bind import Schemas, TypedNode, bind, typed_nodes, un
 from lakevilla.expressions.evaluate import is_true
 from lakevilla.expressions.statement import Meaning
 from lakevilla.expressions.tree import Call, Case, Cast, Expr, Literal
-from lakevilla.expressions.types import decimal_parts, is_decimal, is_fractional, is_integer
+from lakevilla.expressions.types import (
+    decimal_parts,
+    element_type,
+    is_decimal,
+    is_fractional,
+    is_integer,
+)
 from lakevilla.expressions.walk import columns
 
 #: Whether a node means the same, by its operands' types.
@@ -67,8 +73,11 @@ def refuse_other_meaning(
     for name in sorted(names - SAME_NAMES - SPELLINGS.keys() - {"element_at"}):
         raise OtherMeaning(_of_name(name))
     for tree in trees:
-        for typed in typed_nodes(tree, schemas, alias=alias):
+        found = typed_nodes(tree, schemas, alias=alias)
+        for typed in found:
             _check(typed, names)
+        if any(isinstance(one.node, Cast) and _is_text(one.node.type) for one in found):
+            _check_digits(found)
 
 
 def _check(typed: TypedNode, names: Set[str]) -> None:
@@ -99,6 +108,29 @@ def _check_between(node: Call, schemas: Schemas, alias: str | None) -> None:
 def _check_cast(node: Cast, type_: str) -> None:
     if not _casts_alike(node, type_):
         raise OtherMeaning(_of_cast(type_, node.type))
+
+
+def _check_digits(found: Iterable[TypedNode]) -> None:
+    """Refuse values that are equal numbers, and of which one has more digits as text: beside a
+    constant with a fraction of zeros each has one in DuckDB.
+    """
+    for one in found:
+        node, types = one.node, one.types
+        if isinstance(node, Cast) or not (isinstance(node, Case) or node.name in _ONE_OF_MANY):
+            continue
+        args = _values(node) if isinstance(node, Case) else node.args
+        scale = _scale(unified(node, args, types))
+        if any(isinstance(arg, Literal) and _scale(arg.type) > scale for arg in args):
+            raise OtherMeaning(_of_types("case" if isinstance(node, Case) else node.name, types))
+
+
+def _is_text(type_: str) -> bool:
+    inner = element_type(type_)
+    return type_ == "string" or (inner is not None and _is_text(inner))
+
+
+def _scale(type_: str) -> int:
+    return decimal_parts(type_)[1] if is_decimal(type_) else 0
 
 
 # ------------------------------------------------------------------ what is known to be the same
@@ -243,6 +275,8 @@ def _whole_constant(arg: Expr, least: int, most: int | None = None) -> bool:
     return least <= int(arg.value) and (most is None or int(arg.value) <= most)
 
 
+#: What has the value of one of its operands, and the type of all.
+_ONE_OF_MANY = ("array", "coalesce", "greatest", "least", "nullif")
 #: Of so many a number in binary keeps each; and the digits of whole numbers.
 _EXACT_DIGITS = 15
 _WHOLE_DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
@@ -310,7 +344,16 @@ def _casts_alike(node: Cast, type_: str) -> bool:
         return type_ in ("string", "boolean") or _is_whole(node.arg, type_)
     if is_decimal(to):
         return not is_fractional(type_)
-    return True
+    return to != "string" or type_ != "date" or _is_day(node.arg)
+
+
+def _is_day(arg: Expr) -> bool:
+    """Whether a date is one in DuckDB, too: an interval or ``date_trunc`` makes it a moment."""
+    if isinstance(arg, Case):
+        return all(map(_is_day, _values(arg)))
+    if isinstance(arg, Call) and arg.name in _ONE_OF_MANY:
+        return all(map(_is_day, arg.args))
+    return not (isinstance(arg, Call) and arg.name in ("add_interval", "date_trunc"))
 
 
 def _is_whole(arg: Expr, type_: str) -> bool:
@@ -337,6 +380,8 @@ def _of_cast(type_: str, to: str) -> str:
     advice = "compute it before"
     if is_integer(to):
         advice = f"it rounds there: write cast(round(x) as {to}), floor(x) or ceil(x)"
+    elif to == "string":
+        advice = "it has a time there: write cast(cast(x as date) as string)"
     elif is_decimal(to):
         advice = "it rounds in binary there: cast to decimal by way of round, or compute it before"
     return f"a cast of {type_} to {to} means something else in a SELECT; {advice}"
@@ -354,4 +399,6 @@ def _of_types(name: str, types: Sequence[str]) -> str:
         advice = "cast what is float to double"
     elif any(map(is_fractional, types)):
         advice = "write constants without e0"
+    elif any(map(is_decimal, types)):
+        advice = "write constants with no more digits than the others have"
     return f"{name} of {known} means something else in a SELECT; {advice}"

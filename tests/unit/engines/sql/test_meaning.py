@@ -17,7 +17,7 @@ OTHERS = {"element_at", "regexp_replace", "reverse", "sign", "split", "to_json"}
 COLUMNS = pa.schema([("i", pa.int64()), ("d", pa.float64()), ("f", pa.float32()),
                      ("s", pa.string()), ("m", pa.decimal128(10, 2)),
                      ("w", pa.decimal128(38, 2)), ("t", pa.timestamp("us", "UTC")),
-                     ("n", pa.timestamp("us"))])  # fmt: skip
+                     ("n", pa.timestamp("us")), ("y", pa.date32())])  # fmt: skip
 
 
 def test_a_new_function_is_held_against_duckdb_before_it_counts_as_the_same() -> None:
@@ -57,6 +57,12 @@ def test_what_counts_as_the_same_without_an_operand_is_no_function_of_duckdb() -
         ("reverse(s) = 'a'", "reverse .* accents"),
         ("left(s, i) = 'a'", "left"),
         ("regexp_matches(s, 'a.c')", "regexp_like"),
+        ("cast(coalesce(i, 0.0) as string) = s", "coalesce of long and decimal.* no more digits"),
+        ("s = cast(greatest(1.500, m) + 1 as string) || 'x'", "greatest of decimal"),
+        ("cast(case when i = 1 then i else 0.00 end as string) = s", "case of long and decimal"),
+        ("cast(y + interval '1' month as string) = s", "cast of date to string .* has a time"),
+        ("s = coalesce(date_trunc('month', y), y)::string || 'x'", "cast of date to string"),
+        ("cast(case when i = 1 then y else y - interval 1 day end as string) = s", "of date"),
     ],
 )
 def test_what_means_something_else_is_named(text: str, said: str) -> None:
@@ -77,6 +83,10 @@ def test_what_means_something_else_is_named(text: str, said: str) -> None:
         "nullif(m, 0.00) = 1",
         "date_trunc('month', t) <> '2024-02-01'",
         "date_trunc('day', n) = n",
+        "cast(coalesce(m, 0.5, 1) as string) = s",
+        "coalesce(i, 0.0) = 1",
+        "cast(coalesce(date_add(y, 1), last_day(y)) as string) = s",
+        "cast(cast(y + interval '1' month as date) as string) = s",
         "date_trunc('month', t) < '2024-02-29'",
     ],
 )
