@@ -43,12 +43,13 @@ def begin_transaction(
     defer: bool = False,
     metadata: Mapping[str, str] | None = None,
     verify: bool = False,
-    batch: tuple[str | None, str] = (None, ""),
+    batch: tuple[str | None, str, bool] = (None, "", False),
 ) -> Executor[Frame]:
     """A new transaction in the hands of an executor; see ``Lake.transaction``.
 
     ``verify``: it only reads, and compares data files with their hashes. ``batch``: the key is a
-    batch of a stream, of this checkpoint (note 46), with this digest of its plan (note 48).
+    batch of a stream: its checkpoint (note 46), a digest of its plan (note 48), whether each batch
+    of the stream comes here (note 49).
 
     Raises
     ------
@@ -66,7 +67,7 @@ def begin_transaction(
     if client.branch is not None:
         _refuse_on_branch(client.branch, features, idempotency_key)
         through_head = True  # no log entry is made there
-    use = None if idempotency_key is None else KeyUse(*parse_key(idempotency_key), *batch)
+    use = None if idempotency_key is None else _use_of(idempotency_key, *batch)
     options = Options(
         features,
         owner=client.owner,
@@ -95,6 +96,10 @@ def begin_transaction(
         return executor(client, state, wait=wait, durability=durability, idle_timeout_seconds=idle)
 
     return begun(client) if client.branch is None else _on_branch(client, begun, use)
+
+
+def _use_of(key: object, checkpoint: str | None, planned: str, gapless: bool) -> KeyUse:
+    return KeyUse(*parse_key(key), checkpoint, planned, gapless)
 
 
 def _on_branch(

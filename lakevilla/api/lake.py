@@ -336,7 +336,9 @@ class Lake(
         one streaming query and its checkpoint, for ever: a new checkpoint counts its batches
         from 0 and needs a new ``query_id``. A batch of another checkpoint that the lake seems to
         have, one from before the last, or one that an older copy of the checkpoint has planned
-        anew raises ``InvalidOperation``: to skip it would lose rows.
+        anew raises ``InvalidOperation``: to skip it would lose rows. So does a batch after others
+        that the lake lacks, because it was set back. That is noticed if Spark calls what is
+        returned here itself, and no function around it that may leave out batches.
 
         Parameters
         ----------

@@ -17,7 +17,11 @@ from typing import Any, TypeVar
 from lakevilla.api.execution.executor import Executor
 from lakevilla.client.client import LakeClient
 from lakevilla.engines.spark.planned import Read, digest_of_plan, reader_of_query
-from lakevilla.engines.spark.streams import checkpoint_of, session_of_connect
+from lakevilla.engines.spark.streams import (
+    called_by_spark,
+    checkpoint_of,
+    session_of_connect,
+)
 from lakevilla.errors import (
     AlreadyCommitted,
     CommitOutcomeUnknown,
@@ -153,18 +157,26 @@ class BatchFunction:
         self.__dict__.update(state, started_in=session_of_connect())
 
     def __call__(self, batch: Any, batch_id: int) -> None:
+        gapless = called_by_spark()
         checkpoint = checkpoint_of(batch, self.query_id, self.known, self.started_in)
         planned = self._planned(batch, int(batch_id), checkpoint)
+        options = {
+            **self.options,
+            "idempotency_key": (self.query_id, int(batch_id)),
+            "batch": (checkpoint, planned, gapless),
+        }
+        states: list[str] = []
+
+        def call(txn: Any) -> None:
+            self.fn(txn, batch)
+            states.append(txn.state)
+
         # The batch's session may be another than the lake's: a stream clones its own.
         with self.beside(batch):
-            self.run(
-                lambda txn: self.fn(txn, batch),
-                {
-                    **self.options,
-                    "idempotency_key": (self.query_id, int(batch_id)),
-                    "batch": (checkpoint, planned),
-                },
-            )
+            self.run(call, options)
+            if gapless and states[-1:] == ["aborted"]:
+                # By the function itself. Spark takes the batch for done, so it must be noted.
+                self.run(lambda txn: None, options)
 
     def _planned(self, batch: Any, number: int, checkpoint: str) -> str:
         read = reader_of_query(batch, checkpoint)

@@ -35,6 +35,9 @@ class KeyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     before this use. ``as_log``: it is not replaced, its successor is created beside it.
     ``checkpoint``: of a stream, in which ``version`` counts its batches (note 46); or empty.
     ``planned``: a digest of what the stream has planned for that batch (note 48); or empty.
+    ``due``: the batch that is waited for, or the one after ``version`` if that has committed and
+    is higher (note 49). None where batches are not counted. Above ``version`` it also says that
+    ``version`` has committed if it is ``committed``, and else never will.
     """
 
     REMEDY: ClassVar[str] = (
@@ -51,6 +54,12 @@ class KeyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     as_log: bool = False
     checkpoint: str = ""
     planned: str = ""
+    due: int | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it says by itself how the use that it is of has ended."""
+        return self.due is not None and self.version is not None and self.due > self.version
 
 
 class HeldKey(msgspec.Struct, frozen=True):
@@ -142,8 +151,9 @@ def new_record(
     as_log: bool = False,
     checkpoint: str = "",
     planned: str = "",
+    due: int | None = None,
 ) -> KeyRecord:
     """A record of the current format."""
     return KeyRecord(
-        FORMAT, nonce, key, txn, sequence, version, committed, as_log, checkpoint, planned
+        FORMAT, nonce, key, txn, sequence, version, committed, as_log, checkpoint, planned, due
     )

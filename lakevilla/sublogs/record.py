@@ -118,7 +118,8 @@ class Sublog(msgspec.Struct, frozen=True, omit_defaults=True):
     """All that another process needs to go on with a transaction.
 
     ``isolation``, ``validation``, ``slack``, ``behind``, ``defer`` and ``catalog`` as the
-    transaction has them; ``checkpoint`` and ``planned`` as its key has them.
+    transaction has them; ``checkpoint``, ``planned`` and ``gapless`` as its key
+    has them.
     """
 
     format: int
@@ -142,6 +143,7 @@ class Sublog(msgspec.Struct, frozen=True, omit_defaults=True):
     catalog: tuple[CatalogRead, ...] = ()
     checkpoint: str | None = None
     planned: str = ""
+    gapless: bool = False
 
 
 def record_key(txn: str) -> str:

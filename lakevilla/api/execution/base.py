@@ -220,7 +220,7 @@ class ExecutorBase(Generic[Frame]):
                         table=merge.table,
                         txn_id=self.id,
                     )
-            if self.state.work.done:
+            if self.state.work.done or self.state.standing.key is not None:
                 self.client.ensure_safe_store()
             publish = self.wait == "published"
             try:

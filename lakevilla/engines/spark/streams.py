@@ -12,7 +12,7 @@ from typing import Any
 from lakevilla.engines.spark.rows import is_frame
 from lakevilla.errors import InvalidOperation
 
-__all__ = ["checkpoint_of", "checkpoint_of_task", "session_of_connect"]
+__all__ = ["called_by_spark", "checkpoint_of", "checkpoint_of_task", "session_of_connect"]
 
 #: Where the thread that runs a query has its id, and so each of its tasks.
 _PROPERTY = "sql.streaming.queryId"
@@ -49,6 +49,17 @@ def checkpoint_of_task() -> str:
 
     task = TaskContext.get()
     return "" if task is None else task.getLocalProperty(_PROPERTY) or ""
+
+
+def called_by_spark() -> bool:
+    """Whether Spark itself has called the function that calls this: then with each batch.
+
+    A function of the user's between the two may leave out some, such as those without rows.
+    """
+    caller = sys._getframe(2)
+    spec = caller.f_globals.get("__spec__")  # tells more than the name of what ``python -m`` runs
+    name: str = getattr(spec, "name", None) or caller.f_globals.get("__name__") or ""
+    return name.split(".")[0] == "pyspark"
 
 
 def session_of_connect() -> object:

@@ -372,6 +372,24 @@ def plans_not_compared() -> Iterator[None]:
         yield
 
 
+@planted(for_histories=False)
+def gaps_not_seen() -> Iterator[None]:
+    """A batch commits though those before it, which were acknowledged, are not in the lake."""
+
+    def refuse_gap(txn: Any, use: Any, last: Any) -> None:
+        return None
+
+    with instead(idempotency._refuse_gap, refuse_gap):
+        yield
+
+
+@planted(for_histories=False)
+def empty_batches_not_noted() -> Iterator[None]:
+    """A batch that writes nothing leaves no trace, and the next is taken for one after a gap."""
+    with instead(idempotency.note_over, nothing):
+        yield
+
+
 # ---------------------------------------------------------- views and logs
 
 

@@ -40,6 +40,8 @@ from lakevilla.transaction.redo.deferred import perform_deferred
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Decided
 from lakevilla.transaction.validation.validate import catch_up, validate_reads
+from lakevilla.transaction.verbs.bind import bind_to_head
+from lakevilla.transaction.verbs.idempotency import note_over
 
 
 def commit(txn: TransactionState, *, publish: bool = True) -> Program[CommitResult]:
@@ -140,8 +142,16 @@ def _finish(txn: TransactionState, publish: bool) -> Program[CommitResult]:
 
 
 def _end_reading(txn: TransactionState) -> Program[CommitResult]:
-    """End a transaction that wrote nothing: what it has read fits together, or it fails."""
+    """End a transaction that wrote nothing: what it has read fits together, or it fails.
+
+    A batch of a stream that is counted is noted, so that none is taken for lost.
+    """
+    key = txn.standing.key
+    if key is not None and key.is_counted:
+        yield from bind_to_head(txn)  # which enters the key
     yield from validate_reads(txn)
+    if key is not None:
+        yield from note_over(txn, key)
     result = txn.note_committed({}, None if txn.head is None else txn.bound.sequence)
     yield from let_go(txn)
     return result

@@ -25,20 +25,27 @@ class KeyUse:
 
     ``checkpoint``: of the stream whose batch ``version`` is; empty if none is known, None if the
     pair is no batch. ``planned``: a digest of what that batch is; empty if it can't be known.
+    ``gapless``: whether each batch of the stream comes here, also one that has no rows.
     """
 
     key: str
     version: int | None
     checkpoint: str | None = None
     planned: str = ""
+    gapless: bool = False
     held: HeldKey | None = None
     committed: int | None = None
     is_bound: bool = False
 
     @property
-    def batch(self) -> tuple[str | None, str]:
-        """What tells a batch from others of its number."""
-        return self.checkpoint, self.planned
+    def batch(self) -> tuple[str | None, str, bool]:
+        """What is known of a batch beside its number."""
+        return self.checkpoint, self.planned, self.gapless
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether a gap before it is a loss (note 49)."""
+        return self.gapless and bool(self.checkpoint)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from lakevilla.errors import (
     AlreadyCommitted,
     CommitOutcomeUnknown,
@@ -27,7 +29,8 @@ def enter_key(txn: TransactionState, use: KeyUse) -> Program[None]:
     """Find out whether the key is done already, before anything else is.
 
     A use of it that is still undecided is waited for, for a lease; then it is
-    aborted in HEAD, so that it cannot commit beside ours.
+    aborted in HEAD, so that it cannot commit beside ours. With what is then known a batch is
+    refused that others should have come before.
 
     Raises
     ------
@@ -35,7 +38,7 @@ def enter_key(txn: TransactionState, use: KeyUse) -> Program[None]:
         With the result of the transaction that used the key.
     InvalidOperation
         It is a batch of a stream that is done, and the lake has it from another checkpoint, or with
-        other rows.
+        other rows; or the lake lacks batches that were acknowledged.
     """
     use.held = yield from load_key(use.key, use.version)
     if use.held is None:
@@ -43,21 +46,27 @@ def enter_key(txn: TransactionState, use: KeyUse) -> Program[None]:
     record = use.held.record
     use.committed = record.committed
     _refuse_done(txn, use)
+    if record.is_settled or (yield from _settled(txn, use, record)):
+        _refuse_gap(txn, use, record)
+
+
+def _settled(txn: TransactionState, use: KeyUse, record: KeyRecord) -> Program[bool]:
+    """Find out how the last use has ended, for good; whether that is known."""
     if record.txn == txn.id:
         use.is_bound = True  # by the process that began this transaction, now resumed
-        return
+        return True
     if record.txn in txn.context.ended:
-        return  # this process ended it: nothing of it is under way
+        return True  # this process ended it: nothing of it is under way
     deadline = txn.context.clock.elapsed() + txn.context.settings.lease_seconds
     pause = _POLL_SECONDS
     while True:
         held = yield from txn.context.head()
         if held is None:
-            return
+            return False
         commits = yield from commits_since(held.head, record.sequence)
         if commits is None:
             _refuse_forgotten(txn.context, held.head, use, record)
-            return
+            return True
         found = find_commit(commits, record.txn)
         if found is None and not held.head.is_fenced(record.txn):
             if txn.context.clock.elapsed() < deadline:
@@ -68,7 +77,7 @@ def enter_key(txn: TransactionState, use: KeyUse) -> Program[None]:
         if found is not None:
             if record.version is None:
                 if found.sequence <= held.head.history_start:
-                    return  # past its retention: HEAD may still list it, and owes nobody that
+                    return True  # past its retention: HEAD may still list it, and owes nobody that
                 result = yield from result_of(txn.context, held.head, found)
                 raise AlreadyCommitted(
                     f"idempotency key {use.key!r} was committed by transaction {record.txn}: "
@@ -78,7 +87,7 @@ def enter_key(txn: TransactionState, use: KeyUse) -> Program[None]:
                 )
             use.committed = record.version
             _refuse_done(txn, use)
-        return
+        return True
 
 
 def _refuse_done(txn: TransactionState, use: KeyUse) -> None:
@@ -133,6 +142,56 @@ def _refuse_other_plan(txn: TransactionState, use: KeyUse, last: KeyRecord) -> N
     )
 
 
+def _refuse_gap(txn: TransactionState, use: KeyUse, last: KeyRecord) -> None:
+    """Refuse a batch that comes after ones which were acknowledged and are not here (note 49).
+
+    Spark plans a batch when the one before was acknowledged, and goes back at times, never ahead.
+    """
+    if not _is_waiting(use, last) or use.version is None or last.due is None:
+        return
+    due = last.due if use.committed is None else max(last.due, use.committed + 1)
+    if use.version <= due:
+        return
+    lacks = f"batch {due}" if use.version == due + 1 else f"batches {due} to {use.version - 1}"
+    ends = f"ends with its batch {due - 1}" if due else "has none of its batches"
+    raise InvalidOperation(
+        f"stream {use.key!r} brings batch {use.version}, and lake {txn.context.root} {ends}: "
+        f"{lacks} of checkpoint {use.checkpoint} came before and can't be found, so the lake has "
+        "gone back to an older state, as by a backup, or they went elsewhere; bring the lake's "
+        "newer state back, or go on with a copy of the checkpoint that is as old as the lake, or "
+        "give the stream a query_id of its own (option queryId of the data source): then it goes "
+        f"on from batch {use.version}, and the lake stays without {lacks}",
+        txn_id=txn.id,
+    )
+
+
+def _is_waiting(use: KeyUse, last: KeyRecord) -> bool:
+    """Whether the last use says which batch of the same checkpoint is due."""
+    return use.is_counted and last.due is not None and last.checkpoint == use.checkpoint
+
+
+def note_over(txn: TransactionState, use: KeyUse) -> Program[None]:
+    """Note that a batch is over and has written nothing: the next one is due.
+
+    Before its caller hears that it is done, or the next would be taken for one after a gap. Where
+    no batch is waited for nobody will ask. How the last use has ended was found out on entry, and
+    goes into the same object: safe, because it has committed or can't any more. That holds for an
+    earlier attempt of this transaction, too, or it would not be run again (``rerun``).
+    """
+    held = use.held
+    if use.version is None or held is None or not _is_waiting(use, held.record):
+        return
+    if held.record.due is not None and held.record.due > use.version:
+        return  # noted before
+    noted = msgspec.structs.replace(
+        held.record,
+        nonce=txn.context.ids.nonce(),
+        committed=use.committed,
+        due=use.version + 1,
+    )
+    yield from _replace(txn, use, noted)
+
+
 def _refuse_forgotten(context: Context, head: Head, use: KeyUse, record: KeyRecord) -> None:
     """The key's last use is older than the lake's history: only a plain key is free again.
 
@@ -179,7 +238,14 @@ def bind_key(txn: TransactionState, use: KeyUse) -> Program[None]:
         as_log=txn.bound.held.head.as_log,
         checkpoint=use.checkpoint or "",
         planned=use.planned,
+        due=use.version if use.is_counted else None,
     )
+    yield from _replace(txn, use, record)
+    use.is_bound = True
+
+
+def _replace(txn: TransactionState, use: KeyUse, record: KeyRecord) -> Program[None]:
+    """Store what comes after the use that was found on entry, unless another has done so."""
     outcome = yield from put_key(key_object(use.key, use.version), use.held, record)
     if not isinstance(outcome, Stored):
         raise txn.fail(
@@ -189,4 +255,3 @@ def bind_key(txn: TransactionState, use: KeyUse) -> Program[None]:
                 txn_id=txn.id,
             )
         )
-    use.is_bound = True

@@ -226,7 +226,7 @@ def sublog_of(txn: TransactionState) -> Sublog:
         txn.work.behind,
         txn.options.defer,
         tuple(txn.work.catalog),
-        *((None, "") if txn.standing.key is None else txn.standing.key.batch),
+        *((None, "", False) if txn.standing.key is None else txn.standing.key.batch),
     )
 
 
@@ -306,7 +306,7 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[TransactionStat
         working.snapshot = laid_over(working.view, working.snapshot, done)
     if sublog.key is not None:
         # The caller may have run again with his key meanwhile, and committed.
-        txn.standing.key = KeyUse(*sublog.key, sublog.checkpoint, sublog.planned)
+        txn.standing.key = KeyUse(*sublog.key, sublog.checkpoint, sublog.planned, sublog.gapless)
         yield from enter_key(txn, txn.standing.key)
     # Not before: of one that could not be read nobody would ever say that it has ended.
     context.renewed(Renewal(txn))

@@ -75,7 +75,7 @@ def taken_up(
     """
     sublog = decode(f"transaction {bundle.txn}", bundle.sublog, Sublog)
     if key is None and sublog.key is not None:
-        key = KeyUse(*sublog.key, sublog.checkpoint, sublog.planned)
+        key = KeyUse(*sublog.key, sublog.checkpoint, sublog.planned, sublog.gapless)
     elif key is not None and key.version is not None:
         sublog = msgspec.structs.replace(
             sublog, applications={**sublog.applications, key.key: key.version}

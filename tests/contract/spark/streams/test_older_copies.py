@@ -1,4 +1,7 @@
-"""A checkpoint that goes back to an older copy: no batch is taken for another one (note 48)."""
+"""A checkpoint that goes back to an older copy: no batch is taken for another one (note 48).
+
+And a lake that goes back behind its checkpoint: none is lost without a word (note 49).
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,19 @@ from tests.support.tables import values
 pytestmark = pytest.mark.daily(1, of="checkpoints that go back")
 
 DEFAULT = "spark.sql.streaming.checkpointLocation"
-Start = Callable[..., Any]
+Write = Callable[[DataFrame, int], None]
+Around = Callable[[Write], Write]
+
+
+def as_it_is(write: Write) -> Write:
+    return write
 
 
 class Stream:
     """Files that a stream reads, all that are new in one batch, and the table ``t`` it fills."""
 
     def __init__(self, spark: SparkSession, directory: Path, kind: str) -> None:
-        self.spark, self.directory, self.kind = spark, directory, kind
+        self.spark, self.directory, self.kind, self.drivers = spark, directory, kind, 0
         self.lake: Any = lv.connect(str(directory / "lake"), spark=spark, spark_reader="python")
         self.lake.create_table("t", {"id": "long"})
         (directory / "in").mkdir()
@@ -35,12 +43,12 @@ class Stream:
         hidden.write_text(json.dumps({"id": number}))
         hidden.rename(hidden.with_name(f"{number}.json"))
 
-    def run(self, query_id: str = "copy", at: str = "copying") -> None:
-        """Write what is there; ``at`` is the checkpoint's directory."""
+    def run(self, query_id: str = "copy", at: str = "copying", around: Around = as_it_is) -> None:
+        """Write what is there and not negative; ``at`` is the checkpoint's directory."""
         frame = self.spark.readStream.schema("id long").json(str(self.directory / "in"))
-        writer = frame.writeStream.trigger(availableNow=True)
+        writer = frame.where("id >= 0").writeStream.trigger(availableNow=True)
         if self.kind == "function":
-            writer = writer.foreachBatch(self.lake.foreach_batch(fill, query_id=query_id))
+            writer = writer.foreachBatch(around(self.lake.foreach_batch(fill, query_id=query_id)))
         else:
             writer = writer.format("lakevilla").option("lake", self.lake.root)
             writer = writer.option("queryId", query_id).option("table", "t")
@@ -65,9 +73,29 @@ class Stream:
         (commits / str(newest)).unlink()
         (commits / f".{newest}.crc").unlink()
 
+    def connect_again(self) -> None:
+        """As another driver does: Spark's processes keep a client for each way to connect."""
+        self.lake.close()
+        self.drivers += 1
+        settings = lv.Settings(lease_seconds=30 + self.drivers)
+        self.lake = lv.connect(
+            str(self.directory / "lake"), spark=self.spark, spark_reader="python", settings=settings
+        )
+
 
 def fill(txn: lv.Transaction, rows: DataFrame) -> None:
-    txn.append("t", rows)
+    if not rows.isEmpty():
+        txn.append("t", rows)
+
+
+def only_if_there_are_rows(write: Write) -> Write:
+    """What a user may put around the function that Spark is to call."""
+
+    def written(rows: DataFrame, number: int) -> None:
+        if not rows.isEmpty():
+            write(rows, number)
+
+    return written
 
 
 @pytest.fixture(params=["sink", "sink by its name", "function"])
@@ -113,3 +141,51 @@ def test_a_checkpoint_that_was_moved_as_a_whole_goes_on(stream: Stream) -> None:
     finally:
         stream.spark.conf.unset("spark.sql.streaming.minBatchesToRetain")
     assert stream.ids() == [0, 1, 2, 3]
+
+
+def test_a_lake_that_went_back_behind_its_stream_is_told(stream: Stream) -> None:
+    lake, older, newer = (stream.directory / name for name in ("lake", "older", "newer"))
+    stream.arrive(0)
+    stream.run()
+    shutil.copytree(lake, older)
+    for number in (1, 2):
+        stream.arrive(number)
+        stream.run()
+    lake.rename(newer)
+    older.rename(lake)
+    stream.connect_again()
+    stream.arrive(3)
+    message = r"'copy' brings batch 3, and lake .* ends with its batch 0: batches 1 to 2 of"
+    for _ in range(2):  # and goes on saying so
+        with pytest.raises(StreamingQueryException, match=message):
+            stream.run()
+    assert stream.ids() == [0]
+    lake.rename(older)
+    newer.rename(lake)
+    stream.connect_again()
+    stream.run()
+    assert stream.ids() == [0, 1, 2, 3]
+
+
+def test_batches_without_rows_leave_no_gap(stream: Stream) -> None:
+    for number in (0, -1, -2, 3, -4):
+        stream.arrive(number)
+        stream.run()
+    stream.forget_commit()
+    stream.run()  # the last one comes again
+    stream.arrive(5)
+    stream.run()
+    assert stream.ids() == [0, 3, 5]
+    (key,) = Path(stream.lake.root, "_lakevilla", "keys").glob("*.json")
+    assert json.loads(key.read_bytes())["due"] == 5  # so gaps would be seen
+
+
+def test_a_function_around_ours_may_leave_out_batches(stream: Stream) -> None:
+    if stream.kind != "function":
+        pytest.skip("Spark calls the sink itself")
+    for number in (0, -1, 2):
+        stream.arrive(number)
+        stream.run(around=only_if_there_are_rows)
+    stream.arrive(3)
+    stream.run()
+    assert stream.ids() == [0, 2, 3]

@@ -64,7 +64,7 @@ def commit_batch(messages: Sequence[bytes | None], batch: int) -> None:
         What a task has met, or the commit.
     InvalidOperation
         The lake has a later batch of the query, or this one of another checkpoint or with other
-        rows; or it is an epoch of a continuous query, and has none.
+        rows, or lacks those before; or it is an epoch of a continuous query, and has none.
     """
     if None in messages:
         # No task of a batch tells nothing; those of a continuous query have not come to it.
@@ -75,7 +75,7 @@ def commit_batch(messages: Sequence[bytes | None], batch: int) -> None:
     found = _loaded(messages)
     first = _of_batch(found)
     if first is None or first.plan is None:
-        return  # no task, no rows
+        return  # no task, no rows: Spark makes one even of a batch without partitions
     query_id = first.plan.options.query_id
     assert query_id is not None
     access = first.plan.access
@@ -85,7 +85,7 @@ def commit_batch(messages: Sequence[bytes | None], batch: int) -> None:
     except (LakeVillaError, OSError):
         _give_up(first.plan, found)
         raise
-    _commit(first.plan, found, KeyUse(query_id, batch, first.checkpoint, planned))
+    _commit(first.plan, found, KeyUse(query_id, batch, first.checkpoint, planned, True))
 
 
 def abort_batch(messages: Sequence[bytes | None]) -> None:
