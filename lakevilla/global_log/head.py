@@ -121,7 +121,8 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     may have been deleted, or may be yet (docs/design/0030-refs.md). ``size`` is how much the
     state holds; None where nothing of that is known. ``changed``: the last commit that changed its
     rows or metadata; 0 where that was before HEAD told. ``refreshed``: of an Iceberg table, the
-    commit object that tells the tags of its files (docs/design/0038-reuse.md).
+    commit object that tells the tags of its files (docs/design/0038-reuse.md). ``let_go``: which
+    ``unregister`` gives its claim away (docs/design/0051-drops-and-log-entries.md).
     """
 
     table_id: str
@@ -137,6 +138,7 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     size: Size | None = None
     changed: int = 0
     refreshed: CommitRef | None = None
+    let_go: str = ""
 
 
 class TableMap(LeafMap[TableState]):

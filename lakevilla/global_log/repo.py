@@ -48,6 +48,9 @@ from lakevilla.store.base import (
 from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.store.effects import Program, Put, get, get_immutable, parallel, put
 
+#: How often a claim is tried while others write it.
+_MAX_CLAIMS = 16
+
 
 class HeldHead(msgspec.Struct, frozen=True):
     """A HEAD with the token under which it may be replaced."""
@@ -61,7 +64,8 @@ class LakeFile(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``aliases`` are the names that HEAD has for it, in its order, and ``catalog`` is the key of
     its pointer in a catalog: what would be lost with HEAD. ``renamed``: its path is no name of
-    it any more.
+    it any more. One without a ``lake_id`` was let go, and stands for none
+    (docs/design/0051-drops-and-log-entries.md).
     """
 
     format: int
@@ -415,23 +419,66 @@ def lake_key(location: str) -> str:
 
 def claim_table(
     location: str, head: Head, ids: Ids, *, aliases: tuple[str, ...] = (), catalog: str = ""
-) -> Program[None]:
-    """Make ``lake.json`` say that this lake rules the table, or refuse a table of another lake."""
+) -> Program[Token | None]:
+    """Make ``lake.json`` say that this lake rules the table, or refuse a table of another lake.
+
+    One that says so already is written anew, with what it says: whoever has begun to let the table
+    go finds another one than it has read, and leaves it. Returns the token of one that was made
+    where there was none.
+    """
     key = lake_key(location)
     ours = LakeFile(FORMAT, ids.nonce(), head.lake_id, head.root, aliases, catalog)
     outcome = yield from put(key, encode(ours), ABSENT)
-    match outcome:
-        case Stored():
-            return
-        case Refused():
+    for _ in range(_MAX_CLAIMS):
+        match outcome:
+            case Stored(token=token):
+                return token
+            case Unknown(reason=reason):
+                # A claim that lands late is as good as one that did at once.
+                raise StoreError(
+                    f"could not settle whether {key} was stored ({reason}), so nothing was "
+                    "committed: try again",
+                    table=location,
+                )
+        found = yield from get(key)
+        if not isinstance(found, Found):
+            outcome = yield from put(key, encode(ours), ABSENT)
+            continue
+        owner = decode(key, found.body, LakeFile)
+        if owner.names(head):
+            return (yield from _rewritten(key, head, ids, owner, found.token))
+        if owner.lake_id:
             yield from check_lake(location, head, head.root)
-        case Unknown(reason=reason):
-            # A claim that lands late is as good as one that did at once.
-            raise StoreError(
-                f"could not settle whether {key} was stored ({reason}), so nothing was committed: "
-                "try again",
-                table=location,
-            )
+        outcome = yield from put(key, encode(ours), Match(found.token))
+    raise StoreError(f"{key} was written by others again and again: try again", table=location)
+
+
+def _rewritten(
+    key: str, head: Head, ids: Ids, owner: LakeFile, token: Token
+) -> Program[Token | None]:
+    """Write a claim of this lake's anew. Refused: another of its clients has, after it was read."""
+    if not head.as_log:
+        again = msgspec.structs.replace(owner, nonce=ids.nonce())
+        if isinstance((yield from put(key, encode(again), Match(token))), Unknown):
+            raise StoreError(f"could not settle whether {key} was stored: try again")
+    return None
+
+
+def let_go(location: str, token: Token, ids: Ids) -> Program[bool]:
+    """Make ``lake.json`` say that no lake rules the table, if it is still the one of ``token``.
+
+    Not deleted: hardly a store deletes under a condition, and a deletion that comes late takes
+    away another lake's claim.
+    """
+    nobodys = LakeFile(FORMAT, ids.nonce(), "", "")
+    outcome = yield from put(lake_key(location), encode(nobodys), Match(token))
+    if isinstance(outcome, Unknown):
+        raise StoreError(
+            f"table {location} is out of the lake, and could not be let go to another one "
+            f"({outcome.reason}): `unregister` it again",
+            table=location,
+        )
+    return isinstance(outcome, Stored)
 
 
 def check_lake(location: str, head: Head | None, root: str) -> Program[None]:
@@ -463,10 +510,18 @@ def check_lake(location: str, head: Head | None, root: str) -> Program[None]:
 
 
 def claim_of(location: str) -> Program[LakeFile | None]:
-    """What ``lake.json`` says; None if it is not there."""
+    """What ``lake.json`` says; None if it is not there, or the table was let go."""
+    held = yield from held_claim(location)
+    return None if held is None or not held[0].lake_id else held[0]
+
+
+def held_claim(location: str) -> Program[tuple[LakeFile, Token] | None]:
+    """What ``lake.json`` says, with the token under which it may be replaced."""
     key = lake_key(location)
     outcome = yield from get(key)
-    return decode(key, outcome.body, LakeFile) if isinstance(outcome, Found) else None
+    if not isinstance(outcome, Found):
+        return None
+    return decode(key, outcome.body, LakeFile), outcome.token
 
 
 def rules_table(location: str, head: Head) -> Program[bool]:

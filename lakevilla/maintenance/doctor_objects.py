@@ -119,18 +119,19 @@ def _lake_file(context: Context, head: Head, location: str) -> Program[Finding |
     """``lake.json`` keeps other lakes off: without it one may take the table."""
     key = lake_key(location)
     outcome = yield from get(key)
-    if not isinstance(outcome, Found):
-        held = yield from context.head()
-        if held is None or location not in held.head.tables or held.head.tables[location].dropped:
-            return None  # let go since HEAD was read
-        message = f"{key} is missing, so another lake may take table {location}"
-        remedy = "`lakevilla recover` writes it again"
-        return Finding("error", "lake_file", f"{message}: {remedy}", table=location, key=key)
     try:
-        owner = decode(key, outcome.body, LakeFile)
+        owner = decode(key, outcome.body, LakeFile) if isinstance(outcome, Found) else None
     except LakeVillaError as error:
         message = f"{error.message}; or delete it, and `lakevilla recover` writes it again"
         return Finding("error", error.kind, message, table=location, key=key)
+    if owner is None or not owner.lake_id:
+        held = yield from context.head()
+        if held is None or location not in held.head.tables or held.head.tables[location].dropped:
+            return None  # let go since HEAD was read
+        what = "is missing" if owner is None else "names no lake"
+        message = f"{key} {what}, so another lake may take table {location}"
+        remedy = "`lakevilla recover` writes it again"
+        return Finding("error", "lake_file", f"{message}: {remedy}", table=location, key=key)
     if not owner.names(head):
         return Finding(
             "error",

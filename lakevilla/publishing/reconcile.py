@@ -151,6 +151,7 @@ def _successor(
         dropped=state.dropped or lost or tail.tip < 0,
         format=state.format,
         catalog=state.catalog,
+        let_go=state.let_go,
     )
     known = size_from(tail.snapshot.known_size()) + growth_of(change)
     return successor(

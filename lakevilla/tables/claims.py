@@ -10,16 +10,17 @@ from lakevilla.errors import LakeVillaError
 from lakevilla.global_log.head import NOWHERE, Head
 from lakevilla.global_log.repo import (
     LakeFile,
-    claim_of,
     claim_table,
+    held_claim,
     lake_key,
+    let_go,
     load_names,
     load_tables,
 )
 from lakevilla.lake.context import Context
 from lakevilla.results import Finding
-from lakevilla.store.base import ANY, Found, Match, Refused
-from lakevilla.store.codec import FORMAT, decode, encode
+from lakevilla.store.base import Found, Match, Refused, Stored, Token
+from lakevilla.store.codec import decode, encode
 from lakevilla.store.effects import Program, delete, get, parallel, put
 
 #: How often a claim is written, while others write it too.
@@ -81,18 +82,30 @@ def restore_claims(context: Context, head: Head) -> Program[list[Finding]]:
     return [finding for finding in found if finding is not None]
 
 
+def _is_out(context: Context, location: str) -> Program[bool]:
+    held = yield from context.head()
+    if held is None:
+        return False
+    yield from load_tables(held.head, [location])
+    state = held.head.tables.get(location)
+    return state is None or state.dropped
+
+
 def _restore(
     context: Context, head: Head, location: str, names: dict[str, tuple[str, ...]]
 ) -> Program[Finding | None]:
     """Put the claim back, and take it away again if the table was let go meanwhile.
 
-    Safe because ``unregister`` moves HEAD before it deletes the claim: whoever saw the claim
+    Safe because ``unregister`` moves HEAD before it gives the claim away: whoever saw the claim
     gone and HEAD still naming the table, and stores it late, finds that out in the newer HEAD.
+    Only one that was made here is taken away: another may be of a client that is about to take
+    the table in.
     """
     aliases = names.get(location, ())
     nowhere = head.names.get(location) == NOWHERE
     try:
-        owner = yield from claim_of(location)
+        held = yield from held_claim(location)
+        owner = None if held is None or not held[0].lake_id else held[0]
         if owner is not None and owner.lake_id == head.lake_id:
             if (owner.aliases, owner.renamed) != (aliases, nowhere):
                 yield from _note(context, location)
@@ -103,29 +116,21 @@ def _restore(
                 "too: `unregister` it in one of them, before both write it"
             )
             return Finding("error", "lake_file", message, table=location, key=lake_key(location))
-        catalog = head.tables[location].catalog
-        if owner is None:
-            yield from claim_table(location, head, context.ids, aliases=aliases, catalog=catalog)
-            if nowhere:
-                yield from _note(context, location)
+        ids, catalog = context.ids, head.tables[location].catalog
+        made: Token | None = None
+        if owner is None or held is None:
+            made = yield from claim_table(location, head, ids, aliases=aliases, catalog=catalog)
         else:
-            ours = LakeFile(
-                FORMAT,
-                context.ids.nonce(),
-                head.lake_id,
-                head.root,
-                aliases,
-                owner.catalog,
-                nowhere,
-            )
-            yield from put(lake_key(location), encode(ours), ANY)
-        held = yield from context.head()
-        if held is not None:
-            yield from load_tables(held.head, [location])
-            state = held.head.tables.get(location)
-            if state is None or state.dropped:
+            again = msgspec.structs.replace(owner, nonce=ids.nonce(), lake_id=head.lake_id)
+            outcome = yield from put(lake_key(location), encode(again), Match(held[1]))
+            made = outcome.token if isinstance(outcome, Stored) else None
+        if (yield from _is_out(context, location)):
+            if made is not None and not head.as_log:
+                yield from let_go(location, made, ids)
+            elif made is not None:
                 yield from delete(lake_key(location))
-                return None
+            return None
+        yield from _note(context, location)
     except LakeVillaError as error:
         return Finding("error", error.kind, error.message, table=location)
     message = f"{lake_key(location)} was written again: this lake rules table {location}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+import msgspec
+
 from lakevilla.engines.catalog import refuse_reserved
 from lakevilla.errors import (
     CorruptObject,
@@ -27,13 +29,14 @@ from lakevilla.global_log.head import (
 from lakevilla.global_log.keys import load_key
 from lakevilla.global_log.repo import (
     HeldHead,
+    LakeFile,
     claim_table,
     lake_key,
+    let_go,
     load_names,
     load_tables,
     make_room,
     replace_head,
-    rules_table,
 )
 from lakevilla.lake.context import Context
 from lakevilla.lake.refs.kept import refuse_kept
@@ -42,8 +45,9 @@ from lakevilla.lake.tail import Tail
 from lakevilla.publishing.outcome import outcome
 from lakevilla.publishing.publish import Published, publish_table
 from lakevilla.results import CommitResult, Outcome
-from lakevilla.store.base import Stored
-from lakevilla.store.effects import Program, delete, parallel, sleep
+from lakevilla.store.base import Found, Stored, Token
+from lakevilla.store.codec import decode
+from lakevilla.store.effects import Program, delete, get, parallel, sleep
 from lakevilla.tables.claims import note_names
 from lakevilla.tables.discovery import FoundTable
 from lakevilla.tables.dotted_names import is_in_lake, refuse_twin
@@ -51,6 +55,8 @@ from lakevilla.tables.dropped import refuse_half_deleted, refuse_strays
 from lakevilla.tables.mount_places import refuse_shown
 
 _MAX_RACES = 200
+#: How often a claim is given away that others write meanwhile.
+_MAX_LET_GO = 16
 
 
 def replace_until_stored(
@@ -109,10 +115,25 @@ def register(
             for location, tail in tails.items()
         ]
     )
-    yield from replace_until_stored(
-        context, lambda head: _with_tables(context, head, locations, tails)
-    )
+    yield from load_tables(head, tails)
+    known = {location: _let_go_by(head, location) for location in tails}
+
+    def change(head: Head) -> Program[Head | None]:
+        yield from load_tables(head, tails)
+        for location, going in known.items():
+            known[location] = _let_go_by(head, location)
+            if known[location] != going:  # since it was claimed: that may be given away
+                yield from claim_table(location, head, context.ids)
+        return (yield from _with_tables(context, head, locations, tails))
+
+    yield from replace_until_stored(context, change)
     yield from note_names(context, aliases)
+
+
+def _let_go_by(head: Head, location: str) -> str:
+    """Which ``unregister`` has let a table go; ``""`` where none has."""
+    state = head.tables.get(location)
+    return "" if state is None or not state.dropped else state.let_go
 
 
 def register_found(context: Context, found: Sequence[FoundTable]) -> Program[list[FoundTable]]:
@@ -323,26 +344,62 @@ def unregister(context: Context, name: str, location: str) -> Program[None]:
         raise TableNotFound(f"table {name} is not in this lake: `tables()` lists them", table=name)
     yield from load_names(held.head, [name])
     by_name = name in held.head.names
-    head = yield from replace_until_stored(
-        context, lambda head: _without_name(context, head, name, location, by_name=by_name)
+    for _ in range(_MAX_LET_GO):
+        claims: list[Token | None] = [None]
+        head = yield from replace_until_stored(
+            context,
+            lambda head, claims=claims: _without_name(  # type: ignore[misc]
+                context, head, name, location, claims, by_name=by_name
+            ),
+        )
+        yield from load_tables(head, [location])
+        state = head.tables.get(location)
+        if state is not None and not state.dropped:
+            yield from note_names(context, [location])
+            return
+        token = claims[-1]
+        if token is None:
+            return
+        if head.as_log:
+            yield from delete(lake_key(location))
+            return
+        if (yield from let_go(location, token, context.ids)):
+            return
+    raise StoreError(
+        f"table {name} is out of the lake, and others wrote its {lake_key(location)} again and "
+        "again: `unregister` it once more",
+        table=name,
     )
-    yield from load_tables(head, [location])
-    state = head.tables.get(location)
-    if state is not None and not state.dropped:
-        yield from note_names(context, [location])
-        return
+
+
+def _claim_to_let_go(location: str, head: Head) -> Program[Token | None]:
+    """The token of a claim that names this lake, or nobody can read; None if there is none."""
+    outcome = yield from get(lake_key(location))
+    if not isinstance(outcome, Found):
+        return None
     try:
-        ours = yield from rules_table(location, head)
+        owner = decode(lake_key(location), outcome.body, LakeFile)
     except CorruptObject:
-        ours = True  # it says nothing to anybody
-    if ours:
-        yield from delete(lake_key(location))
+        return outcome.token  # it says nothing to anybody
+    return outcome.token if owner.names(head) else None
 
 
 def _without_name(
-    context: Context, head: Head, name: str, location: str, *, by_name: bool
+    context: Context,
+    head: Head,
+    name: str,
+    location: str,
+    claims: list[Token | None],
+    *,
+    by_name: bool,
 ) -> Program[Head | None]:
-    """HEAD without the name, and with its last one without the table; None if it is out."""
+    """HEAD without the name, and with its last one without the table; None if it is out.
+
+    The claim that is then given away is noted in ``claims``, as it was read after this HEAD and
+    before the one that says so: who takes the table in meanwhile has written another, or finds
+    that it is let go (docs/design/0051-drops-and-log-entries.md).
+    """
+    claims.append(None)
     yield from load_names(head)
     named = [key for key, value in head.names.items() if value == location]
     if by_name and name not in named:
@@ -356,13 +413,27 @@ def _without_name(
     _check_complete(published, name)
     tail = yield from probe(context, published.tail)
     state = published.head.tables.get(location)
-    if state is None or state.dropped:
-        return None
     if published.head is not head:
-        return (yield from _without_name(context, published.head, name, location, by_name=by_name))
+        head = published.head
+        return (yield from _without_name(context, head, name, location, claims, by_name=by_name))
+    if state is None:
+        return None
+    claims.append((yield from _claim_to_let_go(location, head)))
+    going = context.ids.nonce()
+    if state.dropped:
+        if claims[-1] is None:
+            return None
+        again = msgspec.structs.replace(state, let_go=going)
+        now_ms, nonce = context.now_ms(), context.ids.nonce()
+        return successor(head, nonce=nonce, now_ms=now_ms, tables={location: again})
     touch = Touch(published=tail.tip, metadata=True, data_change=False, first=state.published + 1)
     tombstone = TableState(
-        state.table_id, tail.tip, dropped=True, format=state.format, catalog=state.catalog
+        state.table_id,
+        tail.tip,
+        dropped=True,
+        format=state.format,
+        catalog=state.catalog,
+        let_go=going,
     )
     return (
         yield from _registered(

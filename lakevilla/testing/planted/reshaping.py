@@ -11,12 +11,15 @@ from lakevilla.errors import StoreError
 from lakevilla.expressions.tree import Column, Expr
 from lakevilla.expressions.walk import columns, substitute
 from lakevilla.formats import fields
+from lakevilla.global_log import head, repo
+from lakevilla.global_log.repo import lake_key
 from lakevilla.lake import row_changes, view
 from lakevilla.lake.context import Context
 from lakevilla.publishing import replay_pending
-from lakevilla.store.effects import Program
+from lakevilla.store.effects import Program, delete
 from lakevilla.sublogs import binding
 from lakevilla.sublogs.operations import Alter, Operation
+from lakevilla.tables import registration
 from lakevilla.testing.planted.bugs import attribute, instead, planted
 
 
@@ -102,4 +105,43 @@ def entries_by_an_old_head() -> Iterator[None]:
         yield from ()
 
     with attribute(Context, "head_of_late", head_of_late):
+        yield
+
+
+@planted(for_histories=False)
+def claims_let_go_late() -> Iterator[None]:
+    """Whoever lets a table go deletes the claim that is there, whosever it is (note 51)."""
+
+    def let_go(location: str, *_: Any) -> Program[bool]:
+        yield from delete(lake_key(location))
+        return True
+
+    with instead(repo.let_go, let_go):
+        yield
+
+
+@planted(for_histories=False)
+def claims_left_as_they_are() -> Iterator[None]:
+    """Whoever takes a table in goes by a claim of its lake that is there (note 51)."""
+
+    def rewritten(*_: Any) -> Program[None]:
+        yield from ()
+
+    with attribute(repo, "_rewritten", rewritten):
+        yield
+
+
+@planted(for_histories=False)
+def claims_given_away_unseen() -> Iterator[None]:
+    """HEAD does not say which claim is being given away (note 51)."""
+
+    def successor(old: Any, *, tables: Any = None, **named: Any) -> Any:
+        without = {
+            place: msgspec.structs.replace(state, let_go="")
+            for place, state in (tables or {}).items()
+        }
+        return original(old, tables=without, **named)
+
+    original = head.successor
+    with attribute(registration, "successor", successor):
         yield

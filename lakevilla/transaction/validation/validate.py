@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from lakevilla.errors import (
-    InvalidOperation,
     TableExists,
     TableNotFound,
     UnsupportedTableFeature,
@@ -51,7 +50,6 @@ from lakevilla.sublogs.operations import (
     is_blind,
     tables_read,
 )
-from lakevilla.tables.surroundings import in_the_way
 from lakevilla.transaction.redo.rebase import Examination, rebase, stands
 from lakevilla.transaction.state.errors import conflict
 from lakevilla.transaction.state.parts import Done
@@ -59,6 +57,7 @@ from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.catalog import changed_catalog
 from lakevilla.transaction.validation.merged import changed_branch
 from lakevilla.transaction.validation.mounted import no_log, still_mounted
+from lakevilla.transaction.validation.new_places import refused_place
 from lakevilla.transaction.validation.overlap import is_cleared, only_appends
 from lakevilla.transaction.validation.versions import firing
 from lakevilla.transaction.validation.within import touched_within
@@ -206,9 +205,8 @@ def _needs_a_look(
                 found.tails[location] = no_log(location, old.base)
             return False
     if made or txn.revives(location):
-        reason = yield from in_the_way(location, head)
-        if reason is not None:
-            found.conflict = InvalidOperation(reason, table=location, txn_id=txn.id)
+        found.conflict = yield from refused_place(txn, old, state, head)
+        if found.conflict is not None:
             return False
     if not made and _is_another(txn, location, state):
         # Nothing that was made for the one fits the other, not even appended files: they

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -101,4 +102,5 @@ def test_a_table_that_is_let_go_meanwhile_gets_no_claim_back(
         monkeypatch.setattr(claims, "claim_table", late)
         assert lake.recover().ok
     assert head_of(place)["tables"]["a"]["dropped"]
-    assert not Path(place.root, "a/_lakevilla/lake.json").exists()
+    claim = json.loads(Path(place.root, "a/_lakevilla/lake.json").read_text())
+    assert claim["lake_id"] == ""
