@@ -297,6 +297,14 @@ class Engine(Protocol):
         Equal digests mean equal rows.
         """
 
+    def rows_within(
+        self, sql: str, params: Mapping[str, object], schemas: Mapping[str, pa.Schema]
+    ) -> Mapping[str, Expr]:
+        """Of tables that a ``query`` names: what is true of each row that it looks at.
+
+        By the same names as ``schemas``. Files whose rows it is not true of may be left out.
+        """
+
     def query(
         self,
         sql: str,

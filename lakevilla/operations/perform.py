@@ -7,7 +7,6 @@ first run did.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -22,10 +21,9 @@ from lakevilla.engines.base import (
     TableInput,
     Written,
 )
-from lakevilla.errors import CorruptObject, InvalidOperation
+from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import bind, bind_assignments
 from lakevilla.expressions.tree import Call, Expr, Literal
-from lakevilla.expressions.values import value_of
 from lakevilla.formats.alteration import NewDefinition, TableAlteration
 from lakevilla.formats.base import Change, TableSnapshot
 from lakevilla.formats.files import (
@@ -46,11 +44,11 @@ from lakevilla.operations.compaction import moved, moving_metrics
 from lakevilla.operations.inserted import inserted_rows
 from lakevilla.operations.matching import may_be_matched
 from lakevilla.operations.refresh import refreshed
+from lakevilla.operations.sources.reading import Lookup, read_source, staged_rows
 from lakevilla.operations.transplant import Transplanted, transplanted
 from lakevilla.phases import during
 from lakevilla.results import Counts
-from lakevilla.store.base import Found
-from lakevilla.store.effects import Program, get
+from lakevilla.store.effects import Program
 from lakevilla.sublogs.binding import evolves, locate, outcome, refuse_renamed
 from lakevilla.sublogs.operations import (
     Alter,
@@ -60,26 +58,20 @@ from lakevilla.sublogs.operations import (
     Detach,
     Drop,
     Guard,
-    InlineSource,
     Insert,
     Merge,
     Operation,
     Optimize,
     Overwrite,
-    QuerySource,
     Refresh,
     Rename,
     Replace,
-    Source,
     StagedSource,
     Transplant,
     Update,
 )
 
 TRUE = Literal("boolean", "true")
-
-#: The state of another table, for INSERT ... SELECT and merges from a query.
-Lookup = Callable[[str], Program[TableSnapshot]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,57 +361,6 @@ def _telling(operation: Operation, lookup: Lookup) -> Lookup:
         return snapshot
 
     return noting
-
-
-def read_source(
-    context: Context, source: Source, lookup: Lookup, own: tuple[str, Expr] | None = None
-) -> Program[pa.Table]:
-    """The rows of a stored source, or of a query run on the states that ``lookup`` gives.
-
-    ``own``: of the table there a query needs no rows but those for which this is true.
-    """
-    match source:
-        case InlineSource(ipc=ipc):
-            return pa.ipc.open_stream(ipc).read_all()
-        case StagedSource(keys=keys):
-            tables = []
-            for key in keys:
-                outcome = yield from get(key)
-                if not isinstance(outcome, Found):
-                    raise CorruptObject(
-                        f"{key}, the source of a merge, is missing: it can't be redone", key=key
-                    )
-                tables.append(pa.ipc.open_stream(outcome.body).read_all())
-            return pa.concat_tables(tables)
-        case QuerySource():
-            inputs = {}
-            for alias, location in source.tables.items():
-                snapshot = yield from lookup(location)
-                where = None if own is None or own[0] != location else own[1]
-                if where is not None:
-                    where = bind(where, snapshot.layout.schema)
-                files = yield from _files(snapshot, where)
-                inputs[alias] = TableInput(snapshot.layout, files)
-            views = {}
-            for alias, view in source.views.items():
-                rows = yield from read_source(context, view, lookup)
-                views[alias] = rows.to_reader()
-            params = {key: _constant(value) for key, value in source.params.items()}
-            return (yield from context.engine.query(source.sql, inputs, views, params))
-
-
-def staged_rows(source: StagedSource) -> StagedRows:
-    """A stored source, as engines know it."""
-    schema = pa.ipc.read_schema(pa.py_buffer(source.columns))
-    return StagedRows(source.keys, source.counts, schema)
-
-
-def _constant(value: Expr) -> object:
-    """The Python value of a stored parameter."""
-    if isinstance(value, Literal):
-        return value_of(value)
-    assert isinstance(value, Call), value
-    return [_constant(item) for item in value.args]
 
 
 def _rewritten(location: str, rewrite: Rewrite) -> Performed:

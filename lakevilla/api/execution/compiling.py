@@ -1,96 +1,37 @@
-"""Which terms of a condition in SQL are expressions, and which are left to the engine, and why."""
+"""Terms of a statement as an executor reads them; see ``engines.sql.compiling``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Generic
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
 from lakevilla.api.execution.sources import Sources
 from lakevilla.api.frame import Frame
-from lakevilla.engines.sql.conditions import Conditions, conditions_of
+from lakevilla.engines.sql.compiling import Compiler
 from lakevilla.engines.sql.dml import DeleteStatement, MergeStatement, UpdateStatement
-from lakevilla.engines.sql.meaning.duckdb import OtherMeaning, meaning_in
+from lakevilla.engines.sql.meaning.duckdb import meaning_in
 from lakevilla.engines.sql.merging import merges_of
-from lakevilla.engines.sql.script.used import used_in
-from lakevilla.engines.sql.select import Select
-from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.bind import Schemas, exact
-from lakevilla.expressions.statement import StatementExpressions
-from lakevilla.expressions.tree import Call, Column, Expr, Literal
-from lakevilla.expressions.walk import columns, substitute
+from lakevilla.expressions.bind import Schemas
 
-__all__ = ["CompiledTerm", "Compiler", "merges", "rows_within"]
+__all__ = ["compiler_of", "merges"]
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledTerm:
-    """A text as an expression; ``tree`` is None where it is none, and ``why`` says why not.
-
-    ``differs``: it is one, and means something else in a SELECT.
-    """
-
-    text: str
-    tree: Expr | None
-    why: str = ""
-    differs: bool = False
-
-
-class Compiler(Generic[Frame]):
-    """Reads texts over rows, each by itself.
-
-    Parameters
-    ----------
-    executor : Sources
-        In whose SELECT the texts are to mean the same.
-    params : mapping of str to object
-        Of the statement that they stand in.
-    schemas : Schemas
-        What they may name.
-    alias : str, optional
-        What the statement calls its table, if that is the only one.
-    """
-
-    def __init__(
-        self,
-        executor: Sources[Frame],
-        params: Mapping[str, object],
-        schemas: Schemas,
-        alias: str | None = None,
-    ) -> None:
-        self._executor = executor
-        self._params, self._schemas, self._alias = params, schemas, alias
-
-    def term(self, text: str) -> CompiledTerm:
-        """A condition."""
-        together = self._together(text)
-        try:
-            tree = exact(together.predicate(text), self._schemas, alias=self._alias)
-            together.check(self._schemas, self._alias)
-        except OtherMeaning as other:
-            return CompiledTerm(text, None, str(other), differs=True)
-        except InvalidOperation as error:
-            return CompiledTerm(text, None, error.message)
-        return CompiledTerm(text, tree)
-
-    def value(self, text: str) -> CompiledTerm:
-        """What is assigned to a column; that it is wrong is said by whoever means to use it."""
-        together = self._together(text)
-        try:
-            tree = together.assignments({"value": text})["value"]
-            together.check(self._schemas, self._alias)
-        except OtherMeaning as other:
-            return CompiledTerm(text, None, str(other), differs=True)
-        except InvalidOperation:
-            return CompiledTerm(text, Literal("void"))
-        return CompiledTerm(text, tree)
-
-    def _together(self, text: str) -> StatementExpressions:
-        names = used_in(text, self._params, self._executor.dialect)
-        used = {name: value for name, value in self._params.items() if name in names}
-        return self._executor.together(used, None, meaning_in(self._executor.dialect))
+def compiler_of(
+    executor: Sources[Frame],
+    params: Mapping[str, object],
+    schemas: Schemas,
+    alias: str | None = None,
+) -> Compiler:
+    """Reads texts that are to mean what they mean in a SELECT of the executor's."""
+    meaning = meaning_in(executor.dialect)
+    return Compiler(
+        executor.dialect,
+        lambda used: executor.together(used, None, meaning),
+        params,
+        schemas,
+        alias,
+    )
 
 
 def merges(
@@ -105,7 +46,7 @@ def merges(
 
     In Spark's SQL nothing is held against its meaning, so there none is.
     """
-    reading = Compiler(executor, params, schema, statement.called)
+    reading = compiler_of(executor, params, schema, statement.called)
     is_held = meaning_in(executor.dialect) is not None
     return merges_of(
         statement,
@@ -115,49 +56,3 @@ def merges(
         lambda text: reading.term(text).tree if is_held else None,
         by_engine=by_engine,
     )
-
-
-def rows_within(
-    executor: Sources[Frame],
-    statement: Select,
-    params: Mapping[str, object],
-    schemas: Mapping[str, pa.Schema],
-) -> dict[str, Expr]:
-    """What is true of each row of a table that a query looks at, where its WHERE says so.
-
-    Parameters
-    ----------
-    schemas : mapping of str to pyarrow.Schema
-        Of the tables that the query names, by their paths in it. With anything else in its FROM
-        nothing is known.
-
-    Returns
-    -------
-    dict of str to Expr
-        By path; of each table the terms that are expressions over it alone.
-    """
-    if meaning_in(executor.dialect) is None:
-        return {}  # nothing in it is held against its meaning
-    known = conditions_of(statement.sql, executor.dialect)
-    if known is None or not {table.path for table in known.tables} <= schemas.keys():
-        return {}
-    shown = {table.called: schemas[table.path] for table in known.tables}
-    if _names_a_part(known, shown.values()):
-        return {}
-    paths = {table.called: table.path for table in known.tables if table.is_filtered}
-    found: dict[str, Expr] = {}
-    reading = Compiler(executor, params, shown)
-    for term in known.terms:
-        tree = reading.term(term).tree
-        of = set() if tree is None else {column.table for column in columns(tree)}
-        if tree is None or len(of) != 1 or (called := of.pop()) not in paths:
-            continue
-        own, path = substitute(tree, lambda column: Column(column.path)), paths[called]
-        found[path] = Call("and", (found[path], own)) if path in found else own
-    return found
-
-
-def _names_a_part(known: Conditions, schemas: Iterable[pa.Schema]) -> bool:
-    """Whether ``a.b.c`` may be column c of table a.b, and a field within column a."""
-    first = {part.lower() for one in known.tables for part in one.path.split("/")[:-1]}
-    return any(name.lower() in first for schema in schemas for name in schema.names)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakevilla.api.arguments import check_columns, check_number
 from lakevilla.api.execution.frame_hint import frames_go_in_views
-from lakevilla.api.execution.queries import Queries, without_rows
+from lakevilla.api.execution.queries import Queries
 from lakevilla.api.frame import Frame
 from lakevilla.api.merge import Described, MergeBuilder, new_columns
 from lakevilla.api.parameters import parameters
@@ -31,7 +31,7 @@ from lakevilla.expressions.tree import Expr
 from lakevilla.feed.rows import AskedRows, rows_of
 from lakevilla.formats.layout import Layout
 from lakevilla.meter import note
-from lakevilla.operations.perform import read_source
+from lakevilla.operations.sources.reading import read_source
 from lakevilla.operations.state_difference import TableDifference
 from lakevilla.operations.state_rows import rows_between
 from lakevilla.phases import during, streamed
@@ -395,10 +395,12 @@ class Executor(Queries[Frame]):
             location, layout = self.to_write_into(statement.table, "merge")
             source = self._query_source(statement.source, params, views, layout.schema)
             # One that is put off is to raise now what its query raises.
-            asked = source if self.state.puts_off else without_rows(source)
             within = statement.within if _is_read_once(source, location) else None
             own = None if within is None else (location, within)
-            reading = read_source(self.client.context, asked, self.state.lookup, own)
+            alone = not self.state.puts_off
+            reading = read_source(
+                self.client.context, source, self.state.lookup, own, columns_alone=alone
+            )
             with frames_go_in_views(source.tables), during("data"):
                 rows = self.run(conflict_if_replaced(self.state, source.tables.values(), reading))
             together = self.together(params, None, meaning)

@@ -5,14 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
-from functools import partial
 from typing import Any, TypeGuard, TypeVar
 
-import msgspec
 import pyarrow as pa
 
-from lakevilla.api.execution.compiling import rows_within
 from lakevilla.api.execution.frame_hint import frames_go_in_views
 from lakevilla.api.execution.sources import Sources
 from lakevilla.api.frame import Frame
@@ -25,10 +21,11 @@ from lakevilla.errors import (
     LakeVillaError,
     VersionNotFound,
 )
+from lakevilla.expressions.tree import Expr
 from lakevilla.expressions.values import literal
 from lakevilla.formats.layout import Layout
 from lakevilla.operations.inserted import assigned_rows
-from lakevilla.operations.perform import read_source
+from lakevilla.operations.sources.reading import read_source, without_rows
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import QuerySource
 from lakevilla.transaction.state.transaction import TransactionState
@@ -36,7 +33,7 @@ from lakevilla.transaction.verbs.catalog.explain import answer, plan
 from lakevilla.transaction.verbs.read_write import layout_of, query, scan, see_files
 from lakevilla.transaction.verbs.replaced_tables import conflict_if_replaced
 
-__all__ = ["PastRows", "Queries", "without_rows"]
+__all__ = ["PastRows", "Queries"]
 
 T = TypeVar("T")
 
@@ -69,11 +66,22 @@ class Queries(Sources[Frame]):
             sql = with_fixed_time(statement.sql, self._fixed_now(), self.dialect)
             for name, value in params.items():
                 literal(value, f"parameter :{name}")  # what no column holds is no parameter
-            within = partial(rows_within, self, statement, params)
             with frames_go_in_views(tables), self._pasts(views) as pasts:
-                asked = query(self.state, sql, tables, given, params, pasts, within)
+                asked = query(self.state, sql, tables, given, params, pasts)
                 found: Frame = self.run(asked)
             return found
+
+    def rows_within(
+        self, statement: Select, params: Mapping[str, object], schemas: Mapping[str, pa.Schema]
+    ) -> dict[str, Expr]:
+        """What a query says of the rows of tables that it looks at, by their paths in it.
+
+        Spark tells nothing of its own queries.
+        """
+        if self.dialect != "duckdb":
+            return {}
+        sql = with_fixed_time(statement.sql, self._fixed_now(), self.dialect)
+        return dict(self.client.context.engine.rows_within(sql, params, schemas))
 
     def plan(
         self, statement: Select, params: dict[str, object], views: Mapping[str, object]
@@ -92,7 +100,7 @@ class Queries(Sources[Frame]):
         with self.alone():
             tables = self._sql_tables(statement, views)
             given = self._given_rows(views)
-            sql = _without_rows(statement.sql)
+            sql = without_rows(statement.sql)
             with self._pasts(views) as pasts:
                 return self.run(answer(self.state, sql, tables, given, params, pasts)).schema
 
@@ -123,10 +131,11 @@ class Queries(Sources[Frame]):
         self, statement: Select, params: dict[str, object], views: Mapping[str, object]
     ) -> pa.Schema:
         """The columns of a query, of which no row counts as seen."""
-        none = replace(statement, sql=f"SELECT * FROM (\n{statement.sql}\n) LIMIT 0")
         with self.alone():
-            source = self._query_source(none, params, views, pa.schema([]))
-            reading = read_source(self.client.context, source, self.state.lookup)
+            source = self._query_source(statement, params, views, pa.schema([]))
+            reading = read_source(
+                self.client.context, source, self.state.lookup, columns_alone=True
+            )
             found: pa.Table = self.run(
                 conflict_if_replaced(self.state, source.tables.values(), reading)
             )
@@ -177,15 +186,6 @@ class Queries(Sources[Frame]):
             if re.search(rf"\${name}\b", named_parameters(sql, None))
         }
         return QuerySource(sql, self._sql_tables(statement, views), used, stored)
-
-
-def without_rows(source: QuerySource) -> QuerySource:
-    """A query for the columns of another, which is not run for them."""
-    return msgspec.structs.replace(source, sql=_without_rows(source.sql))
-
-
-def _without_rows(sql: str) -> str:
-    return f"SELECT * FROM (\n{sql}\n) LIMIT 0"
 
 
 class PastRows:

@@ -8,12 +8,7 @@ from typing import cast
 import pyarrow as pa
 
 from lakevilla.api.execution.catalog import with_catalog
-from lakevilla.api.execution.compiling import (
-    CompiledTerm,
-    Compiler,
-    merges,
-    rows_within,
-)
+from lakevilla.api.execution.compiling import compiler_of, merges
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.api.reads import Reads
@@ -21,6 +16,7 @@ from lakevilla.api.session.given import Given
 from lakevilla.api.session.telling import rows_of
 from lakevilla.display import size_text
 from lakevilla.engines.base import MergeClause, MergeKind, MergeSpec
+from lakevilla.engines.sql.compiling import CompiledTerm
 from lakevilla.engines.sql.conditions import conjuncts
 from lakevilla.engines.sql.dml import (
     DeleteStatement,
@@ -86,7 +82,7 @@ def _lines(
         if not (path in views or name.lower().startswith(("lakevilla_", "information_schema.")))
     }
     schemas = {path: _schema(executor, name) for path, name in named.items()}
-    within = rows_within(executor, source, params, schemas)
+    within = executor.rows_within(source, params, schemas)
     if own is not None and _path(own[0]) in named:
         within[_path(own[0])] = own[1]
     for path, name in named.items():
@@ -109,7 +105,7 @@ def _of_change(
     yield verb, statement.table
     schema = _schema(executor, statement.table)
     elsewhere = looks_elsewhere(statement, executor.dialect)
-    reading = Compiler(executor, params, schema, statement.called)
+    reading = compiler_of(executor, params, schema, statement.called)
     terms = [reading.term(text) for text in _conditions(statement.where, executor.dialect)]
     values = statement.assignments if isinstance(statement, UpdateStatement) else {}
     assigned = {column: reading.value(text) for column, text in values.items()}
@@ -146,7 +142,7 @@ def _of_merge(
         statement.source_alias: executor.columns(query, used, views),
         statement.target_alias: target,
     }
-    reading = Compiler(executor, params, schemas)
+    reading = compiler_of(executor, params, schemas)
     terms = [reading.term(text) for text in _conditions(statement.on, executor.dialect)]
     for term in terms:
         yield "condition", _said(term, executor.dialect, "refused")

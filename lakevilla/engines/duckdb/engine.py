@@ -38,6 +38,7 @@ from lakevilla.engines.duckdb.writing.rewrite import CHANGE_TYPE, Rewriter, expr
 from lakevilla.engines.duckdb.writing.routing import Routing, hashed, keys_in
 from lakevilla.engines.duckdb.writing.writer import Writer
 from lakevilla.engines.duckdb.writing.z_order import in_z_order, sampled, sorted_along
+from lakevilla.engines.sql.compiling import rows_within
 from lakevilla.engines.staged import read_staged
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.files import ChangeFile, DataFile
@@ -320,6 +321,12 @@ class DuckDBEngine:
         files = yield from read_files(self._data, table, "digest")
         with self._looked_into(table):
             return digest(self._database.cursor(), files, where)
+
+    def rows_within(
+        self, sql: str, params: Mapping[str, object], schemas: Mapping[str, pa.Schema]
+    ) -> dict[str, Expr]:
+        """What is true of each row that a query looks at, by its WHERE."""
+        return rows_within(sql, params, schemas)
 
     def query(
         self,

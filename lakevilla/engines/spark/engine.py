@@ -267,6 +267,12 @@ class SparkEngine:
         """Have rows of several sides meet in tasks; see ``engines.meeting.MeetingEngine``."""
         return (yield from met(self._jobs, sides, judge, prefix))
 
+    def rows_within(
+        self, sql: str, params: Mapping[str, object], schemas: Mapping[str, pa.Schema]
+    ) -> Mapping[str, Expr]:
+        """What is true of each row that ``query`` looks at."""
+        return self._embedded.rows_within(sql, params, schemas)
+
     def query(
         self,
         sql: str,

@@ -217,6 +217,9 @@ class RowEngine:
         ]
         return hashlib.sha256("\n".join(sorted(texts)).encode()).hexdigest()
 
+    def rows_within(self, sql: str, params: object, schemas: object) -> dict[str, Expr]:
+        return {}
+
     def query(
         self,
         sql: str,

@@ -22,7 +22,8 @@ from lakevilla.expressions.bind import bind, bind_assignments
 from lakevilla.formats.base import Change, TableSnapshot
 from lakevilla.lake.file_names import file_namer
 from lakevilla.operations.inserted import inserted_rows
-from lakevilla.operations.perform import Performed, merge_spec, read_source
+from lakevilla.operations.perform import Performed, merge_spec
+from lakevilla.operations.sources.reading import read_source
 from lakevilla.results import Counts
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.binding import locate

@@ -6,9 +6,8 @@ A verb that raises has had no effect (design, section 12).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -32,6 +31,7 @@ from lakevilla.operations.perform import (
 )
 from lakevilla.operations.refresh import refresh_key, reusable
 from lakevilla.operations.replaced_partitions import check_replaceable, rows_replaced
+from lakevilla.operations.sources.reading import may_have_many_files
 from lakevilla.phases import during
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.binding import tie, tie_predicate
@@ -62,9 +62,6 @@ from lakevilla.transaction.validation.given_files import refuse_unfit
 from lakevilla.transaction.verbs.bind import join_head, take_places, touch
 from lakevilla.transaction.verbs.create_table import create_change, detaching
 from lakevilla.transaction.verbs.replaced_tables import conflict_if_replaced, read_again_if_replaced
-
-#: What is true of the rows of tables that are looked at, by names and schemas of the tables.
-RowsWithin: TypeAlias = Callable[[Mapping[str, pa.Schema]], Mapping[str, Expr]]
 
 
 def layout_of(
@@ -145,12 +142,10 @@ def query(
     views: Mapping[str, pa.RecordBatchReader],
     params: Mapping[str, object],
     pasts: Mapping[str, TableInput],
-    rows_within: RowsWithin,
 ) -> Program[pa.Table]:
     """One SELECT; ``tables`` maps its names to locations. All their rows count as seen.
 
-    ``pasts`` are tables in other states, by their names; ``rows_within`` says of tables by their
-    names, given their schemas, which rows the SELECT looks at.
+    ``pasts`` are tables in other states, by their names.
     """
     txn.check_open("sql")
 
@@ -162,8 +157,9 @@ def query(
             _check_there(txn, location, "read")
             states[name] = yield from own_state(txn, location)
         within: Mapping[str, Expr] = {}
-        if any(map(_may_have_many_files, states.values())):
-            within = rows_within({name: one.layout.schema for name, one in states.items()})
+        if any(map(may_have_many_files, states.values())):
+            schemas = {name: one.layout.schema for name, one in states.items()}
+            within = txn.context.engine.rows_within(sql, params, schemas)
         inputs = dict(pasts)
         for name, location in tables.items():
             inputs[name] = yield from see_files(txn, location, None, within.get(name))
@@ -171,11 +167,6 @@ def query(
             return (yield from txn.context.engine.query(sql, inputs, views, params))
 
     return (yield from read_again_if_replaced(txn, list(dict.fromkeys(tables.values())), see))
-
-
-def _may_have_many_files(snapshot: TableSnapshot) -> bool:
-    size = snapshot.known_size()
-    return size is None or size.files > 1
 
 
 def append(

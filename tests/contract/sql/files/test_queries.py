@@ -89,3 +89,34 @@ def test_all_rows_of_the_table_count_as_seen(root: Path) -> None:
         assert txn.sql("SELECT s FROM t WHERE id = 42").num_rows == 1
         other.session().sql("INSERT INTO t VALUES (500, 'new')")
         txn.sql("INSERT INTO u VALUES (500, 'new')")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INSERT INTO u SELECT id + 1000, s FROM t WHERE id = 42",
+        "INSERT INTO u BY NAME SELECT s, id + 1000 AS id FROM t AS x WHERE x.id = 42",
+        "INSERT INTO u (s, id) SELECT t.s, t.id + 1000 FROM t JOIN u USING (id) WHERE t.s = '42'",
+        "MERGE INTO u USING (SELECT id + 1000 AS id, s FROM t WHERE id = 42) AS q ON u.id = q.id "
+        "WHEN NOT MATCHED THEN INSERT *",
+        "CREATE TABLE c AS SELECT id + 1000 AS id, s FROM t WHERE id = 42; INSERT INTO u FROM c",
+        "BEGIN; INSERT INTO u SELECT id + 1000, s FROM t WHERE id = 42; COMMIT",
+    ],
+)
+def test_nor_what_a_query_of_a_statement_that_writes_leaves_out(
+    session: Session, text: str
+) -> None:
+    session.sql(text)
+    found = session.sql("SELECT s FROM u WHERE id = 1042")
+    assert found.to_pylist() == [{"s": "42"}]  # type: ignore[union-attr]
+
+
+def test_a_redo_looks_at_the_files_that_its_query_leaves_by_then(root: Path) -> None:
+    one, other = lv.connect(root), lv.connect(root)
+    with one.transaction() as txn:
+        txn.sql("INSERT INTO u SELECT id + 1000, s FROM t WHERE id >= 95 AND s <> '97'")
+        with other.transaction() as theirs:
+            theirs.sql("INSERT INTO t VALUES (97, 'new'), (3, 'old')")
+            theirs.sql("DELETE FROM t WHERE id = 96")
+    found = one.session().sql("SELECT id FROM u WHERE id >= 1000 ORDER BY id")
+    assert found["id"].to_pylist() == [1095, 1097, 1098, 1099]  # type: ignore[index]
