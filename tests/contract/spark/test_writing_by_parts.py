@@ -505,6 +505,19 @@ def test_a_batch_of_another_checkpoint_is_not_taken_for_the_last_one(
     assert ids(lake) == [1, 2]
 
 
+def test_a_batch_after_others_that_the_lake_lacks_is_refused(place: Place, lake: lv.Lake) -> None:
+    deliver(place, 0, (2, "b"), of="first")
+    deliver(place, 1, of="first")
+    deliver(place, 2, (3, "c"), of="first")
+    before = parquet(place)
+    with pytest.raises(lv.InvalidOperation, match="ends with its batch 2: batch 3 of"):
+        deliver(place, 4, (4, "d"), of="first")
+    assert parquet(place) == before
+    deliver(place, 3, of="first")
+    deliver(place, 4, (4, "d"), of="first")
+    assert ids(lake) == [1, 2, 3, 4]
+
+
 def test_a_batch_without_tasks_or_rows_leaves_no_trace(place: Place, lake: lv.Lake) -> None:
     before = lake.snapshot().version
     work.commit_batch([], 0)

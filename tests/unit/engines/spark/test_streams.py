@@ -6,6 +6,8 @@ import json
 import pickle
 import sys
 from contextlib import nullcontext
+from functools import partial
+from importlib.machinery import ModuleSpec
 from types import SimpleNamespace
 from typing import Any
 
@@ -83,6 +85,31 @@ def test_what_was_told_holds_when_other_queries_begin() -> None:
     known: dict[str, str] = {}
     assert checkpoint_of(batch(("a", "")), "orders", known) == "a"
     assert checkpoint_of(batch(("a", ""), ("b", "")), "orders", known) == "a"
+
+
+def called(from_module: dict[str, Any], fn: Any = lambda function: function) -> bool:
+    """Whether a batch is counted that a function of a module brings."""
+    options: list[Any] = []
+    function = BatchFunction(
+        lambda _, given: options.append(given), lambda _: nullcontext(), len, "orders", {}
+    )
+    exec("def call(function, *batch): function(*batch)", from_module)
+    from_module["call"](fn(function), batch(("a", "")), 4)
+    return bool(options[0]["batch"][2])
+
+
+def test_batches_are_counted_where_spark_itself_brings_them() -> None:
+    """A function between the two may leave out some; a ``partial`` can't."""
+    by_spark = {"__name__": "pyspark.sql.utils"}
+    assert called(by_spark)
+    assert called(by_spark, partial)
+    assert not called(by_spark, lambda function: lambda *batch: function(*batch))
+    # As ``python -m`` runs a worker of Spark Connect, or a notebook.
+    worker = "pyspark.sql.connect.streaming.worker.foreach_batch_worker"
+    assert called({"__name__": "__main__", "__spec__": ModuleSpec(worker, None)})
+    assert not called({"__name__": "__main__", "__spec__": ModuleSpec("ipykernel", None)})
+    assert not called({"__name__": "__main__"})
+    assert not called({"__name__": "pyspark_helpers.streams"})
 
 
 def plan(offsets: str, of: str = "a") -> dict[str, bytes]:
