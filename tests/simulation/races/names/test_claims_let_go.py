@@ -1,4 +1,4 @@
-"""A table is let go while clients of its lake take it in, and other lakes claim it (note 51)."""
+"""A table is let go while clients of its lake take it in, and other lakes claim it (note 52)."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from lakevilla.tables.claims import restore_claims
 from lakevilla.tables.registration import register, unregister
 from lakevilla.testing.histories.attempts import context_of
 from lakevilla.testing.planted.every import PLANTED
-from tests.simulation.races.test_taken_up import drop, taking_up
+from tests.simulation.races.names.test_taken_up import drop, taking_up
 from tests.support.simulated.commits import Process, alone, lake
 
 pytestmark = pytest.mark.daily(2, of="tables taken up")
