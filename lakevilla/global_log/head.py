@@ -122,7 +122,7 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     state holds; None where nothing of that is known. ``changed``: the last commit that changed its
     rows or metadata; 0 where that was before HEAD told. ``refreshed``: of an Iceberg table, the
     commit object that tells the tags of its files (docs/design/0038-reuse.md). ``let_go``: which
-    ``unregister`` gives its claim away (docs/design/0052-claims-let-go.md).
+    ``unregister`` gives its claim away (docs/design/0051-claims-let-go.md).
     """
 
     table_id: str

@@ -65,7 +65,7 @@ class LakeFile(msgspec.Struct, frozen=True, omit_defaults=True):
     ``aliases`` are the names that HEAD has for it, in its order, and ``catalog`` is the key of
     its pointer in a catalog: what would be lost with HEAD. ``renamed``: its path is no name of
     it any more. One without a ``lake_id`` was let go, and stands for none
-    (docs/design/0052-claims-let-go.md).
+    (docs/design/0051-claims-let-go.md).
     """
 
     format: int

@@ -397,7 +397,7 @@ def _without_name(
 
     The claim that is then given away is noted in ``claims``, as it was read after this HEAD and
     before the one that says so: who takes the table in meanwhile has written another, or finds
-    that it is let go (docs/design/0052-claims-let-go.md).
+    that it is let go (docs/design/0051-claims-let-go.md).
     """
     claims.append(None)
     yield from load_names(head)

@@ -99,7 +99,7 @@ def taken_up_while_its_data_goes() -> Iterator[None]:
 
 @planted(for_histories=False)
 def entries_by_an_old_head() -> Iterator[None]:
-    """A writer by log entry never asks whether its table was dropped (note 51)."""
+    """A writer by log entry never asks whether its table was dropped (note 50)."""
 
     def head_of_late(self: Context, seconds: float) -> Program[None]:
         yield from ()
@@ -110,7 +110,7 @@ def entries_by_an_old_head() -> Iterator[None]:
 
 @planted(for_histories=False)
 def claims_let_go_late() -> Iterator[None]:
-    """Whoever lets a table go deletes the claim that is there, whosever it is (note 52)."""
+    """Whoever lets a table go deletes the claim that is there, whosever it is (note 51)."""
 
     def let_go(location: str, *_: Any) -> Program[bool]:
         yield from delete(lake_key(location))
@@ -122,7 +122,7 @@ def claims_let_go_late() -> Iterator[None]:
 
 @planted(for_histories=False)
 def claims_left_as_they_are() -> Iterator[None]:
-    """Whoever takes a table in goes by a claim of its lake that is there (note 52)."""
+    """Whoever takes a table in goes by a claim of its lake that is there (note 51)."""
 
     def rewritten(*_: Any) -> Program[None]:
         yield from ()
@@ -133,7 +133,7 @@ def claims_left_as_they_are() -> Iterator[None]:
 
 @planted(for_histories=False)
 def claims_given_away_unseen() -> Iterator[None]:
-    """HEAD does not say which claim is being given away (note 52)."""
+    """HEAD does not say which claim is being given away (note 51)."""
 
     def successor(old: Any, *, tables: Any = None, **named: Any) -> Any:
         without = {

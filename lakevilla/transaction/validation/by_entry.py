@@ -1,7 +1,7 @@
 """Whether a table is still the lake's, for a transaction that commits by the table's own log entry.
 
 Such a transaction needs no HEAD, and a dropped table's log takes its entry as before. So it asks
-HEAD now and then, beside requests that it makes anyway (docs/design/0051-drops-and-log-entries.md).
+HEAD now and then, beside requests that it makes anyway (docs/design/0050-drops-and-log-entries.md).
 """
 
 from __future__ import annotations

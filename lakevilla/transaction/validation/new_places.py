@@ -17,7 +17,7 @@ def refused_place(
     """Why a table can't be made at a place, or taken up there, on a newer HEAD; None if it can.
 
     ``state`` is what that HEAD says of the place. The claim that the transaction has written may be
-    what another client has begun to give away since (docs/design/0052-claims-let-go.md).
+    what another client has begun to give away since (docs/design/0051-claims-let-go.md).
     """
     known = "" if old.state is None else old.state.let_go
     if state is not None and state.let_go not in ("", known):

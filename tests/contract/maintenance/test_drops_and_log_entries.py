@@ -1,4 +1,4 @@
-"""Transactions that commit by their table's log entry, and tables that others drop (note 51)."""
+"""Transactions that commit by their table's log entry, and tables that others drop (note 50)."""
 
 from __future__ import annotations
 

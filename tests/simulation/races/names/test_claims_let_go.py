@@ -1,4 +1,4 @@
-"""A table is let go while clients of its lake take it in, and other lakes claim it (note 52)."""
+"""A table is let go while clients of its lake take it in, and other lakes claim it (note 51)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A table is dropped at each request of one that commits by its log entry (note 51)."""
+"""A table is dropped at each request of one that commits by its log entry (note 50)."""
 
 import pytest
 
