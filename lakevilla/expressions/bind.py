@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.evaluate import without_zone
 from lakevilla.expressions.functions.catalogue import FUNCTIONS, resolve
 from lakevilla.expressions.render import quoted, render_sql
 from lakevilla.expressions.syntax.slips import instead_of
@@ -312,6 +313,10 @@ def _bind(expr: Expr, scope: Scope) -> tuple[Expr, str]:
     pairs = [_operand(arg, expr, scope) for arg in expr.args]
     args, types = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     scope.note(expr, types)
+    if (later := _days_later(expr.name, args, types)) is not None:
+        return later
+    if (moment := without_zone(expr.name, args, types)) is not None:
+        return moment, moment.type
     function = FUNCTIONS.get(expr.name)
     if function is not None and function.unifies and args:
         type_ = unified(expr, args, types)
@@ -331,6 +336,18 @@ def _bind(expr: Expr, scope: Scope) -> tuple[Expr, str]:
         for arg, t, want in zip(args, types, wanted, strict=True)
     )
     return Call(expr.name, tuple(coerced)), type_
+
+
+def _days_later(name: str, args: Sequence[Expr], types: Sequence[str]) -> tuple[Expr, str] | None:
+    """A whole number beside a date is days; None for anything else."""
+    if name not in ("+", "-") or types[0] != "date" or not is_integer(types[1]):
+        return None
+    days = _coerce(args[1], types[1], "long")
+    if name == "-" and isinstance(days, Literal) and days.value is not None:
+        days = literal(-int(days.value))
+    elif name == "-":
+        days = Call("neg", (days,))
+    return Call("date_add", (args[0], days)), "date"
 
 
 def _operand(arg: Expr, call: Call, scope: Scope) -> tuple[Expr, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Decimal
 from functools import lru_cache
@@ -16,12 +16,12 @@ from typing import Any
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.functions.casing import lower, upper
-from lakevilla.expressions.functions.catalogue import MEANINGS
+from lakevilla.expressions.functions.catalogue import MEANINGS, resolve
 from lakevilla.expressions.functions.moments import months_later, utc
 from lakevilla.expressions.render import render_sql
 from lakevilla.expressions.tree import Call, Case, Cast, Column, Expr, Literal
 from lakevilla.expressions.types import MAX_PRECISION
-from lakevilla.expressions.values import DECIMAL_CONTEXT, cast_value, value_of
+from lakevilla.expressions.values import DECIMAL_CONTEXT, cast_value, literal_of, value_of
 
 Value = Any  # None, bool, int, float, Decimal, str, bytes, date, datetime, list, dict
 Row = Mapping[str, Any]
@@ -72,6 +72,26 @@ def is_true(expr: Expr, row: Row) -> bool:
     """Whether a predicate holds: neither false nor NULL."""
     return evaluate(expr, row) is True
 
+
+def without_zone(name: str, args: Sequence[Expr], types: Sequence[str]) -> Literal | None:
+    """A constant computed of a timestamp without a zone, which has none itself.
+
+    Whether it is in UTC is for what it meets to say. None for what is not such a constant.
+    """
+    at = _MOMENT_AT.get(name, len(args))
+    arg = args[at] if at < len(args) else None
+    if not isinstance(arg, Literal) or arg.type != "timestamp" or arg.value is None:
+        return None
+    if arg.value.endswith("Z"):
+        return None
+    resolve(name, args, types)
+    plain = Literal("timestamp_ntz", arg.value)
+    found = evaluate(Call(name, (*args[:at], plain, *args[at + 1 :])), {})
+    return Literal("timestamp", literal_of("timestamp_ntz", found).value)
+
+
+#: Which operand is the moment that a call gives back as another one.
+_MOMENT_AT = {"add_interval": 0, "date_trunc": 1}
 
 _constant = lru_cache(maxsize=4096)(value_of)
 

@@ -71,6 +71,11 @@ def _as_decimals(types: Sequence[str]) -> list[str]:
 
 
 def _sum(args: Sequence[Expr], types: Sequence[str]) -> Resolution:
+    if any(type_ in _DATES for type_ in types):
+        raise WrongTypes(
+            "numbers, or a date and days; beside a timestamp write interval '1' day, "
+            "and datediff(end, start) for the days between two"
+        )
     kind = _numbers(types)
     if kind != "decimal":
         return [kind, kind], kind
@@ -194,6 +199,12 @@ _TIMES = ("timestamp", "timestamp_ntz")
 _STRING = fixed(("string",), "string")
 
 
+def _length(args: Sequence[Expr], types: Sequence[str]) -> Resolution:
+    if is_nested(types[0]):
+        raise WrongTypes("string; of a list or a map write size(a)")
+    return fixed(("string",), "long")(args, types)
+
+
 def _operator(
     usage: str,
     gives: str,
@@ -284,7 +295,7 @@ CORE: dict[str, Function] = {
     "ltrim": Function("ltrim(a)", "string", "spaces (U+0020) only", 1, 1, _STRING),
     "rtrim": Function("rtrim(a)", "string", "spaces (U+0020) only", 1, 1, _STRING),
     "length": Function("length(a)", "long", "in characters (code points); also char_length", 1, 1,
-                       fixed(("string",), "long")),
+                       _length),
     "substring": Function("substring(a, start), substring(a, start, length)", "string",
                           "start is a constant from 1, length a constant from 0; also substr", 2, 3,
                           _substring),
@@ -304,6 +315,6 @@ CORE: dict[str, Function] = {
     "second": Function("second(a)", "long", "whole seconds", 1, 1, _part(_TIMES)),
     "date_trunc": Function("date_trunc('unit', a)", "as a", "a week begins on Monday. Units: "
                            + ", ".join(TRUNCATION_UNITS), 2, 2, _date_trunc),
-    "date_add": Function("date_add(a, days)", "date", "", 2, 2, _date_add, raises=True,
-                         duckdb="a + days"),
+    "date_add": Function("date_add(a, days)", "date", "also a + days, a - days", 2, 2, _date_add,
+                         raises=True, duckdb="a + days"),
 }  # fmt: skip

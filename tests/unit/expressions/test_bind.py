@@ -82,6 +82,9 @@ def test_names_are_found_without_regard_to_case() -> None:
         ("st = st", "fields of a struct"),
         ("day > 'soon'", "'soon'"),
         ("name + 1 > 2", "numbers"),
+        ("day - day > 2", "datediff(end, start)"),
+        ("local + 1 > at", "interval '1' day"),
+        ("length(tags) > 1", "write size(a)"),
         ("round(x, 2) = 1", "cast the number to decimal"),
         ("cast(x as string) = '1'", "engines differ"),
         ("name like name", "constant"),
@@ -111,6 +114,11 @@ def test_what_does_not_fit_is_refused_with_its_types(sql: str, named: str) -> No
         ("day = '2024-01-02'", "day = date '2024-01-02'"),
         ("at > '2024-01-02'", "at > timestamp '2024-01-02 00:00:00Z'"),
         ("local > timestamp '2024-01-02'", "local > timestamp_ntz '2024-01-02'"),
+        ("local > timestamp '2024-01-02' - interval 1 day", "local > timestamp_ntz '2024-01-01'"),
+        (
+            "at >= date_trunc('month', timestamp '2024-02-01' - interval 1 hour)",
+            "at >= timestamp '2024-01-01 00:00:00Z'",
+        ),
         ("null", "cast(null as boolean)"),
         ("id in (1, null)", "id in (cast(1 as integer), cast(null as integer))"),
     ],
@@ -118,6 +126,25 @@ def test_what_does_not_fit_is_refused_with_its_types(sql: str, named: str) -> No
 def test_constants_take_the_columns_type(sql: str, other: str) -> None:
     assert bound(sql) == bind(parse_predicate(other), PLAIN)
     assert Cast not in {type(arg) for arg in getattr(bound(sql), "args", ())}
+
+
+def test_what_is_computed_of_a_timestamp_without_a_zone_may_be_assigned_to_either_kind() -> None:
+    written = parse_predicate("timestamp '2024-01-02' + interval 1 hour = at").args[0]
+    found = bind_assignments({"at": written, "local": written}, PLAIN)
+    assert found["at"] == Literal("timestamp", "2024-01-02 01:00:00Z")
+    assert found["local"] == Literal("timestamp_ntz", "2024-01-02 01:00:00")
+
+
+@pytest.mark.parametrize(
+    ("sql", "other"),
+    [
+        ("day + 7 > day", "date_add(day, 7) > day"),
+        ("day - 7 > day", "date_sub(day, 7) > day"),
+        ("day - id + 1 > day", "date_add(date_sub(day, id), 1) > day"),
+    ],
+)
+def test_a_whole_number_beside_a_date_is_days(sql: str, other: str) -> None:
+    assert bound(sql) == bound(other)
 
 
 def test_constants_that_do_not_fit_widen_the_column() -> None:
