@@ -67,6 +67,8 @@ _UNDECODABLE = re.compile(
 _OF_VALUES = ("Conversion Error", "Out of Range Error")
 #: What our own messages, raised inside DuckDB, say of what to do.
 _ADVISED = re.compile(r": (?:correct the value, or leave|use nullif\(divisor)")
+#: What DuckDB says of settings of its own, which are no session's here.
+_OF_SETTINGS = re.compile(r'use "?set ', re.IGNORECASE)
 #: The attribute of an error that a damaged data file may have caused.
 _DOUBT = "_in_doubt"
 
@@ -170,7 +172,9 @@ def _message(text: str, kind: str) -> str:
     """What DuckDB says, without the kind and the excerpt of the statement."""
     message = text[len(kind) + 2 :] if kind else text
     lines = [line.strip() for line in message.split("\n\nLINE ")[0].splitlines()]
-    return "; ".join(_lower(line.rstrip("!.?")) for line in lines if line)
+    return "; ".join(
+        _lower(line.rstrip("!.?")) for line in lines if line and not _OF_SETTINGS.match(line)
+    )
 
 
 def _lower(line: str) -> str:

@@ -146,7 +146,7 @@ def test_parameters_and_views_reach_all_parts() -> None:
     [
         ("DELETE FROM t WHERE k IN (SELECT no_such FROM s)", "no_such"),
         ("DELETE FROM t WHERE k IN (SELECT k FROM no_such)", "no_such"),
-        ("UPDATE t SET v = (SELECT w FROM s)", "more than one row"),
+        ("UPDATE t SET v = (SELECT w FROM s)", "return a single row; correct the statement"),
         ("UPDATE t SET v = random() FROM s AS a, s AS b", "random"),
         (
             "DELETE FROM t WHERE k IN (SELECT k FROM read_csv('x'))",
