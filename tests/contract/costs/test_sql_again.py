@@ -20,6 +20,20 @@ def test_a_select_of_a_snapshot_sends_no_request_when_it_comes_again(place: Plac
             assert cost(lake, lambda sql=sql: snapshot.sql(sql)) == Requests()
 
 
+def test_files_that_other_conditions_leave_stay_known(place: Place) -> None:
+    with place.connect() as lake:
+        lake.create_table("t", pa.schema([("id", pa.int64()), ("s", pa.string())]))
+        with lake.transaction() as txn:
+            for number in range(3):
+                txn.append("t", pa.table({"id": [number], "s": ["x"]}))
+        snapshot = lake.snapshot()
+        texts = [f"SELECT s FROM t WHERE id = {number}" for number in range(3)]
+        for text in texts:
+            snapshot.sql(text)
+        for text in texts:
+            assert cost(lake, lambda text=text: snapshot.sql(text)) == Requests()
+
+
 def test_a_select_after_an_append_fetches_what_was_appended(place: Place) -> None:
     """Of a table of eight files: the ninth alone, its footer and its one column."""
     with place.connect() as lake:

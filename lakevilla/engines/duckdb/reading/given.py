@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Iterable
 from itertools import count
 
 import pyarrow as pa
@@ -9,6 +11,7 @@ import pyarrow as pa
 from lakevilla.engines.base import DataAccess, TableInput
 from lakevilla.engines.duckdb.file_system import GivenFiles
 from lakevilla.engines.duckdb.reading.relation import Files, read_files
+from lakevilla.forked import lock
 from lakevilla.formats.layout import Layout
 from lakevilla.ids import Ids
 from lakevilla.store.effects import Program
@@ -21,7 +24,10 @@ class GivenTables:
     """``Files`` of tables as they were last asked for: the same object while a table is the same.
 
     Those that have deleted rows are made anew each time: deletes are read with their files.
-    Threads need no lock: what one has put in the place of another's is as good.
+    Threads need no lock for them: what one has put in the place of another's is as good.
+
+    Names of files are held for longer: queries with other conditions leave other files of a
+    table, and what was read of a file is found by its name alone.
     """
 
     def __init__(self, data: DataAccess, ids: Ids) -> None:
@@ -29,6 +35,9 @@ class GivenTables:
         self.names = GivenFiles(data, ids.nonce)
         self._known: dict[str, tuple[Layout, pa.Table, Files]] = {}
         self._numbers = count()
+        self._lock = lock()
+        #: Those used last are the last.
+        self._held: OrderedDict[str, None] = OrderedDict()
 
     def files(self, table: TableInput) -> Program[Files]:
         """The files of ``table``."""
@@ -41,12 +50,21 @@ class GivenTables:
         if not files.deleted:
             self._known[location] = (table.layout, table.files, files)
             self._drop_oldest()
+            self._hold(files.paths)
         return files
 
     def apart(self, table: TableInput) -> Program[Files]:
         """The files of ``table``, not held for whoever asks next."""
         name = f"table{next(self._numbers)}"
         return (yield from read_files(self._data, table, name, self.names))
+
+    def _hold(self, names: Iterable[str]) -> None:
+        with self._lock:
+            for name in names:
+                self._held[name] = None
+                self._held.move_to_end(name)
+            while len(self._held) > _MOST_FILES:
+                self._held.popitem(last=False)
 
     def _drop_oldest(self) -> None:
         known = list(self._known.items())
@@ -60,6 +78,8 @@ class GivenTables:
     def forget(self) -> None:
         """Hold no table's files any more."""
         self._known.clear()
+        with self._lock:
+            self._held.clear()
 
 
 def _same(one: pa.Table, other: pa.Table) -> bool:
