@@ -66,7 +66,11 @@ class Queries(Sources[Frame]):
             sql = with_fixed_time(statement.sql, self._fixed_now(), self.dialect)
             for name, value in params.items():
                 literal(value, f"parameter :{name}")  # what no column holds is no parameter
-            with frames_go_in_views(tables), self._pasts(views) as pasts:
+
+            def within(schemas: Mapping[str, pa.Schema]) -> dict[str, Expr]:
+                return self.rows_within(statement, params, {**schemas, **self._schemas(tables)})
+
+            with frames_go_in_views(tables), self._pasts(views, within) as pasts:
                 asked = query(self.state, sql, tables, given, params, pasts)
                 found: Frame = self.run(asked)
             return found
@@ -116,16 +120,34 @@ class Queries(Sources[Frame]):
         engine = self.client.context.engine
         return isinstance(view, PastRows) and view.executor.client.context.engine is engine
 
+    def _schemas(self, tables: Mapping[str, str]) -> dict[str, pa.Schema]:
+        """The columns of tables that a query is about to read, as far as they can be told."""
+        try:
+            return {
+                path: self.run(layout_of(self.state, location, reading=True)).schema
+                for path, location in tables.items()
+            }
+        except LakeVillaError:
+            return {}  # what is wrong with one, the query tells
+
     @contextmanager
-    def _pasts(self, views: Mapping[str, object]) -> Iterator[dict[str, TableInput]]:
-        """The past tables among the views, of which a query reads what it needs."""
+    def _pasts(
+        self,
+        views: Mapping[str, object],
+        within: Callable[[Mapping[str, pa.Schema]], Mapping[str, Expr]] | None = None,
+    ) -> Iterator[dict[str, TableInput]]:
+        """The past tables among the views, of which a query reads what it needs.
+
+        ``within`` says by their names, given their schemas, which of their rows it looks at.
+        """
+        pasts = {name: view for name, view in views.items() if self._reads_files_of(view)}
         with ExitStack() as kept:
-            found = {}
-            for name, view in views.items():
-                if self._reads_files_of(view):
-                    kept.enter_context(view.executor.kept())
-                    found[name] = view.files()
-            yield found
+            for view in pasts.values():
+                kept.enter_context(view.executor.kept())
+            left: Mapping[str, Expr] = {}
+            if pasts and within is not None:
+                left = within({name: view.schema() for name, view in pasts.items()})
+            yield {name: view.files(left.get(name)) for name, view in pasts.items()}
 
     def schema_of_query(
         self, statement: Select, params: dict[str, object], views: Mapping[str, object]
@@ -204,9 +226,13 @@ class PastRows:
     def __init__(self, executor: Queries[Any], table: str) -> None:
         self.executor, self._table = executor, table
 
-    def files(self) -> TableInput:
-        """The table's files then."""
-        return self._see(lambda state, location: see_files(state, location, None))
+    def schema(self) -> pa.Schema:
+        """The table's columns then."""
+        return self._see(lambda state, location: layout_of(state, location, reading=True)).schema
+
+    def files(self, within: Expr | None = None) -> TableInput:
+        """The table's files then, of those whose rows ``within`` may be true of."""
+        return self._see(lambda state, location: see_files(state, location, None, within))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         def read(state: TransactionState, location: str) -> Program[pa.RecordBatchReader]:

@@ -159,6 +159,7 @@ def query(
         within: Mapping[str, Expr] = {}
         if any(map(may_have_many_files, states.values())):
             schemas = {name: one.layout.schema for name, one in states.items()}
+            schemas.update({name: one.layout.schema for name, one in pasts.items()})
             within = txn.context.engine.rows_within(sql, params, schemas)
         inputs = dict(pasts)
         for name, location in tables.items():

@@ -94,6 +94,20 @@ def test_all_rows_of_the_table_count_as_seen(root: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        "SELECT s FROM t VERSION AS OF 1 WHERE id = 42",
+        "SELECT old.s FROM t AT (VERSION => 3) AS old WHERE id = 42",
+        "SELECT old.s FROM u JOIN t VERSION AS OF 1 AS old USING (id) WHERE old.s = '42'",
+        "SELECT t.s FROM t JOIN u VERSION AS OF 1 AS old ON t.id = old.id WHERE t.id = 42",
+    ],
+)
+def test_of_a_table_as_it_was(session: Session, text: str) -> None:
+    found = session.sql(text)
+    assert found.to_pylist() == [{"s": "42"}]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         "INSERT INTO u SELECT id + 1000, s FROM t WHERE id = 42",
         "INSERT INTO u BY NAME SELECT s, id + 1000 AS id FROM t AS x WHERE x.id = 42",
         "INSERT INTO u (s, id) SELECT t.s, t.id + 1000 FROM t JOIN u USING (id) WHERE t.s = '42'",
