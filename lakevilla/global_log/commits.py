@@ -26,7 +26,8 @@ class TablePart(msgspec.Struct, frozen=True, omit_defaults=True):
     that the commit begins or ends the table's life in the lake. ``operation``
     and its companions are for the log entry's ``commitInfo``. ``contract`` is the
     digest of what the table asked of data files when these were made, the commit's own
-    changes among it (note 3); empty where an older client decided.
+    changes among it (note 3); empty where an older client decided. ``redefines``: rows that others
+    write before it is published are not right under what it makes of the table.
     """
 
     table_id: str
@@ -38,6 +39,7 @@ class TablePart(msgspec.Struct, frozen=True, omit_defaults=True):
     parameters: dict[str, str] = {}
     metrics: dict[str, str] = {}
     contract: str = ""
+    redefines: bool = False
 
 
 class CommitObject(msgspec.Struct, frozen=True, omit_defaults=True):

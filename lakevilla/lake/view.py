@@ -144,6 +144,8 @@ def breaks(entry: Entry, contract: bool, part: TablePart) -> str | None:
         return f"version {entry.version} changed the table's metadata, as the commit does"
     if entry.change.protocol is not None and part.change.protocol is not None:
         return f"version {entry.version} changed the table's protocol, as the commit does"
+    if part.redefines and entry.change.adds:
+        return f"version {entry.version} added rows to the table as it was defined before"
     ours = {file.ref for file in part.change.removes}
     for removed in entry.change.removes:
         if removed.ref in ours:
@@ -174,6 +176,8 @@ def breaks_unseen(
     ``snapshot`` is the state that they led to, ``before`` what is decided before it and not in
     the log either: behind a change of metadata that is yet to come, the state does not tell.
     """
+    if part.redefines:
+        return True  # they may have added rows
     settled = all(one.change.metadata is None for one in (*before, part))
     if part.contract and settled and snapshot.contract != part.contract:
         return True

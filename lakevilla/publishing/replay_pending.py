@@ -26,7 +26,7 @@ from lakevilla.lake.context import Context
 from lakevilla.lake.file_names import file_namer
 from lakevilla.lake.fitness import UNREADABLE, is_lost, lost_for_good
 from lakevilla.lake.net_change import net_change
-from lakevilla.lake.row_changes import Verdict, judge, still_fits
+from lakevilla.lake.row_changes import Verdict, judge, rows_fit, still_fits
 from lakevilla.lake.table_log import open_tail, snapshot_at
 from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import Placement, View, build_view, place
@@ -127,6 +127,8 @@ def replay_pending(
         parameters={"replaces": ",".join(ref.txn for ref in waiting)},
         metrics=summed(replay.metrics),
         contract=replay.snapshot.contract if tail.tip >= 0 else "",
+        redefines=change.metadata is not None
+        and not rows_fit(tail.snapshot.layout, replay.snapshot.layout),
     )
     touched: tuple[str, ...] = ()
     if not has_left and tail.tip >= 0:

@@ -21,6 +21,7 @@ from lakevilla.sublogs import binding
 from lakevilla.sublogs.operations import Alter, Operation
 from lakevilla.tables import registration
 from lakevilla.testing.planted.bugs import attribute, instead, planted
+from lakevilla.transaction.commit import commit_object
 
 
 @planted(kinds=("reshape", "lists"), reshaped=True)
@@ -144,4 +145,15 @@ def claims_given_away_unseen() -> Iterator[None]:
 
     original = head.successor
     with attribute(registration, "successor", successor):
+        yield
+
+
+@planted(for_histories=False)
+def rows_of_the_old_definition() -> Iterator[None]:
+    """What others append before a commit that defines the table anew is published stays in it."""
+
+    def redefined(*_: Any) -> bool:
+        return True
+
+    with attribute(commit_object, "rows_fit", redefined):
         yield

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
+from lakevilla.lake.row_changes import rows_fit
 from lakevilla.store.codec import FORMAT
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.describe import describe, summed
@@ -79,15 +80,18 @@ def _table_part(
     operations = [done.operation for done in mine]
     name, parameters = describe(operations)
     dropped = isinstance(mine[-1].operation, Drop)
-    snapshot = txn.work.tables[table].snapshot
+    working = txn.work.tables[table]
+    snapshot, created = working.snapshot, any(isinstance(one, Create) for one in operations)
+    redefines = change.metadata is not None and not created
     return TablePart(
         table_id=snapshot.table_id,
         change=change,
         blind=all(is_blind(operation) for operation in operations) and not looked_at,
-        created=any(isinstance(operation, Create) for operation in operations),
+        created=created,
         dropped=dropped,
         operation=name,
         parameters=parameters,
         metrics=summed(done.metrics for done in mine),
         contract=snapshot.contract,
+        redefines=redefines and not rows_fit(working.view.snapshot.layout, snapshot.layout),
     )

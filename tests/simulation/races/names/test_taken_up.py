@@ -5,6 +5,7 @@ import pytest
 
 from lakevilla.errors import (
     ConflictError,
+    ForeignConflict,
     InvalidOperation,
     LakeVillaError,
     TableExists,
@@ -143,6 +144,11 @@ def head_of(simulation):
     return decode(HEAD_KEY, simulation.store.objects[HEAD_KEY].body, Head)
 
 
+def log_of(simulation, format):
+    key = "a/_delta_log/" if format == "delta" else "a/metadata/v"
+    return [k for k in simulation.store.objects if k.startswith(key) and k.endswith(".json")]
+
+
 def every_point(other, format, before=drop, tables=TABLES):
     """Each request of it that ``other`` comes into: the simulation, it, and what the other says."""
     request = 0
@@ -189,9 +195,7 @@ def test_one_that_no_log_shows_yet_is_not_forgotten(format, other):
     for simulation, process, _ in every_point(other, format, made, tables=("b",)):
         assert process.finish() == "taken up"
         assert settled(simulation) == {"a": {0: 7}, "b": {0: 101, 1: 100}}
-        key = "a/_delta_log/" if format == "delta" else "a/metadata/v"
-        log = [k for k in simulation.store.objects if k.startswith(key) and k.endswith(".json")]
-        assert len(log) == 2, log
+        assert len(log_of(simulation, format)) == 2
 
 
 @formats
@@ -256,13 +260,21 @@ def test_one_that_does_not_look_for_the_deletion_is_found():
 @formats
 def test_rows_of_clients_that_read_no_head_go_like_those_that_were_there(format):
     for simulation, process, _ in every_point(foreign(format), format):
+        versions = len(log_of(simulation, format))  # two that were there, and theirs
         mine = process.finish()
-        assert mine in ("taken up", ConflictError)
+        assert mine in ("taken up", ConflictError, ForeignConflict)
+        is_committed = mine is not ConflictError
         now = settled(simulation)
-        assert now["b"][0] == 100 + (mine == "taken up")
-        if mine == "taken up":
-            # Behind the commit it is a row of the new table, which has the same columns.
-            assert now["a"] in ({0: 7}, {0: 7, 5: 0})
+        assert now["b"][0] == 100 + is_committed
+        if is_committed:
+            # Behind the entry it is a row of the new table, which has the same columns. Before it,
+            # decided or not, it was written for the old one.
+            assert now["a"] == ({0: 7} if versions == 3 else {0: 7, 5: 0})
+
+
+def test_one_that_takes_rows_of_the_old_definition_along_is_found():
+    with PLANTED["rows_of_the_old_definition"].plant(), pytest.raises(AssertionError):
+        test_rows_of_clients_that_read_no_head_go_like_those_that_were_there("delta")
 
 
 @formats

@@ -1,0 +1,100 @@
+"""Another client appends before a commit that defines the table otherwise is published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from tests.support.places import Place, make_place
+from tests.support.stores import Closed
+
+OTHER = pa.table({"id": ["x"], "w": ["text"]})
+PARTED = pa.table({"id": pa.array([1], pa.int64()), "n": pa.array([1], pa.int64())})
+
+CHANGES: dict[str, tuple[Callable[[lv.Lake, str], object], list[dict[str, Any]]]] = {
+    "taken up": (
+        lambda lake, kind: (
+            lake.drop_table("t"),
+            lake.create_table("t", OTHER, format=kind, or_replace=True),  # type: ignore[call-overload]
+        ),
+        OTHER.to_pylist(),
+    ),
+    "replaced": (
+        lambda lake, kind: lake.create_table("t", PARTED, partition_by=["n"], or_replace=True),
+        PARTED.to_pylist(),
+    ),
+    "overwritten": (
+        lambda lake, kind: lake.run(lambda txn: txn.overwrite("t", OTHER, schema_mode="overwrite")),
+        OTHER.to_pylist(),
+    ),
+}
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest) -> Place:
+    return make_place("local", request)
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "n": pa.array(ids, pa.int64())})
+
+
+def is_version(key: str) -> bool:
+    return "_delta_log/" in key or key.endswith(".metadata.json")
+
+
+def decided(place: Place, change: Callable[[lv.Lake], object]) -> None:
+    """By a client that goes away before it publishes."""
+    with place.connect() as lake:
+        lake._client.runner.store = Closed(lake._client.runner.store, is_version)
+        change(lake)
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+@pytest.mark.parametrize("how", CHANGES)
+def test_rows_of_the_old_definition_are_replaced_and_never_read_as_others(
+    place: Place, how: str, format: str
+) -> None:
+    change, after = CHANGES[how]
+    with place.connect() as lake, place.connect() as foreign:
+        lake.create_table("t", rows(1, 2), format=format)  # type: ignore[call-overload]
+        foreign.run(lambda txn: txn.append("t", rows(3)), features=lv.Feature.NONE)
+        decided(place, lambda lake: change(lake, format))
+        foreign.run(lambda txn: txn.append("t", rows(77)), features=lv.Feature.NONE)
+        assert lake.recover().ok
+        assert lake.read("t").to_pylist() == after
+        assert {finding.kind for finding in lake.doctor().findings} == {"reconciled"}
+
+
+def test_a_row_that_breaks_a_constraint_which_is_decided_makes_that_void(place: Place) -> None:
+    with place.connect() as lake, place.connect() as foreign:
+        lake.create_table("t", rows(1, 2))
+        foreign.run(lambda txn: txn.append("t", rows(3)), features=lv.Feature.NONE)
+        decided(
+            place,
+            lambda lake: lake.run(lambda txn: txn.alter("t", add_constraints={"few": "id < 50"})),
+        )
+        foreign.run(lambda txn: txn.append("t", rows(77)), features=lv.Feature.NONE)
+        assert lake.recover().ok is False
+        assert sorted(lake.read("t")["id"].to_pylist()) == [1, 2, 3, 77]
+        lake.run(lambda txn: txn.append("t", rows(78)))
+
+
+def test_columns_that_are_added_and_renamed_leave_rows_of_others_in(place: Place) -> None:
+    with place.connect() as lake, place.connect() as foreign:
+        lake.create_table("t", rows(1), properties={"delta.columnMapping.mode": "name"})
+        foreign.run(lambda txn: txn.append("t", rows(3)), features=lv.Feature.NONE)
+        decided(
+            place,
+            lambda lake: lake.run(
+                lambda txn: txn.alter("t", rename_columns={"n": "m"}, add_columns={"x": "string"})
+            ),
+        )
+        foreign.run(lambda txn: txn.append("t", rows(77)), features=lv.Feature.NONE)
+        assert lake.recover().ok
+        found = sorted(lake.read("t").to_pylist(), key=lambda row: row["id"])
+        assert found == [{"id": n, "m": n, "x": None} for n in (1, 3, 77)]
