@@ -35,7 +35,7 @@ _ELSEWHERE = {
     "delete-ref": "`lakevilla tag ROOT NAME --delete` deletes a tag, `lakevilla branch` a branch",
     "tags": "`lakevilla refs` lists the branches and tags",
     "untag": "`lakevilla tag ROOT NAME --delete` deletes a tag",
-    "alter": "columns are changed in Python, by txn.alter(table, ...)",
+    "alter": "`lakevilla sql ROOT --write 'ALTER TABLE ...'` changes columns",
     "discover": "`lakevilla tables` shows what is not in the lake yet, too",
     "history": "`lakevilla log` shows the commits",
     "list": "`lakevilla tables` lists the tables",
@@ -83,6 +83,15 @@ On = Annotated[
     typer.Option("--on", metavar="NAME", help="The lake as this ref has it: `lakevilla refs`."),
 ]
 _RefusedOn = Annotated[str | None, typer.Option("--on", hidden=True)]
+Params = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--param",
+        "-p",
+        metavar="NAME=VALUE",
+        help="The value of :NAME in the statements: JSON, or text as it is; several.",
+    ),
+]
 Version = Annotated[int | None, typer.Option("--version", min=0, help="As of this global version.")]
 Timestamp = Annotated[
     str | None,

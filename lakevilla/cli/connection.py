@@ -112,4 +112,7 @@ def _check_directory(root: str, new: bool) -> None:
     if place.scheme != "file" or path.is_dir():
         return
     if not new:
-        raise InvalidOperation(f"there is no directory {path}: check the root")
+        raise InvalidOperation(
+            f"there is no directory {path}: check the root; `mkdir` makes one for a new lake, and "
+            "`lakevilla create` makes it with its first table"
+        )

@@ -40,6 +40,7 @@ _VERSION_FIELDS = (
 _ROWS_IN_CONFLICT = 20
 #: Characters in a line that is not cut.
 _NO_LIMIT = 100_000
+_GIVE = "give it by --param NAME=VALUE, in the shell by \\set NAME VALUE"
 #: What a program passes and calls, and what stands for it on the command line.
 _FOR_COMMANDS = {
     "in storage_options": "by --option",
@@ -48,6 +49,10 @@ _FOR_COMMANDS = {
     "`tables()` lists the lake's tables, `discover()` those that are not in it yet": (
         "`lakevilla tables` lists the lake's tables, and those that are not in it yet"
     ),
+    "give it in params, which has none": _GIVE,
+    "give it in params, which has": f"{_GIVE}; there are",
+    'pass params={"n": value}': "pass --param n=VALUE",
+    'pass params={"name": value}': "pass --param name=VALUE",
     "`tables()`": "`lakevilla tables`",
     "`create_table`": "`lakevilla create`",
     "`lake.transactions()`": "`lakevilla txns`",

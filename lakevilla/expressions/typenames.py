@@ -63,6 +63,9 @@ _ELSEWHERE = {
     "decimal": "decimal(18,2)",
     "numeric": "decimal(18,2)",
     "number": "decimal(18,2)",
+    "money": "decimal(18,2)",
+    "serial": "int",
+    "bigserial": "long",
     "datetime": "timestamp",
     "uuid": "string",
     "json": "string",
@@ -194,15 +197,17 @@ def _field(part: object, text: str, column: str) -> pa.Field:
 
 
 def _unknown(text: str, column: str) -> InvalidOperation:
+    near = _nearest(text)
+    meant = f'did you mean "{near}"? ' if near else ""
     return InvalidOperation(
-        f"column {column!r} has the type {text!r}, which is unknown: did you mean "
-        f'"{_nearest(text)}"? types are {", ".join(_NAMES)}, nested as you like, or a pyarrow type'
+        f"column {column!r} has the type {text!r}, which is unknown: {meant}types are "
+        f"{', '.join(_NAMES)}, nested as you like, or a pyarrow type"
     )
 
 
-def _nearest(text: str) -> str:
+def _nearest(text: str) -> str | None:
     word = text.lower().strip().partition("(")[0].partition("[")[0].removeprefix("a ")
     if word in _ELSEWHERE:
         return _ELSEWHERE[word]
     close = get_close_matches(text.lower(), _NAMES, 1, 0.5) or get_close_matches(word, _NAMES, 1)
-    return close[0] if close else "string"
+    return close[0] if close else None

@@ -13,6 +13,7 @@ from lakevilla.cli.rendering.look import FORMATS
 from lakevilla.cli.shell.desk import Desk
 from lakevilla.cli.shell.lake_names import type_shown
 from lakevilla.cli.shell.short import Verb, help_lines, number, short, switched
+from lakevilla.cli.sql.values import values_of
 from lakevilla.display import size_text
 from lakevilla.errors import InvalidOperation, TableNotFound
 
@@ -215,6 +216,17 @@ def _rows(desk: Desk, argument: str | None) -> None:
     desk.screen.line(f"at most {most} rows are shown" if most else "all rows are shown")
 
 
+def _set(desk: Desk, argument: str | None) -> None:
+    if argument is not None:
+        name, _, text = argument.replace("=", " ", 1).partition(" ")
+        if not text.strip():
+            raise InvalidOperation(f"\\set takes a name and a value: \\set {name} 5")
+        desk.values |= values_of([f"{name}={text.strip()}"])
+        return
+    names = sorted(desk.values)
+    _show(desk, {"name": names, "value": [repr(desk.values[name]) for name in names]})
+
+
 def _when(moment: datetime) -> str:
     return moment.isoformat(sep=" ", timespec="seconds")
 
@@ -246,6 +258,7 @@ _DOING: Mapping[Verb, Callable[[Desk, str | None], None]] = {
     "expanded": _expanded,
     "format": _format,
     "rows": _rows,
+    "set": _set,
     "pager": _pager,
     "help": _help,
     "quit": _leave,

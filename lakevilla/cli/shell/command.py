@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lakevilla.cli.command import On, Options, Profile, Root, command
+from lakevilla.cli.command import On, Options, Params, Profile, Root, command
 from lakevilla.cli.connection import open_lake
 
 
@@ -16,6 +16,7 @@ def shell(
     on: On = None,
     option: Options = None,
     profile: Profile = None,
+    param: Params = None,
     text: Annotated[
         list[str] | None,
         typer.Option("--command", "-c", help="Run this and leave; several.", metavar="TEXT"),
@@ -26,6 +27,8 @@ def shell(
     From a pipe, or with -c, it runs what comes, up to the first error.
     """
     from lakevilla.cli.shell.opened import run_shell  # so that other commands don't load it
+    from lakevilla.cli.sql.values import values_of
 
+    values = values_of(param)
     with open_lake(root, option, profile) as lake:
-        run_shell(lake, on, text)
+        run_shell(lake, on, text, values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import lakevilla as lv
@@ -14,12 +15,18 @@ _LONGEST_NAME = 24
 
 
 class Desk:
-    """The lake of a shell at one of its refs, with a session of its own."""
+    """The lake of a shell at one of its refs, with a session of its own.
 
-    def __init__(self, lake: lv.Lake[Any], ref: str | None) -> None:
+    ``values`` are those of the ``:name`` in statements.
+    """
+
+    def __init__(
+        self, lake: lv.Lake[Any], ref: str | None, values: Mapping[str, object] | None = None
+    ) -> None:
         self._whole = lake
         self.choices = Choices()
         self.screen = Screen(self.choices)
+        self.values = dict(values or {})
         self.ref = MAIN
         self._open(ref or MAIN)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 import typer
@@ -19,9 +19,14 @@ from lakevilla.cli.sql.piped import piped
 from lakevilla.errors import InvalidOperation
 
 
-def run_shell(lake: lv.Lake[Any], ref: str | None, texts: Sequence[str] | None) -> None:
+def run_shell(
+    lake: lv.Lake[Any],
+    ref: str | None,
+    texts: Sequence[str] | None,
+    values: Mapping[str, object],
+) -> None:
     """Run the texts; without any, what comes in until its end, or until somebody leaves."""
-    desk = Desk(lake, ref)
+    desk = Desk(lake, ref, values)
     try:
         if texts:
             _run_texts(desk, Shell(desk), [("-c", io.StringIO(text)) for text in texts])

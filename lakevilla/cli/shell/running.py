@@ -12,6 +12,7 @@ from lakevilla.cli.sql.ending import (
     made_by_itself,
     tag_of,
 )
+from lakevilla.cli.sql.values import used_by
 from lakevilla.results import CommitResult, OperationResult
 
 
@@ -27,7 +28,7 @@ def run_statement(desk: Desk, text: str, *, expanded: bool = False) -> None:
     began = time.perf_counter()
     session = desk.session
     try:
-        result = session.sql(text)
+        result = session.sql(text, used_by(text, desk.values))
         seconds = time.perf_counter() - began
     except KeyboardInterrupt:
         raise Interrupted(after_interrupt(desk.lake, session, text)) from None

@@ -24,11 +24,12 @@ Verb = Literal[
     "expanded",
     "format",
     "rows",
+    "set",
     "pager",
     "help",
     "quit",
 ]
-Takes = Literal["nothing", "table", "ref", "file", "switch", "format", "number"]
+Takes = Literal["nothing", "table", "ref", "file", "switch", "format", "number", "value"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ COMMANDS = (
     ShortCommand(
         "rows", ("\\rows", ".maxrows"), "number", "[N]", "show so many rows at most; 0 shows all"
     ),
+    ShortCommand("set", ("\\set",), "value", "[NAME VALUE]", "give :NAME a value; alone the list"),
     ShortCommand("pager", ("\\pager",), "switch", "[on|off]", "long results go through $PAGER"),
     ShortCommand("help", ("\\?", "\\h", "\\help", ".help", "help"), "nothing", "", "this list"),
     ShortCommand(
@@ -94,7 +96,7 @@ _ELSEWHERE = {
     "\\du": "who may read and write is a matter of the store",
     "\\e": "Ctrl-X Ctrl-E opens what is typed in $EDITOR",
     "\\df": "the functions are DuckDB's",
-    "\\set": "SET isolation = 'snapshot', and the like, are settings",
+    "\\unset": "\\set NAME null makes it NULL",
     "\\watch": "`lakevilla changes ROOT --follow` shows what is committed as it comes",
     "\\!": "Ctrl-Z leaves the shell for a while, fg comes back",
 }

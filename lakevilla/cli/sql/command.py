@@ -12,6 +12,7 @@ from lakevilla.cli.command import (
     Limit,
     On,
     Options,
+    Params,
     Profile,
     Root,
     Timestamp,
@@ -42,6 +43,7 @@ def sql(
     atomic: Annotated[
         bool, typer.Option("--atomic", help="With --write: commit all of them at the end, or none.")
     ] = False,
+    param: Params = None,
     version: Version = None,
     timestamp: Timestamp = None,
     limit: Limit = None,
@@ -68,10 +70,11 @@ def sql(
         run_scripts,
         scripts_of,
     )
+    from lakevilla.cli.sql.values import values_of
 
-    scripts = scripts_of(query, file)
+    scripts, values = scripts_of(query, file), values_of(param)
     with open_lake(root, option, profile, on=on) as lake:
         if version is not None or timestamp is not None:
-            read_past(lake, scripts, version, moment(timestamp), output, limit)
-        elif not run_scripts(lake, scripts, output, limit, write=write, atomic=atomic):
+            read_past(lake, scripts, values, version, moment(timestamp), output, limit)
+        elif not run_scripts(lake, scripts, values, output, limit, write=write, atomic=atomic):
             raise typer.Exit(INTERRUPTED)

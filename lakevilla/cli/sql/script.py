@@ -19,6 +19,7 @@ from lakevilla.cli.sql.ending import (
 )
 from lakevilla.cli.sql.piped import piped
 from lakevilla.cli.sql.placing import placed
+from lakevilla.cli.sql.values import Values, refuse_unused, used_by
 from lakevilla.engines.sql.script.cutting import ScriptStatement
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.results import CommitResult, OperationResult
@@ -68,6 +69,8 @@ class ScriptRun:
         Where, and how results are printed.
     limit : int, optional
         The most rows of a result.
+    values : Mapping, optional
+        Of the ``:name`` in the scripts.
     write : bool
         If False, all is one read-only transaction.
     atomic : bool
@@ -75,8 +78,16 @@ class ScriptRun:
     """
 
     def __init__(
-        self, lake: lv.Lake[Any], output: Output, limit: int | None, *, write: bool, atomic: bool
+        self,
+        lake: lv.Lake[Any],
+        output: Output,
+        limit: int | None,
+        values: Values | None = None,
+        *,
+        write: bool,
+        atomic: bool,
     ) -> None:
+        self._values = values or {}
         self._lake, self._output, self._limit = lake, output, limit
         self._write, self._atomic = write, atomic
         self._session = lake.session()
@@ -98,6 +109,7 @@ class ScriptRun:
         is_script = len(scripts) > 1 or any(len(statements) > 1 for _, statements in cut)
         if not any(statements for _, statements in cut):
             raise InvalidOperation("there is no statement to run")
+        refuse_unused((script.text for script in scripts), self._values)
         try:
             for script, statements in cut:
                 for statement in statements:
@@ -163,7 +175,7 @@ class ScriptRun:
 
     def _run(self, text: str) -> Any:
         try:
-            return self._session.sql(text)
+            return self._session.sql(text, used_by(text, self._values))
         except KeyboardInterrupt:
             said = after_interrupt(self._lake, self._session, text, goes_on=False)
             raise Interrupted(said) from None

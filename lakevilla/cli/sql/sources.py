@@ -11,6 +11,7 @@ from lakevilla.cli.output import Output
 from lakevilla.cli.sql.ending import Interrupted
 from lakevilla.cli.sql.placing import placed
 from lakevilla.cli.sql.script import Script, ScriptRun, read_script
+from lakevilla.cli.sql.values import Values, refuse_unused, used_by
 from lakevilla.errors import InvalidOperation
 
 
@@ -30,6 +31,7 @@ def scripts_of(query: str | None, files: list[str] | None) -> list[Script]:
 def read_past(
     lake: lv.Lake[Any],
     scripts: list[Script],
+    values: Values,
     version: int | None,
     when: datetime | None,
     output: Output,
@@ -37,16 +39,18 @@ def read_past(
 ) -> None:
     """Run the queries over one older state of the lake."""
     session = lake.session()
+    refuse_unused((script.text for script in scripts), values)
     with lake.snapshot(version, when) as state:
         for script in scripts:
             for statement in session.statements(script.text):
                 with placed(script.name, statement.line, column=statement.column):
-                    output.frame(state.sql(statement.text), limit)
+                    output.frame(state.sql(statement.text, used_by(statement.text, values)), limit)
 
 
 def run_scripts(
     lake: lv.Lake[Any],
     scripts: list[Script],
+    values: Values,
     output: Output,
     limit: int | None,
     *,
@@ -55,7 +59,7 @@ def run_scripts(
 ) -> bool:
     """Run the statements up to the first error; False if Ctrl-C has ended one."""
     try:
-        ScriptRun(lake, output, limit, write=write, atomic=atomic).run(scripts)
+        ScriptRun(lake, output, limit, values, write=write, atomic=atomic).run(scripts)
     except Interrupted as interrupted:
         output.aside(str(interrupted))
         return False

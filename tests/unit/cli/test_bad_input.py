@@ -17,7 +17,7 @@ from tests.support.tables import contents
 #: Commands with ``ROOT`` for a lake of one table and ``DIR`` for the directory above; a word with
 #: spaces stands behind a bar. And what is said of them.
 MISTAKES = [
-    ("tables DIR/nowhere", "there is no directory DIR/nowhere: check the root"),
+    ("tables DIR/nowhere", "there is no directory DIR/nowhere: check the root; `mkdir`"),
     ("sql DIR/nowhere|SELECT 1", "there is no directory DIR/nowhere"),
     ("sql DIR/file.csv|SELECT 1", "the root DIR/file.csv is a file, and a lake is a directory"),
     ("create DIR/file.csv t a:int", "DIR/file.csv is a file"),

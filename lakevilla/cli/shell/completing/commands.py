@@ -44,5 +44,5 @@ def _arguments(takes: Takes, typed: str, names: Names) -> Iterator[tuple[str, Su
             yield from (("on", "keyword"), ("off", "keyword"))
         case "format":
             yield from ((form, "keyword") for form in FORMATS)
-        case "number" | "nothing":
+        case "number" | "value" | "nothing":
             pass

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakevilla.engines.sql.reader import TokenReader
-from lakevilla.engines.sql.script.definitions import column, key_values
+from lakevilla.engines.sql.script.definitions import column, key_values, refuse_rule
 from lakevilla.engines.sql.script.types import column_type
 from lakevilla.engines.sql.select import table_name
 from lakevilla.expressions.syntax.late import TokenType
@@ -108,9 +108,11 @@ def _action(reader: TokenReader, changes: _Changes) -> None:
 def _add(reader: TokenReader, changes: _Changes) -> None:
     if reader.accept("CONSTRAINT"):
         name = reader.name()
+        _refuse_keys(reader)
         reader.expect("CHECK")
         changes.value("add_constraints", name, reader.bracketed())
         return
+    _refuse_keys(reader)
     reader.accept_one("COLUMNS", "COLUMN")
     if reader.accept("IF", "NOT", "EXISTS"):
         reader.refuse("ADD COLUMN IF NOT EXISTS", "ask DESCRIBE first")
@@ -124,6 +126,13 @@ def _add(reader: TokenReader, changes: _Changes) -> None:
         changes.columns.append(column(reader, rules))
     for name, rule in rules.items():
         changes.value("add_constraints", name, rule)
+
+
+def _refuse_keys(reader: TokenReader) -> None:
+    """A table keeps no keys; PRIMARY alone may be the name of a column."""
+    is_key = reader.peek("KEY", 1) and (reader.peek("PRIMARY") or reader.peek("FOREIGN"))
+    if is_key or (reader.peek("UNIQUE") and reader.peek("(", 1)):
+        refuse_rule(reader)
 
 
 def _drop(reader: TokenReader, changes: _Changes) -> None:
