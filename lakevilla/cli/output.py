@@ -51,8 +51,6 @@ _FOR_COMMANDS = {
     ),
     "give it in params, which has none": _GIVE,
     "give it in params, which has": f"{_GIVE}; there are",
-    'pass params={"n": value}': "pass --param n=VALUE",
-    'pass params={"name": value}': "pass --param name=VALUE",
     "`tables()`": "`lakevilla tables`",
     "`create_table`": "`lakevilla create`",
     "`lake.transactions()`": "`lakevilla txns`",
@@ -77,6 +75,7 @@ _CALLS_FOR_COMMANDS = {
     r"protect\('([^']*)', on=False\)": r"`lakevilla unprotect ROOT \1`",
     r"look at it by lake\.on\('([^']*)'\)": r"look at it by --on \1",
     r"keys=\{'([^']*)': \[\.\.\.\]\}": r"--key \1=COLUMN",
+    r"pass params=\{['\"](\w+)['\"]: [^}]*\}": r"pass --param \1=VALUE",
     r"`register\('([^']*)'\)`": r"`lakevilla register ROOT \1`",
 }
 _STATE_STYLE = {"running": "green", "waiting": "yellow", "unreadable": "red"}

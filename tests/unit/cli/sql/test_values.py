@@ -105,6 +105,20 @@ def test_a_name_without_a_value_says_how_to_give_it(root: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("UPDATE stock SET qty = :qty", "pass --param qty=VALUE"),
+        ("SELECT * FROM stock WHERE qty = ?", "pass --param name=VALUE"),
+    ],
+)
+def test_what_a_program_would_pass_is_told_as_an_option(root: str, text: str, advice: str) -> None:
+    ended = invoke("sql", root, text, "--write")
+    assert ended.exit_code == 2
+    assert advice in ended.stderr
+    assert "params" not in ended.stderr
+
+
 def test_the_shell_keeps_values_for_what_follows(root: str) -> None:
     script = "\\set qty 7\n\\set\nUPDATE stock SET qty = :qty WHERE sku = :sku; SELECT :qty + 1;\n"
     shown = invoke("shell", root, "--param", "sku=tea", stdin=script)
