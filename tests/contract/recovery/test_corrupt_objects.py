@@ -551,4 +551,8 @@ def test_the_doctor_tells_of_a_table_that_another_lake_may_take(
         # Letting it go never takes another lake's claim away.
         lake.unregister("t")
         left = contents(root).get(key)
-        assert left == (body if body is not None and b"theirs" in body else None)
+        if body == b"{":
+            assert left is not None
+            assert b'"lake_id":""' in left
+        else:
+            assert left == body

@@ -43,7 +43,7 @@ def test_what_was_read_is_noted_with_its_predicate_once(peer: Peer) -> None:
 def test_a_query_counts_as_having_seen_all_rows_of_its_tables(peer: Peer) -> None:
     txn = peer.begin()
     sql = "SELECT sum(balance) AS total FROM x"
-    rows = peer.run(query(txn, sql, {"x": "a"}, {}, {}, {}, lambda schemas: {}))
+    rows = peer.run(query(txn, sql, {"x": "a"}, {}, {}, {}))
     assert rows.to_pylist() == [{"total": 200}]
     assert list(txn.work.reads) == [("a", None)]
 
