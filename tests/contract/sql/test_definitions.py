@@ -368,3 +368,14 @@ def test_describe_tells_more_however_it_is_spelled(spelled: str) -> None:
     detail = {row["name"]: row["value"] for row in rows(session, f"DESCRIBE {spelled}")}
     assert detail["format"] == "delta"
     assert detail["check positive"] == "id > 0"
+
+
+@pytest.mark.parametrize(
+    ("name", "type_"), [("User", "STRING"), ("current_date", "DATE"), ("extra", "STRING")]
+)
+def test_a_column_that_no_file_holds_is_null_also_by_the_name_of_a_function(
+    session: Session, name: str, type_: str
+) -> None:
+    session.sql("CREATE TABLE t (id BIGINT); INSERT INTO t VALUES (1)")
+    session.sql(f'ALTER TABLE t ADD COLUMN "{name}" {type_}')
+    assert rows(session, "FROM t") == [{"id": 1, name: None}]

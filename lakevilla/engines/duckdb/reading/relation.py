@@ -43,7 +43,6 @@ from lakevilla.engines.duckdb.reading.parts import rows_within
 from lakevilla.engines.duckdb.sqltext import (
     has_bytes,
     is_bytes,
-    name_list,
     quote_name,
     quote_text,
     renamed,
@@ -140,9 +139,10 @@ class Files:
             return False
         want = ", ".join(f"CAST(NULL AS {sql_type(f.type)})" for f in fields)
         wanted = [row[1] for row in cursor.execute(f"DESCRIBE SELECT {want}").fetchall()]
-        names = name_list(field.name for field in fields)
+        # By the table: an unqualified "user", which no file holds, is a function of DuckDB's.
+        names = ", ".join(f"s.{quote_name(field.name)}" for field in fields)
         for members in self._read_together():
-            have = f"DESCRIBE SELECT {names} FROM {self._read(members, _UNION)}"
+            have = f"DESCRIBE SELECT {names} FROM {self._read(members, _UNION)} AS s"
             try:
                 types = [row[1] for row in cursor.execute(have).fetchall()]
             except duckdb.BinderException:
