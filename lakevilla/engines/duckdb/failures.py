@@ -67,6 +67,8 @@ _UNDECODABLE = re.compile(
 _OF_VALUES = ("Conversion Error", "Out of Range Error")
 #: What our own messages, raised inside DuckDB, say of what to do.
 _ADVISED = re.compile(r": (?:correct the value, or leave|use nullif\(divisor)")
+#: Text that DuckDB takes for a UUID, or for a HUGEINT: it calls both so.
+_AS_NUMBER = re.compile(r"could not convert string .* to INT128", re.IGNORECASE)
 #: What DuckDB says of settings of its own, which are no session's here.
 _OF_SETTINGS = re.compile(r'use "?set ', re.IGNORECASE)
 #: The attribute of an error that a damaged data file may have caused.
@@ -230,5 +232,7 @@ def _of_a_kind(kind: str, message: str, text: str, table: str | None) -> LakeVil
             f"{message}; check that the file was not vacuumed, then try again", table=table
         )
     advice = "" if _ADVISED.search(message) else "; correct the statement or the data"
+    if _AS_NUMBER.search(message):
+        advice += "; of a UUID beside text, pass str(it)"
     reason: Reason | None = "value" if kind in _OF_VALUES else None
     return InvalidOperation(f"{message}{advice}", reason=reason, table=table)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -179,6 +180,7 @@ def test_a_count_that_nobody_looks_at_is_redone(
         ("", None, dbapi.ProgrammingError, "empty"),
         (b"SELECT 1", None, dbapi.ProgrammingError, "a statement is text"),
         ("SELECT CAST('x' AS BIGINT)", None, dbapi.DataError, "x"),
+        ("SELECT * FROM stock WHERE sku = :n", {"n": UUID(int=1)}, dbapi.DataError, "str(it)"),
         ("INSERT INTO stock VALUES ('x', 'y')", None, dbapi.DataError, "qty"),
         ("INSERT INTO stock VALUES (NULL, 1)", None, dbapi.IntegrityError, "must not be null"),
         ("CREATE VIEW v AS SELECT 1", None, dbapi.NotSupportedError, "a lake keeps tables alone"),
