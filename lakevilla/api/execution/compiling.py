@@ -24,7 +24,7 @@ def compiler_of(
     alias: str | None = None,
 ) -> Compiler:
     """Reads texts that are to mean what they mean in a SELECT of the executor's."""
-    meaning = meaning_in(executor.dialect)
+    meaning = executor.meaning
     return Compiler(
         executor.dialect,
         lambda used: executor.together(used, None, meaning),

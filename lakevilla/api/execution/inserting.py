@@ -11,7 +11,7 @@ from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.arrow.input import refuse_unknown
 from lakevilla.engines.sql.dml import InsertStatement
-from lakevilla.engines.sql.meaning.duckdb import OtherMeaning, meaning_in
+from lakevilla.engines.sql.meaning.duckdb import OtherMeaning
 from lakevilla.engines.sql.script.used import used_in
 from lakevilla.engines.sql.select import Dialect, select_of
 from lakevilla.engines.sql.words import quoted
@@ -131,7 +131,7 @@ def _replaced_where(
 ) -> Expr | None:
     if text is None:
         return None
-    together = executor.together(params, None, meaning_in(executor.dialect))
+    together = executor.together(params, None, executor.meaning)
     where = together.predicate(text)
     try:
         together.check(layout.schema)

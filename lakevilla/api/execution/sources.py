@@ -18,6 +18,7 @@ from lakevilla.api.parameters import parameters
 from lakevilla.arrow import input
 from lakevilla.arrow.cast import without_nulls
 from lakevilla.arrow.opening import open_data
+from lakevilla.engines.sql.meaning.duckdb import meaning_in
 from lakevilla.engines.sql.select import Dialect
 from lakevilla.engines.staged import to_ipc
 from lakevilla.errors import (
@@ -50,6 +51,11 @@ class Sources(ExecutorBase[Frame]):
 
     #: Whose SQL the queries of ``sql`` are written in.
     dialect: Dialect = "duckdb"
+
+    @property
+    def meaning(self) -> Meaning | None:
+        """What conditions and values in statements of ``sql`` are held against."""
+        return meaning_in(self.dialect)
 
     def _fixed_now(self) -> datetime:
         if self._now is None:

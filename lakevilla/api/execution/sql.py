@@ -16,7 +16,7 @@ from lakevilla.engines.sql.dml import (
     MergeStatement,
     UpdateStatement,
 )
-from lakevilla.engines.sql.meaning.duckdb import OtherMeaning, meaning_in
+from lakevilla.engines.sql.meaning.duckdb import OtherMeaning
 from lakevilla.engines.sql.merging import looks_elsewhere, merge_verb
 from lakevilla.engines.sql.select import Select
 from lakevilla.engines.sql.statement import Statement, parse_statement
@@ -74,7 +74,7 @@ def _changed(
     What means something else in a SELECT the engine computes, as if it looked at other rows.
     """
     table, where, called = statement.table, statement.where, statement.called
-    meaning = meaning_in(executor.dialect)
+    meaning = executor.meaning
     try:
         if isinstance(statement, DeleteStatement):
             return executor.delete(table, where, params, called, meaning)
@@ -126,7 +126,7 @@ def _merge(
     params: dict[str, object],
     views: dict[str, object],
 ) -> OperationResult:
-    builder = executor.merge_from(statement, params, views, meaning_in(executor.dialect))
+    builder = executor.merge_from(statement, params, views, executor.meaning)
     try:
         return _finished(builder, statement)
     except OtherMeaning as other:
@@ -140,7 +140,7 @@ def _begun(
     views: dict[str, object],
 ) -> MergeBuilder:
     source, views = with_catalog(executor, executor.dialect, statement.source, params, views)
-    meaning = meaning_in(executor.dialect)
+    meaning = executor.meaning
     return executor.merge_from(replace(statement, source=source), params, views, meaning)
 
 

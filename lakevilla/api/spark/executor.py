@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -44,6 +45,7 @@ from lakevilla.engines.spark.sql import (
 )
 from lakevilla.engines.sql.dml import InsertStatement
 from lakevilla.engines.sql.dml import MergeStatement as MergeStatement
+from lakevilla.engines.sql.meaning.zones import refuse_other_zone
 from lakevilla.engines.sql.select import Dialect, Select
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.expressions.bind import Schemas, bind
@@ -86,6 +88,11 @@ class SparkExecutor(Executor["DataFrame"]):
             with suppress(LakeVillaError):  # gc does it, too
                 self.run(forget_created(self.state, self._noted.pop()))
         return result
+
+    @property
+    def meaning(self) -> Meaning | None:
+        terms = SessionTerms.of(self.client.spark)
+        return None if terms.is_utc else Meaning({}, partial(refuse_other_zone, terms.zone))
 
     # -- columns as expressions ----------------------------------------------------
 

@@ -72,3 +72,20 @@ def test_rows_and_tables_are_replaced_by_what_is_there(session: Any) -> None:
     assert rows(session, "SELECT k, n FROM t") == [("a", 1), ("c", 1)]
     session.sql("DROP TABLE t; CREATE TABLE t LIKE s")
     assert rows(session, "SELECT * FROM t") == []
+
+
+def test_rows_are_changed_by_the_moments_that_a_select_shows(session: Any) -> None:
+    """The session is in Los Angeles; conditions are in UTC where rows are changed."""
+    session.sql("CREATE TABLE e AS SELECT id, TIMESTAMP '2024-01-01 00:00:00Z' "
+                "+ make_dt_interval(0, CAST(id AS INT)) AS at FROM t")  # fmt: skip
+    with pytest.raises(lv.InvalidOperation, match="time zone America/Los_Angeles"):
+        session.sql("DELETE FROM e WHERE at < TIMESTAMP '2024-01-01 03:00:00'")
+    with pytest.raises(lv.InvalidOperation, match=r"hour\(\) of a timestamp"):
+        session.sql("UPDATE e SET id = 0 WHERE hour(at) = 1")
+    with pytest.raises(lv.InvalidOperation, match="'2024-01-01 03:00:00' beside a timestamp"):
+        session.sql("MERGE INTO e USING s ON at < '2024-01-01 03:00:00' WHEN MATCHED THEN DELETE")
+    zoned = "at < TIMESTAMP '2024-01-01 03:00:00Z'"
+    shown = rows(session, f"SELECT id FROM e WHERE {zoned}")
+    assert shown == [(1,), (2,)]
+    session.sql(f"DELETE FROM e WHERE {zoned}")
+    assert rows(session, "SELECT id FROM e") == [(3,)]

@@ -13,7 +13,7 @@ from lakevilla.lake.table_log import refresh
 from lakevilla.maintenance import recovery
 from lakevilla.publishing import outcome
 from lakevilla.store.base import Stored
-from lakevilla.store.effects import Put, sleep
+from lakevilla.store.effects import Get, Put, sleep
 from lakevilla.testing.checks import invariants
 from lakevilla.testing.histories.attempts import context_of
 from lakevilla.testing.planted.every import PLANTED
@@ -67,9 +67,14 @@ def in_doubt(simulation, after, *, word, lands):
     write = process.next
     if lands:
         assert isinstance(simulation.store.apply(write), Stored)
-    while process.next == write:
-        process.lose()
+    while process.next == write or asks_head(process.next):
+        process.lose() if process.next == write else process.step()
     return process, write
+
+
+def asks_head(request):
+    """Before an entry is sent again HEAD is asked whether the table was dropped (note 50)."""
+    return isinstance(request, Get) and HEAD in request.key
 
 
 def followed_and_again(txn):
