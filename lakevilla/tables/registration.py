@@ -345,31 +345,34 @@ def unregister(context: Context, name: str, location: str) -> Program[None]:
     yield from load_names(held.head, [name])
     by_name = name in held.head.names
     for _ in range(_MAX_LET_GO):
-        claims: list[Token | None] = [None]
-        head = yield from replace_until_stored(
-            context,
-            lambda head, claims=claims: _without_name(  # type: ignore[misc]
-                context, head, name, location, claims, by_name=by_name
-            ),
-        )
-        yield from load_tables(head, [location])
-        state = head.tables.get(location)
-        if state is not None and not state.dropped:
-            yield from note_names(context, [location])
-            return
-        token = claims[-1]
-        if token is None:
-            return
-        if head.as_log:
-            yield from delete(lake_key(location))
-            return
-        if (yield from let_go(location, token, context.ids)):
+        if (yield from _taken_out(context, name, location, by_name=by_name)):
             return
     raise StoreError(
         f"table {name} is out of the lake, and others wrote its {lake_key(location)} again and "
         "again: `unregister` it once more",
         table=name,
     )
+
+
+def _taken_out(context: Context, name: str, location: str, *, by_name: bool) -> Program[bool]:
+    """Take the name out, and with the last one let the table go; False if its claim is another."""
+    claims: list[Token | None] = []
+    head = yield from replace_until_stored(
+        context,
+        lambda head: _without_name(context, head, name, location, claims, by_name=by_name),
+    )
+    yield from load_tables(head, [location])
+    state = head.tables.get(location)
+    if state is not None and not state.dropped:
+        yield from note_names(context, [location])
+        return True
+    token = claims[-1]
+    if token is None:
+        return True
+    if head.as_log:
+        yield from delete(lake_key(location))
+        return True
+    return (yield from let_go(location, token, context.ids))
 
 
 def _claim_to_let_go(location: str, head: Head) -> Program[Token | None]:

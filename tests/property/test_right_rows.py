@@ -26,7 +26,7 @@ FIRST = int(os.environ["LAKEVILLA_ROWS_SEED"])
 BLOCK, EACH_ON_SPARK = 4, 6
 
 
-@pytest.mark.daily(2)
+@pytest.mark.daily(1)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("block", range(0, CASES // EACH, BLOCK))
 def test_a_predicate_finds_the_rows_for_which_it_is_true(block: int) -> None:

@@ -26,7 +26,7 @@ import pytest
 #: Of so many parameter sets of a function, one runs each day.
 ONE_OF = 8
 #: Of so many that would run of a module, one does each day: with Spark's session, and simulated.
-ONE_OF_SPARK, ONE_OF_SIMULATED = 6, 4
+ONE_OF_SPARK, ONE_OF_SIMULATED = 8, 5
 UNIT = Path(__file__).parents[1] / "unit"
 SIMULATION = Path(__file__).parents[1] / "simulation"
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 import lakevilla as lv
 
-pytestmark = pytest.mark.daily(2, of="refs beside Spark")
+pytestmark = pytest.mark.daily(1, of="refs beside Spark")
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])

@@ -13,7 +13,7 @@ import pytest
 import lakevilla as lv
 from tests.interop.spark.beside import Beside
 
-pytestmark = pytest.mark.daily(3, of="features from Spark")
+pytestmark = pytest.mark.daily(2, of="features from Spark")
 
 ROWS = "INSERT INTO {t} VALUES (1, 'a'), (2, 'b'), (3, 'c')"
 

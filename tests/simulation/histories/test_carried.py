@@ -24,7 +24,7 @@ def plan_of(seed):
     return replace(plan, settings=Settings(max_age_seconds=60.0)) if seed % 4 == 0 else plan
 
 
-@pytest.mark.daily(3, of="campaigns")
+@pytest.mark.daily(2, of="campaigns")
 def test_histories_with_carried_transactions_keep_every_promise():
     ends = Counter()
     for seed in range(HISTORIES):

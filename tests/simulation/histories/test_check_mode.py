@@ -82,7 +82,7 @@ def in_time(seed):
     return {fault: rate for fault, rate in rates.items() if fault not in {*LATE, Fault.STALE_LIST}}
 
 
-@pytest.mark.daily(3, of="campaigns")
+@pytest.mark.daily(2, of="campaigns")
 @pytest.mark.parametrize("first", range(0, 120, 30))
 def test_every_invariant_holds_while_writes_land_in_time(first):
     """Clients that overlap, crash, lose acknowledgements and are turned away."""
@@ -96,7 +96,7 @@ def test_every_invariant_holds_while_writes_land_in_time(first):
     assert ended["committed"] > ended["aborted"] > 0
 
 
-@pytest.mark.daily(3, of="campaigns")
+@pytest.mark.daily(2, of="campaigns")
 def test_a_single_client_loses_nothing_though_its_writes_are_slow():
     """Nobody is there to be overwritten: it may stand still anywhere, and come back."""
     rates = {Fault.PAUSE: 0.02, Fault.APPLIED_CUT: 0.05}
@@ -116,7 +116,7 @@ def test_without_checks_such_a_store_loses_commits():
     assert wrong > 15
 
 
-@pytest.mark.daily(3, of="campaigns")
+@pytest.mark.daily(2, of="campaigns")
 def test_late_writes_of_several_clients_break_some_histories():
     """The promise ends here. Measured: 12 in 100 histories with 2 pauses in 100 requests."""
     wrong = sum(

@@ -21,7 +21,7 @@ from tests.support.simulated.iceberg import opened
 TIMES = 50 if "LAKEVILLA_SOAK" in os.environ else 1
 
 
-@pytest.mark.daily(3, of="campaigns")
+@pytest.mark.daily(2, of="campaigns")
 @pytest.mark.timeout(600 * TIMES)
 @pytest.mark.parametrize(("formats", "count"), [("iceberg", 30), ("mixed", 60)])
 def test_every_invariant_holds_after_every_history(formats, count):
@@ -47,7 +47,7 @@ def test_a_history_that_once_failed_holds(formats, seed):
     campaign.run(seed, plan=draw_formats(seed, formats))
 
 
-@pytest.mark.daily(3, of="campaigns")
+@pytest.mark.daily(2, of="campaigns")
 @pytest.mark.timeout(600 * TIMES)
 def test_every_invariant_holds_where_old_metadata_files_are_deleted_with_each_commit():
     """A number that is absent may have been taken, and be free again."""

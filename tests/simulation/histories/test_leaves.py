@@ -24,7 +24,7 @@ from tests.support.simulated.commits import Process, balances, lake, transfer
 HISTORIES = 24
 
 
-@pytest.mark.daily(3, of="campaigns")
+@pytest.mark.daily(2, of="campaigns")
 def test_histories_whose_head_lists_leaves_keep_every_promise():
     seen = Counter()
     for seed in range(HISTORIES):

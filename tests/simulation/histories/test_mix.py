@@ -15,7 +15,7 @@ PAIRS = {meeting(*pair) for pair in combinations_with_replacement((*EVERYONE, No
 PAIRS -= {meeting(None, None)}
 
 
-@pytest.mark.daily(3, of="campaigns")
+@pytest.mark.daily(2, of="campaigns")
 @pytest.mark.timeout(600)
 def test_every_invariant_holds_whoever_meets_whom_on_a_table():
     met, levels = Counter(), set()

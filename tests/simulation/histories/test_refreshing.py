@@ -15,7 +15,7 @@ from lakevilla.testing.histories.plan import draw_refreshed
 TIMES = 50 if "LAKEVILLA_SOAK" in os.environ else 1
 
 
-@pytest.mark.daily(3, of="campaigns")
+@pytest.mark.daily(2, of="campaigns")
 @pytest.mark.timeout(600 * TIMES)
 @pytest.mark.parametrize(("formats", "count"), [("delta", 30), ("iceberg", 20)])
 def test_every_invariant_holds_where_files_are_kept(formats, count):
@@ -25,7 +25,7 @@ def test_every_invariant_holds_where_files_are_kept(formats, count):
     assert {kind for kind in ("redo", "reconcile") if not events[kind]} == set()
 
 
-@pytest.mark.daily(3, of="campaigns")
+@pytest.mark.daily(2, of="campaigns")
 @pytest.mark.timeout(600 * TIMES)
 @pytest.mark.parametrize(("formats", "count"), [("delta", 30), ("iceberg", 20)])
 def test_every_invariant_holds_where_tables_are_defined_anew(formats, count):

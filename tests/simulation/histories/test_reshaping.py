@@ -14,7 +14,7 @@ from lakevilla.testing.histories.plan import draw_reshaped
 HISTORIES = int(os.environ.get("LAKEVILLA_RESHAPED", "8"))
 
 
-@pytest.mark.daily(3, of="campaigns")
+@pytest.mark.daily(2, of="campaigns")
 @pytest.mark.timeout(600 + HISTORIES)
 @pytest.mark.parametrize("formats", ["delta", "iceberg", "mixed"])
 def test_every_invariant_holds_while_columns_change(formats):

@@ -96,7 +96,7 @@ def heads_of(store):
     return sorted(key for key in store.objects if head_log.is_head(key))
 
 
-@pytest.mark.daily(3, of="campaigns")
+@pytest.mark.daily(2, of="campaigns")
 @pytest.mark.parametrize("first", range(0, 120, 40))
 def test_every_invariant_holds_where_head_is_a_log(first):
     """With all faults, clients without LakeVilla, gc, and idempotency keys."""
@@ -117,7 +117,7 @@ def test_every_invariant_holds_where_head_is_a_log(first):
     assert ended["committed"] > ended["aborted"] > 0
 
 
-@pytest.mark.daily(3, of="campaigns")
+@pytest.mark.daily(2, of="campaigns")
 def test_a_history_of_isolated_transactions_with_gc_and_little_retention():
     for seed in range(15):
         settings = Settings(max_age_seconds=60.0, outcome_retention_seconds=120.0)

@@ -10,7 +10,7 @@ import lakevilla as lv
 from tests.interop.spark.beside import Beside
 from tests.support.tables import bag
 
-pytestmark = pytest.mark.daily(2, of="refs beside Spark")
+pytestmark = pytest.mark.daily(1, of="refs beside Spark")
 
 SHAPES: dict[str, tuple[str, dict[str, str]]] = {
     "plain": ("id BIGINT, s STRING, part INT", {}),
