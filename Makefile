@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make demo         what LakeVilla does, in half a minute, on local files"
-	@echo "make test         the day's share of the test suite, in about 20 minutes"
+	@echo "make test         the day's share of the test suite, in about 17 minutes"
 	@echo "make test-unit    the tests without Java or a server, in one to two minutes"
 	@echo "make test-rest    what the day's share leaves out, for MINUTES (20) minutes"
 	@echo "make test-failed  what failed in the run before, once more, one after the other"
