@@ -46,7 +46,7 @@ from lakevilla.store.base import (
     Unknown,
 )
 from lakevilla.store.codec import FORMAT, decode, encode
-from lakevilla.store.effects import Program, Put, get, get_immutable, parallel, put
+from lakevilla.store.effects import Program, Put, delete, get, get_immutable, parallel, put
 
 #: How often a claim is tried while others write it.
 _MAX_CLAIMS = 16
@@ -446,30 +446,31 @@ def claim_table(
             continue
         owner = decode(key, found.body, LakeFile)
         if owner.names(head):
-            return (yield from _rewritten(key, head, ids, owner, found.token))
+            yield from _rewritten(key, head, ids, owner, found.token)
+            return None
         if owner.lake_id:
             yield from check_lake(location, head, head.root)
         outcome = yield from put(key, encode(ours), Match(found.token))
     raise StoreError(f"{key} was written by others again and again: try again", table=location)
 
 
-def _rewritten(
-    key: str, head: Head, ids: Ids, owner: LakeFile, token: Token
-) -> Program[Token | None]:
+def _rewritten(key: str, head: Head, ids: Ids, owner: LakeFile, token: Token) -> Program[None]:
     """Write a claim of this lake's anew. Refused: another of its clients has, after it was read."""
     if not head.as_log:
         again = msgspec.structs.replace(owner, nonce=ids.nonce())
         if isinstance((yield from put(key, encode(again), Match(token))), Unknown):
             raise StoreError(f"could not settle whether {key} was stored: try again")
-    return None
 
 
-def let_go(location: str, token: Token, ids: Ids) -> Program[bool]:
+def let_go(location: str, token: Token, head: Head, ids: Ids) -> Program[bool]:
     """Make ``lake.json`` say that no lake rules the table, if it is still the one of ``token``.
 
     Not deleted: hardly a store deletes under a condition, and a deletion that comes late takes
-    away another lake's claim.
+    away another lake's claim. Where HEAD is a log nothing is replaced, and it is.
     """
+    if head.as_log:
+        yield from delete(lake_key(location))
+        return True
     nobodys = LakeFile(FORMAT, ids.nonce(), "", "")
     outcome = yield from put(lake_key(location), encode(nobodys), Match(token))
     if isinstance(outcome, Unknown):

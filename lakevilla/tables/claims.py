@@ -21,7 +21,7 @@ from lakevilla.lake.context import Context
 from lakevilla.results import Finding
 from lakevilla.store.base import Found, Match, Refused, Stored, Token
 from lakevilla.store.codec import decode, encode
-from lakevilla.store.effects import Program, delete, get, parallel, put
+from lakevilla.store.effects import Program, get, parallel, put
 
 #: How often a claim is written, while others write it too.
 _ATTEMPTS = 3
@@ -125,10 +125,8 @@ def _restore(
             outcome = yield from put(lake_key(location), encode(again), Match(held[1]))
             made = outcome.token if isinstance(outcome, Stored) else None
         if (yield from _is_out(context, location)):
-            if made is not None and not head.as_log:
-                yield from let_go(location, made, ids)
-            elif made is not None:
-                yield from delete(lake_key(location))
+            if made is not None:
+                yield from let_go(location, made, head, ids)
             return None
         yield from _note(context, location)
     except LakeVillaError as error:

@@ -47,7 +47,7 @@ from lakevilla.publishing.publish import Published, publish_table
 from lakevilla.results import CommitResult, Outcome
 from lakevilla.store.base import Found, Stored, Token
 from lakevilla.store.codec import decode
-from lakevilla.store.effects import Program, delete, get, parallel, sleep
+from lakevilla.store.effects import Program, get, parallel, sleep
 from lakevilla.tables.claims import note_names
 from lakevilla.tables.discovery import FoundTable
 from lakevilla.tables.dotted_names import is_in_lake, refuse_twin
@@ -369,10 +369,7 @@ def _taken_out(context: Context, name: str, location: str, *, by_name: bool) -> 
     token = claims[-1]
     if token is None:
         return True
-    if head.as_log:
-        yield from delete(lake_key(location))
-        return True
-    return (yield from let_go(location, token, context.ids))
+    return (yield from let_go(location, token, head, context.ids))
 
 
 def _claim_to_let_go(location: str, head: Head) -> Program[Token | None]:
