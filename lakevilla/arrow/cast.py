@@ -400,11 +400,20 @@ def _decoded(array: pa.Array) -> pa.Array:
         if isinstance(array.type, pa.BaseExtensionType):
             array = array.storage
         elif pa.types.is_dictionary(array.type):
-            array = array.dictionary_decode()
+            values = _without_views(array.dictionary)
+            array = pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode()
         elif pa.types.is_run_end_encoded(array.type):
-            array = pc.run_end_decode(array)
+            runs = pa.RunEndEncodedArray.from_arrays(array.run_ends, _without_views(array.values))
+            array = pc.run_end_decode(runs.slice(array.offset, len(array)))
         else:
             return array
+
+
+def _without_views(values: pa.Array) -> pa.Array:
+    """Encoded values as Arrow can decode them: polars encodes views, and Arrow decodes none."""
+    if pa.types.is_string_view(values.type):
+        return values.cast(pa.large_string())
+    return values.cast(pa.large_binary()) if pa.types.is_binary_view(values.type) else values
 
 
 def _storable_field(field: pa.Field, place: ColumnPath) -> pa.Field:

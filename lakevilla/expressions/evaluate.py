@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Decimal
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from lakevilla.errors import InvalidOperation
@@ -139,14 +140,14 @@ def _in(call: Call, row: Row) -> Value:
         return False
     if value is None:
         return None
-    if any(item is not None and compare(value, item) == 0 for item in items):
+    if any(item is not None and equal(value, item) for item in items):
         return True
     return None if None in items else False
 
 
 def _null_safe(call: Call, row: Row) -> Value:
     a, b = (evaluate(arg, row) for arg in call.args)
-    return a is b if a is None or b is None else compare(a, b) == 0
+    return a is b if a is None or b is None else equal(a, b)
 
 
 def _extreme(sign: int) -> Callable[[Call, Row], Value]:
@@ -163,7 +164,7 @@ def _extreme(sign: int) -> Callable[[Call, Row], Value]:
 
 def _nullif(call: Call, row: Row) -> Value:
     a, b = (evaluate(arg, row) for arg in call.args)
-    return None if a is not None and b is not None and compare(a, b) == 0 else a
+    return None if a is not None and b is not None and equal(a, b) else a
 
 
 def _joined(call: Call, row: Row) -> Value:
@@ -184,6 +185,17 @@ _LAZY: dict[str, Callable[[Call, Row], Value]] = {
     "concat_ws": _joined,
     "array": lambda call, row: [evaluate(arg, row) for arg in call.args],
 }
+
+
+def equal(a: Value, b: Value) -> bool:
+    """Whether two values are the same; within arrays, structs and maps a NULL equals a NULL."""
+    if a is None or b is None:
+        return a is b
+    if isinstance(a, Mapping):
+        return len(a) == len(b) and all(map(equal, chain(*a.items()), chain(*b.items())))
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(equal, a, b))
+    return compare(a, b) == 0
 
 
 def compare(a: Value, b: Value) -> int:
@@ -330,8 +342,8 @@ def _part(name: str) -> Callable[[Value], Value]:
 
 _STRICT: dict[str, Callable[..., Value]] = {
     "not": lambda a: not a,
-    "=": lambda a, b: compare(a, b) == 0,
-    "<>": lambda a, b: compare(a, b) != 0,
+    "=": equal,
+    "<>": lambda a, b: not equal(a, b),
     "<": lambda a, b: compare(a, b) < 0,
     "<=": lambda a, b: compare(a, b) <= 0,
     ">": lambda a, b: compare(a, b) > 0,

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, cast
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.syntax.grouping import written
 from lakevilla.expressions.syntax.late import Dialect, errors, exp, parser, sqlglot, tokens
+from lakevilla.expressions.syntax.parameter_names import with_parameter_names
 from lakevilla.expressions.syntax.places import UnreadPlace, note_place
 from lakevilla.expressions.syntax.slips import what_to_write
 from lakevilla.expressions.syntax.sql_nodes import Foreign, NotInLanguage, Reader
@@ -177,7 +178,7 @@ def _syntax(sql: str) -> exp.Expression:
 def _read_syntax(sql: str) -> exp.Expression:
     shown = _shown(sql)
     try:
-        words = _dialect().tokenize(sql)
+        words = with_parameter_names(_dialect().tokenize(sql), tokens.TokenType.VAR)
         for token in words:
             if token.token_type.name == "SEMICOLON":
                 raise InvalidOperation(

@@ -265,6 +265,8 @@ class _Follower:
     # -- values ----------------------------------------------------------------------
 
     def range(self, expr: Expr) -> _Range:
+        if is_nested(type_of(expr, self._schema)):
+            return self._unknown(expr)
         if isinstance(expr, Literal):
             return _constant(expr)
         if isinstance(expr, Column):

@@ -170,9 +170,17 @@ class Sources(ExecutorBase[Frame]):
         for name in columns:
             if rows[name].null_count:
                 raise InvalidOperation(f"key column {name} has NULL; a key must have a value")
-        if _different(rows.select(columns)) != len(rows):
+        if self._different(rows.select(columns)) != len(rows):
             raise InvalidOperation(TWO_ROWS)
         return rows.schema, lambda: self._stored_source(rows)
+
+    def _different(self, keys: pa.Table) -> int:
+        """How many of the rows are different by SQL: NaN equals itself, and -0.0 equals 0.0."""
+        if not any(map(pa.types.is_nested, keys.schema.types)):
+            return _different(keys)
+        sql = "SELECT count(*) AS n FROM (SELECT DISTINCT * FROM keys)"
+        found = self.run(self.client.context.engine.query(sql, {}, {"keys": keys.to_reader()}, {}))
+        return int(found["n"][0].as_py())
 
     def _materialised(self, location: str, data: object) -> pa.Table:
         layout = self.run(layout_of(self.state, location, probing=True))
@@ -229,7 +237,7 @@ def refuse_untyped(source: pa.Schema, layout: Layout) -> None:
 
 
 def _different(keys: pa.Table) -> int:
-    """How many of the rows are different by SQL: NaN equals itself, and -0.0 equals 0.0."""
+    """How many rows of flat columns are different, by Arrow alone."""
     for at, column in enumerate(keys.columns):
         if pa.types.is_floating(column.type):
             zero, nan = (pa.scalar(value, column.type) for value in (0.0, math.nan))

@@ -178,7 +178,7 @@ class SparkExecutor(Executor["DataFrame"]):
             None if own or working.view.log_version is None else working.view.base.time_travel,
             table.layout.table,
             working.snapshot.table_id,
-            reads_otherwise(working.snapshot.metadata, working.snapshot.layout.schema),
+            reads_otherwise(working.snapshot.metadata, working.snapshot.layout.schema, bound),
             columns,
             bound,
         )

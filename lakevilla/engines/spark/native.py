@@ -18,8 +18,10 @@ import pyarrow as pa
 from lakevilla.engines.spark.rows import first_line
 from lakevilla.engines.spark.tasks import LakeAddress
 from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.bind import type_of
 from lakevilla.expressions.tree import Call, Column, Expr
 from lakevilla.expressions.tree import Literal as Constant
+from lakevilla.expressions.walk import columns
 from lakevilla.formats.base import FormatName
 from lakevilla.formats.delta.metadata.layout import CHAR_VARCHAR
 
@@ -160,17 +162,22 @@ def _that_shows_others(session: SparkSession, format: FormatName) -> str | None:
     return None
 
 
-def reads_otherwise(metadata: Mapping[str, Any], schema: pa.Schema) -> bool:
+def reads_otherwise(
+    metadata: Mapping[str, Any], schema: pa.Schema, where: Expr | None = None
+) -> bool:
     """Whether the connector shows values of a table as no other reader of the lake does.
 
     Columns of ``char(n)``, at any depth, it fills up with blanks, also where it compares them;
     it shows UUIDs as text and no times of day. Where a Delta log gives a partition's time
-    without a zone, as deltalake writes it, it takes the session's for UTC.
+    without a zone, as deltalake writes it, it takes the session's for UTC. Maps it does not
+    compare, as ``where``, bound, may.
     """
     padded = _CHAR.search(str(metadata.get("schemaString", ""))) is not None
     times = {field.name for field in schema if getattr(field.type, "tz", None) is not None}
     shifted = not times.isdisjoint(metadata.get("partitionColumns", ()))
-    return padded or shifted or any(map(_is_unlike, schema.types))
+    used = () if where is None else columns(where)
+    maps = any("map<" in type_of(column, schema) for column in used)
+    return padded or shifted or maps or any(map(_is_unlike, schema.types))
 
 
 def _is_unlike(kind: pa.DataType) -> bool:

@@ -21,6 +21,7 @@ from lakevilla.expressions.syntax.late import (
     spark,
     sqlglot,
 )
+from lakevilla.expressions.syntax.parameter_names import is_parameter, with_parameter_names
 from lakevilla.expressions.syntax.places import UnreadPlace, note_place
 
 #: Whose SQL a query is written in.
@@ -77,10 +78,12 @@ def _select_of(sql: str, params: frozenset[str] | None, dialect: Dialect) -> Sel
 
 def query_of(text: str, dialect: Dialect) -> exp.Expr:
     """The tree of one query; anything else raises ``InvalidOperation``."""
+    syntax = sqlglot.Dialect.get_or_raise(_parser_of(text, dialect))
     try:
+        words = with_parameter_names(syntax.tokenize(text), TokenType.VAR)
         found = [
             node
-            for node in sqlglot.parse(text, dialect=_parser_of(text, dialect))
+            for node in syntax.parser().parse(words, text)
             if node is not None and not isinstance(node, exp.Semicolon)
         ]
     except errors.SqlglotError as error:
@@ -137,12 +140,7 @@ def _named_parameters(sql: str, names: frozenset[str] | None) -> str:
     tokens = tokens_of(sql)
     pieces, position, used = [], 0, set()
     for before, colon, name in zip([None, *tokens], tokens, tokens[1:], strict=False):
-        if (
-            colon.token_type is not TokenType.COLON
-            or name.start != colon.end + 1
-            or not re.fullmatch(r"[A-Za-z_]\w*", name.text)
-            or (before is not None and before.token_type in _value_ends())
-        ):
+        if not is_parameter(before, colon, name):
             continue
         if names is not None and name.text not in names:
             if before is not None and before.token_type is TokenType.L_BRACKET:
@@ -168,7 +166,7 @@ def _tokens_of(sql: str, dialect: Dialect) -> tuple[Token, ...]:
     if not sql or not sql.strip():
         raise InvalidOperation("sql is empty; give one statement as text")
     try:
-        tokens = tokenizer_of(dialect)().tokenize(sql)
+        tokens = with_parameter_names(tokenizer_of(dialect)().tokenize(sql), TokenType.IDENTIFIER)
     except errors.SqlglotError as error:
         raise unreadable(error, sql) from None
     while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
@@ -189,21 +187,6 @@ def _duckdb_tokenizer() -> type[Tokenizer]:
         IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]
 
     return Tokens
-
-
-@lru_cache(1)
-def _value_ends() -> frozenset[TokenType]:
-    return frozenset(
-        {
-            TokenType.VAR,
-            TokenType.IDENTIFIER,
-            TokenType.STRING,
-            TokenType.NUMBER,
-            TokenType.R_PAREN,
-            TokenType.R_BRACKET,
-            TokenType.R_BRACE,
-        }
-    )
 
 
 def _refuse_table(sql: str) -> None:

@@ -40,7 +40,7 @@ def _comparison(args: Sequence[Expr], types: Sequence[str]) -> Resolution:
     return types, "boolean"
 
 
-def _any_to_boolean(args: Sequence[Expr], types: Sequence[str]) -> Resolution:
+def _truth(args: Sequence[Expr], types: Sequence[str]) -> Resolution:
     return types, "boolean"
 
 
@@ -226,7 +226,9 @@ def _operator(
 
 _COMPARED = (
     "NULL if an operand is NULL. Strings and binaries compare byte by byte (UTF-8); "
-    "NaN equals itself and is above every number; -0.0 equals 0.0"
+    "NaN equals itself and is above every number; -0.0 equals 0.0. Arrays, structs and maps have "
+    "no order, and are equal if all within is, where a NULL equals a NULL, and the entries of maps "
+    "come in one order"
 )
 _DECIMALS = "overflow raises; decimals are exact, and raise beyond 38 digits"
 
@@ -237,16 +239,19 @@ CORE: dict[str, Function] = {
                      fixed(("boolean",), "boolean"), most=None),
     "not": _operator("not a", "boolean", "", 1, fixed(("boolean",), "boolean")),
     **{
-        name: _operator(f"a {name} b", "boolean", _COMPARED if name == "=" else "", 2, _comparison,
-                        unifies=True)
-        for name in COMPARISONS[:-1]
+        name: _operator(f"a {name} b", "boolean", meaning, 2, _truth, unifies=True)
+        for name, meaning in (("=", _COMPARED), ("<>", ""))
+    },
+    **{
+        name: _operator(f"a {name} b", "boolean", "", 2, _comparison, unifies=True)
+        for name in ("<", "<=", ">", ">=")
     },
     "<=>": _operator("a <=> b", "boolean",
                      "equal, NULL counting as a value; also `is not distinct from`, `is true`", 2,
-                     _comparison, unifies=True, duckdb="a is not distinct from b"),
-    "is_null": _operator("a is null", "boolean", "", 1, _any_to_boolean),
+                     _truth, unifies=True, duckdb="a is not distinct from b"),
+    "is_null": _operator("a is null", "boolean", "", 1, _truth),
     "in": _operator("a in (b, ...)", "boolean",
-                    "as `a = b or ...`; in an empty list: false, also for NULL", 1, _comparison,
+                    "as `a = b or ...`; in an empty list: false, also for NULL", 1, _truth,
                     most=None, unifies=True),
     "like": _operator("a like 'b' escape 'c'", "boolean",
                       "% any text, _ one character; no escape character unless given; "
@@ -275,7 +280,7 @@ CORE: dict[str, Function] = {
     "coalesce": Function("coalesce(a, ...)", "common type", "the first that is not NULL; "
                          "later ones are not evaluated; also nvl, ifnull", 1, None, _same,
                          unifies=True),
-    "nullif": Function("nullif(a, b)", "common type", "NULL if a = b, else a", 2, 2, _ordered,
+    "nullif": Function("nullif(a, b)", "common type", "NULL if a = b, else a", 2, 2, _same,
                        unifies=True),
     "greatest": Function("greatest(a, b, ...)", "common type", "NULLs are left out; NaN is "
                          "the greatest", 2, None, _ordered, unifies=True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 import duckdb
 import pandas as pd
@@ -48,6 +48,8 @@ KINDS: dict[str, Callable[[], object]] = {
     "duckdb": lambda: duckdb.from_arrow(arrow()),
     "large-strings": lambda: arrow().set_column(1, "sku", arrow()["sku"].cast(pa.large_string())),
     "dictionary": lambda: arrow().set_column(1, "sku", arrow()["sku"].dictionary_encode()),
+    "categories": lambda: pl.DataFrame(ROWS).with_columns(pl.col("sku").cast(pl.Categorical)),
+    "enum": lambda: pl.DataFrame(ROWS).with_columns(pl.col("sku").cast(pl.Enum(["fig"]))),
     "narrow-integers": lambda: arrow().set_column(2, "qty", arrow()["qty"].cast(pa.int8())),
     "other-case-and-order": lambda: (
         arrow().select(["qty", "sku", "id"]).rename_columns(["QTY", "Sku", "ID"])
@@ -172,6 +174,45 @@ def test_upsert_refuses_keys_that_name_no_row_or_two(
 ) -> None:
     with lake.transaction() as txn, pytest.raises(lv.InvalidOperation, match=told):
         txn.upsert("orders", data, "id")
+
+
+NESTED_KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "struct": (
+        pa.struct([("x", pa.int64()), ("y", pa.string())]),
+        [{"x": 1, "y": None}, {"x": 1, "y": "a"}, {"x": None, "y": None}],
+    ),
+    "list": (pa.list_(pa.float64()), [[1.0, None], [], [float("nan")]]),
+    "map": (pa.map_(pa.string(), pa.int64()), [[("a", 1)], [], [("a", None)]]),
+}
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+@pytest.mark.parametrize("kind", NESTED_KEYS)
+def test_upsert_finds_rows_by_nested_keys(
+    lake: lv.Lake, kind: str, format: Literal["delta", "iceberg"]
+) -> None:
+    type_, keys = NESTED_KEYS[kind]
+    column = pa.array(keys, type_)
+    lake.create_table("t", pa.table({"k": column[:2], "n": [0, 0]}), format=format)
+    given = pa.table({"k": column[1:], "n": [1, 2]})
+    with lake.transaction() as txn:
+        done = txn.upsert("t", given, "k")
+        assert (done.rows_updated, done.rows_inserted) == (1, 1)
+    found = lake.read("t").sort_by("n")
+    assert repr(found["k"].to_pylist()) == repr(column.to_pylist())
+    assert found["n"].to_pylist() == [0, 1, 2]
+    with lake.transaction() as txn, pytest.raises(lv.InvalidOperation, match="two rows"):
+        txn.upsert("t", pa.table({"k": column.take(pa.array([2, 2])), "n": [1, 2]}), "k")
+
+
+def test_two_source_rows_are_shown_whole_whatever_their_columns_are_called(lake: lv.Lake) -> None:
+    twice = pa.table({"id": [1, 1], "s": [None, "x"]})
+    with lake.transaction() as txn:
+        merge = txn.merge("orders", twice, "source.id = target.id").when_matched_delete()
+        with pytest.raises(
+            lv.InvalidOperation, match=r"\{'id': 1, 's': (NULL|x)\} and \{'id': 1, 's': "
+        ):
+            merge.execute()
 
 
 def test_upsert_names_all_columns_of_the_table_to_who_misspells_one(lake: lv.Lake) -> None:

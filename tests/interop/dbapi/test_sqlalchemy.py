@@ -120,6 +120,16 @@ def test_statements_that_write_and_ask(engine: sa.Engine, format: str) -> None:
     assert not sa.inspect(engine).has_table("t", schema="a/b")
 
 
+def test_a_column_called_as_a_word_of_sql_is_set(engine: sa.Engine) -> None:
+    table = sa.Table("w", sa.MetaData(), sa.Column("id", sa.BigInteger), sa.Column("from", sa.Text))
+    table.create(engine)
+    with engine.begin() as connection:
+        connection.execute(table.insert(), [{"id": 1, "from": "a"}, {"id": 2, "from": "b"}])
+        connection.execute(table.update().where(table.c["from"] == "b").values({"from": "c"}))
+        found = connection.execute(sa.select(table.c["from"]).order_by(table.c.id)).scalars()
+        assert list(found) == ["a", "c"]
+
+
 def test_a_decimal_that_duckdb_has_divided_is_a_decimal(engine: sa.Engine) -> None:
     price = sa.literal(Decimal("5.52"), sa.Numeric(10, 2))
     with engine.connect() as connection:

@@ -540,6 +540,32 @@ def test_encodings_are_undone() -> None:
     assert one(nested, pa.struct([("w", pa.string())])) == [{"w": w} for w in words.to_pylist()]
 
 
+@pytest.mark.parametrize(
+    ("views", "stored", "texts"),
+    [
+        (pa.string_view(), pa.string(), ["a", "b"]),
+        (pa.binary_view(), pa.binary(), [b"a", b"b"]),
+    ],
+)
+def test_encoded_views_are_decoded_at_every_depth(
+    views: pa.DataType, stored: pa.DataType, texts: list[Any]
+) -> None:
+    values = pa.array(texts, views)
+    words = pa.DictionaryArray.from_arrays(pa.array([1, None, 0], pa.int8()), values)
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 5], pa.int32()), values)
+    plain = [texts[1], None, texts[0]]
+    assert one(words, stored) == plain
+    assert one(words.slice(1), stored) == plain[1:]
+    assert one(runs.slice(1, 3), stored) == [texts[0], texts[1], texts[1]]
+    nested = pa.StructArray.from_arrays([words], names=["w"])
+    assert one(nested, pa.struct([("w", stored)])) == [{"w": w} for w in plain]
+    lists = pa.ListArray.from_arrays([0, 2, 3], words)
+    assert one(lists, pa.list_(stored)) == [plain[:2], plain[2:]]
+    maps = pa.MapArray.from_arrays([0, 1, 3], pa.array(["x", "y", "z"]), words)
+    expected = [[("x", plain[0])], [("y", plain[1]), ("z", plain[2])]]
+    assert one(maps, pa.map_(pa.string(), stored)) == expected
+
+
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint32(), pa.uint64()]
 DECIMALS = [pa.decimal128(5, 2), pa.decimal128(18, 0), pa.decimal128(38, 38), pa.decimal256(50, 4)]
 TIMES = [pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")]

@@ -253,6 +253,15 @@ def test_other_python_values_are_refused(value: Any) -> None:
         literal(value)
 
 
+@pytest.mark.parametrize(
+    "word", ["from", "on", "as", "like", "between", "null", "not", "case", "end", "localtime", "in"]
+)
+def test_a_parameter_has_any_name(word: str) -> None:
+    sql = f"a = :{word} and not (b in (:{word}, 1) or case when a = 1 then :{word} end)"
+    plain = sql.replace(f":{word}", ":p")
+    assert parse_predicate(sql, {word: True}) == parse_predicate(plain, {"p": True})
+
+
 def test_assignments_take_sql_and_values() -> None:
     together = StatementExpressions({"n": 2})
     found = together.assignments({"a": "b + :n", "b": None, "c": [1]})

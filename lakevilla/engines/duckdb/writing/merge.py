@@ -132,8 +132,10 @@ class _Merge:
                 return
             ((pair,),) = found
             rows = self._cursor.execute(
-                f"SELECT left(CAST(s AS VARCHAR), 120) FROM (SELECT * EXCLUDE ({_SOURCE}) "
-                f"FROM source WHERE {_SOURCE} IN ({pair[0]}, {pair[1]})) AS s"
+                # A name that no column has: of a column's name the column is shown alone.
+                "SELECT left(CAST(__lakevilla_row AS VARCHAR), 120) FROM "
+                f"(SELECT * EXCLUDE ({_SOURCE}) FROM source "
+                f"WHERE {_SOURCE} IN ({pair[0]}, {pair[1]})) AS __lakevilla_row"
             ).fetchall()
         raise InvalidOperation(
             f"table {self.table}: two source rows of the merge match one target row: "

@@ -26,6 +26,7 @@ from lakevilla.expressions.types import (
     is_decimal,
     is_fractional,
     is_integer,
+    is_nested,
 )
 from lakevilla.expressions.walk import columns
 
@@ -159,6 +160,8 @@ def _compared(node: Call, types: Sequence[str]) -> bool:
     """A FLOAT is compared in single precision with what is no DOUBLE, and with a list that has one
     in double precision throughout; in the language with each value by that one's type.
     """
+    if any(map(is_nested, types)):
+        return len({*types} - {"void"}) == 1
     if _stays_exact(node, node.args, types) and not _exact_in_binary(node.args, types):
         return False
     if "float" not in types:

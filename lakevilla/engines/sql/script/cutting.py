@@ -13,6 +13,7 @@ from lakevilla.engines.sql.select import Dialect, tokenizer_of, unreadable
 from lakevilla.engines.sql.words import slice_of, word_of
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.syntax.late import Token, Tokenizer, TokenType, errors
+from lakevilla.expressions.syntax.parameter_names import with_parameter_names
 
 _SEVERAL = re.compile(r"[A-Za-z_]\w*(\s+[A-Za-z_]\w*)+")
 
@@ -81,7 +82,7 @@ def _as_a_mistake() -> Iterator[None]:
 
 def _tokens(text: str, dialect: Dialect) -> list[Token]:
     try:
-        tokens = _tokenizer(dialect)().tokenize(text)
+        tokens = with_parameter_names(_tokenizer(dialect)().tokenize(text), TokenType.IDENTIFIER)
     except errors.SqlglotError as error:
         found = unreadable(error, text)
         raise _HalfTyped(found.message) from None
