@@ -60,8 +60,17 @@ def schema_of(data: object, *, table: str = "data", like: pa.Schema | None = Non
     if like is not None:
         types = {column.name.lower(): column.type for column in like}
         schema = pa.schema([_with_a_type(column, types) for column in schema])
+        # Of a void column a table knows that it is void.
+        void = {name for name, kind in types.items() if pa.types.is_null(kind)}
+    else:
+        void = set()
     return pa.schema(
-        [_stored_field(column, table) for column in schema],
+        [
+            column
+            if pa.types.is_null(column.type) and column.name.lower() in void
+            else _stored_field(column, table)
+            for column in schema
+        ]
     )
 
 

@@ -88,14 +88,13 @@ def arrow_types(columns: Any, table: str) -> pa.Schema:
     fields = []
     for column in columns.fields:
         try:
-            kind = _arrow_type(column.dataType)
+            fields.append(_arrow_field(column.name, column.dataType, column.nullable))
         except (PySparkException, pa.ArrowException, NotImplementedError) as error:
             raise InvalidOperation(
                 f"column {column.name!r} for table {table!r} is of type "
                 f"{column.dataType.simpleString()}, which no table stores: cast it",
                 table=table,
             ) from error
-        fields.append(pa.field(column.name, kind, column.nullable))
     return pa.schema(fields)
 
 
@@ -113,6 +112,8 @@ def _arrow_type(kind: Any) -> pa.DataType:
     if isinstance(kind, types.ArrayType):
         return pa.list_(_arrow_field("element", kind.elementType, kind.containsNull))
     if isinstance(kind, types.MapType):
+        if isinstance(kind.keyType, types.NullType):  # map(), which Arrow can't hold
+            raise NotImplementedError(kind.simpleString())
         value = _arrow_field("value", kind.valueType, kind.valueContainsNull)
         return pa.map_(_arrow_field("key", kind.keyType, False), value)
     if isinstance(kind, types.UserDefinedType):
@@ -126,7 +127,9 @@ def _arrow_type(kind: Any) -> pa.DataType:
 
 
 def _arrow_field(name: str, kind: Any, nullable: bool) -> pa.Field:
-    return pa.field(name, _arrow_type(kind), nullable)
+    # Of void, as in array(), Spark may say that it is never NULL; Arrow knows no such void.
+    found = _arrow_type(kind)
+    return pa.field(name, found, nullable or pa.types.is_null(found))
 
 
 def is_spark_schema(data: object) -> bool:

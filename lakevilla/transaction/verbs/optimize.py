@@ -52,7 +52,8 @@ def optimize(
     Parameters
     ----------
     where : Expr, optional
-        A predicate on partition columns; other partitions are left alone.
+        A predicate on columns that partitions are made of; partitions in which it is true of no
+        row are left alone.
     target_file_size_bytes : int, optional
         Default: the table's ``delta.targetFileSize``, else the setting.
     z_order_by : sequence of str
@@ -67,7 +68,7 @@ def optimize(
     Raises
     ------
     InvalidOperation
-        ``where`` asks for more than partition columns, or a column has no order.
+        ``where`` asks for more than the columns of partitions, or a column has no order.
     """
     txn.check_write(location, "optimize")
     if txn.work.done:
@@ -200,12 +201,14 @@ def _refuse_unordered(layout: Layout, columns: Sequence[str]) -> None:
 def _refuse_rows(layout: Layout, where: Expr | None) -> None:
     if where is None:
         return
-    others = sorted({column.path[0] for column in columns(where)} - set(layout.partition_by))
+    fields = [field for field in layout.partition_fields if field.transform != "void"]
+    paths = {*((column,) for column in layout.partition_by), *(field.path for field in fields)}
+    others = sorted({column.path for column in columns(where)} - paths)
     if others:
-        named = ", ".join(layout.partition_by)
+        named = ", ".join(sorted(map(".".join, paths)))
         raise InvalidOperation(
-            f"optimize of table {layout.table}: column {others[0]} is not a partition column, and "
-            "files are chosen only by partition; "
+            f"optimize of table {layout.table}: column {'.'.join(others[0])} is not a partition "
+            "column, and files are chosen only by partition; "
             f"{f'choose by {named}' if named else 'the table has none: leave where out'}",
             table=layout.table,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import struct
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 import lakevilla as lv
 from lakevilla.engines.zorder import boundaries, z_values
 from tests.support.places import Place, make_place
-from tests.support.tables import accounts
+from tests.support.tables import accounts, in_order
 
 
 @pytest.fixture
@@ -78,6 +79,30 @@ def test_partitions_are_kept_apart_and_chosen_by_a_predicate(place: Place) -> No
         assert len(place.delta("t").file_uris()) == 4
         rows = place.delta("t").to_pyarrow_table()
         assert rows.group_by("day").aggregate([("id", "sum")])["id_sum"].to_pylist() == [6] * 4
+
+
+@pytest.mark.parametrize(
+    ("by", "where"),
+    [
+        ("c", "c = 'abc'"),
+        ("day(ts)", "ts >= timestamp '2024-01-02'"),
+        ("bucket(16, id)", "ID = 1"),
+        ("truncate(1, c)", "c like 'a%'"),
+    ],
+)
+def test_partitions_of_iceberg_are_chosen_by_what_they_are_made_of(
+    place: Place, by: str, where: str
+) -> None:
+    days = [datetime(2024, 1, 1, 5, tzinfo=UTC), datetime(2024, 1, 2, 5, tzinfo=UTC)]
+    rows = pa.table({"ts": days, "id": [1, 2], "c": ["abc", "xyz"], "n": [0, 0]})
+    with place.connect() as lake:
+        lake.create_table("t", rows, format="iceberg", partition_by=by)
+        lake.run(lambda txn: txn.append("t", rows))
+        done = lake.table("t").optimize(where)
+        assert (done.partitions, done.files_removed, done.files_added) == (1, 2, 1)
+        assert in_order(lake.read("t")) == in_order(pa.concat_tables([rows, rows]))
+        with pytest.raises(lv.InvalidOperation, match=r"n is not a partition column.* choose by"):
+            lake.table("t").optimize(f"{where} and n = 0")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Literal
 
 import duckdb
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
+from tests.support.delta_by_hand import Handmade, field
 from tests.support.places import Place
 from tests.support.tables import in_order
 
@@ -493,3 +495,19 @@ def test_a_type_that_no_table_stores_is_refused_by_a_name_that_the_caller_gave(
         told = f"column 'x' of table {named} has type uint64"
         with lake.transaction() as txn, pytest.raises(lv.InvalidOperation, match=told):
             NULLS[verb](txn, rows)
+
+
+def test_rows_of_a_void_column_are_taken_by_each_verb(tmp_path: Path) -> None:
+    """Spark makes such columns of ``SELECT NULL AS v``; no data file holds them."""
+    table = Handmade(tmp_path)
+    table.begin([field("id"), field("v", "void")], table.add("f.parquet", pa.table({"id": [1, 2]})))
+    with lv.connect(tmp_path) as lake:
+        rows = lake.read("t")
+        with lake.transaction() as txn:
+            txn.append("t", rows.slice(0, 1))
+            txn.upsert("t", pa.table({"id": [2, 3], "v": pa.nulls(2)}), "id")
+            merge = txn.merge("t", rows.slice(1), "source.id = target.id")
+            assert merge.when_matched_update_all().execute().rows_updated == 1
+        found = lake.read("t")
+    assert sorted(found["id"].to_pylist()) == [1, 1, 2, 3]
+    assert found["v"].to_pylist() == [None] * 4

@@ -38,6 +38,18 @@ def lake(beside: Beside) -> Iterator[Any]:
         yield made
 
 
+def test_arrays_without_elements_are_stored_and_such_maps_refused(
+    beside: Beside, lake: Any
+) -> None:
+    lake.create_table("t", pa.schema([("k", pa.int64()), ("v", pa.list_(pa.int64()))]))
+    rows = beside.spark.range(1).selectExpr("id AS k", "array() AS v")
+    lake.run(lambda txn: txn.append("t", rows))
+    lake.run(lambda txn: txn.upsert("t", rows, "k"))
+    assert lake.read("t").toArrow().to_pylist() == [{"k": 0, "v": []}]
+    with pytest.raises(lv.InvalidOperation, match=r"column 'v'.* of type map<void,void>"):
+        lake.run(lambda txn: txn.append("t", beside.spark.range(1).selectExpr("map() AS v")))
+
+
 def framed(spark: SparkSession, rows: pa.Table) -> DataFrame:
     # Spark can't take slices of lists; and without the schema, it would take times without a
     # zone for its session's.

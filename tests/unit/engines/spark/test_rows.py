@@ -11,6 +11,7 @@ from pyspark.sql.types import (
     DataType,
     IntegerType,
     MapType,
+    NullType,
     StringType,
     StructField,
     StructType,
@@ -146,3 +147,12 @@ def test_a_schema_asks_for_more_than_the_table_says(
     asked: pa.Field, there: pa.Field, beyond: bool
 ) -> None:
     assert may_be_null_beyond(asked, there) is beyond
+
+
+def test_arrays_without_elements_have_a_type_and_such_maps_are_refused() -> None:
+    nothing = ArrayType(NullType(), containsNull=False)
+    rows = StructType([StructField("a", nothing), StructField("n", NullType(), nullable=False)])
+    assert arrow_types(rows, "t") == pa.schema([("a", pa.list_(pa.null())), ("n", pa.null())])
+    empty = StructType([StructField("m", MapType(NullType(), NullType(), False))])
+    with pytest.raises(lv.InvalidOperation, match="column 'm' for table 't' is of type map<void"):
+        arrow_types(empty, "t")
