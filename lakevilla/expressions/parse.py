@@ -13,7 +13,15 @@ from typing import Any, ClassVar, cast
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.syntax.grouping import written
-from lakevilla.expressions.syntax.late import Dialect, errors, exp, parser, sqlglot, tokens
+from lakevilla.expressions.syntax.late import (
+    Dialect,
+    TokenType,
+    errors,
+    exp,
+    parser,
+    sqlglot,
+    tokens,
+)
 from lakevilla.expressions.syntax.parameter_names import with_parameter_names
 from lakevilla.expressions.syntax.places import UnreadPlace, note_place
 from lakevilla.expressions.syntax.slips import what_to_write
@@ -178,7 +186,7 @@ def _syntax(sql: str) -> exp.Expression:
 def _read_syntax(sql: str) -> exp.Expression:
     shown = _shown(sql)
     try:
-        words = with_parameter_names(_dialect().tokenize(sql), tokens.TokenType.VAR)
+        words = with_parameter_names(_dialect().tokenize(sql), TokenType.VAR)
         for token in words:
             if token.token_type.name == "SEMICOLON":
                 raise InvalidOperation(

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from tests.support.delta_by_hand import Handmade, field
+from tests.interop.delta.handmade import Handmade
+from tests.support.delta_by_hand import field
 from tests.support.places import Place
 from tests.support.tables import in_order
 
