@@ -193,9 +193,12 @@ def _convert(array: pa.Array, target: pa.DataType, place: ColumnPath) -> pa.Arra
         return _cast(array, target)
     except pa.ArrowInvalid:
         value = _shown(array.slice(_first_at_fault(array, target), 1))
+        advice = "cast the data yourself, or widen the column"
+        if pa.types.is_date(target):
+            advice = "cast it to a day, by cast(... as date) or .date()"
         raise InvalidOperation(
             f"{place} has type {target} and the data {source}; the value {value} cannot be"
-            " cast without loss: cast the data yourself, or widen the column",
+            f" cast without loss: {advice}",
             reason="value",
             table=place.table,
         ) from None
@@ -344,7 +347,8 @@ def _fits(source: pa.DataType, target: pa.DataType) -> bool:
     if types.is_timestamp(target):
         return bool(types.is_timestamp(source) and (source.tz is None) == (target.tz is None))
     if types.is_date(target):
-        return bool(types.is_date(source))
+        # At midnight: pandas has no days but such moments.
+        return bool(types.is_date(source) or (types.is_timestamp(source) and source.tz is None))
     if types.is_time(target):
         return bool(types.is_time(source))
     if _is_string(target):
@@ -360,6 +364,11 @@ def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
         # the second step then checks the values that are really there.
         precision = min(20 + target.scale, _LARGEST_INTERMEDIATE_PRECISION)
         array = array.cast(pa.decimal256(precision, target.scale))
+    if pa.types.is_timestamp(array.type) and pa.types.is_date(target):
+        days = array.cast(target)
+        if pc.any(pc.not_equal(days.cast(array.type), array)).as_py():
+            raise pa.ArrowInvalid("a moment that is not midnight")
+        return days
     return array.cast(target, safe=True)
 
 
@@ -467,6 +476,8 @@ def _how_to_cast(source: pa.DataType, target: pa.DataType) -> str:
         if source.tz is None:
             return "attach a time zone to the data first"
         return "convert the data to local times without a zone first"
+    if pa.types.is_timestamp(source) and pa.types.is_date(target):
+        return "say which day it is, by cast(... as date) or .date()"
     if _is_binary(source) and _is_string(target):
         return "decode the data first; of a UUID, pass str(it)"
     return "cast the data yourself"

@@ -244,6 +244,7 @@ class ExecutorBase(Generic[Frame]):
         """Undo everything; does nothing after the end."""
         with self.alone():
             try:
+                self.run(saving.withdraw(self.state))
                 self.run(saving.forget(self.state))
                 self.run(abort(self.state))
             finally:

@@ -126,6 +126,11 @@ def _merge(
     params: dict[str, object],
     views: dict[str, object],
 ) -> OperationResult:
+    if any(clause.values for clause in statement.clauses):
+        with executor.alone("merge", statement.table):
+            columns = executor.to_write_into(statement.table, "merge")[1].schema.names
+        clauses = (one.in_order_of(columns, statement.table) for one in statement.clauses)
+        statement = replace(statement, clauses=tuple(clauses))
     builder = executor.merge_from(statement, params, views, executor.meaning)
     try:
         return _finished(builder, statement)

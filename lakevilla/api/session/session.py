@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Generic, Self
@@ -30,7 +31,7 @@ from lakevilla.engines.sql.script.cutting import ScriptStatement, is_complete, s
 from lakevilla.engines.sql.script.parsing import Apart, Parsed, parsed
 from lakevilla.engines.sql.script.refs import CreateRef, DropRef, MergeBranch, UseBranch
 from lakevilla.engines.sql.script.used import refuse_unmatched
-from lakevilla.errors import InvalidOperation
+from lakevilla.errors import InvalidOperation, RefNotFound
 from lakevilla.results import CommitResult, OperationResult
 
 __all__ = ["Session"]
@@ -176,11 +177,27 @@ class Session(Generic[Frame]):
         for part in planned(statements, is_open=self._transaction is not None):
             given = Given(self._lake, values, frames, self._dialect, self._settings())
             if isinstance(part, Whole):
-                result = self._whole(part, given)
+                with self._back_from_its_branch():
+                    result = self._whole(part, given)
             else:
-                with placing(part.statement.number, part.statement.source, is_script=is_script):
+                with (
+                    self._back_from_its_branch(),
+                    placing(part.statement.number, part.statement.source, is_script=is_script),
+                ):
                     result = self._one(part, given)
         return result
+
+    @contextmanager
+    def _back_from_its_branch(self) -> Iterator[None]:
+        """An error for the session's own branch, which somebody has deleted, says the way back."""
+        try:
+            yield
+        except RefNotFound as error:
+            name = self._lake._client.branch
+            if name is not None and f"branch {name!r} was deleted" in error.message:
+                error.message += "; USE main takes the session back to the lake itself"
+                error.args = (error.message, *error.args[1:])
+            raise
 
     @property
     def _dialect(self) -> Any:

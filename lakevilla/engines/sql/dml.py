@@ -80,12 +80,32 @@ class DeleteStatement(_OfOneTable):
 class WhenClause:
     """One WHEN clause; ``kind`` as in ``engines.base.MergeClause``.
 
-    ``assignments`` is None for ``UPDATE SET *`` and ``INSERT *``: all columns by name.
+    ``assignments`` is None for ``UPDATE SET *`` and ``INSERT *``: all columns by name. ``values``
+    are those of an INSERT that names no columns: one for each of the table's, in its order.
     """
 
     kind: str
     predicate: str | None
     assignments: Mapping[str, str] | None
+    values: tuple[str, ...] = ()
+
+    def in_order_of(self, columns: Sequence[str], table: str) -> WhenClause:
+        """The clause with its values assigned to the table's columns.
+
+        Raises
+        ------
+        InvalidOperation
+            There are more or fewer values than columns.
+        """
+        if not self.values:
+            return self
+        if len(self.values) != len(columns):
+            raise InvalidOperation(
+                f"INSERT gives {len(self.values)} values, and table {table} has {len(columns)} "
+                f"columns, {', '.join(columns)}: give one value for each, or name the columns"
+            )
+        assignments = dict(zip(columns, self.values, strict=True))
+        return WhenClause(self.kind, self.predicate, assignments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +322,7 @@ class _Reader(TokenReader):
         place = ("not_matched_by_source" if by_source else "not_matched") if negated else "matched"
         if place == "not_matched":
             self.expect("INSERT")
-            return WhenClause("not_matched_insert", predicate, self.inserted())
+            return self.inserted(predicate)
         if self.accept("DELETE"):
             return WhenClause(f"{place}_delete", predicate, {})
         if not self.accept("UPDATE"):
@@ -313,23 +333,27 @@ class _Reader(TokenReader):
         assignments = self.assignments(table, called, "WHEN", "RETURNING")
         return WhenClause(f"{place}_update", predicate, assignments)
 
-    def inserted(self) -> dict[str, str] | None:
+    def inserted(self, predicate: str | None) -> WhenClause:
         if self.accept("*"):
-            return None
-        self.expect("(")
-        columns = self.names()
-        self.expect("VALUES")
+            return WhenClause("not_matched_insert", predicate, None)
+        columns: tuple[str, ...] | None = None
+        if self.expect_one("(", "VALUES") == "(":
+            columns = self.names()
+            self.expect("VALUES")
         self.expect("(")
         values = [self.text(",", ")")]
         while self.accept(","):
             values.append(self.text(",", ")"))
         self.expect(")")
+        if columns is None:
+            return WhenClause("not_matched_insert", predicate, {}, tuple(values))
         if len(columns) != len(values):
             raise InvalidOperation(
                 f"INSERT names {len(columns)} columns and gives {len(values)} values; "
                 "give one value for each column"
             )
-        return self._unique(list(zip(columns, values, strict=True)))
+        assignments = self._unique(list(zip(columns, values, strict=True)))
+        return WhenClause("not_matched_insert", predicate, assignments)
 
     def assignments(self, table: str, called: str | None, *ends: str) -> dict[str, str]:
         """What stands behind SET; columns may be qualified by what the table is called."""

@@ -126,7 +126,7 @@ def _duckdb_without_dollars() -> type[Any]:
 
 
 def named_parameters(sql: str, params: Iterable[str] | None = None) -> str:
-    """``sql`` with ``:name`` written as DuckDB's ``$name``.
+    """``sql`` with ``:name`` written as DuckDB's ``$name``, and ``X'61'`` as its BLOB.
 
     A colon is also DuckDB's separator in slices, structs and aliases in front;
     it marks a parameter where no value can stand to its left. With ``params``
@@ -139,8 +139,11 @@ def named_parameters(sql: str, params: Iterable[str] | None = None) -> str:
 def _named_parameters(sql: str, names: frozenset[str] | None) -> str:
     tokens = tokens_of(sql)
     pieces, position, used = [], 0, set()
-    for before, colon, name in zip([None, *tokens], tokens, tokens[1:], strict=False):
-        if not is_parameter(before, colon, name):
+    for before, colon, name in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
+        if colon.token_type is TokenType.HEX_STRING:
+            pieces += [sql[position : colon.start], _blob(sql[colon.start + 2 : colon.end])]
+            position = colon.end + 1
+        if name is None or not is_parameter(before, colon, name):
             continue
         if names is not None and name.text not in names:
             if before is not None and before.token_type is TokenType.L_BRACKET:
@@ -154,6 +157,14 @@ def _named_parameters(sql: str, names: frozenset[str] | None) -> str:
         used.add(name.text)
     refuse_unused(names or (), used)
     return "".join([*pieces, sql[position:]])
+
+
+def _blob(digits: str) -> str:
+    """Bytes as DuckDB writes them; to it ``X'61'`` is the text ``x61``."""
+    if len(digits) % 2:
+        raise InvalidOperation(f"X'{digits}' is not an even number of hex digits")
+    written = "".join(rf"\x{digits[at : at + 2]}" for at in range(0, len(digits), 2))
+    return f"'{written}'::BLOB"
 
 
 def tokens_of(sql: str, dialect: Dialect = "duckdb") -> list[Token]:
@@ -185,6 +196,7 @@ def tokenizer_of(dialect: Dialect) -> type[Tokenizer]:
 def _duckdb_tokenizer() -> type[Tokenizer]:
     class Tokens(duckdb.DuckDB.Tokenizer):
         IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]
+        HEX_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("x'", "'"), ("X'", "'")]
 
     return Tokens
 

@@ -41,6 +41,40 @@ def test_a_saved_transaction_whose_key_was_used_since_is_not_resumed(quick_place
         assert sorted(other.snapshot().read("bank")["id"].to_pylist()) == [0, 7]
 
 
+def objects(root: Path) -> set[Path]:
+    return {path for path in root.rglob("[!.]*") if path.is_file()}
+
+
+def test_a_saved_transaction_that_is_aborted_leaves_nothing(tmp_path: Path) -> None:
+    stored = lv.Settings(in_memory_file_limit_bytes=0)
+    with lv.connect(tmp_path, settings=stored) as lake:
+        lake.create_table("bank", accounts(1))
+        before = objects(tmp_path)
+        txn = lake.transaction()
+        txn.append("bank", accounts(1))
+        txn.save()
+        assert objects(tmp_path) > before
+        txn.abort()
+        assert objects(tmp_path) == before
+        with pytest.raises(lv.TransactionNotFound):
+            lake.resume(txn.id)
+
+
+def test_the_files_of_a_resumed_transaction_outlive_the_abort_of_who_saved_it(
+    tmp_path: Path,
+) -> None:
+    stored = lv.Settings(in_memory_file_limit_bytes=0)
+    with lv.connect(tmp_path, settings=stored) as lake, lv.connect(tmp_path) as other:
+        lake.create_table("bank", accounts(1))
+        txn = lake.transaction()
+        txn.append("bank", [{"id": 7, "balance": 7}])
+        txn.save()
+        resumed = other.resume(txn.id)
+        txn.abort()
+        resumed.commit()
+        assert sorted(other.read("bank")["id"].to_pylist()) == [0, 7]
+
+
 def test_a_resumed_transaction_looks_for_its_files_before_it_commits(local_place: Place) -> None:
     local_place.write("bank", accounts(1))
     with local_place.connect() as lake, local_place.connect() as other:

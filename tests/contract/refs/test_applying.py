@@ -190,6 +190,19 @@ def write_beside(lake: lv.Lake, kind: Format) -> None:
         ObjectStoreCatalog("tests", warehouse=lake.root).load_table(("stock",)).append(rows)
 
 
+@pytest.mark.parametrize("delete_data", [False, True])
+def test_a_table_that_was_dropped_is_not_rolled_back(lake: lv.Lake, delete_data: bool) -> None:
+    lake.create_table("u", [{"id": 1}])
+    then = lake.history(1)[0].version
+    lake.drop_table("u", delete_data=delete_data)
+    way = "its data was deleted" if delete_data else "`register` revives it"
+    with pytest.raises(lv.InvalidOperation, match=f"table u was dropped since .*{way}"):
+        lake.rollback(then)
+    lake.create_table("w", [{"id": 1}])
+    lake.run(lambda txn: txn.delete("w", where="true"))
+    assert lake.rollback(lake.history(1)[0].version - 1, tables=["w"]).tables == {"w": "physical"}
+
+
 def test_tables_that_were_made_or_dropped_in_between(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     lake.create_table("later", [{"n": 1}], format=kind)

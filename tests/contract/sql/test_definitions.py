@@ -284,6 +284,20 @@ def test_branches_and_tags(session: Session) -> None:
             session.sql(text)
 
 
+def test_a_session_whose_branch_was_dropped_is_told_the_way_back(
+    session: Session, tmp_path: Path
+) -> None:
+    for text in ("CREATE TABLE t (id BIGINT)", "CREATE BRANCH etl", "USE BRANCH etl"):
+        session.sql(text)
+    with lv.connect(tmp_path) as lake:
+        lake.delete_ref("etl")
+    for text in ("FROM t", "INSERT INTO t VALUES (1)", "SHOW TABLES"):
+        with pytest.raises(lv.RefNotFound, match=r"'etl' was deleted.* USE main takes the session"):
+            session.sql(text)
+    session.sql("USE main")
+    session.sql("INSERT INTO t VALUES (1)")
+
+
 def test_upkeep(session: Session) -> None:
     session.sql("CREATE TABLE t (id BIGINT, p STRING) PARTITIONED BY (p)")
     for number in range(4):

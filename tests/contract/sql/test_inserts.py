@@ -243,3 +243,38 @@ def test_values_within_structs_and_lists_are_assigned_as_others_are(format: str)
     ]
     with pytest.raises(lv.InvalidOperation, match=r"'g.q' .* int64 and the data string"):
         session.sql("INSERT INTO n (g) VALUES ({'q': 'x', 'h': NULL})")
+
+
+BYTES = [
+    "INSERT INTO b VALUES (1, X'61'), (2, x'')",
+    "INSERT INTO b SELECT 3, X'00ff'",
+    "UPDATE b SET v = X'62' WHERE v = X'61'",
+    "UPDATE b SET v = (SELECT X'63') WHERE id = 3",
+    "MERGE INTO b USING (SELECT 4 AS id, X'64' AS v) s ON b.id = s.id "
+    "WHEN NOT MATCHED THEN INSERT VALUES (s.id, s.v)",
+    "DELETE FROM b WHERE v = X''",
+]
+
+
+def test_bytes_in_hex_are_bytes_in_each_statement(session: Session) -> None:
+    session.sql("CREATE TABLE b (id INT, v BINARY)")
+    for statement in BYTES:
+        session.sql(statement)
+    found = session.sql("SELECT id, v, v = X'62' AS same FROM b ORDER BY id")
+    expected = [(1, b"b", True), (3, b"c", False), (4, b"d", False)]
+    assert [tuple(row.values()) for row in found.to_pylist()] == expected  # type: ignore[union-attr]
+    with pytest.raises(lv.InvalidOperation, match="X'616' is not an even number of hex digits"):
+        session.sql("SELECT X'616' AS v")
+
+
+def test_a_merge_inserts_values_in_the_order_of_the_table(session: Session) -> None:
+    merge = (
+        "MERGE INTO t USING (SELECT id + 10 AS id, k FROM s) AS n ON t.id = n.id "
+        "WHEN NOT MATCHED THEN INSERT VALUES ({})"
+    )
+    session.sql(merge.format(f"n.id, n.k, {ONE}"))
+    theirs = oracle()
+    theirs.execute(merge.format(f"n.id, n.k, {ONE}"))
+    assert rows_of(session) == rows_there(theirs)
+    with pytest.raises(lv.InvalidOperation, match="gives 2 values, and table t has 3 columns"):
+        session.sql(merge.format("n.id, n.k"))

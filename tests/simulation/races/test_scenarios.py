@@ -11,6 +11,7 @@ from lakevilla.errors import (
     ConflictError,
     ForeignConflict,
     TransactionAborted,
+    TransactionNotFound,
     VersionNotFound,
 )
 from lakevilla.global_log import head
@@ -19,7 +20,7 @@ from lakevilla.maintenance.gc import gc
 from lakevilla.publishing import outcome
 from lakevilla.settings import Settings
 from lakevilla.store.base import Refused
-from lakevilla.store.effects import Get
+from lakevilla.store.effects import Get, Put
 from lakevilla.testing.checks import invariants
 from lakevilla.testing.histories.attempts import COLUMNS, SCHEMA, context_of
 from lakevilla.testing.planted.every import PLANTED
@@ -197,6 +198,68 @@ def test_owner_with_a_lost_answer_and_a_resumer_commit_once():
         alone(simulation, resumer(txn), "resumer")
     assert owner.finish().id == txn
     assert settled(simulation)["a"][0] == 99
+
+
+def kept(simulation):
+    """A transaction that was saved, and nothing more."""
+
+    def owner(client):
+        txn = begin(client)
+        yield from add_to(txn, "a", -1)
+        yield from add_to(txn, "b", 1)
+        yield from save.save(txn)
+        return txn
+
+    return alone(simulation, owner, "owner")
+
+
+def given_up(txn):
+    def program(client):
+        yield from save.withdraw(txn)
+        yield from save.forget(txn)
+        yield from abort(txn)
+
+    return program
+
+
+def data_files(simulation):
+    return {key for key in simulation.store.objects if key.endswith(".parquet")}
+
+
+@pytest.mark.parametrize("faster_than", range(10))
+@pytest.mark.parametrize("gets_to", ["_lakevilla/txns", HEAD, "a/_delta_log", "its end"])
+def test_owner_that_aborts_deletes_no_file_of_a_resumer(faster_than, gets_to):
+    """Whichever request of the abort another process comes before, and however far it gets."""
+    simulation = lake()
+    txn = kept(simulation)
+    process = Process(simulation, given_up(txn), "owner")
+    for _ in range(faster_than):
+        if not process.done:
+            process.step()
+    other = Process(simulation, resumer(txn.id), "resumer")
+    while not other.done:
+        if isinstance(other.next, Put) and gets_to in other.next.key:
+            break
+        other.step()
+    process.finish()
+    while not other.done:
+        other.step()
+    found = settled(simulation)
+    committed = not isinstance(other.result, Exception)
+    assert (found["a"][0], found["b"][0]) == ((99, 101) if committed else (100, 100))
+    if not committed:
+        assert isinstance(
+            other.result, TransactionAborted | TransactionNotFound | CommitOutcomeUnknown
+        )
+
+
+def test_owner_that_aborts_alone_leaves_no_file():
+    simulation = lake()
+    before = data_files(simulation)
+    txn = kept(simulation)
+    assert data_files(simulation) > before
+    alone(simulation, given_up(txn), "owner")
+    assert data_files(simulation) == before
 
 
 # ------------------------------------------------------------------ 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -409,7 +409,7 @@ REFUSED_BY_TYPE = [
     (pa.decimal128(10, 2), pa.float64()),
     (pa.timestamp("us"), pa.timestamp("us", "UTC")),
     (pa.timestamp("us", "UTC"), pa.timestamp("us")),
-    (pa.timestamp("us"), pa.date32()),
+    (pa.timestamp("us", "UTC"), pa.date32()),
     (pa.date32(), pa.timestamp("us")),
     (pa.string(), pa.date32()),
     (pa.list_(pa.string()), pa.list_(pa.int64())),
@@ -564,6 +564,18 @@ def test_encoded_views_are_decoded_at_every_depth(
     maps = pa.MapArray.from_arrays([0, 1, 3], pa.array(["x", "y", "z"]), words)
     expected = [[("x", plain[0])], [("y", plain[1]), ("z", plain[2])]]
     assert one(maps, pa.map_(pa.string(), stored)) == expected
+
+
+def test_a_moment_is_a_day_at_midnight_alone() -> None:
+    days = [date(1969, 12, 31), None, date(2024, 2, 29)]
+    moments = pa.array(days, pa.date32()).cast(pa.timestamp("us"))
+    for unit in ("s", "ms", "us", "ns"):
+        assert one(moments.cast(pa.timestamp(unit)), pa.date32()) == days
+    noon = pa.array([datetime(2024, 2, 29, 12)], pa.timestamp("us"))
+    with pytest.raises(InvalidOperation, match=r"2024-02-29 12:00.* by cast\(... as date\)"):
+        one(noon, pa.date32())
+    with pytest.raises(InvalidOperation, match=r"say which day it is, by cast\(... as date\)"):
+        one(moments.cast(pa.timestamp("us", "UTC")), pa.date32())
 
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint32(), pa.uint64()]

@@ -19,7 +19,7 @@ from lakevilla.errors import (
 )
 from lakevilla.formats.base import TableSnapshot
 from lakevilla.formats.files import data_files
-from lakevilla.global_log.head import Head
+from lakevilla.global_log.head import Head, TableState
 from lakevilla.global_log.refs import parsed
 from lakevilla.global_log.repo import load_all, load_tables
 from lakevilla.lake.own_versions import OwnVersion, own_view
@@ -165,14 +165,23 @@ def roll_back(
     now = yield from state_of(head, None)
     places = yield from between(txn.context, head, now, target)
     wanted = yield from chosen_places(head, places.tables, tables)
-    views = yield from target.views(txn.context, wanted)
     yield from load_tables(head, wanted)
+    try:
+        views = yield from target.views(txn.context, wanted)
+    except VersionNotFound as error:
+        state = head.tables.get(error.table or "")
+        if state is not None and state.dropped:
+            raise _dropped_since(state, str(error.table), target) from error
+        raise
     within = yield from _locations_of(head, tables)
     outcomes: dict[str, Outcome] = {}
     with _whole_or_not_at_all(txn):
         for location in wanted:
             view = views[location]
             is_there = yield from is_there_in(head, location)
+            state = head.tables.get(location)
+            if view is not None and state is not None and state.dropped:
+                raise _dropped_since(state, location, target)
             if view is not None and view.mount is not None and not is_there:
                 raise InvalidOperation(
                     f"table {location} was shown by clone {view.mount.name!r}, which was deleted, "
@@ -200,6 +209,15 @@ def roll_back(
                 )
             )
     return outcomes
+
+
+def _dropped_since(state: TableState, location: str, target: LakeState) -> InvalidOperation:
+    emptied = state.emptying or state.emptied_ms is not None
+    way = "its data was deleted" if emptied else "`register` revives it while its log exists"
+    return InvalidOperation(
+        f"table {location} was dropped since {target.name}: {way}; or leave it out, by tables=",
+        table=location,
+    )
 
 
 def restore(
