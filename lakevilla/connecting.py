@@ -189,23 +189,32 @@ def open_client(
     store = open_store(root, storage_options, boto3_session=boto3_session, settings=settings)
     mount_catalogs(store, catalogs, settings)
     options = None if storage_options is None else dict(storage_options)
-    again = partial(
-        open_client,
-        root,
-        storage_options=options,
-        settings=settings,
-        catalogs=pickled(catalogs),
-        spark=None if spark is None else SparkFrames(None, spark.reader),
-        **given,
-    )
+
+    def current() -> Settings:
+        """The settings, with the stores that the caller has named since."""
+        return replace(settings, stores=store.named)
+
+    def reopen() -> tuple[Callable[..., LakeClient], tuple[()]]:
+        again = partial(
+            open_client,
+            root,
+            storage_options=options,
+            settings=current(),
+            catalogs=pickled(catalogs),
+            spark=None if spark is None else SparkFrames(None, spark.reader),
+            **arguments,
+        )
+        return again, ()
+
+    arguments = dict(given)
     # Never the session that gives credentials: they would lie in the pickle.
-    given |= {"settings": settings, "catalogs": catalogs, "reopen": lambda: (again, ())}
+    given |= {"settings": settings, "catalogs": catalogs, "reopen": reopen}
     uri = root_location(root).uri
     if spark is None:
         return LakeClient(uri, store, **given)
 
     def workers() -> LakeAddress:
-        return LakeAddress(uri, {**(options or {}), **frozen(boto3_session)} or options, settings)
+        return LakeAddress(uri, {**(options or {}), **frozen(boto3_session)} or options, current())
 
     if spark.session is not None:
         tasks = tasks_at_once(spark.session)

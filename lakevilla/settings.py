@@ -1,4 +1,4 @@
-"""Tunables: numbers with units and a switch, never components."""
+"""Tunables: numbers with units, switches and places, never components."""
 
 from __future__ import annotations
 
@@ -133,6 +133,10 @@ class Settings(_StoreSettings):
         What a process keeps in memory of objects that never change (commit objects, pages, leaves,
         bases), for all of its lakes together: the largest of the open ones' counts. 0 keeps
         nothing.
+    stores : tuple of str
+        Other stores in which tables of the lake lie, such as ``("s3://archive",)``: buckets and
+        containers beside the root's. What the lake's own objects say opens no store that is not
+        named here or by a call of this client (``register``, ``create_table``, ``table``).
 
     Examples
     --------
@@ -162,6 +166,7 @@ class Settings(_StoreSettings):
     durable_files: bool = True
     hash_files: bool = True
     cache_bytes: int = 256 * 1024 * 1024
+    stores: tuple[str, ...] = ()
 
     @property
     def trusted_tip_seconds(self) -> float:
@@ -173,6 +178,12 @@ class Settings(_StoreSettings):
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
+            if field.name == "stores":
+                if not isinstance(value, tuple) or not all(isinstance(one, str) for one in value):
+                    raise InvalidOperation(
+                        f"settings: stores must be a tuple of URIs, not {shown(value)}"
+                    )
+                continue
             if field.type == "bool":
                 if not isinstance(value, bool):
                     raise InvalidOperation(

@@ -9,7 +9,6 @@ from typing import Any
 
 from lakevilla.api.arguments import check_number
 from lakevilla.client.client import LakeClient
-from lakevilla.client.names import resolve
 from lakevilla.display import HtmlList
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import Entry
@@ -104,7 +103,7 @@ def table_history(client: LakeClient, uri: str, limit: int | None) -> list[Table
     """The entries of a table's log, newest first."""
     if limit is not None:
         limit = check_number("limit", limit)
-    location = resolve(client.root, {}, uri)
+    location = client.place(uri)
     until = _until(client, location)
     last = None if until is None else until.placement.logged
     entries = client.run(table_entries(client.context, location, limit, last))
@@ -144,7 +143,7 @@ def table_versions(client: LakeClient, uri: str, limit: int | None) -> list[Kept
     """The versions of a table's own log that can be opened, newest first."""
     if limit is not None:
         limit = check_number("limit", limit)
-    location = resolve(client.root, {}, uri)
+    location = client.place(uri)
     until = _until(client, location)
     found = client.run(kept_versions(client.context, location, limit, until))
     return HtmlList(

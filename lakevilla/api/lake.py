@@ -45,10 +45,14 @@ from lakevilla.api.transaction import Transaction
 from lakevilla.api.upkeep.lake import UPKEEP_ELSEWHERE, Upkeep
 from lakevilla.client.catalog_names import catalog_names, named_report
 from lakevilla.client.client import LakeClient
-from lakevilla.client.discovering import discover_tables, register_all, register_named
+from lakevilla.client.discovering import (
+    discover_tables,
+    register_all,
+    register_named,
+    tell_left,
+)
 from lakevilla.client.glance import lake_html, place_of
 from lakevilla.client.named_tables import NamedTables
-from lakevilla.client.names import resolve
 from lakevilla.display import HtmlList
 from lakevilla.engines.deletes import read_deletes
 from lakevilla.engines.spark.planned import Read, reader_below
@@ -457,11 +461,15 @@ class Lake(
         name : str
             As for ``table``.
         delete_data : bool
-            Also delete its files.
+            Also delete its files, and of other files in its directory none: a
+            ``LakeVillaWarning`` and the event ``left_out`` tell what was left.
 
         Raises
         ------
-        TableNotFound, InvalidOperation
+        TableNotFound
+        InvalidOperation
+            Its data is not to be deleted: a ref keeps it, or it lies outside of the root and its
+            ``lake.json`` does not name this lake and this table.
         """
         delete_data = check_flag("delete_data", delete_data)
         location = self._client.location_of(name)
@@ -473,7 +481,8 @@ class Lake(
                 txn.drop_table(name)
         if delete_data:
             with self._client.measured("drop_table", name):
-                self._client.run(drop_data.delete_data(self._client.context, location))
+                left = self._client.run(drop_data.delete_data(self._client.context, location))
+            tell_left(self._client, name, left)
 
     def rename_table(self, old: str, new: str) -> None:
         """Call a table otherwise; no object moves. As ``Transaction.rename_table``.
@@ -560,7 +569,7 @@ class Lake(
             return register_all(self._client)
         if isinstance(name, os.PathLike):
             # Under the root it is the table's own path that is its name.
-            name = resolve(self.root, {}, check_place("name", name))
+            name = self._client.place(check_place("name", name))
         given = tables_to_register(name, uri)
         return register_named(self._client, given)
 

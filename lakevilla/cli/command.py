@@ -70,7 +70,8 @@ Options = Annotated[
         "-o",
         metavar="KEY=VALUE",
         help="A storage option as for deltalake (also read from the environment), or "
-        "catalog.NAME.PROPERTY=VALUE for a catalog, as pyiceberg has them.",
+        "catalog.NAME.PROPERTY=VALUE for a catalog, as pyiceberg has them; "
+        "stores=URI,URI for other stores that tables lie in.",
     ),
 ]
 Profile = Annotated[

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import boto3
 
 _CATALOG = "catalog."
+#: What stands for ``Settings.stores`` among them.
+_STORES = "stores"
 
 
 def storage_options(pairs: list[str] | None) -> dict[str, str]:
@@ -71,6 +73,7 @@ def open_lake(
     What is left out of an answer goes into ``left_out``.
     """
     options = storage_options(pairs)
+    stores = tuple(one for one in options.pop(_STORES, "").split(",") if one)
     catalogs: dict[str, dict[str, str]] = {}
     for key in [key for key in options if key.startswith(_CATALOG)]:
         name, _, wanted = key.removeprefix(_CATALOG).partition(".")
@@ -96,6 +99,7 @@ def open_lake(
             on_event=tell,
             progress=True,
             catalogs=catalogs,
+            settings=lv.Settings(stores=stores),
         )
     _check_directory(lake.root, new)
     for warning in noted:

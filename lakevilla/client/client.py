@@ -22,7 +22,7 @@ from lakevilla.client.forks import empty_after_fork
 from lakevilla.client.heartbeat import Heartbeat
 from lakevilla.client.in_use import is_callers
 from lakevilla.client.lives import ClientOfLife
-from lakevilla.client.names import TableNames, resolve
+from lakevilla.client.names import TableNames, named, resolve
 from lakevilla.client.telling.bars import Bars
 from lakevilla.client.telling.phase_events import phase_event, transaction_event
 from lakevilla.client.telling.progress import Progress
@@ -116,6 +116,7 @@ class LakeClient(ClientOfLife):
         # Checks until it is known that the store needs none: a client that only reads, and
         # may have no right to probe, reads what has settled.
         checks = conditional_writes == "check" and _PROBED.get(self._store_key()) != "all"
+        self._store = store
         place = store.place if isinstance(store, LakeStore) else root
         relied_on = is_relied_on if checks else None
         self.runner = Runner(store, ids, settings, checked=relied_on, place=place)
@@ -373,7 +374,8 @@ class LakeClient(ClientOfLife):
         if pointer is None or table in names:
             path = path_of(table)
             if path is None or table in names:
-                return resolve(self.root, names, table, also_renamed=also_renamed)
+                location = resolve(self.root, names, table, also_renamed=also_renamed)
+                return location if table in names else named(self._store, location)
             exact, other = (
                 resolve(self.root, names, one, also_renamed=True) for one in (table, path)
             )
@@ -385,9 +387,18 @@ class LakeClient(ClientOfLife):
         location, at = self._located.get(table, ("", 0.0))
         if not location or now - at > _LOCATED_SECONDS:
             with during("metadata"):
-                location = self.run(locate(self.context, pointer, table))
+                location = named(self._store, self.run(locate(self.context, pointer, table)))
             self._located[table] = location, now
         return location
+
+    def place(self, given: str) -> str:
+        """The location that a caller gives as a path or a URI; no name is looked up.
+
+        Raises
+        ------
+        InvalidOperation
+        """
+        return named(self._store, resolve(self.root, {}, given))
 
     def place_of_name(self, old: str, new: str) -> str:
         """The location that a new name of a table would mean as a path.

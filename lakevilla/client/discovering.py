@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lakevilla.client.client import LakeClient
@@ -19,6 +19,8 @@ from lakevilla.tables.dotted_names import path_of
 
 #: The tables, with their lakes, of which this process has warned.
 _WARNED_OF: set[tuple[str, str]] = set()
+#: So many keys are named in a message.
+_SHOWN = 5
 _LIBRARY = f"{Path(__file__).parents[1]}/"
 
 
@@ -81,6 +83,16 @@ def leave_out(
     if not quiet:
         _warn_once(client.root, name, message)
     client.notify(Event("left_out", None, message, {"table": name, "reason": reason}))
+
+
+def tell_left(client: LakeClient, table: str, keys: Sequence[str]) -> None:
+    """Say what was left in the directory of a table whose data was deleted."""
+    if not keys:
+        return
+    shown = ", ".join(keys[:_SHOWN]) + (f" and {len(keys) - _SHOWN} more" * (len(keys) > _SHOWN))
+    message = f"table {table}: {shown} was left, which is none of what tables are made of"
+    warnings.warn(message, LakeVillaWarning, stacklevel=_callers_level())
+    client.notify(Event("left_out", None, message, {"table": table, "keys": list(keys)}))
 
 
 def _warn_once(root: str, table: str, message: str) -> None:

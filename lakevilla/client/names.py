@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from lakevilla.errors import InvalidOperation, TableNotFound
 from lakevilla.global_log.head import NOWHERE, NameMap
 from lakevilla.settings import shown
+from lakevilla.store.backends.routing import LakeStore
+from lakevilla.store.base import Store
 from lakevilla.store.location import is_external, normalise_location, refuse_half_scheme
 
 
@@ -51,6 +53,13 @@ def resolve(root: str, names: Mapping[str, str], table: str, *, also_renamed: bo
         )
     if not (also_renamed or is_external(table)) and names.get(location) == NOWHERE:
         raise TableNotFound(renamed(names, table, location), table=table)
+    return location
+
+
+def named(store: Store, location: str) -> str:
+    """A location that the caller has named himself, so that its store may be opened."""
+    if isinstance(store, LakeStore):
+        store.name(location)
     return location
 
 

@@ -65,7 +65,8 @@ class LakeFile(msgspec.Struct, frozen=True, omit_defaults=True):
     ``aliases`` are the names that HEAD has for it, in its order, and ``catalog`` is the key of
     its pointer in a catalog: what would be lost with HEAD. ``renamed``: its path is no name of
     it any more. One without a ``lake_id`` was let go, and stands for none
-    (docs/design/0051-claims-let-go.md).
+    (docs/design/0051-claims-let-go.md). ``table_id`` is the table that it was written for: outside
+    of the root nothing of another one is deleted (docs/design/0052-deletion-stays-inside.md).
     """
 
     format: int
@@ -75,6 +76,7 @@ class LakeFile(msgspec.Struct, frozen=True, omit_defaults=True):
     aliases: tuple[str, ...] = ()
     catalog: str = ""
     renamed: bool = False
+    table_id: str = ""
 
     def names(self, head: Head) -> bool:
         """Whether it names the lake of ``head``, or one whose lost HEAD was rebuilt as that."""
@@ -418,16 +420,23 @@ def lake_key(location: str) -> str:
 
 
 def claim_table(
-    location: str, head: Head, ids: Ids, *, aliases: tuple[str, ...] = (), catalog: str = ""
+    location: str,
+    head: Head,
+    ids: Ids,
+    table_id: str,
+    *,
+    aliases: tuple[str, ...] = (),
+    catalog: str = "",
 ) -> Program[Token | None]:
     """Make ``lake.json`` say that this lake rules the table, or refuse a table of another lake.
 
-    One that says so already is written anew, with what it says: whoever has begun to let the table
-    go finds another one than it has read, and leaves it. Returns the token of one that was made
-    where there was none.
+    One that says so already is written anew, with what it says, for the table that is there now:
+    whoever has begun to let the table go finds another one than it has read, and leaves it. Returns
+    the token of one that was made where there was none.
     """
     key = lake_key(location)
-    ours = LakeFile(FORMAT, ids.nonce(), head.lake_id, head.root, aliases, catalog)
+    nonce = ids.nonce()
+    ours = LakeFile(FORMAT, nonce, head.lake_id, head.root, aliases, catalog, table_id=table_id)
     outcome = yield from put(key, encode(ours), ABSENT)
     for _ in range(_MAX_CLAIMS):
         match outcome:
@@ -446,7 +455,8 @@ def claim_table(
             continue
         owner = decode(key, found.body, LakeFile)
         if owner.names(head):
-            yield from _rewritten(key, head, ids, owner, found.token)
+            again = msgspec.structs.replace(owner, table_id=table_id)
+            yield from _rewritten(key, head, ids, again, found.token)
             return None
         if owner.lake_id:
             yield from check_lake(location, head, head.root)

@@ -264,6 +264,10 @@ def adopt_lake(context: Context) -> Program[None]:
 
     head = yield from replace_until_stored(context, change, adopting=True)
     # The copies of the old lake's claims are now under the new lake's root.
-    owner = LakeFile(FORMAT, context.ids.nonce(), head.lake_id, head.root)
     yield from load_tables(head)
-    yield from parallel([Put(lake_key(location), encode(owner), ANY) for location in head.tables])
+    nonce, lake_id, root = context.ids.nonce(), head.lake_id, head.root
+    claims = {
+        location: LakeFile(FORMAT, nonce, lake_id, root, table_id=state.table_id)
+        for location, state in head.tables.items()
+    }
+    yield from parallel([Put(lake_key(one), encode(claim), ANY) for one, claim in claims.items()])

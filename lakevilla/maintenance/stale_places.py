@@ -19,6 +19,7 @@ from lakevilla.store.base import ObjectInfo
 from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.store.readback import same_object
 from lakevilla.sublogs.record import TxnRecord
+from lakevilla.tables.deletable import held_back
 from lakevilla.tables.registration import replace_until_stored
 
 #: Looks at the records in one lease; a live owner shows itself in the third at the latest.
@@ -52,6 +53,7 @@ def give_up_places(context: Context, head: Head, owner: str) -> Program[Swept]:
     """
     places = yield from look(context, head)
     swept = Swept()
+    swept.findings.extend((yield from _left_alone(context, head, places)))
     for table, error in places.failed.items():
         swept.findings.append(Finding("error", error.kind, error.message, table=table))
     held = [
@@ -104,6 +106,19 @@ def give_up_places(context: Context, head: Head, owner: str) -> Program[Swept]:
             message = f"the reservation of transaction {txn} was taken out of HEAD"
             swept.findings.append(Finding("note", "reserved", message, txn_id=txn))
     return swept
+
+
+def _left_alone(context: Context, head: Head, places: Places) -> Program[list[Finding]]:
+    """Leave out the queues of tables at places where nothing is the lake's to delete."""
+    findings = []
+    for table in sorted(places.markers):
+        state = head.tables.get(table)
+        table_id = None if state is None else state.table_id
+        if why := (yield from held_back(context, head, table, table_id)):
+            del places.markers[table]
+            message = f"the queue of table {table} was left alone: {why}"
+            findings.append(Finding("warning", "elsewhere", message, table=table))
+    return findings
 
 
 def still_there(table: str, seen: Iterable[Listed]) -> Program[list[int]]:

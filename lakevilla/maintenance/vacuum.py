@@ -56,6 +56,7 @@ from lakevilla.lake.view import View, build_view
 from lakevilla.store.base import ObjectInfo
 from lakevilla.store.effects import Program, delete, list_objects, parallel
 from lakevilla.sublogs.record import TXNS_PREFIX
+from lakevilla.tables.deletable import refuse_held_back
 from lakevilla.tables.nested_tables import is_within, nested_tables
 from lakevilla.tables.registration import replace_until_stored
 
@@ -104,6 +105,8 @@ def vacuum(
         context.refuse_unconfirmed(f"vacuum of table {location}")
     if head is None or location not in head.tables:
         yield from check_lake(location, head, context.root)
+    if not dry_run:
+        yield from refuse_held_back(context, head, location, view.snapshot.table_id)
     view.snapshot.check_writable()
     table_format = context.formats.of(view.snapshot)
     least = table_format.file_retention_seconds(view.snapshot)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from lakevilla.errors import LakeVillaError
-from lakevilla.global_log.head import NOWHERE, Head
+from lakevilla.global_log.head import NOWHERE, Head, TableState
 from lakevilla.global_log.repo import (
     LakeFile,
     claim_table,
@@ -22,6 +22,7 @@ from lakevilla.results import Finding
 from lakevilla.store.base import Found, Match, Refused, Stored, Token
 from lakevilla.store.codec import decode, encode
 from lakevilla.store.effects import Program, get, parallel, put
+from lakevilla.store.location import is_external
 
 #: How often a claim is written, while others write it too.
 _ATTEMPTS = 3
@@ -64,6 +65,22 @@ def _note(context: Context, location: str) -> Program[None]:
         return
 
 
+def _unclaimed(location: str) -> Finding:
+    message = (
+        f"{lake_key(location)} is not there, so nothing of table {location}, which lies outside of "
+        "the lake, is ever deleted: `register` it again, which claims it"
+    )
+    return Finding("error", "lake_file", message, table=location, key=lake_key(location))
+
+
+def _of_another(location: str, owner: LakeFile, state: TableState) -> Finding:
+    message = (
+        f"{lake_key(location)} is of the table {owner.table_id or 'of no id'}, and table "
+        f"{location} is {state.table_id}, so nothing of it is ever deleted: `register` it again"
+    )
+    return Finding("warning", "lake_file", message, table=location, key=lake_key(location))
+
+
 def _names(head: Head) -> dict[str, tuple[str, ...]]:
     """By location its names, in HEAD's order."""
     found: dict[str, list[str]] = {}
@@ -99,7 +116,8 @@ def _restore(
     Safe because ``unregister`` moves HEAD before it gives the claim away: whoever saw the claim
     gone and HEAD still naming the table, and stores it late, finds that out in the newer HEAD.
     Only one that was made here is taken away: another may be of a client that is about to take
-    the table in.
+    the table in. Outside of the root none is made: HEAD alone says that the table is the lake's
+    there, and with a claim it could have it deleted.
     """
     aliases = names.get(location, ())
     nowhere = head.names.get(location) == NOWHERE
@@ -109,17 +127,24 @@ def _restore(
         if owner is not None and owner.lake_id == head.lake_id:
             if (owner.aliases, owner.renamed) != (aliases, nowhere):
                 yield from _note(context, location)
+            if is_external(location) and owner.table_id != head.tables[location].table_id:
+                return _of_another(location, owner, head.tables[location])
             return None
+        if owner is None and is_external(location):
+            return _unclaimed(location)
         if owner is not None and not owner.names(head):
             message = (
                 f"table {location} is claimed by the lake at {owner.root} (id {owner.lake_id}) "
                 "too: `unregister` it in one of them, before both write it"
             )
             return Finding("error", "lake_file", message, table=location, key=lake_key(location))
-        ids, catalog = context.ids, head.tables[location].catalog
+        ids, state = context.ids, head.tables[location]
+        catalog = state.catalog
         made: Token | None = None
         if owner is None or held is None:
-            made = yield from claim_table(location, head, ids, aliases=aliases, catalog=catalog)
+            made = yield from claim_table(
+                location, head, ids, state.table_id, aliases=aliases, catalog=catalog
+            )
         else:
             again = msgspec.structs.replace(owner, nonce=ids.nonce(), lake_id=head.lake_id)
             outcome = yield from put(lake_key(location), encode(again), Match(held[1]))

@@ -3,7 +3,7 @@
 Numbers in a log are used again by the next table of that path, and no store deletes under a
 condition. So whoever deletes there notes it in HEAD before, while, and after, and nobody
 creates a table for ``reuse_after_seconds`` from the last note on
-(docs/design/0013-names-used-again.md).
+(docs/design/0013-names-used-again.md). What may be deleted where is ``deletable``'s to tell.
 """
 
 from __future__ import annotations
@@ -15,52 +15,88 @@ import msgspec
 
 from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError, TableNotFound
 from lakevilla.global_log.head import NOWHERE, Head, TableState, successor
-from lakevilla.global_log.repo import check_lake, load_names, load_tables
+from lakevilla.global_log.repo import check_lake, lake_key, load_names, load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.refs.kept import refuse_kept
 from lakevilla.lake.refs.lives import BranchLives
+from lakevilla.lake.table_log import open_tail
 from lakevilla.publishing.publish import publish_table
 from lakevilla.results import Finding
 from lakevilla.store.effects import Program, delete, list_objects, parallel
+from lakevilla.tables.deletable import is_of_a_table, refuse_held_back
 from lakevilla.tables.dropped import is_abandoned, is_emptied, leftovers, refuse_until_free
 from lakevilla.tables.nested_tables import is_within, nested_tables
 from lakevilla.tables.registration import replace_until_stored
 
 
-def delete_data(context: Context, location: str) -> Program[None]:
-    """Delete all objects of a dropped table; the log goes last, so that no reader sees half.
+def delete_data(context: Context, location: str) -> Program[list[str]]:
+    """Delete the objects of a dropped table; the log goes last, so that no reader sees half.
 
     What is pending on it is published and taken out of HEAD first: else it would
     be published into the empty directory by whoever comes next. Called again it finishes
     what was interrupted.
+
+    Returns
+    -------
+    list of str
+        The keys of what lies there and is none of a table's: it was left.
+
+    Raises
+    ------
+    InvalidOperation
+        The place is not the lake's to delete.
     """
     started = context.clock.elapsed()
+    named = yield from _named(context, location)
     head, before = yield from _begin(context, location)
     if before.emptying and not (yield from _is_left_of(context, location, before)):
         # Another client has made a table there meanwhile: nothing of the old one is left.
         yield from _note(context, location, was=True, now=False)
-        return
+        return []
     listed = yield from list_objects(location)
     yield from load_tables(head)
     nested = nested_tables(location, [info.key for info in listed], head)
     # A branch may have made a table of its own there: its files are not this one's.
     lives = yield from BranchLives.of(head)
-    keys = [
-        info.key
+    paths = [
+        info.key[len(location) + 1 :]
         for info in listed
         if not (is_within(info.key, nested) or lives.owns(info.key[len(location) + 1 :]))
     ]
+    doomed = [path for path in paths if path in named or is_of_a_table(path)]
+    if doomed:
+        yield from refuse_held_back(context, head, location, before.table_id)
+    keys = [f"{location}/{path}" for path in doomed]
     directory = context.formats[before.format].log_directory(location)
     log = [key for key in keys if key.startswith(f"{directory}/")]
     own = [key for key in keys if key.startswith(f"{location}/_lakevilla/")]
-    named = {*log, *own}
+    last = {*log, *own}
     # The names of data files are never used again: no matter when these are deleted.
-    yield from parallel([delete(key) for key in keys if key not in named])
-    # The newest log entries go first: what is left of the log is a table that was.
-    ordered = [*own, *sorted(log, reverse=True)]
+    yield from parallel([delete(key) for key in keys if key not in last])
+    # The newest log entries go first: what is left of the log is a table that was. The claim
+    # goes after all else: whoever finishes this has to find it where nothing else allows that.
+    claim = lake_key(location)
+    ordered = [key for key in own if key != claim] + sorted(log, reverse=True)
+    ordered += [claim] if claim in last else []
     if (yield from _delete(context, location, ordered, started, emptying=True)):
         yield from _note(context, location, was=True, now=False)
     context.tails.pop(location, None)
+    return [f"{location}/{path}" for path in paths if path not in set(doomed)]
+
+
+def _named(context: Context, location: str) -> Program[set[str]]:
+    """The paths of the files that the log of a dropped table names, whatever they are called."""
+    try:
+        tail = yield from open_tail(context, location, missing_ok=True)
+        if tail.tip < 0:
+            return set()
+        paths = yield from context.formats.of(tail.snapshot).named_in_log(tail.snapshot)
+        live = yield from tail.snapshot.files()
+    except StoreError:
+        raise
+    except LakeVillaError:
+        return set()  # part of it is gone
+    return paths | set(live["path"].to_pylist())
 
 
 def make_free(context: Context, location: str) -> Program[bool]:
@@ -84,6 +120,7 @@ def make_free(context: Context, location: str) -> Program[bool]:
     if not found.strays:
         return False
     yield from check_lake(location, head, context.root)
+    yield from refuse_held_back(context, head, location, state.table_id)
     yield from _delete_strays(context, location, state)
     return (yield from make_free(context, location)) or True
 
@@ -113,16 +150,21 @@ def _cleaned(
         if not is_abandoned(context, state):
             return []
         yield from check_lake(location, head, context.root)
-        if not dry_run:
-            yield from delete_data(context, location)
+        left: list[str] = []
+        if dry_run:
+            yield from refuse_held_back(context, head, location, state.table_id)
+        else:
+            left = yield from delete_data(context, location)
         message = (
             f"the deletion of the data of table {location}, which was dropped, {word} finished"
         )
-        return [Finding("note", "half_deleted", message, table=location)]
+        finished = Finding("note", "half_deleted", message, table=location)
+        return [finished, *(_left(location, key) for key in left)]
     found = yield from leftovers(context, location, state)
     if not found.strays:
         return []
     yield from check_lake(location, head, context.root)
+    yield from refuse_held_back(context, head, location, state.table_id)
     strays = found.strays if dry_run else (yield from _delete_strays(context, location, state))
     return [
         Finding(
@@ -135,6 +177,11 @@ def _cleaned(
         )
         for key in strays
     ]
+
+
+def _left(location: str, key: str) -> Finding:
+    message = f"{key} was left: it is none of what tables are made of"
+    return Finding("note", "left", message, table=location, key=key)
 
 
 def _delete_strays(context: Context, location: str, state: TableState) -> Program[tuple[str, ...]]:
@@ -176,6 +223,8 @@ def _begin(context: Context, location: str) -> Program[tuple[Head, TableState]]:
                 f"table {location} was registered again meanwhile: its data stays", table=location
             )
         yield from refuse_kept(head, location, "drop_table with delete_data: table")
+        if not state.emptying:
+            yield from refuse_held_back(context, head, location, state.table_id)
         settled = state
         if state.pending:
             published = yield from publish_table(context, head, location)

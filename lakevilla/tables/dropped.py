@@ -17,6 +17,7 @@ from lakevilla.lake.context import Context
 from lakevilla.lake.refs.kept import refuse_kept
 from lakevilla.results import Finding
 from lakevilla.store.effects import Program, parallel
+from lakevilla.tables.deletable import refuse_held_back
 
 
 def leftovers(context: Context, location: str, state: TableState) -> Program[Leftovers]:
@@ -45,7 +46,7 @@ def is_half_deleted(context: Context, location: str) -> Program[bool]:
 
 
 def refuse_to_delete(context: Context, location: str) -> Program[None]:
-    """Refuse to delete the data of a table that a ref keeps, or that is in a catalog.
+    """Refuse to delete the data of a table that a ref keeps, that is in a catalog, or not ours.
 
     A catalog would go on pointing at it. Raises ``InvalidOperation``.
     """
@@ -61,6 +62,8 @@ def refuse_to_delete(context: Context, location: str) -> Program[None]:
             "delete_data, and purge it with the catalog",
             table=location,
         )
+    if state is not None and not state.emptying:
+        yield from refuse_held_back(context, head, location, state.table_id)
 
 
 def refuse_until_free(context: Context, location: str, state: TableState) -> None:

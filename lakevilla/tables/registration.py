@@ -109,6 +109,7 @@ def register(
                 location,
                 head,
                 context.ids,
+                tail.snapshot.table_id,
                 aliases=aliases.get(location, ()),
                 catalog=tail.snapshot.catalog,
             )
@@ -123,7 +124,8 @@ def register(
         for location, going in known.items():
             known[location] = _let_go_by(head, location)
             if known[location] != going:  # since it was claimed: that may be given away
-                yield from claim_table(location, head, context.ids)
+                table_id = tails[location].snapshot.table_id
+                yield from claim_table(location, head, context.ids, table_id)
         return (yield from _with_tables(context, head, locations, tails))
 
     yield from replace_until_stored(context, change)
@@ -168,8 +170,9 @@ def register_found(context: Context, found: Sequence[FoundTable]) -> Program[lis
 
 
 def _claimed(context: Context, head: Head, one: FoundTable) -> Program[FoundTable]:
+    assert one.snapshot is not None
     try:
-        yield from claim_table(one.location, head, context.ids)
+        yield from claim_table(one.location, head, context.ids, one.snapshot.table_id)
     except StoreError:
         raise
     except LakeVillaError as error:

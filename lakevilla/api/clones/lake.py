@@ -7,7 +7,6 @@ from datetime import datetime
 from lakevilla.api.arguments import check_flag
 from lakevilla.api.refs import at_of, ref_of
 from lakevilla.client.client import LakeClient
-from lakevilla.client.names import resolve
 from lakevilla.errors import InvalidOperation, VersionNotFound
 from lakevilla.global_log.refs import RefEntry
 from lakevilla.refs.change import delete_ref
@@ -81,7 +80,7 @@ class Clones:
         _check_place("to", to)
         copies = check_flag("copy", copy)
         place = client.location_of(source)
-        target = resolve(client.root, {}, to)
+        target = client.place(to)
         client.ensure_safe_store()
         entry = client.run(
             create_ref(

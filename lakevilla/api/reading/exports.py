@@ -7,7 +7,6 @@ from typing import Any
 
 from lakevilla.api.arguments import check_flag
 from lakevilla.client.client import LakeClient
-from lakevilla.client.names import resolve
 from lakevilla.errors import InvalidOperation
 from lakevilla.global_log.repo import load_all
 from lakevilla.settings import shown
@@ -66,7 +65,7 @@ class Exports:
         """
         client = self._client
         copies = check_flag("copy", copy)
-        target = resolve(client.root, {}, _place(to))
+        target = client.place(_place(to))
         lake = client if client.lake is None else client.lake
         head = lake.head()
         lake.run(load_all(head))

@@ -20,6 +20,7 @@ from lakevilla.lake.refs.kept import kept_by
 from lakevilla.lake.refs.lives import BranchLives
 from lakevilla.store.effects import Program, list_objects
 from lakevilla.store.home import HOMES_PREFIX, at_home
+from lakevilla.tables.deletable import held_back
 
 
 def left_of_branches(
@@ -28,11 +29,13 @@ def left_of_branches(
     bases: Sequence[Base],
     named: Collection[str],
     listed: Iterable[str],
+    left: dict[str, str],
 ) -> Program[tuple[list[str], list[str]]]:
     """What may be deleted of the directories of branches, and of tables that only they have.
 
-    ``named`` are the leaves that HEAD and its bases need. Returns the keys that go first, and the
-    HEADs, which go after them.
+    ``named`` are the leaves that HEAD and its bases need. Into ``left`` go the places where
+    nothing may be deleted, and why. Returns the keys that go first, and the HEADs, which go after
+    them.
     """
     of: dict[str, list[str]] = {}
     lives = yield from BranchLives.of(head)
@@ -46,7 +49,7 @@ def left_of_branches(
     first: list[str] = []
     last: list[str] = []
     for life, keys in sorted(of.items()):
-        files, held = yield from _files(context, head, bases, life)
+        files, held = yield from _files(context, head, bases, life, left)
         heads = [key for key in keys if is_head(key)]
         rest = [key for key in keys if key not in kept and not is_head(key)]
         first += [*files, *rest]
@@ -71,7 +74,7 @@ def _kept_apart(bases: Iterable[Base]) -> set[str]:
 
 
 def _files(
-    context: Context, head: Head, bases: Sequence[Base], life: str
+    context: Context, head: Head, bases: Sequence[Base], life: str, left: dict[str, str]
 ) -> Program[tuple[list[str], bool]]:
     """The files of tables that the lake has not, and whether any of them is needed yet.
 
@@ -86,8 +89,11 @@ def _files(
         return [], False
     doomed: list[str] = []
     kept = False
-    for location in held.head.tables:
+    for location, state in held.head.tables.items():
         if location in head.tables:
+            continue
+        if why := (yield from held_back(context, head, location, state.table_id)):
+            left[location] = why
             continue
         listed = yield from list_objects(branch_directory(location, life))
         needed = yield from kept_by(context, bases, location)

@@ -65,7 +65,9 @@ def garbage(
     )
     ended = listed.ended | {commit.txn for commit in kept if commit.kind == "transaction"}
     doomed.extend((yield from _void_markers(head, listed.markers, ended)))
-    of_branches, last = yield from left_of_branches(context, head, bases, named, listed.of_branches)
+    of_branches, last = yield from left_of_branches(
+        context, head, bases, named, listed.of_branches, listed.held_back
+    )
     return [*doomed, *of_branches], last
 
 

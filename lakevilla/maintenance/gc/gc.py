@@ -72,6 +72,10 @@ def _left_alone(listed: Listing, damaged: Mapping[str, LakeVillaError]) -> list[
         for name, error in listed.unreadable.items()
     ]
     findings += [
+        Finding("warning", "elsewhere", f"table {name} was left alone: {why}", table=name)
+        for name, why in listed.held_back.items()
+    ]
+    findings += [
         Finding("warning", error.kind, f"an idempotency key was left alone: {error.message}", key=k)
         for k, error in damaged.items()
     ]

@@ -25,7 +25,9 @@ from lakevilla.store.base import Missing, ObjectInfo
 from lakevilla.store.effects import Program, list_objects, parallel
 from lakevilla.store.effects import stat as object_info
 from lakevilla.store.home import HOMES_PREFIX
+from lakevilla.store.location import is_external
 from lakevilla.sublogs.record import TXNS_PREFIX, created_by, record_key
+from lakevilla.tables.deletable import held_back
 from lakevilla.tables.nested_tables import is_within, nested_tables
 
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -39,6 +41,7 @@ class Listing:
     """What was there before HEAD moved."""
 
     unreadable: dict[str, LakeVillaError]
+    held_back: dict[str, str] = field(default_factory=dict)
     data: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     commits: list[tuple[str, str, str]] = field(default_factory=list)
     records: list[tuple[str, str]] = field(default_factory=list)
@@ -114,13 +117,7 @@ def _history_trouble(head: Head) -> Program[LakeVillaError | None]:
 
 def _list(context: Context, head: Head, unreadable: dict[str, LakeVillaError]) -> Program[Listing]:
     listed = Listing(unreadable)
-    locations = []
-    for location, state in head.tables.items():
-        # One that was let go may be another lake's by now, whose HEAD alone knows its files.
-        if location in unreadable:
-            continue
-        if not state.dropped or (yield from rules_table(location, head)):
-            locations.append(location)
+    locations = yield from _locations(context, head, listed)
     results = yield from parallel(
         [
             list_objects(COMMITS_PREFIX),
@@ -138,7 +135,8 @@ def _list(context: Context, head: Head, unreadable: dict[str, LakeVillaError]) -
         if (found := _COMMIT.fullmatch(info.key)) is not None:
             listed.commits.append((info.key, found[1], found[2]))
     notes = [(info.key, *note) for info in results[1] if (note := created_by(info.key))]
-    notes = [note for note in notes if note[2] not in head.tables]
+    # None is written of a place elsewhere (``note_created``): what says so is not followed.
+    notes = [note for note in notes if not (note[2] in head.tables or is_external(note[2]))]
     yield from _list_created(head, listed, notes)
     still = {(location, txn) for location, files in listed.data.items() for _, txn in files}
     held_up = {key for key, txn, location in notes if (location, txn) in still}
@@ -168,6 +166,22 @@ def _list(context: Context, head: Head, unreadable: dict[str, LakeVillaError]) -
                 listed.tickets.setdefault(location, []).append(Listed(number, info.token))
         listed.data[location] = files
     return listed
+
+
+def _locations(context: Context, head: Head, listed: Listing) -> Program[list[str]]:
+    """Where the lake's tables lie, those left out that can't be read, or are not its to clean."""
+    locations = []
+    for location, state in head.tables.items():
+        if location in listed.unreadable:
+            continue
+        # One that was let go may be another lake's by now, whose HEAD alone knows its files.
+        if state.dropped and not (yield from rules_table(location, head)):
+            continue
+        if why := (yield from held_back(context, head, location, state.table_id)):
+            listed.held_back[location] = why
+        else:
+            locations.append(location)
+    return locations
 
 
 def _list_created(

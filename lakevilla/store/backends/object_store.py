@@ -106,7 +106,7 @@ def open_store(
     settings = settings or Settings()
     options = _Options(storage_options or {}, boto3_session, settings)
     location = root_location(root)
-    store = LakeStore(location, options.open_backend)
+    store = LakeStore(location, options.open_backend, settings.stores)
     endpoint = options.endpoint(location.scheme)
     if endpoint is not None:
         store.place = f"{location.uri} at {endpoint}"

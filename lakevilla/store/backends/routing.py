@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.forked import lock
@@ -19,7 +19,13 @@ from lakevilla.store.base import (
     Stored,
     Token,
 )
-from lakevilla.store.location import Location, check_key, is_in_catalog, parse_location
+from lakevilla.store.location import (
+    Location,
+    check_key,
+    is_external,
+    is_in_catalog,
+    parse_location,
+)
 
 
 class LakeStore:
@@ -29,12 +35,18 @@ class LakeStore:
     path, literal) goes to another bucket or directory, opened when first
     needed. The keys of catalogs go to what was mounted for them.
 
+    Objects of the lake may hold any key, so of other stores only those are opened that the
+    caller has named, and this machine's disk never from a lake on an object store
+    (docs/design/0052-deletion-stays-inside.md).
+
     Parameters
     ----------
     root : Location
         The lake's directory.
     open_backend : callable
         Opens the bucket, container or file system of a location; its keys are whole paths.
+    named : iterable of str, optional
+        Places whose stores the caller has named beside the root's.
 
     Attributes
     ----------
@@ -42,13 +54,29 @@ class LakeStore:
         The root, and where its store answers if that is said: for messages.
     """
 
-    def __init__(self, root: Location, open_backend: Callable[[Location], Store]) -> None:
+    def __init__(
+        self,
+        root: Location,
+        open_backend: Callable[[Location], Store],
+        named: Iterable[str] = (),
+    ) -> None:
         self.root = root
         self.place = root.uri
         self._open_backend = open_backend
         self._lock = lock()
         self._backends: dict[Location, Store] = {root.store: open_backend(root.store)}
+        self._named = {root.store, *(parse_location(place).store for place in named)}
         self._catalogs: Store | None = None
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The other stores that may be opened."""
+        return tuple(sorted(store.uri for store in self._named - {self.root.store}))
+
+    def name(self, location: str) -> None:
+        """Note that the caller has named a place, so that its store may be opened."""
+        if is_external(location) and not is_in_catalog(location):
+            self._named.add(parse_location(location).store)
 
     def mount(self, catalogs: Store) -> None:
         """Have ``catalogs`` answer for keys ``catalog://...``, which it is given whole."""
@@ -126,8 +154,23 @@ class LakeStore:
     def _backend(self, store: Location) -> Store:
         backend = self._backends.get(store)
         if backend is None:
+            self._refuse_unnamed(store)
             with self._lock:
                 backend = self._backends.get(store)
                 if backend is None:
                     backend = self._backends[store] = self._open_backend(store)
         return backend
+
+    def _refuse_unnamed(self, store: Location) -> None:
+        if store.scheme == "file":
+            raise InvalidOperation(
+                f"the lake {self.root.uri} lies on an object store, and something of it names a "
+                "place on this machine's disk, which is never opened from there: keep the table on "
+                "the store, or connect to a lake in a directory"
+            )
+        if store not in self._named:
+            raise InvalidOperation(
+                f"the lake {self.root.uri} names {store.uri}, another store, which this client "
+                f"was not told of: connect with settings=Settings(stores=({store.uri!r},)) if it "
+                "may be read and written"
+            )

@@ -8,13 +8,15 @@ from typing import Any
 from lakevilla.errors import (
     StoreError,
 )
+from lakevilla.formats.base import TableSnapshot
 from lakevilla.formats.registry import refuse_two_tables
-from lakevilla.global_log.head import Head
+from lakevilla.global_log.head import Head, TableState
 from lakevilla.global_log.repo import claim_table, load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.table_log import look_above
 from lakevilla.store.base import ABSENT, NEW, Stored
 from lakevilla.store.effects import Program, Put, parallel
+from lakevilla.store.location import is_external
 from lakevilla.transaction.commit.commit_object import Sealed, tables_written
 from lakevilla.transaction.commit.together.lane import commits_of
 from lakevilla.transaction.commit.together.proposed import may_go_along
@@ -96,12 +98,18 @@ def _claims(txn: TransactionState, head: Head) -> list[Program[Any]]:
         tail = context.tails.get(location)
         if tail is not None and not txn.options.read_only:
             parts.append(context.formats.of(tail.snapshot).check_whole(tail.snapshot))
-    for location in txn.work.tables:
-        state = head.tables.get(location)
-        if (state is None or state.dropped) and not txn.options.read_only:
-            # One that was dropped may have been let go, with its lake.json.
-            catalog = txn.work.tables[location].snapshot.catalog
-            parts.append(claim_table(location, head, context.ids, catalog=catalog))
-            if state is None or txn.revives(location):
-                parts.append(refuse_two_tables(txn.work.tables[location].snapshot))
+    for location, working in () if txn.options.read_only else txn.work.tables.items():
+        state, snapshot = head.tables.get(location), working.snapshot
+        # One that was dropped may have been let go, with its lake.json.
+        enters = state is None or state.dropped
+        if enters or _is_another_elsewhere(location, state, snapshot):
+            table_id, catalog = snapshot.table_id, snapshot.catalog
+            parts.append(claim_table(location, head, context.ids, table_id, catalog=catalog))
+        if enters and (state is None or txn.revives(location)):
+            parts.append(refuse_two_tables(snapshot))
     return parts
+
+
+def _is_another_elsewhere(location: str, state: TableState | None, snapshot: TableSnapshot) -> bool:
+    """Whether a table outside of the root is made anew, where its claim tells which it is."""
+    return is_external(location) and state is not None and state.table_id != snapshot.table_id

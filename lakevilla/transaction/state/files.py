@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from lakevilla.engines.base import Written
 from lakevilla.errors import StoreError
 from lakevilla.formats.files import DataFile
+from lakevilla.ids import txn_in
 from lakevilla.phases import during
 from lakevilla.store.base import NEW, PutOutcome, Stored
 from lakevilla.store.effects import Program, Put, parallel
@@ -25,6 +26,14 @@ def made_files(done: Done) -> list[str]:
     made = [file.path for file in done.change.adds]
     made += [file.path for file in done.change.change_files]
     return [f"{done.table}/{path}" for path in made if path not in given]
+
+
+def own_files(txn: str, keys: Iterable[str]) -> list[str]:
+    """Of keys that a sublog names, which may hold anything, those that bear the transaction's id.
+
+    No others are its own to delete.
+    """
+    return [key for key in keys if txn_in(key) == txn]
 
 
 def store_files(txn: TransactionState, location: str | None = None) -> Program[None]:

@@ -47,7 +47,7 @@ from lakevilla.sublogs.record import (
 )
 from lakevilla.transaction.redo.rebase import rebase
 from lakevilla.transaction.state.features import Feature
-from lakevilla.transaction.state.files import store_files
+from lakevilla.transaction.state.files import own_files, store_files
 from lakevilla.transaction.state.life import TERMINAL, Life
 from lakevilla.transaction.state.own_entry import found_in_log
 from lakevilla.transaction.state.parts import Done, Options, Working, laid_over
@@ -369,7 +369,7 @@ def revived(context: Context, txn_id: str, owner: str, sublog: Sublog) -> Transa
     txn.bound.began_at = context.clock.elapsed() - context.settings.checked_tip_seconds
     txn.bound.started_ms = sublog.started_ms
     txn.work.behind = dict(sublog.behind)
-    txn.work.stored = list(sublog.stored)
+    txn.work.stored = own_files(txn_id, sublog.stored)
     txn.work.reads = {(read.table, read.where): read for read in sublog.reads}
     txn.work.catalog = list(sublog.catalog)
     # The old owner may be at its commit point right now: its files are no

@@ -19,6 +19,7 @@ from lakevilla.formats.iceberg.metadata.paths import place_of
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
 from lakevilla.store.backends.object_store import open_store
+from lakevilla.store.backends.routing import LakeStore
 from lakevilla.store.base import ABSENT, ANY, Found, ObjectInfo, Refused, Stored
 from lakevilla.store.effects import delete, get, put, stat
 from lakevilla.store.runner import Runner
@@ -80,6 +81,9 @@ class StoreFileIO(FileIO):
         """What carries out the requests; one serves all places."""
         if self._runner is None:
             self._runner = runner_for(place_of(location).store.uri or "/", self.properties)
+        # Which places are asked for is for pyiceberg to tell: it is no lake's object that does.
+        if isinstance(self._runner.store, LakeStore):
+            self._runner.store.name(place_of(location).uri)
         return self._runner
 
     def new_input(self, location: str) -> InputFile:

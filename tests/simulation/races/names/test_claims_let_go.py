@@ -42,7 +42,7 @@ def other_lake(client):
     """A client of another lake claims the table before it takes it in."""
     head = empty_head("other", "elsewhere", "n", FORMAT)
     try:
-        yield from claim_table("a", head, client.ids)
+        yield from claim_table("a", head, client.ids, "theirs")
     except InvalidOperation:
         return "refused"
     return "theirs"

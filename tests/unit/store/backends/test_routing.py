@@ -36,28 +36,30 @@ def make(root: str) -> tuple[LakeStore, dict[str, Recorder]]:
     def open_backend(location: Location) -> Any:
         return opened.setdefault(location.uri, Recorder(location))
 
-    return LakeStore(parse_location(root), open_backend), opened
+    return LakeStore(parse_location(root), open_backend, ["s3://other/any", "gs://lake"]), opened
 
 
 @pytest.mark.parametrize(
-    ("key", "backend", "path"),
+    ("root", "key", "backend", "path"),
     [
-        ("t/a", "s3://lake", "base/t/a"),
-        ("s3://lake/x", "s3://lake", "x"),
-        ("s3a://other/t/a%20b", "s3://other", "t/a%20b"),
-        ("gs://lake/t", "gs://lake", "t"),
-        ("/data/t/a", "/", "data/t/a"),
-        ("file:///data/t/a", "/", "data/t/a"),
+        ("s3://lake/base", "t/a", "s3://lake", "base/t/a"),
+        ("s3://lake/base", "s3://lake/x", "s3://lake", "x"),
+        ("s3://lake/base", "s3a://other/t/a%20b", "s3://other", "t/a%20b"),
+        ("s3://lake/base", "gs://lake/t", "gs://lake", "t"),
+        ("/lake", "/data/t/a", "/", "data/t/a"),
+        ("/lake", "file:///data/t/a", "/", "data/t/a"),
     ],
 )
-def test_a_key_goes_to_the_backend_that_holds_it(key: str, backend: str, path: str) -> None:
-    store, opened = make("s3://lake/base")
+def test_a_key_goes_to_the_backend_that_holds_it(
+    root: str, key: str, backend: str, path: str
+) -> None:
+    store, opened = make(root)
     store.put(key, b"", ANY)
     assert opened[backend].paths == [path]
 
 
 @pytest.mark.parametrize("root", ["s3://lake/base", "s3://lake"])
-@pytest.mark.parametrize("prefix", ["", "t", "s3://lake", "s3a://other", "s3://other/t", "/data/t"])
+@pytest.mark.parametrize("prefix", ["", "t", "s3://lake", "s3a://other", "s3://other/t"])
 def test_a_list_speaks_the_language_of_its_prefix(root: str, prefix: str) -> None:
     store, _ = make(root)
     keys = [f"{prefix}/{name}".lstrip("/") if not prefix else f"{prefix}/{name}" for name in "abc"]
@@ -72,3 +74,34 @@ def test_a_key_that_is_no_place_is_refused(key: str) -> None:
     store, _ = make("s3://lake/base")
     with pytest.raises(InvalidOperation):
         store.put(key, b"", ANY)
+
+
+@pytest.mark.parametrize(
+    ("root", "key", "message"),
+    [
+        ("s3://lake", "/data/t/a", "this machine's disk"),
+        ("memory://lake", "file:///data/t/a", "this machine's disk"),
+        ("s3://lake", "s3://third/t/a", "stores="),
+        ("/lake", "s3://third/t/a", "stores="),
+        ("s3://lake", "gs://other/t/a", "stores="),
+    ],
+)
+def test_a_store_that_the_caller_has_not_named_is_not_opened(
+    root: str, key: str, message: str
+) -> None:
+    store, opened = make(root)
+    before = set(opened)
+    with pytest.raises(InvalidOperation, match=message):
+        store.put(key, b"", ANY)
+    assert set(opened) == before
+
+
+def test_a_store_is_opened_once_the_caller_has_named_a_place_there() -> None:
+    store, opened = make("s3://lake")
+    store.name("s3a://third/tables")
+    store.put("s3://third/t/a", b"", ANY)
+    assert opened["s3://third"].paths == ["t/a"]
+    assert store.named == ("gs://lake", "s3://other", "s3://third")
+    store.name("/data")
+    with pytest.raises(InvalidOperation, match="this machine's disk"):
+        store.put("/data/t/a", b"", ANY)
