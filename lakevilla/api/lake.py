@@ -53,6 +53,7 @@ from lakevilla.client.discovering import (
 )
 from lakevilla.client.glance import lake_html, place_of
 from lakevilla.client.named_tables import NamedTables
+from lakevilla.client.names import refuse_link
 from lakevilla.display import HtmlList
 from lakevilla.engines.deletes import read_deletes
 from lakevilla.engines.spark.planned import Read, reader_below
@@ -475,6 +476,7 @@ class Lake(
         location = self._client.location_of(name)
         if delete_data:
             self._client.main("drop_table with delete_data")
+            refuse_link(self.root, name, location)
             self._client.run(refuse_to_delete(self._client.context, location))
         if not (delete_data and self._client.run(is_half_deleted(self._client.context, location))):
             with self.transaction() as txn:

@@ -10,7 +10,12 @@ from lakevilla.global_log.head import NOWHERE, NameMap
 from lakevilla.settings import shown
 from lakevilla.store.backends.routing import LakeStore
 from lakevilla.store.base import Store
-from lakevilla.store.location import is_external, normalise_location, refuse_half_scheme
+from lakevilla.store.location import (
+    is_external,
+    normalise_location,
+    refuse_half_scheme,
+    root_location,
+)
 
 
 class TableNames(Iterator[str]):
@@ -66,13 +71,31 @@ def named(store: Store, location: str) -> str:
 def refuse_outside(root: str, table: str, location: str) -> None:
     """Refuse to make a table at a bare path outside of the root: mostly it is a name with a slash.
 
-    Raises ``InvalidOperation``.
+    Or below a link. Raises ``InvalidOperation``.
     """
     if is_external(location) and table.startswith("/"):
         raise InvalidOperation(
             f"table name {table!r} is a path outside of the lake's root {root}: leave out the "
             f"first slash ({table.lstrip('/')!r} lies under the root), or give "
             f"{'file://' + table!r} if that place is meant",
+            table=table,
+        )
+    refuse_link(root, table, location)
+
+
+def refuse_link(root: str, table: str, location: str) -> None:
+    """Refuse to make or delete outside of the root by a path below it, through a link.
+
+    Raises ``InvalidOperation``.
+    """
+    if not is_external(location) or is_external(table) or root_location(root).scheme != "file":
+        return
+    # A name in a catalog, or one that is registered, is no path.
+    paths = (f"{root.rstrip('/')}/{one}" for one in (table, table.replace(".", "/")))
+    if any(os.path.realpath(path) == location for path in paths):
+        raise InvalidOperation(
+            f"table name {table!r} leads out of the lake's root {root} by a link, to {location}: "
+            f"give {'file://' + location!r} if that place is meant",
             table=table,
         )
 

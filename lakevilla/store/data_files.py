@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from stat import S_ISDIR, S_ISREG
 
 import pyarrow as pa
 
@@ -88,8 +89,21 @@ class DataFiles:
                 raise damaged(file, wrong)
 
     def local_path(self, key: str) -> str | None:
-        """The file's path where the lake is a local directory, else None."""
-        return self._runner.store.local_path(key)
+        """The file's path where the lake is a local directory, else None.
+
+        Raises
+        ------
+        CorruptObject
+            A pipe or the like is there: who opens it would wait for ever.
+        """
+        path = self._runner.store.local_path(key)
+        if path is not None and _is_irregular(path):
+            raise CorruptObject(
+                f"data file {key!r} is no regular file, but a pipe, a socket or a device: remove "
+                "it, and restore the file",
+                key=key,
+            )
+        return path
 
     def open_input(self, key: str, size: int | None = None) -> pa.NativeFile:
         """Open a data file for pyarrow; reads fetch the byte ranges asked for.
@@ -121,6 +135,14 @@ class DataFiles:
                 raise _missing(key)
             size = info.size
         return pa.PythonFile(_RangeReader(self._runner, key, size), mode="r")
+
+
+def _is_irregular(path: str) -> bool:
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return not (S_ISREG(mode) or S_ISDIR(mode))
 
 
 def _missing(key: str) -> CorruptObject:

@@ -7,6 +7,7 @@ from typing import Any
 
 from lakevilla.api.arguments import check_flag
 from lakevilla.client.client import LakeClient
+from lakevilla.client.names import refuse_link
 from lakevilla.errors import InvalidOperation
 from lakevilla.global_log.repo import load_all
 from lakevilla.settings import shown
@@ -65,7 +66,9 @@ class Exports:
         """
         client = self._client
         copies = check_flag("copy", copy)
-        target = client.place(_place(to))
+        given = _place(to)
+        target = client.place(given)
+        refuse_link(client.root, given, target)
         lake = client if client.lake is None else client.lake
         head = lake.head()
         lake.run(load_all(head))

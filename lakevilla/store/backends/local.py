@@ -12,6 +12,9 @@ for a create, ``rename`` for a replacement). Only a file at a key that nobody kn
 - **Tokens** are inode, modification time and size. They never come back for
   another state of a key: each replacement sets a later time than the one
   before, under the lock (an inode number alone is soon used again).
+- **Links** to directories are not listed, and nothing is written or deleted through
+  one (``below``). A link to a file is read, and replaced or deleted itself. What is neither file
+  nor directory, as a pipe, is refused: to open one would wait for ever.
 """
 
 from __future__ import annotations
@@ -24,13 +27,15 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 
+from lakevilla.store.backends.below import directory_at
 from lakevilla.store.backends.durable_files import (
     copy_file,
     date_after,
+    in_directory_durably,
     link_or_copy,
     locked,
+    not_regular,
     sync_directory,
-    with_directories,
     write_in_place,
     write_new,
 )
@@ -71,6 +76,9 @@ _PERMANENT = {
     errno.ENAMETOOLONG: "the name is too long for the file system; shorten it",
     errno.EOPNOTSUPP: "the file system cannot do this; keep the lake on one with links and locks",
     errno.EXDEV: "the object's directory spans two file systems; keep it on one",
+    errno.ELOOP: "a link is in its place or on the way there, and none is followed; put a "
+    "directory there (mount it, if it lies on another disk)",
+    errno.ENXIO: "it is no regular file, but a pipe, a socket or a device; remove it",
 }
 
 
@@ -92,7 +100,7 @@ class LocalStore:
     def __init__(
         self, directory: str, lock_timeout_seconds: float = 30.0, *, durable: bool = True
     ) -> None:
-        self._directory = directory.rstrip("/")
+        self._directory = os.path.realpath(directory).rstrip("/")
         self._lock_timeout_seconds = lock_timeout_seconds
         self._durable = durable
 
@@ -103,7 +111,9 @@ class LocalStore:
         self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
     ) -> GetOutcome | Failure:
         try:
-            descriptor = os.open(self.local_path(key), os.O_RDONLY | os.O_CLOEXEC)
+            # Without O_NONBLOCK a pipe would wait for somebody to write into it.
+            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+            descriptor = os.open(self.local_path(key), flags)
         except OSError as error:
             return Missing() if _is_absence(error) else _failure(error, ambiguous=False)
         try:
@@ -112,6 +122,8 @@ class LocalStore:
             status = os.fstat(descriptor)
             if stat.S_ISDIR(status.st_mode):
                 return Missing()
+            if not stat.S_ISREG(status.st_mode):
+                return _failure(not_regular(), ambiguous=False)
             token = _token(status)
             if known == token:
                 return Unchanged()
@@ -137,12 +149,18 @@ class LocalStore:
                 stored = self._put_new(path, body)
                 if stored is not None:
                     return stored
-        return self._publish(path, condition, lambda name: write_new(name, body, self._durable))
+
+        def fill(directory: int, name: str) -> os.stat_result:
+            return write_new(directory, name, body, self._durable)
+
+        return self._publish(path, condition, fill)
 
     def put_file(self, key: str, path: str) -> Stored | Failure:
-        outcome = self._publish(
-            self.local_path(key), None, lambda name: link_or_copy(path, name, self._durable)
-        )
+
+        def fill(directory: int, name: str) -> os.stat_result:
+            return link_or_copy(path, directory, name, self._durable)
+
+        outcome = self._publish(self.local_path(key), None, fill)
         assert not isinstance(outcome, Refused)
         return outcome
 
@@ -150,9 +168,11 @@ class LocalStore:
         place = self.local_path(source)
         if not os.path.isfile(place):
             return Missing()
-        outcome = self._publish(
-            self.local_path(key), None, lambda name: copy_file(place, name, self._durable)
-        )
+
+        def fill(directory: int, name: str) -> os.stat_result:
+            return copy_file(place, directory, name, self._durable)
+
+        outcome = self._publish(self.local_path(key), None, fill)
         assert not isinstance(outcome, Refused)
         if isinstance(outcome, Failure) and not os.path.exists(place):
             return Missing()  # it was deleted meanwhile
@@ -163,7 +183,11 @@ class LocalStore:
             status = os.stat(self.local_path(key))
         except OSError as error:
             return Missing() if _is_absence(error) else _failure(error, ambiguous=False)
-        return Missing() if stat.S_ISDIR(status.st_mode) else _info(key, status)
+        if stat.S_ISDIR(status.st_mode):
+            return Missing()
+        if not stat.S_ISREG(status.st_mode):
+            return _failure(not_regular(), ambiguous=False)
+        return _info(key, status)
 
     def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
         infos: list[ObjectInfo] = []
@@ -193,20 +217,20 @@ class LocalStore:
         return tuple(names)
 
     def delete(self, key: str) -> Failure | None:
-        path = self.local_path(key)
+        directory, _, name = self.local_path(key).rpartition("/")
         try:
-            os.unlink(path)
+            with directory_at(directory) as there:
+                _unlink(name, there)
         except OSError as error:
-            if not (_is_absence(error) or os.path.isdir(path)):
-                return _failure(error, ambiguous=False)
-        directory = os.path.dirname(path)
+            return None if _is_absence(error) else _failure(error, ambiguous=False)
         with contextlib.suppress(OSError):
             while "/_lakevilla/" in directory:
                 # Each saved transaction has a directory, and each partition that was written on
                 # a branch: empty ones would pile up. Safe because rmdir refuses one that is not
                 # empty, and a create that finds its directory gone makes it again.
-                os.rmdir(directory)
-                directory = os.path.dirname(directory)
+                directory, _, name = directory.rpartition("/")
+                with directory_at(directory) as there:
+                    os.rmdir(name, dir_fd=there)
         return None
 
     # ------------------------------------------------------------- writing
@@ -216,10 +240,12 @@ class LocalStore:
 
         It saves a name, a rename and a wait: its bytes and its name go to the disk together.
         """
-        directory = os.path.dirname(path)
+        directory, _, name = path.rpartition("/")
         try:
-            status = with_directories(
-                directory, lambda: write_in_place(path, body, self._durable), self._durable
+            status = in_directory_durably(
+                directory,
+                lambda there: write_in_place(there, name, body, self._durable),
+                self._durable,
             )
         except FileExistsError:
             return None
@@ -231,44 +257,12 @@ class LocalStore:
         self, path: str, condition: Condition | None, fill: _Fill
     ) -> Stored | Refused | Failure:
         """Fill a temporary file, and give it its name if the condition holds."""
-        directory = os.path.dirname(path)
-        temporary = f"{directory}/{_TEMPORARY}{secrets.token_hex(8)}"
-        visible = False
+        directory, _, name = path.rpartition("/")
+        naming = _Naming(name, condition, fill, self._lock_timeout_seconds, self._durable)
         try:
-            try:
-                status = with_directories(directory, lambda: fill(temporary), self._durable)
-                match condition:
-                    case Absent():
-                        try:
-                            os.link(temporary, path)
-                        except FileExistsError:
-                            return Refused()
-                    case Match(token):
-                        with locked(f"{directory}/{_LOCK}", self._lock_timeout_seconds) as held:
-                            if not held:
-                                return Failure(
-                                    f"the lock {directory}/{_LOCK} was held by another process "
-                                    f"for {self._lock_timeout_seconds:g} s",
-                                    ambiguous=False,
-                                )
-                            current = _status(path)
-                            if current is None or _token(current) != token:
-                                return Refused()
-                            status = date_after(temporary, current)
-                            visible = True
-                            os.rename(temporary, path)
-                    case _:
-                        visible = True
-                        os.rename(temporary, path)
-                visible = True
-            finally:
-                with contextlib.suppress(OSError):
-                    os.unlink(temporary)
-            if self._durable:
-                sync_directory(directory)
+            return in_directory_durably(directory, naming, self._durable)
         except OSError as error:
-            return _failure(error, ambiguous=visible)
-        return Stored(_token(status))
+            return _failure(error, ambiguous=naming.visible)
 
     # ------------------------------------------------------------- listing
 
@@ -285,25 +279,115 @@ class LocalStore:
             with entries:
                 for entry in entries:
                     if entry.name.startswith(_HIDDEN):
-                        _sweep(entry)
+                        _sweep(f"{self._directory}/{directory}", entry)
                         continue
                     key = f"{directory}/{entry.name}" if directory else entry.name
-                    if entry.is_dir():
+                    if entry.is_dir(follow_symlinks=False):
                         directories.append(key)
-                    else:
+                    elif not (entry.is_symlink() and entry.is_dir()):
                         yield key, entry
 
 
-#: Makes a new file of the given name and returns its status.
-_Fill = Callable[[str], os.stat_result]
+#: Makes a new file of the given name in a directory and returns its status.
+_Fill = Callable[[int, str], os.stat_result]
 
 
-def _sweep(entry: os.DirEntry[str]) -> None:
+class _Naming:
+    """Gives a file that is filled under another name its own, if the condition holds.
+
+    Attributes
+    ----------
+    visible : bool
+        Whether somebody may have seen it under its name.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        condition: Condition | None,
+        fill: _Fill,
+        lock_timeout_seconds: float,
+        durable: bool,
+    ) -> None:
+        self.visible = False
+        self._name = name
+        self._condition = condition
+        self._fill = fill
+        self._lock_timeout_seconds = lock_timeout_seconds
+        self._durable = durable
+
+    def __call__(self, directory: int) -> Stored | Refused | Failure:
+        temporary = f"{_TEMPORARY}{secrets.token_hex(8)}"
+        try:
+            status = self._fill(directory, temporary)
+            outcome = self._named(directory, temporary, status)
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary, dir_fd=directory)
+        if isinstance(outcome, Stored) and self._durable:
+            try:
+                sync_directory(directory)
+            except FileNotFoundError:
+                # Never filled again: it was there, and may have been seen.
+                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE)) from None
+        return outcome
+
+    def _named(
+        self, directory: int, temporary: str, status: os.stat_result
+    ) -> Stored | Refused | Failure:
+        match self._condition:
+            case Absent():
+                try:
+                    os.link(
+                        temporary,
+                        self._name,
+                        src_dir_fd=directory,
+                        dst_dir_fd=directory,
+                        follow_symlinks=False,
+                    )
+                except FileExistsError:
+                    return Refused()
+            case Match(token):
+                with locked(directory, _LOCK, self._lock_timeout_seconds) as held:
+                    if not held:
+                        return Failure(
+                            f"the lock {_LOCK} beside {self._name} was held by another process "
+                            f"for {self._lock_timeout_seconds:g} s",
+                            ambiguous=False,
+                        )
+                    current = _status(self._name, directory)
+                    if current is None or _token(current) != token:
+                        return Refused()
+                    status = date_after(directory, temporary, current)
+                    self._rename(directory, temporary)
+            case _:
+                self._rename(directory, temporary)
+        self.visible = True
+        return Stored(_token(status))
+
+    def _rename(self, directory: int, temporary: str) -> None:
+        self.visible = True
+        os.rename(temporary, self._name, src_dir_fd=directory, dst_dir_fd=directory)
+
+
+def _unlink(name: str, directory: int) -> None:
+    """Remove a name; of a directory it stays, as no object is there."""
+    try:
+        os.unlink(name, dir_fd=directory)
+    except OSError as error:
+        if _is_absence(error):
+            return
+        if not stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+            raise
+
+
+def _sweep(directory: str, entry: os.DirEntry[str]) -> None:
     """Remove a temporary file that a killed writer left behind."""
     if entry.name.startswith(_TEMPORARY):
         with contextlib.suppress(OSError):
-            if entry.stat().st_mtime < time.time() - _LEFT_OVER_SECONDS:
-                os.unlink(entry.path)
+            if entry.stat(follow_symlinks=False).st_mtime < time.time() - _LEFT_OVER_SECONDS:
+                with directory_at(directory) as there:
+                    os.unlink(entry.name, dir_fd=there)
 
 
 def _may_hold(path: str, token: Token) -> bool:
@@ -313,9 +397,9 @@ def _may_hold(path: str, token: Token) -> bool:
     return True
 
 
-def _status(path: str) -> os.stat_result | None:
+def _status(path: str, directory: int | None = None) -> os.stat_result | None:
     try:
-        return os.stat(path)
+        return os.stat(path, dir_fd=directory)
     except OSError as error:
         if _is_absence(error):
             return None

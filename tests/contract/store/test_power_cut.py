@@ -91,13 +91,13 @@ def test_whatever_a_power_cut_leaves_holds_what_was_acknowledged(
 
 def no_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     write = durable_files.write_new
-    monkeypatch.setattr(local, "write_new", lambda name, body, durable: write(name, body, False))
+    monkeypatch.setattr(local, "write_new", lambda *given: write(*given[:-1], False))
 
 
 def no_bytes_of_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    def without(name: str, body: bytes, durable: bool) -> os.stat_result:
-        status = durable_files.write_new(name, body, False)
-        durable_files.sync_directory(os.path.dirname(name))
+    def without(directory: int, name: str, body: bytes, durable: bool) -> os.stat_result:
+        status = durable_files.write_new(directory, name, body, False)
+        durable_files.sync_directory(directory)
         return status
 
     monkeypatch.setattr(local, "write_in_place", without)
@@ -111,8 +111,8 @@ def no_names(monkeypatch: pytest.MonkeyPatch) -> None:
 def no_names_of_data(monkeypatch: pytest.MonkeyPatch) -> None:
     sync = durable_files.sync_directory
 
-    def some(directory: str) -> None:
-        if Path(directory).name not in TABLES:
+    def some(directory: int) -> None:
+        if Path(os.readlink(f"/proc/self/fd/{directory}")).name not in TABLES:
             sync(directory)
 
     monkeypatch.setattr(durable_files, "sync_directory", some)

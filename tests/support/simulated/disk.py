@@ -93,11 +93,11 @@ class Disk:
 
         return named
 
-    def _unlinking(self, real: Callable[[str], None]) -> Callable[[str], None]:
-        def unlink(path: str) -> None:
+    def _unlinking(self, real: Callable[..., None]) -> Callable[..., None]:
+        def unlink(path: str, *, dir_fd: int | None = None) -> None:
             with self._lock:
-                status = os.stat(path)
-                real(path)
+                status = os.stat(path, dir_fd=dir_fd)
+                real(path, dir_fd=dir_fd)
                 if status.st_nlink == 1 and not self._is_kept(status.st_ino):
                     # Its number is given to another file soon.
                     self._bytes.pop(status.st_ino, None)

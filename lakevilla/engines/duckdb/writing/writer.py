@@ -8,9 +8,10 @@ A statement that fails leaves none of its files.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 
@@ -39,7 +40,7 @@ from lakevilla.formats.files import HASH_TAG, DataFile, file_key
 from lakevilla.formats.layout import Layout
 from lakevilla.meter import note
 from lakevilla.settings import Settings
-from lakevilla.store.backends.durable_files import sync_directory, with_directories
+from lakevilla.store.backends.durable_files import in_directory_durably, settle
 from lakevilla.store.base import NEW, PutOutcome, Stored
 from lakevilla.store.content import hash_of, hash_of_file
 from lakevilla.store.effects import Program, Put, delete, parallel, put, put_file
@@ -189,7 +190,8 @@ class Writer:
         target = local or os.path.join(self._database.directory, os.path.basename(path))
         directory = os.path.dirname(target)
         durable = self._settings.durable_files
-        with_directories(directory, lambda: os.stat(directory), durable)
+        if local:
+            _in_place(lambda: in_directory_durably(directory, os.fstat, durable), store_key)
         in_place = False
         try:
             rows, size, summary = self._copy_to(cursor, relation, terms, target)
@@ -198,8 +200,8 @@ class Writer:
             if rows and local is None:
                 yield from put_file(store_key, target)
             elif rows:
-                if durable:
-                    _make_durable(target)
+                # The commit will rely on it, as on a file that the store writes.
+                _in_place(lambda: settle(target, durable), store_key)
                 in_place = True
         finally:
             if not in_place:
@@ -427,11 +429,14 @@ def _checked(layout: Layout, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.R
         yield batch
 
 
-def _make_durable(path: str) -> None:
-    """What the store does for a file that it writes: the commit will rely on it."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def _in_place(step: Callable[[], object], key: str) -> None:
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    sync_directory(os.path.dirname(path))
+        step()
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENOENT, errno.ENOTDIR):
+            raise
+        raise StoreError(
+            f"{key} could not be written, since a link is on the way there, and none is followed: "
+            "put a directory there",
+            permanent=True,
+        ) from None

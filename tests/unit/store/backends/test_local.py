@@ -12,19 +12,23 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lakevilla.store.backends import durable_files
+from lakevilla.store.backends.below import directory_at
 from lakevilla.store.backends.local import LocalStore
 from lakevilla.store.base import (
     ABSENT,
     ANY,
     NEW,
+    Condition,
     Failure,
     Found,
     Match,
     Missing,
+    Refused,
     Stored,
     Token,
     Unchanged,
@@ -121,7 +125,7 @@ def test_the_lock_of_a_killed_process_is_free(store: LocalStore, tmp_path: Path)
 
 def test_a_child_forked_under_the_lock_does_not_keep_it(store: LocalStore, tmp_path: Path) -> None:
     token = token_of(store.put("HEAD.json", b"1", ABSENT))
-    with durable_files.locked(str(tmp_path / LOCK), 1) as held:
+    with directory_at(str(tmp_path)) as there, durable_files.locked(there, LOCK, 1) as held:
         assert held
         child = os.fork()
         if child == 0:
@@ -177,16 +181,17 @@ def test_dates_advance_on_a_file_system_with_coarse_time_stamps(
 ) -> None:
     real = os.utime
 
-    def coarse(path: str, ns: tuple[int, int]) -> None:
+    def coarse(path: str, ns: tuple[int, int], dir_fd: int | None = None) -> None:
         second = ns[0] // (2 * 10**9) * 2 * 10**9
-        real(path, ns=(second, second))
+        real(path, ns=(second, second), dir_fd=dir_fd)
 
     file = tmp_path / "f"
     file.write_bytes(b"")
     monkeypatch.setattr(durable_files.os, "utime", coarse)
     coarse(str(file), (10**18, 10**18))
     current = os.stat(file)
-    assert durable_files.date_after(str(file), current).st_mtime_ns > current.st_mtime_ns
+    with directory_at(str(tmp_path)) as there:
+        assert durable_files.date_after(there, "f", current).st_mtime_ns > current.st_mtime_ns
 
 
 def test_a_file_where_a_directory_is_needed_is_a_permanent_failure(store: LocalStore) -> None:
@@ -269,16 +274,17 @@ def steps_of(monkeypatch: pytest.MonkeyPatch, root: Path) -> list[tuple[str, str
     steps: list[tuple[str, str]] = []
     link, rename, fsync = os.link, os.rename, os.fsync
 
-    def named(given: str, to: str) -> None:
-        steps.append(("name", os.path.relpath(to, root)))
+    def named(to: str, directory: int) -> None:
+        where = os.readlink(f"/proc/self/fd/{directory}")
+        steps.append(("name", os.path.relpath(f"{where}/{to}", root)))
 
-    def linked(source: str, to: str) -> None:
-        named(source, to)
-        link(source, to)
+    def linked(source: str, to: str, *, dst_dir_fd: int, **options: Any) -> None:
+        named(to, dst_dir_fd)
+        link(source, to, dst_dir_fd=dst_dir_fd, **options)
 
-    def renamed(source: str, to: str) -> None:
-        named(source, to)
-        rename(source, to)
+    def renamed(source: str, to: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        named(to, dst_dir_fd)
+        rename(source, to, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
 
     def synced(descriptor: int) -> None:
         path = os.path.relpath(os.readlink(f"/proc/self/fd/{descriptor}"), root)
@@ -372,3 +378,157 @@ def test_without_waiting_for_the_disk_names_are_given_in_the_same_steps(
     token_of(store.put_file("d/f", str(source)))
     assert {what for what, _ in steps} == {"name"}
     assert [name for _, name in steps if "tmp" not in name] == ["d/k", "d/k", "d/k", "d/f"]
+
+
+# ------------------------------------------------------- links, and what is no file
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Path:
+    """A directory that has nothing to do with the store, and to which a link of it leads."""
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    (beside / "a.parquet").write_bytes(b"precious")
+    return beside
+
+
+@pytest.fixture
+def linked(tmp_path: Path, beside: Path) -> LocalStore:
+    root = tmp_path / "root"
+    (root / "t").mkdir(parents=True)
+    (root / "t" / "own.parquet").write_bytes(b"1")
+    os.symlink(beside, root / "t" / "x")
+    return LocalStore(str(root), lock_timeout_seconds=0.2)
+
+
+def names_in(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+@pytest.mark.parametrize("prefix", ["", "t"])
+def test_a_link_to_a_directory_is_not_listed(linked: LocalStore, prefix: str) -> None:
+    listed = linked.list(prefix)
+    assert isinstance(listed, list)
+    assert [info.key for info in listed] == ["t/own.parquet"]
+    assert linked.list_names("t") == ("own.parquet",)
+
+
+def test_a_left_over_temporary_file_behind_a_link_is_not_swept(
+    linked: LocalStore, beside: Path
+) -> None:
+    old = beside / ".lakevilla-tmp-old"
+    old.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    linked.list("")
+    assert old.exists()
+
+
+@pytest.mark.parametrize("condition", [ABSENT, ANY, NEW, Match(Token('"1-1-1"'))])
+@pytest.mark.parametrize("key", ["t/x/new", "t/x/a/b/new"])
+def test_nothing_is_written_through_a_link(
+    linked: LocalStore, beside: Path, condition: Condition, key: str
+) -> None:
+    outcome = linked.put(key, b"1", condition)
+    assert isinstance(outcome, Refused if isinstance(condition, Match) else Failure)
+    assert names_in(beside) == {"a.parquet": b"precious"}
+
+
+def test_nothing_is_replaced_uploaded_or_deleted_through_a_link(
+    linked: LocalStore, tmp_path: Path, beside: Path
+) -> None:
+    found = linked.get("t/x/a.parquet")
+    assert isinstance(found, Found)
+    (tmp_path / "source").write_bytes(b"2")
+    for outcome in (
+        linked.put("t/x/a.parquet", b"2", Match(found.token)),
+        linked.put_file("t/x/b.parquet", str(tmp_path / "source")),
+        linked.copy_object("t/own.parquet", "t/x/b.parquet"),
+        linked.delete("t/x/a.parquet"),
+    ):
+        assert isinstance(outcome, Failure)
+        assert outcome.permanent
+        assert "link" in outcome.reason
+    assert names_in(beside) == {"a.parquet": b"precious"}
+
+
+def test_a_directory_that_becomes_a_link_before_the_deletion_keeps_what_lies_there(
+    linked: LocalStore, tmp_path: Path, beside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was looked at before: the deletion goes by the directory that it has open."""
+    inside, away = tmp_path / "root" / "t", tmp_path / "away"
+    (inside / "a.parquet").write_bytes(b"1")
+    unlink = os.unlink
+
+    def swapped(name: str, *, dir_fd: int) -> None:
+        inside.rename(away)
+        os.symlink(beside, inside)
+        unlink(name, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "unlink", swapped)
+    assert linked.delete("t/a.parquet") is None
+    monkeypatch.undo()
+    assert names_in(beside) == {"a.parquet": b"precious"}
+    assert not (away / "a.parquet").exists()
+
+
+def test_a_link_to_a_file_is_read_and_is_itself_replaced_and_deleted(
+    store: LocalStore, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_bytes(b"precious")
+    (tmp_path / "d").mkdir()
+    os.symlink(tmp_path / "file", tmp_path / "d" / "k")
+    assert isinstance(store.get("d/k"), Found)
+    token_of(store.put("d/k", b"2", ANY))
+    os.unlink(tmp_path / "d" / "k")
+    os.symlink(tmp_path / "file", tmp_path / "d" / "k")
+    assert store.delete("d/k") is None
+    assert (tmp_path / "file").read_bytes() == b"precious"
+    assert os.listdir(tmp_path / "d") == []
+
+
+def test_a_root_below_a_link_is_as_good_as_any(tmp_path: Path) -> None:
+    (tmp_path / "mnt" / "data").mkdir(parents=True)
+    os.symlink(tmp_path / "mnt", tmp_path / "link")
+    store = LocalStore(str(tmp_path / "link" / "data" / "lake"))
+    token = token_of(store.put("d/k", b"1", ABSENT))
+    token_of(store.put("d/k", b"2", Match(token)))
+    assert (tmp_path / "mnt" / "data" / "lake" / "d" / "k").read_bytes() == b"2"
+    assert store.delete("d/k") is None
+
+
+def test_a_lock_that_is_a_link_is_not_opened(store: LocalStore, tmp_path: Path) -> None:
+    token = token_of(store.put("HEAD.json", b"1", ABSENT))
+    os.symlink(tmp_path / "made", tmp_path / LOCK)
+    outcome = store.put("HEAD.json", b"2", Match(token))
+    assert isinstance(outcome, Failure)
+    assert outcome.permanent
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("name", ["k", LOCK])
+def test_a_pipe_is_refused_at_once(store: LocalStore, tmp_path: Path, name: str) -> None:
+    token = Token('"0-0-0"')
+    if name == LOCK:
+        token = token_of(store.put("k", b"1", ABSENT))
+    os.mkfifo(tmp_path / name)
+    outcomes: list[object] = [store.put("k", b"2", Match(token))]
+    if name == "k":
+        outcomes = [store.get("k"), store.head("k")]
+    for outcome in outcomes:
+        assert isinstance(outcome, Failure)
+        assert outcome.permanent
+        assert "no regular file" in outcome.reason
+
+
+def test_an_uploaded_file_is_no_more_open_than_the_umask_allows(
+    store: LocalStore, tmp_path: Path
+) -> None:
+    (tmp_path / "source").write_bytes(b"x")
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t").chmod(0o777)
+    before = os.umask(0o027)
+    try:
+        token_of(store.put_file("t/x", str(tmp_path / "source")))
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(os.stat(tmp_path / "t" / "x").st_mode) == 0o640
