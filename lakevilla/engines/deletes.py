@@ -183,9 +183,18 @@ def _as_type(
 
 def _parquet(layout: Layout, delete: DeleteFile, body: bytes) -> pa.Table:
     try:
-        return pq.read_table(io.BytesIO(body), page_checksum_verification=True)
+        return pq.read_table(
+            io.BytesIO(body),
+            page_checksum_verification=True,
+            # In nanoseconds a time after 2262 would come out as another one.
+            coerce_int96_timestamp_unit="ns" if _has_nanoseconds(layout.schema) else "us",
+        )
     except (pa.ArrowException, OSError) as error:
         raise _corrupt(layout, delete, str(error)) from None
+
+
+def _has_nanoseconds(schema: pa.Schema) -> bool:
+    return any(pa.types.is_timestamp(kind) and kind.unit == "ns" for kind in schema.types)
 
 
 def _corrupt(layout: Layout, delete: DeleteFile, what: str) -> CorruptObject:

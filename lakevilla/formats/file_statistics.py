@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from decimal import Decimal
 from decimal import InvalidOperation as _DecimalError
 from functools import lru_cache
@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakevilla.arrow.made import array, scalar
+from lakevilla.arrow.years import in_years
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.types import INTEGERS, arrow_type, decimal_parts, is_decimal
 from lakevilla.expressions.values import DECIMAL_CONTEXT, cast_value, parse_timestamp
@@ -293,7 +294,7 @@ def _widen(low: pa.Array, high: pa.Array, type_: str) -> tuple[pa.Array, pa.Arra
     """
     if type_ in ("timestamp", "timestamp_ntz"):
         step = pa.scalar(1000, pa.duration("us"))
-        return _in_years(pc.subtract(low, step)), _in_years(pc.add(high, step))
+        return in_years(pc.subtract(low, step)), in_years(pc.add(high, step))
     if type_ == "double":
         return (
             pc.min_element_wise(low, _as_float(low), skip_nulls=False),
@@ -312,15 +313,6 @@ _LEAST_LONG, _GREATEST_LONG = Decimal(-(2**63)), Decimal(2**63 - 1)
 def _unless(bounds: pa.Array, end: Decimal) -> pa.Array:
     """Null for ``end``."""
     return array([None if value == end else value for value in bounds.to_pylist()], bounds.type)
-
-
-def _in_years(bounds: pa.Array) -> pa.Array:
-    """Null for what left the years 1 to 9999: no value of a row is there."""
-    first, last = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999999, UTC)
-    first, last = (pa.scalar(at, pa.timestamp("us", "UTC")).value for at in (first, last))
-    at = bounds.cast(pa.int64())  # as a number, for the type may have a zone or none
-    within = pc.and_(pc.greater_equal(at, first), pc.less_equal(at, last))
-    return pc.if_else(within, bounds, scalar(None, bounds.type))
 
 
 def _as_float(bounds: pa.Array) -> pa.Array:

@@ -183,3 +183,15 @@ def test_an_equality_delete_in_nanoseconds_matches_whole_microseconds(place: Pla
     told = own(place, column(2, "t", "timestamp")).add(File("a.parquet", rows), sequence=1)
     told.add(File("d.parquet", deleted, content=2, says={"equality_ids": [2]}), sequence=2).write()
     assert keys(place) == [1, 2]
+
+
+def test_an_equality_delete_of_times_of_96_bits_matches_after_2262(place: Place) -> None:
+    moments = pa.array([dt.datetime(9999, 12, 31), dt.datetime(1600, 1, 1)], pa.timestamp("us"))
+    rows = of_ids(pa.table({"k": pa.array([1, 2], pa.int32()), "t": moments}), {"k": 1, "t": 2})
+    table = own(place, column(2, "t", "timestamp")).add(File("a.parquet", rows), sequence=1)
+    deleted = rows.select(["t"]).slice(0, 1)
+    path = table.directory / "data" / "d.parquet"
+    pq.write_table(deleted, path, use_deprecated_int96_timestamps=True)
+    says = {"equality_ids": [2]}
+    table.add(File("d.parquet", deleted, content=2, says=says, store=False), sequence=2).write()
+    assert keys(place) == [2]

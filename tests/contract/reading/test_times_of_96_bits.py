@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -51,3 +52,38 @@ def test_they_are_read_wherever_they_lie(
     lake.run(lambda txn: txn.update("t", {"id": "id + 4"}, where="v is null"))
     left = lake.read("t", columns=["id", "v"]).sort_by("id").to_pydict()
     assert left == {"id": [0, 1, 3, 6], "v": [TIMES[0], TIMES[1], TIMES[3], None]}
+
+
+def test_bounds_in_a_footer_hide_no_row(tmp_path: Path) -> None:
+    """Of times of 96 bits these have no order that all writers agree on: some take the bytes'."""
+    tables = Tables(tmp_path)
+    log = tables.log()
+    log.mkdir(parents=True)
+    path = log.parent / "f.parquet"
+    days = {1: datetime(2024, 1, 2, 3), 2: datetime(1999, 1, 1, 20), 3: datetime(9999, 12, 31)}
+    raw = [_of_96_bits(day) for day in days.values()]
+    rows = pa.table({"id": list(days), "v": pa.array(raw, pa.binary(12))})
+    pq.write_table(rows, path, store_schema=False)
+    held = path.read_bytes()
+    start = len(held) - 8 - int.from_bytes(held[-8:-4], "little")
+    footer = held[start:].replace(b"\x15\x0e", b"\x15\x06")  # bytes of a fixed length: INT96
+    path.write_bytes(held[:start] + footer)
+    assert pq.read_metadata(path).row_group(0).column(1).physical_type == "INT96"
+    kinds = [field("id"), field("v", "timestamp")]
+    stats = '{"numRecords":3}'
+    action = add("f.parquet", size=path.stat().st_size, stats=stats)
+    tables.write_entry(0, protocol(), metadata(kinds), action)
+    lake = lv.connect(str(tmp_path))
+    for where, ids in (
+        ("v > '9000-01-01'", [3]),
+        ("v < '2000-01-01'", [2]),
+        ("v >= '2024-01-01'", [1, 3]),
+    ):
+        assert sorted(lake.read("t", where=where)["id"].to_pylist()) == ids
+    assert lake.sql("SELECT min(v) AS v FROM t")["v"].to_pylist() == [days[2].replace(tzinfo=UTC)]
+
+
+def _of_96_bits(moment: datetime) -> bytes:
+    since = moment - datetime(1970, 1, 1)
+    nanoseconds = since.seconds * 10**9 + since.microseconds * 1000
+    return struct.pack("<qi", nanoseconds, since.days + 2_440_588)

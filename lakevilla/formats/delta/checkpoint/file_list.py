@@ -300,16 +300,16 @@ def _files(
 def _pruned(
     add: pa.StructArray, key: str, layout: Layout, where: Expr | None
 ) -> Iterator[pa.Table]:
-    table = _files_table(add, key)
+    table = _files_table(add, key, layout)
     if where is not None:
         table = table.filter(may_match(table, layout, where))
     if table.num_rows:
         yield table
 
 
-def _files_table(add: pa.StructArray, key: str) -> pa.Table:
+def _files_table(add: pa.StructArray, key: str, layout: Layout) -> pa.Table:
     try:
-        return _read_files(add)
+        return _read_files(add, layout)
     except (pa.ArrowException, ValueError, TypeError, KeyError, AttributeError) as error:
         raise CorruptObject(
             f"checkpoint part {key} has add actions that cannot be read: {error}; remove the "
@@ -318,7 +318,7 @@ def _files_table(add: pa.StructArray, key: str) -> pa.Table:
         ) from None
 
 
-def _read_files(add: pa.StructArray) -> pa.Table:
+def _read_files(add: pa.StructArray, layout: Layout) -> pa.Table:
     length = len(add)
     paths, raw = decode_paths(add.field("path").cast(pa.string()))
     ids, vectors = vector_columns(_optional(add, "deletionVector"), length)
@@ -335,7 +335,7 @@ def _read_files(add: pa.StructArray) -> pa.Table:
             columns[name] = column.cast(FILES_SCHEMA.field(name).type)
     parsed = _optional(add, "stats_parsed")
     if parsed is not None and "stats" not in columns:
-        columns["stats"] = json_of_parsed(parsed)
+        columns["stats"] = json_of_parsed(parsed, layout.statistics_schema)
     return _padded(columns, length)
 
 

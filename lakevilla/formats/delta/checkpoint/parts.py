@@ -126,6 +126,8 @@ class Fetched:
                 pre_buffer=False,
                 buffer_size=_BUFFER_BYTES,
                 page_checksum_verification=True,
+                # As bounds are cut; in nanoseconds a time after 2262 would come out as another.
+                coerce_int96_timestamp_unit="ms",
             )
             yield from reader.iter_batches(
                 batch_rows, row_groups=[row_group], columns=list(columns), use_threads=False

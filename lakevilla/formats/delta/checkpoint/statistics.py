@@ -17,6 +17,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.types as types
 
+from lakevilla.arrow.years import in_years
 from lakevilla.formats.delta.metadata.layout import DeltaDefinition
 
 # The thread's own context has 28 digits, too few for a decimal(38).
@@ -111,7 +112,7 @@ def _parsed_stats(rows: pa.StructArray, kind: pa.StructType) -> pa.Array:
     texts = [None] * len(rows) if index < 0 else rows.field("stats").to_pylist()
     known = [None] * len(rows)
     if rows.type.get_field_index("stats_parsed") >= 0:
-        known = rows.field("stats_parsed").to_pylist()
+        known = _representable(rows.field("stats_parsed"), kind).to_pylist()
     parsed = [
         _typed(_decode(text), kind) if text is not None else before
         for text, before in zip(texts, known, strict=True)
@@ -177,12 +178,41 @@ def _scalar(value: Any, kind: pa.DataType) -> Any:
 # ------------------------------------------------------------- and back to JSON
 
 
-def json_of_parsed(parsed: pa.StructArray) -> pa.Array:
-    """The JSON text of ``stats_parsed``, for checkpoints that hold nothing else."""
+def json_of_parsed(parsed: pa.StructArray, columns: pa.Schema) -> pa.Array:
+    """The JSON text of ``stats_parsed``, for checkpoints that hold nothing else.
+
+    ``columns``: the table's, as its statistics know them.
+    """
+    values = pa.struct(list(columns))
+    kind = pa.struct([("minValues", values), ("maxValues", values)])
     texts = [
-        None if row is None else _encoder.encode(_plain(row)).decode() for row in parsed.to_pylist()
+        None if row is None else _encoder.encode(_plain(row)).decode()
+        for row in _representable(parsed, kind).to_pylist()
     ]
     return pa.array(texts, pa.string())
+
+
+def _representable(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Statistics in which every date and time can be told; null for what can't.
+
+    Times of 96 bits have no zone, and mean UTC where ``kind``, the type of a table's column or
+    the struct of some, has one; of what it does not tell it is null's type.
+    """
+    if types.is_struct(values.type):
+        inner = {field.name: field.type for field in kind} if types.is_struct(kind) else {}
+        fields, arrays = [], []
+        for place in range(values.type.num_fields):
+            field = values.type.field(place)
+            array = _representable(values.field(place), inner.get(field.name, pa.null()))
+            fields.append(field.with_type(array.type))
+            arrays.append(array)
+        return pa.StructArray.from_arrays(arrays, fields=fields, mask=values.is_null())
+    if types.is_date(values.type):
+        return in_years(values)
+    if types.is_timestamp(values.type):
+        zone = values.type.tz or (kind.tz if types.is_timestamp(kind) else None)
+        return in_years(values).cast(pa.timestamp("us", zone), safe=False)
+    return values
 
 
 _encoder = msgspec.json.Encoder()
