@@ -162,10 +162,11 @@ def convert(array: pa.Array, target: pa.DataType, place: ColumnPath) -> pa.Array
     InvalidOperation
         The types do not fit, or a value does not: the message names the
         column, both types and the first value at fault. Or a moment is beyond the
-        years 1 to 9999, of which Python and the formats' other clients know no more.
+        years 1 to 9999, of which Python and the formats' other clients know no more; or a
+        number has more digits than decimals have, as DuckDB's HUGEINT may.
     """
     converted = _convert(array, target, place)
-    _check_years(converted, place)
+    _check_range(converted, place)
     return converted
 
 
@@ -275,12 +276,12 @@ def _convert_map(array: pa.Array, target: pa.DataType, place: ColumnPath) -> pa.
     )
 
 
-def _check_years(array: pa.Array, place: ColumnPath) -> None:
-    """Refuse moments that Python, Spark and the texts in logs can't hold."""
+def _check_range(array: pa.Array, place: ColumnPath) -> None:
+    """Refuse what Arrow lets pass and other clients can't hold: moments, and too many digits."""
     kind = array.type
     if pa.types.is_nested(kind):
-        for name, child in _parts_with_moments(array):
-            _check_years(child, place.child(name))
+        for name, child in _parts_with_range(array):
+            _check_range(child, place.child(name))
     elif kind in _YEARS:
         first, last = _YEARS[kind]
         found = pc.min_max(array)
@@ -293,12 +294,22 @@ def _check_years(array: pa.Array, place: ColumnPath) -> None:
                 reason="value",
                 table=place.table,
             )
+    elif _is_widest_decimal(kind):
+        found = pc.min_max(array)
+        ends = (found["min"].as_py(), found["max"].as_py())
+        if any(end is not None and len(end.as_tuple().digits) > kind.precision for end in ends):
+            raise InvalidOperation(
+                f"{place} can't hold a number of more than {kind.precision} digits: cast the data "
+                "to text, or to a double",
+                reason="value",
+                table=place.table,
+            )
 
 
-def _parts_with_moments(array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
-    """What lies within, without what NULLs cover, where it may hold moments."""
+def _parts_with_range(array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    """What lies within, without what NULLs cover, where it may be out of range."""
     kind = array.type
-    if not _has_moments(kind):
+    if not _has_range(kind):
         return
     if pa.types.is_map(kind):
         entries = array.cast(pa.list_(pa.struct([kind.key_field, kind.item_field]))).flatten()
@@ -310,10 +321,15 @@ def _parts_with_moments(array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
         yield "element", array.flatten()
 
 
-def _has_moments(kind: pa.DataType) -> bool:
+def _has_range(kind: pa.DataType) -> bool:
     if pa.types.is_nested(kind):
-        return any(_has_moments(kind.field(i).type) for i in range(kind.num_fields))
-    return kind in _YEARS
+        return any(_has_range(kind.field(i).type) for i in range(kind.num_fields))
+    return kind in _YEARS or _is_widest_decimal(kind)
+
+
+def _is_widest_decimal(kind: pa.DataType) -> bool:
+    """Whether it is the type that an integer of 128 bits comes in, of whatever size."""
+    return bool(pa.types.is_decimal128(kind) and kind.precision == _LARGEST_PRECISION)
 
 
 def flat_offsets(array: pa.Array) -> pa.Array:

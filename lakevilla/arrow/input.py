@@ -20,6 +20,7 @@ from lakevilla.arrow.cast import (
     without_nulls,
 )
 from lakevilla.arrow.opening import Parts, Source, inferred, open_data
+from lakevilla.arrow.unkept import refuse_unkept
 from lakevilla.errors import InvalidOperation
 
 #: Rows converted at a time: a batch of any size is converted in slices.
@@ -57,6 +58,7 @@ def schema_of(data: object, *, table: str = "data", like: pa.Schema | None = Non
             table=table,
         )
     match_fields(schema.names, [], f"table {table!r}", table)
+    refuse_unkept(schema, table)
     if like is not None:
         types = {column.name.lower(): column.type for column in like}
         schema = pa.schema([_with_a_type(column, types) for column in schema])
@@ -184,6 +186,7 @@ def _match(
     if schema_mode not in (None, "merge"):
         raise InvalidOperation(f"schema_mode {schema_mode!r} is neither None nor 'merge'")
     positions = match_fields(source.names, target.names, f"table {table!r}", table)
+    refuse_unkept(source, table)
     added = _unknown(source.names, target)
     if schema_mode is None:
         refuse_unknown(source.names, target, table, "pass schema_mode='merge'")

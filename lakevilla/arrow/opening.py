@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from lakevilla.arrow.cast import not_unicode
 from lakevilla.arrow.offsets import with_offsets
+from lakevilla.arrow.unkept import as_in_duckdb, refuse_unkept_of_polars, refuse_zoned_times
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import shown
 
@@ -205,11 +206,18 @@ def _open(data: Any) -> Source:
             "a Spark DataFrame needs the Spark engine: connect with spark=..., or pass"
             " frame.toArrow()"
         )
+    if package == "polars" and type(data).__name__ == "DataFrame":
+        refuse_unkept_of_polars(data.schema)
     if hasattr(data, "__arrow_c_stream__"):
         reader = pa.RecordBatchReader.from_stream(data)
         # A polars frame is in memory; of anything else that streams it is not
         # known whether a second stream would bring the same rows.
-        return _in_memory(reader.read_all()) if package == "polars" else _stream(reader)
+        if package == "polars":
+            return _in_memory(reader.read_all())
+        schema = reader.schema
+        if type(data).__name__ == "DuckDBPyRelation":
+            schema = as_in_duckdb(schema, data.types)
+        return Source(schema, True, lambda: reader)
     if hasattr(data, "__arrow_c_array__"):
         return _in_memory(pa.record_batch(data))
     if package == "pyarrow" and hasattr(data, "scanner"):
@@ -259,11 +267,15 @@ def _from_pandas(frame: Any) -> Source:
     if named:
         frame = frame.reset_index(level=named)
     table = pa.Table.from_pandas(frame, preserve_index=False)
+    for name, kind in zip(table.schema.names, table.schema.types, strict=True):
+        refuse_zoned_times(frame[name], kind, name)
     return _in_memory(table.replace_schema_metadata(None))
 
 
 def _from_lazy(frame: Any) -> Source:
-    schema = pa.RecordBatchReader.from_stream(frame.collect_schema().to_frame()).schema
+    columns = frame.collect_schema()
+    refuse_unkept_of_polars(columns)
+    schema = pa.RecordBatchReader.from_stream(columns.to_frame()).schema
     if not hasattr(frame, "collect_batches"):
         return _in_memory(pa.table(frame.collect()))
 
@@ -286,7 +298,11 @@ def _from_columns(columns: Mapping[Any, Any]) -> Source:
                 f"column {name!r} of a dict of columns is of type {_type_name(values)}, not a list "
                 "of values; for one row pass a list of one dict, [{...}]"
             )
-    return _in_memory(pa.table(dict(columns)))
+    table = pa.table(dict(columns))
+    for kind, (name, values) in zip(table.schema.types, columns.items(), strict=True):
+        if isinstance(values, list | tuple) or type(values).__module__ == "numpy":
+            refuse_zoned_times(values, kind, name)
+    return _in_memory(table)
 
 
 def _from_iterator(items: Iterator[Any]) -> Source:
@@ -372,7 +388,7 @@ def inferred(values: Sequence[object], name: str) -> pa.Array:
     """
     _check_zones(values, name)
     try:
-        return pa.array(values)
+        array = pa.array(values)
     except OverflowError:
         raise InvalidOperation(
             f"column {name!r} of the data has a whole number of more than 64 bits: pass it as a "
@@ -384,6 +400,8 @@ def inferred(values: Sequence[object], name: str) -> pa.Array:
             f"column {name!r} of the data has values of no single type: "
             f"{text[:1].lower()}{text[1:]}: convert them first"
         ) from None
+    refuse_zoned_times(values, array.type, name)
+    return array
 
 
 def _check_zones(values: Sequence[object], name: str) -> None:

@@ -253,6 +253,8 @@ def _kind(value: object) -> object:
     """What values of one column must have in common."""
     if isinstance(value, datetime):
         return datetime, value.tzinfo is not None
+    if isinstance(value, time) and value.tzinfo is not None:
+        return time, True  # no column's, as its single run tells
     if isinstance(value, list):
         kinds = {_kind(item) for item in value} - {type(None)}
         return list, frozenset(kinds)

@@ -141,6 +141,11 @@ def type_named(text: str, column: str) -> pa.DataType:
 def _arrow(node: object, text: str, column: str) -> pa.DataType:
     if not isinstance(node, exp.DataType) or node.args.get("values"):
         raise _unknown(text, column)
+    if node.args.get("collate"):
+        raise InvalidOperation(
+            f"column {column!r} has the type {text!r}, whose collation no table can keep: texts "
+            "are compared byte by byte; leave it out, and compare lower(a)"
+        )
     kind, inner, types = node.this, node.expressions, exp.DataType.Type
     if (name := _plain().get(kind)) is not None and not inner:
         return arrow_type(name)

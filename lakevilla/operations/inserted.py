@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakevilla.arrow.input import to_reader
+from lakevilla.arrow.unkept import refuse_unkept
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.layout import Layout
 from lakevilla.operations.inserted_nested import assigned_nested
@@ -45,6 +46,7 @@ def assigned_rows(
             f"and its query returns {rows.num_columns}: make them match",
             table=layout.table,
         )
+    refuse_unkept(rows.rename_columns(list(columns)).schema, layout.table)
     types = {field.name.lower(): field.type for field in layout.schema}
     arrays = [
         assigned(column, types.get(name.lower(), column.type), literals=literals)

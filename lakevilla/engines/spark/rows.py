@@ -118,6 +118,8 @@ def _arrow_type(kind: Any) -> pa.DataType:
         return pa.map_(_arrow_field("key", kind.keyType, False), value)
     if isinstance(kind, types.UserDefinedType):
         return _arrow_type(kind.sqlType())
+    if "collate" in kind.simpleString():
+        raise NotImplementedError(kind.simpleString())  # Arrow knows of none
     if isinstance(kind, types.TimestampType):
         return pa.timestamp("us", "UTC")
     found = to_arrow_type(kind)

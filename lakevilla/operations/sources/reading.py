@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
+from lakevilla.arrow.unkept import refuse_unkept
 from lakevilla.engines.base import StagedRows, TableInput
 from lakevilla.errors import CorruptObject
 from lakevilla.expressions.bind import bind
@@ -64,7 +65,9 @@ def read_source(
                 rows = yield from read_source(context, view, lookup)
                 views[alias] = rows.to_reader()
             sql = without_rows(source.sql) if columns_alone else source.sql
-            return (yield from context.engine.query(sql, inputs, views, params))
+            found = yield from context.engine.query(sql, inputs, views, params)
+            refuse_unkept(found.schema, None)
+            return found
 
 
 def _looked_at(

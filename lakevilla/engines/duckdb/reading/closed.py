@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakevilla.arrow.unkept import as_in_duckdb
 from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.database import Database
 from lakevilla.engines.duckdb.failures import Tap, translated
@@ -241,12 +242,17 @@ class ClosedSession:
     def run(self, sql: str, params: Mapping[str, object]) -> pa.Table:
         """The rows of a SELECT."""
         values: Any = dict(params) if params else None
-        reader = self.connection.execute(sql, values).to_arrow_reader(_ROWS_AT_ONCE)
+        cursor = self.connection.execute(sql, values)
+        types = [kind for _, kind, *_ in cursor.description or ()]
+        reader = cursor.to_arrow_reader(_ROWS_AT_ONCE)
+        schema = reader.schema
         # Not in one call, which would hear Ctrl-C when it has all rows, if they fit in memory.
         batches = []
         for batch in reader:
             batches.append(batch)
-        return pa.Table.from_batches(batches, reader.schema)
+        rows = pa.Table.from_batches(batches, schema)
+        noted = as_in_duckdb(schema, types)
+        return rows if noted is schema else rows.cast(noted)
 
     def _pass(self) -> None:
         while self._passing:

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from lakevilla.engines.sql.reader import TokenReader
 from lakevilla.engines.sql.script.types import column_type
-from lakevilla.engines.sql.select import Select
+from lakevilla.engines.sql.select import Select, named_parameters, query_of
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.syntax.late import TokenType
+from lakevilla.expressions.syntax.late import TokenType, exp
 
 #: What ends a column's type.
 _RULES = ("NOT", "NULL", "COMMENT", "CHECK", "DEFAULT", "PRIMARY", "UNIQUE", "REFERENCES")
@@ -88,6 +88,7 @@ def create_table(reader: TokenReader) -> CreateTable:
             properties = key_values(reader)
         elif reader.accept("AS") or reader.peek("SELECT") or reader.peek("FROM"):
             query = reader.query(reader.text())
+            _refuse_collations(reader, query)
         else:
             _refuse_clause(reader)
     if query is not None and columns is not None:
@@ -197,6 +198,19 @@ def _partition(reader: TokenReader, columns: list[pa.Field] | None) -> str:
         )
     columns.append(pa.field(name, type_))
     return name
+
+
+def _refuse_collations(reader: TokenReader, query: Select) -> None:
+    """Refuse columns of a query with a collation, of which its types tell nothing."""
+    if "collate" not in query.sql.lower():
+        return
+    for select in query_of(named_parameters(query.sql), reader.dialect).find_all(exp.Select):
+        for column in select.expressions:
+            if isinstance(column.unalias().unnest(), exp.Collate):
+                reader.refuse(
+                    f"a column with a collation ({column.sql(reader.dialect)})",
+                    _NO_RULE["COLLATE"],
+                )
 
 
 def _columns(reader: TokenReader, constraints: dict[str, str]) -> list[pa.Field]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pyarrow as pa
 
 from lakevilla.engines.sql.select import Dialect
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.syntax.late import errors, exp
+from lakevilla.expressions.syntax.late import errors, exp, sqlglot
 from lakevilla.expressions.typenames import type_named
 
 
@@ -66,6 +67,23 @@ _BY_BYTES = {
 def _of_duckdb(text: str) -> str | None:
     """A type of DuckDB in Spark's words: INTEGER[], STRUCT(a INTEGER), INT8."""
     try:
-        return exp.DataType.build(text, dialect="duckdb").sql("spark")
+        root = sqlglot.parse_one(f"CAST(NULL AS {text})", dialect="duckdb")
+        if not isinstance(root, exp.Cast) or any(map(_has_no_word, root.to.find_all(exp.DataType))):
+            return None
+        return root.to.sql("spark")
     except (errors.SqlglotError, ValueError, RecursionError, AttributeError, TypeError):
         return None
+
+
+def _has_no_word(kind: Any) -> bool:
+    """Whether Spark lacks the type, for which sqlglot would write another."""
+    types, sizes = exp.DataType.Type, [int(part.name) for part in kind.find_all(exp.DataTypeParam)]
+    if kind.this is types.TIMESTAMPNTZ:
+        return any(size > _MICROSECONDS for size in sizes)
+    if kind.this is types.TIME:
+        return bool(sizes)
+    return kind.this is types.BIT or bool(kind.args.get("collate"))
+
+
+#: How many digits of a second a table has.
+_MICROSECONDS = 6

@@ -73,6 +73,15 @@ def test_a_type_that_arrow_would_take_for_another_is_refused(kind: DataType) -> 
         arrow_types(StructType([StructField("v", kind)]), "t")
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_text_with_a_collation_is_refused(nested: bool) -> None:
+    """Its type would be that of any text, whose values are compared otherwise."""
+    text = StringType("UTF8_LCASE")
+    columns = StructType([StructField("v", ArrayType(text) if nested else text)])
+    with pytest.raises(lv.InvalidOperation, match=r"'v' for table 't' .* UTF8_LCASE.*cast it"):
+        arrow_types(columns, "t")
+
+
 def test_moments_are_those_of_utc_and_what_spark_notes_of_fields_is_left_out() -> None:
     noted = StructField("x", TimestampType(), metadata={"comment": "in Spark alone"})
     columns = [
