@@ -9,6 +9,7 @@ for ``protocol`` to say.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -138,7 +139,8 @@ def parse_actions(body: bytes, key: str) -> list[Action]:
 
 def parse_entry(location: str, version: int, body: bytes) -> Entry:
     """Describe one log entry."""
-    return entry_of(version, entry_key(location, version), body)
+    key = entry_key(location, version)
+    return _described(version, key, parse_actions(body, key))
 
 
 def compaction_of(version: int, key: str, body: bytes) -> Entry | None:
@@ -173,12 +175,18 @@ def _names(action: Action) -> Iterator[tuple[str | None, ...]]:
         yield ("protocol",)
 
 
-def entry_of(version: int, key: str, body: bytes) -> Entry:
-    """Describe the object at ``key``, which takes a table to ``version``."""
-    return _described(version, key, parse_actions(body, key))
+def entry_with_faults(version: int, key: str, body: bytes) -> tuple[Entry, EntryFaults]:
+    """Describe the object at ``key``, and what it leaves open, of which the entry has nothing."""
+    actions = parse_actions(body, key)
+    change, faults = _read(actions, key)
+    return _with_change(version, actions, change), faults
 
 
 def _described(version: int, key: str, actions: Sequence[Action]) -> Entry:
+    return _with_change(version, actions, change_of(actions, key))
+
+
+def _with_change(version: int, actions: Sequence[Action], change: Change) -> Entry:
     info = next((a.commit_info for a in actions if a.commit_info is not None), {})
     own = info.get("lakevilla")
     own = own if isinstance(own, dict) else {}
@@ -186,7 +194,7 @@ def _described(version: int, key: str, actions: Sequence[Action]) -> Entry:
     nonce = own.get("nonce")
     return Entry(
         version=version,
-        change=change_of(actions, key),
+        change=change,
         applications={a.txn.app_id: a.txn.version for a in actions if a.txn is not None},
         txn_ids=tuple(str(txn) for txn in txns) if isinstance(txns, list) else (),
         nonce=str(nonce) if nonce is not None else None,
@@ -205,8 +213,40 @@ def _timestamp(info: dict[str, Any]) -> int:
     return 0
 
 
+@dataclass(frozen=True, slots=True)
+class EntryFaults:
+    """What an object of the log leaves open: a later one may settle it.
+
+    A definition that can't be read, and files that are there or not as one reads the lines.
+    """
+
+    metadata: CorruptObject | None
+    protocol: CorruptObject | None
+    files: Mapping[FileRef, CorruptObject]
+
+    def first(self) -> CorruptObject | None:
+        return self.metadata or self.protocol or next(iter(self.files.values()), None)
+
+
+NO_FAULTS = EntryFaults(None, None, {})
+
+
 def change_of(actions: Iterable[Action], key: str) -> Change:
-    """What the actions of one object do to the table, taken together."""
+    """What the actions of one object do to the table, taken together.
+
+    Raises
+    ------
+    CorruptObject
+        They leave something open.
+    """
+    change, faults = _read(actions, key)
+    fault = faults.first()
+    if fault is not None:
+        raise fault
+    return change
+
+
+def _read(actions: Iterable[Action], key: str) -> tuple[Change, EntryFaults]:
     adds: list[DataFile] = []
     removes: list[RemovedFile] = []
     cdc: list[ChangeFile] = []
@@ -238,55 +278,74 @@ def change_of(actions: Iterable[Action], key: str) -> Change:
                 domains.append(msgspec.to_builtins(action.domain_metadata))
     except UnicodeDecodeError as error:
         raise CorruptObject(f"{key} has a path that is no utf-8: {error}", key=key) from None
-    check_definition(metadata, protocol, key)
     files = {file.ref: file for file in adds}
     removed = {file.ref: file for file in removes}
-    _check_files(files, removed, key)
-    return Change(
-        tuple(files.values()),
-        tuple(removed.values()),
+    faults = EntryFaults(
+        _fault("metaData", metadata, _MetaData, key),
+        _fault("protocol", protocol, _Protocol, key),
+        _open_files(files, removed, key),
+    )
+    change = Change(
+        tuple(file for ref, file in files.items() if ref not in faults.files),
+        tuple(file for ref, file in removed.items() if ref not in faults.files),
         tuple(cdc),
-        metadata,
-        protocol,
+        None if faults.metadata else metadata,
+        None if faults.protocol else protocol,
         tuple(domains),
     )
+    return change, faults
 
 
 def check_definition(
     metadata: dict[str, Any] | None, protocol: dict[str, Any] | None, key: str
 ) -> None:
     """Raise ``CorruptObject`` unless what is given can be a table's definition."""
-    for name, action, kind in (
-        ("metaData", metadata, _MetaData),
-        ("protocol", protocol, _Protocol),
-    ):
-        if action is None:
-            continue
-        try:
-            msgspec.convert(action, kind)
-        except (msgspec.ValidationError, RecursionError) as error:
-            raise CorruptObject(
-                f"{key} has a {name} action that cannot be read: {error}; restore the object",
-                key=key,
-            ) from None
+    fault = _fault("metaData", metadata, _MetaData, key)
+    fault = fault or _fault("protocol", protocol, _Protocol, key)
+    if fault is not None:
+        raise fault
 
 
-def _check_files(adds: Mapping[FileRef, DataFile], removes: Container[FileRef], key: str) -> None:
-    """Refuse what has no one meaning: actions of one object come in no order.
+def _fault(
+    name: str, action: dict[str, Any] | None, kind: type[msgspec.Struct], key: str
+) -> CorruptObject | None:
+    if action is None:
+        return None
+    try:
+        msgspec.convert(action, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        return CorruptObject(
+            f"{key} has a {name} action that cannot be read: {error}; restore the object", key=key
+        )
+    return None
+
+
+def _open_files(
+    adds: Mapping[FileRef, DataFile], removes: Container[FileRef], key: str
+) -> dict[FileRef, CorruptObject]:
+    """Files of which there is no one meaning: actions of one object come in no order.
 
     The protocol calls it illegal; Spark lets the last line decide and delta-kernel the first,
     so whichever is taken, rows are lost or there twice for somebody.
     """
-    paths: set[str] = set()
+    found: dict[FileRef, CorruptObject] = {}
+    first: dict[str, FileRef] = {}
     for ref in adds:
-        if ref in removes or ref[0] in paths:
-            what = "is added and removed" if ref in removes else "is added with two vectors"
-            raise CorruptObject(
-                f"{key} is no valid delta log entry: the file {ref[0]} {what}; restore the table "
-                "to the version before it with the client that wrote it, or restore the object",
-                key=key,
-            )
-        paths.add(ref[0])
+        other = first.setdefault(ref[0], ref)
+        if ref in removes:
+            found[ref] = _of_two_meanings(key, ref[0], "is added and removed")
+        if other != ref:
+            fault = _of_two_meanings(key, ref[0], "is added with two vectors")
+            found |= {ref: fault, other: fault}
+    return found
+
+
+def _of_two_meanings(key: str, path: str, what: str) -> CorruptObject:
+    return CorruptObject(
+        f"{key} is no valid delta log entry: the file {path} {what}; restore the table to the "
+        "version before it with the client that wrote it, or restore the object",
+        key=key,
+    )
 
 
 def _data_file(add: _Add) -> DataFile:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lakevilla.errors import CorruptObject
+from lakevilla.errors import CorruptObject, UnsupportedTableFeature
 from lakevilla.formats.delta.paths import decode_path
 from lakevilla.formats.files import DeletionVector, file_key
 from lakevilla.store.base import Found
@@ -29,9 +29,16 @@ _UUID_LENGTH = 20
 
 
 def read_vector(location: str, vector: DeletionVector) -> Program[RowIndices]:
-    """The deleted rows of a file, ascending, counted from zero. Raises ``CorruptObject``.
+    """The deleted rows of a file, ascending, counted from zero.
 
     At most one request: none for an inline vector, else the vector's own bytes.
+
+    Raises
+    ------
+    CorruptObject
+        It is damaged or missing.
+    UnsupportedTableFeature
+        It lies where the protocol did not put vectors yet.
     """
     if vector.storage_type == "i":
         name = f"the inline deletion vector {vector.path_or_inline[:40]!r}"
@@ -61,9 +68,14 @@ def vector_key(location: str, vector: DeletionVector) -> str:
     if vector.storage_type == "p":
         # Spelt as the path of a data file is.
         return decode_path(vector.path_or_inline)
-    if vector.storage_type != "u" or len(vector.path_or_inline) < _UUID_LENGTH:
-        name = f"a deletion vector of {location}"
-        raise _corrupt(name, None, f"its storage type {vector.storage_type!r} is not known")
+    if vector.storage_type != "u":
+        raise UnsupportedTableFeature(
+            f"table {location} has a deletion vector of storage type {vector.storage_type!r}, "
+            "which LakeVilla does not read: rewrite the file with the client that wrote it",
+            table=location,
+        )
+    if len(vector.path_or_inline) < _UUID_LENGTH:
+        raise _corrupt(f"a deletion vector of {location}", None, "its name is too short")
     prefix = vector.path_or_inline[:-_UUID_LENGTH]
     name = f"the deletion vector {vector.path_or_inline!r} of {location}"
     digits = _z85(vector.path_or_inline[-_UUID_LENGTH:], name).hex()

@@ -18,10 +18,16 @@ import msgspec
 from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
 from lakevilla.forked import lock
 from lakevilla.formats.base import Entry, Leftovers
-from lakevilla.formats.delta.actions import compaction_of, entry_of, parse_entry
+from lakevilla.formats.delta.actions import (
+    NO_FAULTS,
+    compaction_of,
+    entry_with_faults,
+    parse_entry,
+)
 from lakevilla.formats.delta.checkpoint.reader import Checkpoint, open_checkpoint
 from lakevilla.formats.delta.paths import entry_key, log_directory
 from lakevilla.formats.delta.snapshot import DeltaSnapshot, blank_snapshot, snapshot_of
+from lakevilla.formats.delta.unsettled import Unsettled
 from lakevilla.store.base import Found, GetOutcome
 from lakevilla.store.effects import Effect, Get, Program, get, list_objects, parallel
 
@@ -88,7 +94,9 @@ def named_in_log(location: str) -> Program[set[str]]:
     named: set[str] = set()
     for number, outcome in zip(numbers, answers, strict=True):
         if isinstance(outcome, Found):
-            change = parse_entry(location, number, outcome.body).change
+            entry, faults = entry_with_faults(number, entry_key(location, number), outcome.body)
+            change = entry.change
+            named.update(path for path, _ in faults.files)
             named.update(file.path for file in change.adds)
             named.update(file.path for file in change.removes)
             named.update(file.path for file in change.change_files)
@@ -119,6 +127,7 @@ def extend(snapshot: DeltaSnapshot) -> Program[DeltaSnapshot | None]:
     location = snapshot.location
     beyond = -1
     step = 0
+    unsettled = Unsettled()
     while True:
         width = _BATCHES[min(step, len(_BATCHES) - 1)]
         first = snapshot.version + 1
@@ -127,10 +136,14 @@ def extend(snapshot: DeltaSnapshot) -> Program[DeltaSnapshot | None]:
             if isinstance(outcome, Found):
                 beyond = max(beyond, version)
                 if version == snapshot.version + 1:
-                    snapshot = snapshot.advance(parse_entry(location, version, outcome.body))
+                    key = entry_key(location, version)
+                    entry, faults = entry_with_faults(version, key, outcome.body)
+                    unsettled.follow(entry.change, faults)
+                    snapshot = snapshot.advance(entry)
         if snapshot.version + 1 == first + width:
             step += 1
         elif snapshot.version >= beyond:
+            unsettled.check()
             return snapshot
         elif snapshot.version + 1 == first:
             # An entry after this one is there, and this one, asked for again, is not:
@@ -394,18 +407,23 @@ def _load(
         if isinstance(read, CorruptObject):
             return read
         snapshot = snapshot_of(location, table, cast(Checkpoint, read))
+    unsettled = Unsettled()
     for key, (first, last), outcome in zip(keys, plan.steps, answers, strict=True):
         if not isinstance(outcome, Found):
             return CorruptObject(
                 f"log object {key} of table {table} is missing; restore it", key=key, table=table
             )
-        described = entry_of if first == last else compaction_of
-        entry = described(last, key, outcome.body)
-        if entry is None:
+        summed = None if first == last else compaction_of(last, key, outcome.body)
+        if summed is None and first < last:
             # A compaction only repeats what the entries say, and they are there (``_plan``).
             steps = tuple(_steps(plan.steps[0][0], plan.steps[-1][1]))
             return (yield from _load(location, table, _Plan(plan.checkpoint, steps), cache))
+        entry, faults = (
+            (summed, NO_FAULTS) if summed else entry_with_faults(last, key, outcome.body)
+        )
+        unsettled.follow(entry.change, faults)
         snapshot = snapshot.follow(entry)
+    unsettled.check()
     if not snapshot.protocol or not snapshot.metadata:
         key = entry_key(location, 0)
         return CorruptObject(
@@ -414,9 +432,9 @@ def _load(
             table=table,
         )
     if snapshot.timestamp_ms is None and snapshot.definition.in_commit_timestamps:
-        entry = yield from read_entry(location, snapshot.version)
-        if entry is not None:
-            snapshot = snapshot.timed(entry.timestamp_ms)
+        newest = yield from read_entry(location, snapshot.version)
+        if newest is not None:
+            snapshot = snapshot.timed(newest.timestamp_ms)
     return snapshot
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lakevilla.formats.base import LogVersion
-from lakevilla.formats.delta.actions import parse_entry
+from lakevilla.formats.delta.actions import entry_with_faults
 from lakevilla.formats.delta.log import LogListing, get_entries, list_log
+from lakevilla.formats.delta.paths import entry_key
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program
@@ -113,6 +114,7 @@ def _own_times(newest: DeltaSnapshot, versions: Sequence[int]) -> Program[dict[i
         answers = yield from get_entries(newest.location, part)
         for version, outcome in zip(part, answers, strict=True):
             if isinstance(outcome, Found):
-                entry = parse_entry(newest.location, version, outcome.body)
+                key = entry_key(newest.location, version)
+                entry, _ = entry_with_faults(version, key, outcome.body)
                 times[version] = entry.timestamp_ms
     return times

@@ -22,7 +22,7 @@ from lakevilla.formats.base import (
     TableSnapshot,
 )
 from lakevilla.formats.delta import log
-from lakevilla.formats.delta.actions import parse_entry
+from lakevilla.formats.delta.actions import entry_with_faults, parse_entry
 from lakevilla.formats.delta.alter import (
     alter_table,
     merge_schema,
@@ -39,6 +39,7 @@ from lakevilla.formats.delta.past_versions import kept_range, kept_versions, ver
 from lakevilla.formats.delta.paths import entry_key, log_directory
 from lakevilla.formats.delta.redefine import redefined
 from lakevilla.formats.delta.snapshot import DeltaSnapshot, blank_snapshot
+from lakevilla.formats.delta.unsettled import Unsettled
 from lakevilla.store.base import ABSENT, Found
 from lakevilla.store.effects import Program
 
@@ -285,8 +286,13 @@ def _usable(cached: TableSnapshot | None) -> DeltaSnapshot | None:
 def _catch_up(known: DeltaSnapshot, version: int) -> Program[DeltaSnapshot | None]:
     numbers = range(known.version + 1, version + 1)
     answers = yield from log.get_entries(known.location, numbers)
+    unsettled = Unsettled()
     for number, outcome in zip(numbers, answers, strict=True):
         if not isinstance(outcome, Found):
             return None
-        known = known.advance(parse_entry(known.location, number, outcome.body))
+        key = entry_key(known.location, number)
+        entry, faults = entry_with_faults(number, key, outcome.body)
+        unsettled.follow(entry.change, faults)
+        known = known.advance(entry)
+    unsettled.check()
     return known

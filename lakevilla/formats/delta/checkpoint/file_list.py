@@ -16,14 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakevilla.arrow.made import mask, numbers, places, scalar, truths
-from lakevilla.errors import CorruptObject
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.delta.checkpoint.columns import (
     decode_paths,
     partition_values_column,
     vector_columns,
 )
-from lakevilla.formats.delta.checkpoint.parts import Fetched, Part, fetch
+from lakevilla.formats.delta.checkpoint.parts import Fetched, Part, damaged, fetch
 from lakevilla.formats.delta.checkpoint.reader import BATCH_ROWS, Checkpoint
 from lakevilla.formats.delta.checkpoint.statistics import json_of_parsed
 from lakevilla.formats.file_sets import all_differ, present
@@ -76,11 +75,8 @@ def _each_once(files: pa.Table, checkpoint: Checkpoint) -> pa.Table:
         keep[row] = path not in seen
         if seen.setdefault(path, vector) != vector:
             key = checkpoint.parts[0].key
-            raise CorruptObject(
-                f"the checkpoint {key} names the file {path} with two deletion vectors; remove "
-                "the checkpoint so that readers use the log",
-                key=key,
-            )
+            what = f"the checkpoint {key} names the file {path} with two deletion vectors"
+            raise damaged(what, key)
     return files.filter(mask(keep))
 
 
@@ -311,11 +307,8 @@ def _files_table(add: pa.StructArray, key: str, layout: Layout) -> pa.Table:
     try:
         return _read_files(add, layout)
     except (pa.ArrowException, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise CorruptObject(
-            f"checkpoint part {key} has add actions that cannot be read: {error}; remove the "
-            "checkpoint so that readers use the log",
-            key=key,
-        ) from None
+        what = f"checkpoint part {key} has add actions that cannot be read: {error}"
+        raise damaged(what, key) from None
 
 
 def _read_files(add: pa.StructArray, layout: Layout) -> pa.Table:

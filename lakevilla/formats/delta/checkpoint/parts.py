@@ -76,10 +76,7 @@ def open_part(key: str) -> Program[Part]:
     """Read a part's footer, and all of it if it is small. Raises ``CorruptObject``."""
     outcome = yield from get(key, byte_range=(-FIRST_BYTES, 0))
     if not isinstance(outcome, Found):
-        raise CorruptObject(
-            f"checkpoint part {key} is missing or empty; remove the checkpoint or restore the part",
-            key=key,
-        )
+        raise damaged(f"checkpoint part {key} is missing or empty", key)
     tail, size = outcome.body, outcome.size
     if len(tail) < 12 or tail[-4:] != b"PAR1":
         raise _corrupt(key, "it does not end as a parquet file does")
@@ -216,9 +213,17 @@ def _ranges(part: Part, row_group: int, columns: Sequence[str]) -> list[tuple[in
     return merged
 
 
-def _corrupt(key: str, why: str) -> CorruptObject:
+def damaged(what: str, key: str) -> CorruptObject:
+    """What a checkpoint that can't be read is told by.
+
+    Without it a table is read from what it was made of, which clean-up may have taken.
+    """
     return CorruptObject(
-        f"checkpoint part {key} cannot be read: {why}; restore it, or remove the checkpoint so "
-        "that readers use an older one",
+        f"{what}; restore it from a copy; readers do without it, once it is removed, only where an "
+        "older checkpoint or entry 0, and all log entries since, are still there",
         key=key,
     )
+
+
+def _corrupt(key: str, why: str) -> CorruptObject:
+    return damaged(f"checkpoint part {key} cannot be read: {why}", key)

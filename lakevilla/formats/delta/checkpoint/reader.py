@@ -23,7 +23,7 @@ from lakevilla.formats.delta.actions import (
     check_definition,
     parse_actions,
 )
-from lakevilla.formats.delta.checkpoint.parts import Part, fetch, open_part
+from lakevilla.formats.delta.checkpoint.parts import Part, damaged, fetch, open_part
 from lakevilla.formats.overlay import EMPTY_TAIL, Overlay
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, parallel
@@ -66,11 +66,7 @@ def open_checkpoint(location: str, version: int, keys: Sequence[str]) -> Program
     parts = yield from parallel([open_part(key) for key in keys])
     for part in parts:
         if part.columns(("add",)) and not part.columns(("add.path",)):
-            raise CorruptObject(
-                f"checkpoint part {part.key} has add actions without a path; remove the checkpoint "
-                "so that readers use an older one",
-                key=part.key,
-            )
+            raise damaged(f"checkpoint part {part.key} has add actions without a path", part.key)
     wanted = []
     for part in parts:
         for group in part.row_groups:
@@ -104,11 +100,7 @@ def _assemble(
     protocol = next((a.protocol for a in actions if a.protocol is not None), None)
     metadata = next((a.meta_data for a in actions if a.meta_data is not None), None)
     if protocol is None or metadata is None:
-        raise CorruptObject(
-            f"checkpoint {key} has no protocol or no metaData action; remove it so that readers "
-            "use an older one",
-            key=key,
-        )
+        raise damaged(f"checkpoint {key} has no protocol or no metaData action", key)
     check_definition(metadata, protocol, key)
     sidecars = [a.sidecar for a in actions if a.sidecar is not None]
     files = yield from parallel([open_part(_sidecar_key(location, car)) for car in sidecars])
@@ -137,11 +129,8 @@ def _small_actions(batch: pa.RecordBatch, names: Sequence[str], key: str) -> Ite
             try:
                 yield msgspec.convert({name: _as_json(row)}, Action)
             except msgspec.ValidationError as error:
-                raise CorruptObject(
-                    f"checkpoint part {key} has a broken {name} action: {error}; remove the "
-                    "checkpoint so that readers use an older one",
-                    key=key,
-                ) from None
+                what = f"checkpoint part {key} has a broken {name} action: {error}"
+                raise damaged(what, key) from None
 
 
 # Fields that are maps (a domain's configuration is text): Arrow shows them as lists of

@@ -14,7 +14,12 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedTableFeature
+from lakevilla.errors import (
+    CorruptObject,
+    InvalidOperation,
+    LakeVillaError,
+    UnsupportedTableFeature,
+)
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.constraints import parse_constraint
 from lakevilla.formats.base import VOIDED
@@ -204,38 +209,41 @@ class DeltaDefinition:
                 "client that made it",
                 table=self.table,
             )
-        for name, sql in self._constraint_texts():
-            self._parse(name, sql)
+        for name, sql, text in self._constraint_texts():
+            self._parse(name, sql, text)
         return True
 
     @cached_property
     def _constraints(self) -> tuple[Constraint, ...]:
         found = []
-        for name, sql in self._constraint_texts():
+        for name, sql, text in self._constraint_texts():
             try:
-                found.append(self._parse(name, sql))
+                found.append(self._parse(name, sql, text))
             except UnsupportedTableFeature:
                 # Only writers need constraints; ``check_writable`` refuses the table for
                 # them, and a reader must not lose it to an expression he never uses.
                 continue
         return tuple(found)
 
-    def _parse(self, name: str, sql: str) -> Constraint:
+    def _parse(self, name: str, sql: str | None, text: str) -> Constraint:
         try:
+            if sql is None:
+                raise InvalidOperation("it is not written as the protocol has it")
             expression = bind(parse_constraint(sql), self._schema)
             return Constraint(name, expression, sql)
         except LakeVillaError as error:
             raise UnsupportedTableFeature(
-                f"LakeVilla cannot check constraint {name!r} of table {self.table}, {sql!r}: "
+                f"LakeVilla cannot check constraint {name!r} of table {self.table}, {text!r}: "
                 f"{error}; drop the constraint or write with the client that set it",
                 table=self.table,
             ) from None
 
-    def _constraint_texts(self) -> Iterator[tuple[str, str]]:
+    def _constraint_texts(self) -> Iterator[tuple[str, str | None, str]]:
+        """Names, what is to be checked (None if it can't be told), and the texts as they stand."""
         if "checkConstraints" in self.features:
             for key, sql in sorted(self.properties.items()):
                 if key.startswith(CONSTRAINT):
-                    yield key.removeprefix(CONSTRAINT), sql
+                    yield key.removeprefix(CONSTRAINT), sql, sql
         for field in self.fields:
             # No feature of the protocol, but what Spark's own writer refuses.
             kind = str((field.get("metadata") or {}).get(CHAR_VARCHAR, ""))
@@ -243,7 +251,7 @@ class DeltaDefinition:
             if limit is not None:
                 column = '"' + field["name"].replace('"', '""') + '"'
                 rule = f"{column} IS NULL OR length({column}) <= {limit['most']}"
-                yield f"{kind} of column {field['name']}", rule
+                yield f"{kind} of column {field['name']}", rule, rule
         if "invariants" not in self.features:
             return
         for path, field in walk(self.fields):
@@ -254,12 +262,10 @@ class DeltaDefinition:
             try:
                 sql = msgspec.convert(msgspec.json.decode(text)["expression"]["expression"], str)
             except (ValueError, RecursionError, KeyError, TypeError):
-                raise CorruptObject(
-                    f"column {name!r} of table {self.table} has an invariant that cannot be read: "
-                    f"{text!r}; restore its log",
-                    table=self.table,
-                ) from None
-            yield f"invariant of {name}", sql
+                # Bare text, as Databricks has written: of another grammar, or of none.
+                yield f"invariant of {name}", None, str(text)
+            else:
+                yield f"invariant of {name}", sql, sql
 
     def _statistics_columns(self) -> tuple[str, ...]:
         partitions = set(self.partition_by)

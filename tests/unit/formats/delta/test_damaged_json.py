@@ -129,6 +129,31 @@ def test_a_definition_that_is_damaged_is_told_with_its_object(
     assert raised.value.key == key
 
 
+@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_a_definition_that_is_damaged_and_replaced_is_nothing_to_readers(
+    tables: Tables, name: str, warm: bool
+) -> None:
+    """Databricks has written such entries at version 0; the versions between can't be read."""
+    kind, changed = DEFINITIONS[name]
+    broken = {**protocol(), **metadata()}[kind] | changed
+    broken = {key: value for key, value in broken.items() if value is not None}
+    tables.write_entry(0, protocol(), metadata())
+    known = tables.open() if warm else None
+    tables.write_entry(1, {kind: broken})
+    tables.write_entry(2, add("f.parquet"))
+    with pytest.raises(CorruptObject, match=kind) as raised:
+        tables.open(cached=known)
+    assert raised.value.key == f"t/_delta_log/{1:020}.json"
+    tables.write_entry(3, protocol(), metadata([field("id"), field("b")]))
+    state = tables.open(cached=known)
+    assert (state.version, state.layout.schema.names) == (3, ["id", "b"])
+    assert tables.paths(state) == ["f.parquet"]
+    for version in (1, 2):
+        with pytest.raises(CorruptObject, match=kind):
+            tables.run(tables.format.open_at("t", "t", version, known))
+
+
 FIELDS: dict[str, Any] = {
     "no name": {"type": "long"},
     "a name that is none": field("id") | {"name": 5},
@@ -219,12 +244,15 @@ def test_a_schema_that_is_damaged_is_told_with_the_table(tables: Tables, text: s
     assert raised.value.table == "t"
 
 
-@texts
-def test_an_invariant_that_is_damaged_is_told_with_the_column(tables: Tables, text: str) -> None:
+@pytest.mark.parametrize("text", [*DAMAGED.values(), "id < 3"], ids=[*DAMAGED, "bare"])
+def test_an_invariant_that_is_damaged_stops_writers_alone(tables: Tables, text: str) -> None:
+    """Databricks has written them as bare text."""
     invariant = field("id", **{"delta.invariants": text})
     tables.write_entry(0, protocol(writer=["invariants"]), metadata([invariant]))
-    with pytest.raises(CorruptObject, match="column 'id' of table t"):
-        _ = tables.open().layout
+    state = tables.open()
+    assert state.layout.schema.names == ["id"]
+    with pytest.raises(lv.UnsupportedTableFeature, match="constraint 'invariant of id' of table t"):
+        state.check_writable()
 
 
 @texts

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakevilla.errors import CorruptObject
+from lakevilla.errors import CorruptObject, UnsupportedTableFeature
 from lakevilla.formats.delta.deletion_vectors import decode_bitmap, read_vector, vector_key
 from lakevilla.formats.files import DeletionVector
 from tests.support.delta_by_hand import Tables
@@ -119,3 +119,12 @@ def test_noise_is_refused_and_never_a_traceback_of_a_parser(noise: bytes) -> Non
 def test_text_that_is_no_z85_is_refused(tables: Tables, text: str) -> None:
     with pytest.raises(CorruptObject):
         tables.run(read_vector("t", DeletionVector("i", text, 4, 1)))
+
+
+def test_a_vector_of_a_storage_type_that_is_not_known_is_refused_by_name(tables: Tables) -> None:
+    vector = DeletionVector("r", "vectors/a.bin", 34, 2, 1)
+    match = "table t has a deletion vector of storage type 'r'"
+    with pytest.raises(UnsupportedTableFeature, match=match):
+        tables.run(read_vector("t", vector))
+    with pytest.raises(UnsupportedTableFeature, match=match):
+        vector_key("t", vector)

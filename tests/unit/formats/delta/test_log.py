@@ -348,6 +348,28 @@ def test_a_malformed_checkpoint_is_named(tables: Tables, damage: str) -> None:
     assert caught.value.key == f"t/_delta_log/{10:020}.checkpoint.parquet"
 
 
+@pytest.mark.parametrize("entries_are_there", [True, False])
+def test_what_helps_with_a_malformed_checkpoint_is_true(
+    tables: Tables, entries_are_there: bool
+) -> None:
+    """To remove it helps if the log below is there; else it would take the table's last copy."""
+    state = written(tables, 12)
+    file = tables.log() / f"{10:020}.checkpoint.parquet"
+    file.write_bytes(b"no parquet")
+    if not entries_are_there:
+        for version in range(10):
+            (tables.log() / f"{version:020}.json").unlink()
+    helps = "only where an older checkpoint or entry 0, and all log entries since, are still there"
+    with pytest.raises(CorruptObject, match=f"restore it from a copy; .* {helps}"):
+        tables.open()
+    file.unlink()
+    if entries_are_there:
+        assert tables.paths(tables.open()) == tables.paths(state)
+    else:
+        with pytest.raises(CorruptObject, match="has a gap"):
+            tables.open()
+
+
 @pytest.mark.parametrize("round_bytes", [1, 1 << 30], ids=["by column", "by row group"])
 def test_a_large_checkpoint_is_read_by_column_chunk(
     tables: Tables, monkeypatch: pytest.MonkeyPatch, round_bytes: int

@@ -159,6 +159,57 @@ def test_an_entry_that_has_no_one_meaning_is_refused_by_its_name(
         assert raised.value.key == f"t/_delta_log/{1:020}.json"
 
 
+V1, V2 = vector(1), vector(2)
+
+
+@pytest.mark.parametrize(
+    ("opens", "settles", "left"),
+    [
+        ([remove("f"), add("f")], [remove("f")], []),
+        ([add("f"), remove("f")], [add("f")], ["f"]),
+        ([add("f"), remove("f")], [add("f", deletionVector=V1)], ["f"]),
+        (
+            [add("f", deletionVector=V1), add("f", deletionVector=V2)],
+            [remove("f", deletionVector=V1), remove("f", deletionVector=V2)],
+            [],
+        ),
+        ([add("f", deletionVector=V1), add("f", deletionVector=V2)], [add("f")], ["f"]),
+        ([add("f"), remove("f"), metadata(a="1")], [remove("f"), add("g")], ["g"]),
+    ],
+)
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_file_of_two_meanings_that_a_later_entry_settles_is_as_that_says(
+    tables: Tables, opens: list[Any], settles: list[Any], left: list[str], warm: bool
+) -> None:
+    """As Spark, delta-kernel and DuckDB read it."""
+    tables.write_entry(0, FEATURES, metadata(), add("h"))
+    known = tables.open() if warm else None
+    tables.write_entry(1, commit_info(1), *opens)
+    tables.write_entry(2, commit_info(2), add("k"))
+    with pytest.raises(CorruptObject, match="no valid delta log entry"):
+        tables.open(cached=known)
+    tables.write_entry(3, commit_info(3), *settles)
+    state = tables.open(cached=known)
+    assert tables.paths(state) == sorted(["h", "k", *left])
+    tables.run(tables.format.checkpoint(state))
+    tables.format = DeltaFormat()
+    assert tables.paths(tables.open()) == sorted(["h", "k", *left])
+    assert "f" in tables.run(tables.format.named_in_log(state)), "its data is kept"
+
+
+@pytest.mark.parametrize(
+    "then", [[remove("f", deletionVector=V1)], [add("g")], [remove("g")], [commit_info(2)]]
+)
+def test_a_file_of_two_meanings_stays_so_whatever_else_is_said(
+    tables: Tables, then: list[Any]
+) -> None:
+    tables.write_entry(0, FEATURES, metadata())
+    tables.write_entry(1, add("f", deletionVector=V1), add("f", deletionVector=V2))
+    tables.write_entry(2, *then)
+    with pytest.raises(CorruptObject, match="the file f is added with two vectors"):
+        tables.open()
+
+
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_the_newest_entry_of_a_path_is_the_file(tables: Tables, checkpoint: bool) -> None:
     """A vector that came without the removal of the file as it was: its rows are there once."""
