@@ -174,20 +174,24 @@ def _damage(data: DataAccess, key: str, size: int) -> str | None:
     """What is wrong with a file, read whole by pyarrow, which verifies the checksums of pages
     that have some; None if it can be decoded.
 
-    What pyarrow lacks is no damage: the file's other columns are looked at, DuckDB reads all.
+    What pyarrow lacks is no damage: the file's other columns are looked at, DuckDB reads all. Nor
+    is a footer that it refuses, such as one with types as Hive annotates them: whether that is
+    whole, DuckDB tells.
     """
-    try:
-        with (
-            data.open_input(key, size) as source,
-            pq.ParquetFile(source, page_checksum_verification=True) as file,
-        ):
-            if not _decodes(file, None):
-                for name in file.schema_arrow.names:
-                    _decodes(file, [name])
-    except pa.ArrowNotImplementedError:
-        pass
-    except (pa.ArrowException, OSError) as error:
-        return str(error).strip().splitlines()[0]
+    with data.open_input(key, size) as source:
+        try:
+            file = pq.ParquetFile(source, page_checksum_verification=True)
+        except (pa.ArrowException, OSError):
+            return None
+        try:
+            with file:
+                if not _decodes(file, None):
+                    for name in file.schema_arrow.names:
+                        _decodes(file, [name])
+        except pa.ArrowNotImplementedError:
+            pass
+        except (pa.ArrowException, OSError) as error:
+            return str(error).strip().splitlines()[0]
     return None
 
 

@@ -22,7 +22,7 @@ from pyiceberg.avro.codecs.codec import Codec
 from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
 from pyiceberg.avro.encoder import BinaryEncoder
 from pyiceberg.avro.file import META_SCHEMA, AvroFile, AvroFileHeader
-from pyiceberg.avro.reader import DoubleReader, OptionReader, Reader, StructReader
+from pyiceberg.avro.reader import DoubleReader, MapReader, OptionReader, Reader, StructReader
 from pyiceberg.avro.resolver import (
     ReadSchemaResolver,
     SchemaPartnerAccessor,
@@ -59,7 +59,8 @@ class WholeAvroFile(AvroFile[D]):
         self.schema = AvroSchemaConversion().avro_to_iceberg(made)
         resolver = ReadSchemaResolver(self.read_types, self.read_enums)
         resolve: Any = visit_with_partner  # as in pyiceberg's resolve_reader
-        self.reader = _whole(resolve(self.schema, self.read_schema, resolver, _Partners()))
+        reader = _whole(resolve(self.schema, self.read_schema, resolver, _Partners()))
+        self.reader = _with_optional_pairs(reader, document)
         return self
 
 
@@ -129,6 +130,52 @@ def _whole(reader: Reader) -> Reader:
     if isinstance(reader, StructReader):
         fields = tuple((place, _whole(field)) for place, field in reader.field_readers)
         if [id(field) for _, field in fields] != [id(field) for _, field in reader.field_readers]:
+            return StructReader(fields, reader.create_struct, reader.struct)
+    return reader
+
+
+class _OptionalPairs(Reader):
+    """Reads a map as an array of pairs that may be null, of which BigQuery writes none."""
+
+    def __init__(self, pairs: MapReader, null: int) -> None:
+        self._pairs, self._null = pairs, null
+
+    def read(self, decoder: BinaryDecoder) -> dict[Any, Any]:
+        found: dict[Any, Any] = {}
+        while count := decoder.read_int():
+            if count < 0:  # how many bytes they take comes next
+                decoder.skip_int()
+            for _ in range(abs(count)):
+                if decoder.read_int() != self._null:
+                    key = self._pairs.key.read(decoder)
+                    found[key] = self._pairs.value.read(decoder)
+        return found
+
+    def skip(self, decoder: BinaryDecoder) -> None:
+        self.read(decoder)
+
+
+def _with_optional_pairs(reader: Reader, kind: Any) -> Reader:
+    """The reader with every map read as the Avro schema has its pairs."""
+    if isinstance(kind, list):
+        inner = next((one for one in kind if one != "null"), None)
+        if not isinstance(reader, OptionReader):
+            return _with_optional_pairs(reader, inner)
+        option = _with_optional_pairs(reader.option, inner)
+        return reader if option is reader.option else OptionReader(option=option)
+    if not isinstance(kind, dict):
+        return reader
+    if isinstance(kind["type"], dict | list):
+        return _with_optional_pairs(reader, kind["type"])
+    items = kind.get("items")
+    if isinstance(reader, MapReader) and isinstance(items, list) and len(items) > 1:
+        return _OptionalPairs(reader, items.index("null"))
+    if isinstance(reader, StructReader) and kind["type"] == "record":
+        # Its first fields are those of the file, in their order.
+        pairs = zip(reader.field_readers, kind["fields"], strict=False)
+        own = [(place, _with_optional_pairs(part, one["type"])) for (place, part), one in pairs]
+        fields = (*own, *reader.field_readers[len(own) :])
+        if any(a is not b for (_, a), (_, b) in zip(fields, reader.field_readers, strict=True)):
             return StructReader(fields, reader.create_struct, reader.struct)
     return reader
 

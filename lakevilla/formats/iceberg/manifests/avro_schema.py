@@ -79,7 +79,10 @@ class _Numbering:
         if kind["type"] != "array":
             return kind
         if isinstance(like, MapType):
-            items = self._type(kind["items"], None, {"key": like.key_id, "value": like.value_id})
+            pair = kind["items"]
+            if isinstance(pair, list):  # of pairs that may be null
+                pair = next(one for one in pair if one != "null")
+            items = self._type(pair, None, {"key": like.key_id, "value": like.value_id})
             return {**kind, "logicalType": "map", "items": items}
         inner = like.element_type if isinstance(like, ListType) else None
         number = like.element_id if isinstance(like, ListType) else self._unknown
