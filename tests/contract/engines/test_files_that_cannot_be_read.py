@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -196,3 +197,44 @@ def test_the_damaged_file_is_named_and_not_one_that_pyarrow_cannot_read(tmp_path
                 act()
             assert bad.name in str(told.value.key)
             assert sound.name not in str(told.value)
+
+
+def beyond_pyarrow_s_footers(root: Path) -> Path:
+    """A sound file with a map annotated as Hive does, of which pyarrow does not read the footer."""
+    rows = pa.table({"k": ["abc"], "m": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int32()))})
+    with lv.connect(str(root)) as lake:
+        lake.create_table("t", rows, format="iceberg")
+    (file,) = (root / "t").rglob("*.parquet")
+    held = file.read_bytes()
+    start = len(held) - 8 - int.from_bytes(held[-8:-4], "little")
+    footer, name = held[start:-8], b"key_value\x15\x04"  # with two children
+    end = footer.index(name) + len(name)
+    there = 2 if footer[end : end + 2] == b"\x15\x02" else 0  # its converted type, a map
+    odd = footer[:end] + b"\x15\x04\x4c\xbc\x00\x00" + footer[end + there :]
+    # The file keeps its size: the name of the writer gives what the annotation takes.
+    by = re.search(rb"(.)(DuckDB version [^\x19]*|parquet-cpp-arrow version [0-9.]+)", odd, re.S)
+    assert by is not None
+    more = len(odd) - len(footer)
+    odd = odd.replace(by[0], bytes([by[1][0] - more]) + by[2][:-more], 1)
+    file.write_bytes(held[:start] + odd + held[-8:])
+    with pytest.raises((pa.ArrowException, OSError)):
+        pq.read_metadata(file)
+    return file
+
+
+def test_a_mistake_is_no_files_fault_where_pyarrow_refuses_the_footer(tmp_path: Path) -> None:
+    beyond_pyarrow_s_footers(tmp_path)
+    with lv.connect(str(tmp_path)) as lake:
+        assert lake.snapshot().read("t").to_pylist() == [{"k": "abc", "m": [("k", 1)]}]
+        with pytest.raises(lv.InvalidOperation, match="cannot cast to integer"):
+            lake.snapshot().read("t", where="cast(k as int) = 1")
+
+
+def test_a_file_with_such_a_footer_is_named_when_its_data_is_damaged(tmp_path: Path) -> None:
+    file = beyond_pyarrow_s_footers(tmp_path)
+    body = bytearray(file.read_bytes())
+    body[4:40] = b"\xff" * 36
+    file.write_bytes(body)
+    with lv.connect(str(tmp_path)) as lake, pytest.raises(lv.CorruptObject) as raised:
+        lake.snapshot().read("t")
+    assert file.name in str(raised.value.key)
