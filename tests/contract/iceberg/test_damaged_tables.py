@@ -170,12 +170,6 @@ def test_a_table_that_was_copied_names_files_of_the_other(lake: lv.Lake, place: 
     ("change", "match"),
     [
         (lambda d: d.update({"format-version": 4}), "format version 4"),
-        (lambda d: d["partition-specs"].append(_spec("zorder[4]")), "transform zorder"),
-        (lambda d: d["partition-specs"].append(_spec("bucket[0]")), r"transform bucket\[0\]"),
-        (lambda d: d["partition-specs"].append(_spec("bucket[x]")), r"transform bucket\[x\]"),
-        (lambda d: d["partition-specs"].append(_spec("truncate[-1]")), "transform truncate"),
-        (lambda d: d["partition-specs"].append(_spec(f"bucket[{2**31}]")), "transform bucket"),
-        (lambda d: d["partition-specs"].append(_spec("bucket[4]", [1, 2])), "source-ids"),
         (
             lambda d: d["schemas"][0]["fields"].append(_field("timestamptz_ns")),
             "type timestamptz_ns",
@@ -270,6 +264,36 @@ def test_what_is_read_and_not_written_is_refused_by_name(
     before = contents(Path(place.uri("t")) / "metadata")
     with pytest.raises(lv.UnsupportedTableFeature, match=match):
         lake.run(lambda txn: txn.append("t", [{"id": 4}]))
+    assert contents(Path(place.uri("t")) / "metadata") == before
+
+
+@pytest.mark.parametrize(
+    ("spec", "match"),
+    [
+        (("zorder[4]",), r"transform zorder\[4\] of p, which LakeVilla does not know"),
+        (("bucket[0]",), r"transform bucket\[0\]"),
+        (("bucket[x]",), r"transform bucket\[x\]"),
+        (("truncate[-1]",), "transform truncate"),
+        ((f"bucket[{2**31}]",), "transform bucket"),
+        (("bucket[4]", [1, 2]), r"a transform \(bucket\[4\]\) of several columns"),
+    ],
+)
+@pytest.mark.parametrize("default", [False, True])
+def test_a_table_of_an_unknown_transform_is_read_and_not_written(
+    lake: lv.Lake, place: Place, spec: Any, match: str, default: bool
+) -> None:
+    def change(document: dict[str, Any]) -> None:
+        document["partition-specs"].append(_spec(*spec))
+        if default:
+            document["default-spec-id"] = 1
+
+    edit(metadata(place) / "v2.metadata.json", change)
+    before = contents(Path(place.uri("t")) / "metadata")
+    with place.connect() as fresh:
+        assert ids(fresh) == [1, 2, 3]
+        assert fresh.read("t", where="id > 2")["id"].to_pylist() == [3]
+        with pytest.raises(lv.UnsupportedTableFeature, match=match):
+            fresh.run(lambda txn: txn.append("t", [{"id": 4}]))
     assert contents(Path(place.uri("t")) / "metadata") == before
 
 

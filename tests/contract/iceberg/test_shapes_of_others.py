@@ -195,3 +195,18 @@ def test_an_equality_delete_of_times_of_96_bits_matches_after_2262(place: Place)
     says = {"equality_ids": [2]}
     table.add(File("d.parquet", deleted, content=2, says=says, store=False), sequence=2).write()
     assert keys(place) == [2]
+
+
+@pytest.mark.parametrize("source", [{"source-id": 1}, {"source-ids": [1, 2]}, {"source-id": 77}])
+def test_partitions_by_an_unknown_transform_are_kept_apart(place: Place, source: Any) -> None:
+    """Their values say nothing of rows; a delete is for the files of its own partition alone."""
+    spec = [{**source, "field-id": 1000, "name": "p", "transform": "zorder[4]"}]
+    table = own(place, partitioned=spec, partition_types={"p": "int"})
+    for name, value in (("a.parquet", 1), ("b.parquet", 2), ("c.parquet", None)):
+        table.add(File(name, ROWS, {"p": value}), sequence=1)
+    deleted = of_ids(pa.table({"k": pa.array([1], pa.int32())}), {"k": 1})
+    delete = File("d.parquet", deleted, {"p": 2}, content=2, says={"equality_ids": [1]})
+    table.add(delete, sequence=2).write()
+    assert keys(place) == [1, 1, 2, 2, 2]
+    with place.connect() as lake:
+        assert lake.snapshot().read("t", where="k = 1").num_rows == 2

@@ -16,7 +16,7 @@ import pyarrow as pa
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
 from lakevilla.formats.base import VOIDED
 from lakevilla.formats.defined import contract_digest
-from lakevilla.formats.iceberg.metadata.partition_values import default_text
+from lakevilla.formats.iceberg.metadata.partition_values import UNKNOWN, default_text
 from lakevilla.formats.iceberg.metadata.paths import TableAddress
 from lakevilla.formats.iceberg.metadata.properties import whole_number
 from lakevilla.formats.iceberg.metadata.schema import (
@@ -77,6 +77,25 @@ def _is_known(transform: str) -> bool:
         return True
     match = _WITH_WIDTH.fullmatch(transform)
     return match is not None and int(match[1]) <= MOST_WIDTH
+
+
+def _is_of_several(field: Mapping[str, Any]) -> bool:
+    return "source-id" not in field or len(field.get("source-ids") or ()) > 1
+
+
+def _as_pyiceberg_knows(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A spec in which transforms that nobody here knows are called so.
+
+    Readers pass over them (spec, "Partition Transforms").
+    """
+    fields = []
+    for field in spec["fields"]:
+        source = field.get("source-id", next(iter(field.get("source-ids") or ()), -1))
+        if _is_of_several(field) or not _is_known(str(field.get("transform"))):
+            field = {**field, "source-id": source, "transform": UNKNOWN}
+            field.pop("source-ids", None)
+        fields.append(field)
+    return {**spec, "fields": fields}
 
 
 class IcebergDefinition:
@@ -175,7 +194,8 @@ class IcebergDefinition:
         """All partition specs as pyiceberg knows them."""
         from pyiceberg.partitioning import PartitionSpec
 
-        found = [PartitionSpec.model_validate(spec) for spec in self.document["partition-specs"]]
+        documents = [_as_pyiceberg_knows(spec) for spec in self.document["partition-specs"]]
+        found = [PartitionSpec.model_validate(document) for document in documents]
         return {spec.spec_id: spec for spec in found}
 
     @cached_property
@@ -238,6 +258,7 @@ class IcebergDefinition:
                     "made it",
                     table=self.table,
                 )
+        self._check_transforms()
         for part in self.spec.fields:
             if str(part.transform) != "void" and part.source_id not in self._paths:
                 raise UnsupportedTableFeature(
@@ -271,24 +292,27 @@ class IcebergDefinition:
             )
         return True
 
-    def _check_readable(self) -> None:
+    def _check_transforms(self) -> None:
+        """Refuse to write partitions that can't be told (spec, "Partition Transforms")."""
         for spec in self.document["partition-specs"]:
             for field in spec["fields"]:
                 transform = str(field.get("transform"))
-                if "source-id" not in field or len(field.get("source-ids") or ()) > 1:
+                if _is_of_several(field):
                     raise UnsupportedTableFeature(
                         f"table {self.table} is partitioned by {field.get('name')}, a transform "
                         f"({transform}) of several columns (source-ids), which LakeVilla does not "
-                        "know: use the client that wrote it",
+                        "know: it reads the table; write it with the client that made it",
                         table=self.table,
                     )
                 if not _is_known(transform):
                     raise UnsupportedTableFeature(
                         f"table {self.table} is partitioned by the transform {transform} of "
-                        f"{field.get('name')}, which LakeVilla does not know: use the client that "
-                        "wrote it",
+                        f"{field.get('name')}, which LakeVilla does not know: it reads the table; "
+                        "write it with the client that made it",
                         table=self.table,
                     )
+
+    def _check_readable(self) -> None:
         self._check_names()
         if self.properties.get("encryption.key-id"):
             raise UnsupportedTableFeature(
@@ -349,7 +373,7 @@ class IcebergDefinition:
                 transform=str(field.transform),
             )
             for field in self.spec.fields
-            if str(field.transform) != "void" and field.source_id in self._paths
+            if str(field.transform) not in ("void", UNKNOWN) and field.source_id in self._paths
         )
 
     @cached_property

@@ -17,6 +17,10 @@ from lakevilla.formats.iceberg.metadata.schema import LeafField
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
 
+#: A transform that a newer version of the format has, and its values' type. They tell nothing of
+#: rows, and partitions from each other: deletes are of one.
+UNKNOWN = "unknown"
+
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 (the zone is written by hand)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 _EXACT = Context(prec=76)
@@ -34,6 +38,10 @@ class PartitionTypes:
         #: The fields that writers spell in more ways than one: (place, type).
         self._spelled: list[tuple[int, str]] = []
         for field in spec.fields:
+            transform = str(field.transform)
+            if transform == UNKNOWN:
+                self.fields.append((str(field.field_id), UNKNOWN))
+                continue
             leaf = leaves.get(field.source_id)
             if leaf is None:
                 raise UnsupportedTableFeature(
@@ -42,7 +50,6 @@ class PartitionTypes:
                     "wrote it",
                     table=table,
                 )
-            transform = str(field.transform)
             key = None if transform == "void" else str(field.field_id)
             if transform == "identity":
                 self._identities.append((len(self.fields), field.source_id))
