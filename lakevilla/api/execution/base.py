@@ -49,7 +49,7 @@ from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.direct import refuse_direct
 from lakevilla.transaction.verbs import save as saving
-from lakevilla.transaction.verbs.abort import abort
+from lakevilla.transaction.verbs.abort import give_up
 from lakevilla.transaction.verbs.bind import bind_to_head, take_places, touch, touch_each
 from lakevilla.transaction.verbs.catalog.looking import bind_if_made, bind_where_it_is
 from lakevilla.transaction.verbs.past import bind_to_own, refuse_missing_files
@@ -244,9 +244,7 @@ class ExecutorBase(Generic[Frame]):
         """Undo everything; does nothing after the end."""
         with self.alone():
             try:
-                self.run(saving.withdraw(self.state))
-                self.run(saving.forget(self.state))
-                self.run(abort(self.state))
+                self.run(give_up(self.state))
             finally:
                 self.client.tell_end(self.state)
 

@@ -11,6 +11,7 @@ from lakevilla.api.frame import Frame
 from lakevilla.api.snapshot import Snapshot
 from lakevilla.api.table import Table
 from lakevilla.api.transaction import Transaction
+from lakevilla.client.client import LakeClient
 from lakevilla.results import MergeResult, Outcome, Ref, TransactionInfo
 
 __all__ = ["Host"]
@@ -21,6 +22,7 @@ T = TypeVar("T")
 class Host(Protocol[Frame]):
     """The verbs of a lake that statements become."""
 
+    _client: LakeClient
     _executor: type[Executor[Frame]]
 
     def transaction(self, **options: Any) -> Transaction[Frame]: ...

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-from lakevilla.errors import (
-    CommitOutcomeUnknown,
-)
+from contextlib import suppress
+
+from lakevilla.errors import CommitOutcomeUnknown, TransactionAborted
 from lakevilla.phases import during
 from lakevilla.store.effects import Program, delete, parallel
 from lakevilla.transaction.state.life import TERMINAL, Life
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.verbs.save import forget, unsave
+
+
+def give_up(txn: TransactionState) -> Program[None]:
+    """Undo everything, and delete what others might still find: record, markers, what was saved."""
+    yield from _withdraw(txn)
+    yield from forget(txn)
+    yield from abort(txn)
+
+
+def _withdraw(txn: TransactionState) -> Program[None]:
+    """Take back what was saved, before its owner aborts: then its files are the owner's to delete.
+
+    Where its commit was tried, or another process has resumed it, they stay for gc.
+    """
+    ending = txn.ending
+    if txn.state in TERMINAL or not ending.shared or ending.tried or ending.is_in_doubt:
+        return
+    with suppress(TransactionAborted):
+        yield from unsave(txn)
 
 
 def abort(txn: TransactionState) -> Program[None]:

@@ -7,8 +7,6 @@ commit since the transaction began, and its id among them means done.
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import msgspec
 from blake3 import blake3
 
@@ -48,7 +46,7 @@ from lakevilla.sublogs.record import (
 from lakevilla.transaction.redo.rebase import rebase
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.files import own_files, store_files
-from lakevilla.transaction.state.life import TERMINAL, Life
+from lakevilla.transaction.state.life import Life
 from lakevilla.transaction.state.own_entry import found_in_log
 from lakevilla.transaction.state.parts import Done, Options, Working, laid_over
 from lakevilla.transaction.state.record import Renewal, change_record, create_record, delete_record
@@ -112,18 +110,6 @@ def _store_sublog(txn: TransactionState) -> Program[None]:
         yield from change_record(txn, sublog=digest)
     earlier = () if txn.standing.saved is None else txn.standing.saved.sublogs
     txn.standing.saved = Saved(context.clock.elapsed(), len(txn.work.done), (*earlier, digest))
-
-
-def withdraw(txn: TransactionState) -> Program[None]:
-    """Take back what was saved, before its owner aborts: then its files are the owner's to delete.
-
-    Where its commit was tried, or another process has resumed it, they stay for gc.
-    """
-    ending = txn.ending
-    if txn.state in TERMINAL or not ending.shared or ending.tried or ending.is_in_doubt:
-        return
-    with suppress(TransactionAborted):
-        yield from unsave(txn)
 
 
 def unsave(txn: TransactionState) -> Program[None]:

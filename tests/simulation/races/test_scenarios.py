@@ -29,7 +29,7 @@ from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.values import KeyUse
 from lakevilla.transaction.verbs import read_write, save
-from lakevilla.transaction.verbs.abort import abort
+from lakevilla.transaction.verbs.abort import abort, give_up
 from lakevilla.transaction.verbs.bind import bind_to_head
 from lakevilla.transaction.verbs.past import bind_to_past
 from lakevilla.transaction.verbs.read_write import append
@@ -214,12 +214,7 @@ def kept(simulation):
 
 
 def given_up(txn):
-    def program(client):
-        yield from save.withdraw(txn)
-        yield from save.forget(txn)
-        yield from abort(txn)
-
-    return program
+    return lambda client: give_up(txn)
 
 
 def data_files(simulation):
