@@ -23,7 +23,8 @@ from lakevilla.engines.spark.tasks import LakeAddress
 from lakevilla.errors import InvalidOperation, LakeVillaWarning
 from lakevilla.lake.context import Event
 from lakevilla.settings import Settings, shown
-from lakevilla.store.backends.object_store import open_store, session_of
+from lakevilla.store.backends.object_store import open_store
+from lakevilla.store.backends.sessions import session_of
 from lakevilla.store.location import refuse_half_scheme, root_location, table_around
 
 if TYPE_CHECKING:

@@ -44,7 +44,9 @@ from lakevilla.store.backends.failures import (
 )
 from lakevilla.store.backends.large_copies import COPIED_BYTES, REFUSALS, PartWriter, write_parts
 from lakevilla.store.backends.local import LocalStore
+from lakevilla.store.backends.option_names import DELTALAKE_ONLY, UNSAFE_WRITERS, of_account
 from lakevilla.store.backends.routing import LakeStore
+from lakevilla.store.backends.sessions import boto3_credentials, session_of
 from lakevilla.store.base import (
     Absent,
     AnyVersion,
@@ -114,12 +116,26 @@ def open_store(
 
 
 class ObstoreBackend:
-    """Single attempts against one bucket or container."""
+    """Single attempts against one bucket or container.
 
-    def __init__(self, store: S3Store | GCSStore | AzureStore | MemoryStore) -> None:
+    Parameters
+    ----------
+    store : S3Store, GCSStore, AzureStore or MemoryStore
+    suffix_ranges : bool, optional
+        Whether the last bytes can be asked for without the size. Default: as the provider's
+        interface has it, so not on Azure.
+    """
+
+    def __init__(
+        self,
+        store: S3Store | GCSStore | AzureStore | MemoryStore,
+        *,
+        suffix_ranges: bool | None = None,
+    ) -> None:
         self._store = store
         self._remote = not isinstance(store, MemoryStore)
         self._provider = _PROVIDER_OF.get(type(store), "s3")
+        self._suffix_ranges = self._provider != "az" if suffix_ranges is None else suffix_ranges
 
     def local_path(self, key: str) -> str | None:
         return None
@@ -134,14 +150,11 @@ class ObstoreBackend:
             start, end = byte_range
             if start >= 0 and end <= start:
                 return self._nothing_of(key)
+            if start < 0 and not self._suffix_ranges:
+                return self._last_bytes(key, -start, known)
             options["range"] = (start, end) if start >= 0 else {"suffix": -start}
 
-        def request() -> Found:
-            result = self._store.get(check_key(key), options=options)
-            meta = result.meta
-            return Found(bytes(result.bytes()), _token(meta), meta["size"])
-
-        outcome = self._attempt(request)
+        outcome = self._attempt(lambda: self._fetched(key, options))
         if isinstance(outcome, BaseException):
             if isinstance(outcome, NotModifiedError):
                 return Unchanged()
@@ -160,6 +173,33 @@ class ObstoreBackend:
         """The answer to a range of which the object has not a byte."""
         info = self.head(key)
         return Found(b"", info.token, info.size) if isinstance(info, ObjectInfo) else info
+
+    def _fetched(self, key: str, options: GetOptions) -> Found:
+        result = self._store.get(check_key(key), options=options)
+        return Found(bytes(result.bytes()), self._token(result.meta), result.meta["size"])
+
+    def _last_bytes(self, key: str, count: int, known: Token | None) -> GetOutcome | Failure:
+        """The last bytes by an absolute range: of the very object whose size was asked for."""
+        info = self.head(key)
+        if not isinstance(info, ObjectInfo):
+            return info
+        token = info.token
+        if known is not None and known.e_tag is not None and known.e_tag == token.e_tag:
+            return Unchanged()
+        if info.size == 0:
+            return Found(b"", token, 0)
+        options: GetOptions = {"range": (max(0, info.size - count), info.size)}
+        if token.e_tag is not None:
+            options["if_match"] = token.e_tag
+
+        outcome = self._attempt(lambda: self._fetched(key, options))
+        if not isinstance(outcome, BaseException):
+            return outcome
+        if _is_missing_object(outcome):
+            return Missing()
+        if isinstance(outcome, PreconditionError):
+            return Failure("it was replaced while its end was asked for", ambiguous=False)
+        return self._failure(outcome, reading=True)
 
     def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
         mode: PutMode
@@ -184,7 +224,7 @@ class ObstoreBackend:
             if not isinstance(condition, AnyVersion) and _is_refusal(outcome):
                 return Refused()
             return self._failure(outcome)
-        return Stored(_token(outcome))
+        return Stored(self._token(outcome))
 
     def put_file(self, key: str, path: str) -> Stored | Failure:
         outcome = self._attempt(
@@ -193,7 +233,7 @@ class ObstoreBackend:
         return (
             self._failure(outcome)
             if isinstance(outcome, BaseException)
-            else Stored(_token(outcome))
+            else Stored(self._token(outcome))
         )
 
     def copy_object(self, source: str, key: str) -> Stored | Missing | Failure:
@@ -234,14 +274,14 @@ class ObstoreBackend:
             return (
                 Missing() if _is_missing_object(outcome) else self._failure(outcome, reading=True)
             )
-        return _info(outcome)
+        return self._info(outcome)
 
     def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
         def request() -> list[ObjectInfo]:
             pages = self._store.list(
                 check_key(prefix) if prefix else None, offset=start_after, chunk_size=1000
             )
-            return [_info(meta) for page in pages for meta in page]
+            return [self._info(meta) for page in pages for meta in page]
 
         outcome = self._attempt(request)
         return (
@@ -267,6 +307,16 @@ class ObstoreBackend:
         if isinstance(outcome, BaseException) and not _is_missing_object(outcome):
             return self._failure(outcome)
         return None
+
+    def _token(self, meta: ObjectMeta | PutResult) -> Token:
+        tag = meta.get("e_tag")
+        if tag is not None and self._provider == "az" and not tag.endswith('"'):
+            tag = f'"{tag}"'  # only a LIST gives them without the quotes
+        return Token(tag, meta.get("version"))
+
+    def _info(self, meta: ObjectMeta) -> ObjectInfo:
+        modified = meta["last_modified"].timestamp()
+        return ObjectInfo(meta["path"], meta["size"], self._token(meta), modified)
 
     def _attempt(self, request: Callable[[], _T]) -> _T | BaseException:
         """Make a request; an answer of the store is a value even where the client raises it."""
@@ -315,33 +365,12 @@ def _is_refusal(error: BaseException) -> bool:
     return status_code(text) != 409 or error_code(text) == "BlobAlreadyExists"
 
 
-def _token(meta: ObjectMeta | PutResult) -> Token:
-    return Token(meta.get("e_tag"), meta.get("version"))
-
-
-def _info(meta: ObjectMeta) -> ObjectInfo:
-    return ObjectInfo(meta["path"], meta["size"], _token(meta), meta["last_modified"].timestamp())
-
-
 def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
 
 
 # ----------------------------------------------------------- storage options
 
-#: What deltalake takes beyond what a backend knows: its own locking, renames
-#: and retries, which LakeVilla has no part in.
-_DELTALAKE_ONLY = re.compile(
-    r"(max_retries|retry_timeout|backoff_config\..*|backoff\..*|object_store_concurrency_limit"
-    r"|mount_allow_unsafe_rename|aws_s3_allow_unsafe_rename|allow_unsafe_rename"
-    r"|aws_s3_locking_provider|delta_dynamo.*|dynamo_.*|aws_.*_dynamodb|aws_force_credential_load"
-    r"|aws_(s3|sts)_pool_idle_timeout_seconds|aws_s3_get_internal_server_error_retries)"
-)
-_UNSAFE_WRITERS = {
-    "aws_s3_allow_unsafe_rename": "true",
-    "allow_unsafe_rename": "true",
-    "aws_s3_locking_provider": "dynamodb",
-}
 _PROVIDERS: dict[str, Callable[..., Any]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
 _PROVIDER_OF: dict[type, str] = {S3Store: "s3", GCSStore: "gs", AzureStore: "az"}
 _OPTION = re.compile(r"[a-z0-9_.]+")
@@ -373,9 +402,9 @@ class _Options:
                 )
             if name in self._config:
                 raise InvalidOperation(f"storage option {name!r} is given twice; keep one")
-            if not _DELTALAKE_ONLY.fullmatch(name):
+            if not DELTALAKE_ONLY.fullmatch(name):
                 self._config[name] = str(value).lower() if isinstance(value, bool) else str(value)
-            elif str(value).lower() == _UNSAFE_WRITERS.get(name):
+            elif str(value).lower() == UNSAFE_WRITERS.get(name):
                 _log.warning(
                     "storage option %s lets writers of that kind overwrite log entries; "
                     "let every writer of these tables use conditional puts",
@@ -447,8 +476,9 @@ class _Options:
         }
         if account:
             arguments["account_name"] = account
+            arguments["config"] = of_account(account, config)
         if provider == "s3" and self._boto3_session is not None:
-            arguments["credential_provider"] = _boto3_credentials(self._boto3_session)
+            arguments["credential_provider"] = boto3_credentials(self._boto3_session)
         try:
             opened: S3Store | GCSStore | AzureStore = _PROVIDERS[provider](name, **arguments)
             return opened
@@ -469,40 +499,3 @@ class _Options:
 def _is_option(value: object) -> bool:
     is_small = isinstance(value, int) and value.bit_length() <= 64
     return is_small or isinstance(value, str | float)
-
-
-def session_of(session: Any) -> Any:
-    """What gives the credentials, as a session of boto3; None if nothing does.
-
-    Raises
-    ------
-    InvalidOperation
-        It is a client, a profile's name, or anything else that is no session.
-    """
-    if session is None:
-        return None
-    package = type(session).__module__.partition(".")[0]
-    if callable(getattr(session, "get_credentials", None)):
-        if package == "botocore":
-            import boto3
-
-            return boto3.Session(botocore_session=session)
-        if hasattr(session, "region_name"):
-            return session
-    raise InvalidOperation(
-        f"boto3_session is a {package}.{type(session).__name__}, and must be a session: pass "
-        "boto3.Session(), which may be given a profile or keys, not a client made of one"
-    )
-
-
-def _boto3_credentials(session: Any) -> object:
-    from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
-    from obstore.auth.boto3 import Boto3CredentialProvider
-
-    try:
-        return Boto3CredentialProvider(session)
-    except (BotoCoreError, ValueError) as error:
-        raise InvalidOperation(
-            f"boto3_session gives no credentials ({type(error).__name__}): log in, or pass a "
-            "session that has some"
-        ) from None

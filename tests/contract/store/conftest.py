@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
+from obstore.exceptions import NotSupportedError
+from obstore.store import MemoryStore
 
 from lakevilla.clock import SystemClock
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
-from lakevilla.store.backends.object_store import open_store
+from lakevilla.store.backends.object_store import ObstoreBackend, open_store
 from lakevilla.store.backends.routing import LakeStore
+from lakevilla.store.location import root_location
 from lakevilla.store.runner import Runner
 from tests.fixtures.s3 import SERVERS
 
-BACKENDS = ["memory", "local", *SERVERS]
+BACKENDS = ["memory", "memory without suffixes", "local", *SERVERS]
 
 
 @dataclass(frozen=True)
@@ -28,9 +32,33 @@ class Place:
         return open_store(self.root, self.storage_options)
 
 
+class PlaceWithoutSuffixes(Place):
+    """A store that knows no range from an object's end, as Azure does not."""
+
+    def open(self) -> LakeStore:
+        def backend(_: object) -> ObstoreBackend:
+            store: Any = _WithoutSuffixes(MemoryStore())
+            return ObstoreBackend(store, suffix_ranges=False)
+
+        return LakeStore(root_location(self.root), backend)
+
+
+class _WithoutSuffixes:
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    def get(self, path: str, *, options: dict[str, Any]) -> object:
+        if isinstance(options.get("range"), dict):
+            raise NotSupportedError("suffix ranges are not supported")
+        return self._store.get(path, options=options)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
 def make_place(backend: str, request: pytest.FixtureRequest) -> Place:
-    if backend == "memory":
-        return Place("memory://")
+    if backend.startswith("memory"):
+        return (Place if backend == "memory" else PlaceWithoutSuffixes)("memory://")
     if backend == "local":
         return Place(str(request.getfixturevalue("tmp_path") / "lake"))
     server = request.getfixturevalue("s3_servers")[backend]
