@@ -60,8 +60,12 @@ def take_along(
     """
     room = MOST_TOGETHER - (head.sequence - base.sequence)
     in_time = _in_time(base, proposals)
-    oldest = now_ms / 1000 - trusted_seconds
-    young = [(one, commit) for one, commit in in_time if started_at(commit.txn) > oldest]
+    now = now_ms / 1000
+    young = [
+        (one, commit)
+        for one, commit in in_time
+        if abs(now - started_at(commit.txn)) < trusted_seconds  # or its clock is not this one's
+    ]
     fitting = young[: 2 * MOST_TOGETHER]
     named = {table for _, commit in fitting for table in (*commit.tables, *commit.relies)}
     yield from load_tables(head, named)

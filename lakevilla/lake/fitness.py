@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from lakevilla.formats.base import Change
 from lakevilla.formats.delta.deletion_vectors import vector_key
 from lakevilla.formats.files import DataFile, file_key
 from lakevilla.global_log.commits import TablePart
@@ -65,8 +66,7 @@ def first_unfit(
     for index in range(len(waiting) if unfit is None else unfit):
         if is_old(context, waiting[index]):
             change = parts[index].change
-            paths = [file.path for file in change.adds]
-            paths += [file.path for file in change.change_files]
+            paths = paths_written(location, change)
             if (yield from lost_for_good([file_key(location, path) for path in paths])):
                 return index
     return unfit
@@ -75,10 +75,11 @@ def first_unfit(
 def is_old(context: Context, ref: PendingRef) -> bool:
     """Whether a decided commit's files are so old that somebody may have cleaned them up.
 
-    The files of one that is not are not asked for: nobody deletes what is an hour old.
+    The files of one that is not are not asked for: nobody deletes what is an hour old. One that
+    seems to come from the future is of a client whose clock is not this one's: nobody knows.
     """
     age = context.clock.now() - started_at(ref.txn)
-    return age > context.settings.checked_tip_seconds
+    return abs(age) > context.settings.checked_tip_seconds
 
 
 def lost_for_good(keys: Collection[str]) -> Program[list[str]]:
@@ -107,6 +108,12 @@ def needed_files(context: Context, location: str, refs: Sequence[PendingRef]) ->
                 for file in source_files(operation):
                     paths.update(paths_of(location, file))
     return paths
+
+
+def paths_written(location: str, change: Change) -> list[str]:
+    """The paths, relative to the table, of all that a change names and that may be gone."""
+    paths = [path for file in change.adds for path in sorted(paths_of(location, file))]
+    return [*paths, *(file.path for file in change.change_files)]
 
 
 def paths_of(location: str, file: DataFile) -> set[str]:

@@ -18,6 +18,9 @@ What a file is named for:
   makes a ref meanwhile is refused, looks again, and takes up no state whose files may go
   (docs/design/0030-refs.md).
 
+How old a file is tells the store's own time (``store_time``), never this client's clock; to look
+only (``dry_run``) nothing is written, and the own clock does.
+
 An Iceberg table lists its states, so those that were replaced before are expired
 first (``docs/design/0017-expiry.md``). Beside that it writes nothing but deletions.
 Delta's optional entries VACUUM START and END would change no row, and would take a
@@ -29,6 +32,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -53,6 +57,7 @@ from lakevilla.lake.refs.lives import BranchLives
 from lakevilla.lake.refs.mounts import mount_of
 from lakevilla.lake.table_log import entry_at, refresh
 from lakevilla.lake.view import View, build_view
+from lakevilla.maintenance.gc.store_time import ask_time, shown_time
 from lakevilla.store.base import ObjectInfo
 from lakevilla.store.effects import Program, delete, list_objects, parallel
 from lakevilla.sublogs.record import TXNS_PREFIX
@@ -95,17 +100,18 @@ def vacuum(
     UnsupportedTableFeature
         The table is in a catalog.
     """
+    is_checked = not dry_run and (yield from _refuse_anothers(context, location))
+    asked = None if dry_run else (yield from ask_time(context, f"{location}/_lakevilla"))
     listed = yield from list_objects(location)
     records = yield from list_objects(TXNS_PREFIX)
     head, view = yield from _newest(context, location)
     if view is None:
         return []
+    if not is_checked and (head is None or location not in head.tables):
+        yield from check_lake(location, head, context.root)
     if not dry_run:
         context.refuse_foreign_root()
         context.refuse_unconfirmed(f"vacuum of table {location}")
-    if head is None or location not in head.tables:
-        yield from check_lake(location, head, context.root)
-    if not dry_run:
         yield from refuse_held_back(context, head, location, view.snapshot.table_id)
     view.snapshot.check_writable()
     table_format = context.formats.of(view.snapshot)
@@ -114,7 +120,7 @@ def vacuum(
     if enforce_retention and wanted < least:
         raise _too_short(location, wanted, least, table_format.file_retention_source)
     table_format.check_cleanable(view.snapshot, (info.key for info in listed))
-    now = context.clock.now()
+    now = context.clock.now() if asked is None else (yield from shown_time(asked, listed))
     before = now - wanted
     since = min([before, *_began(head, records)])
     times = int(since * 1000), int(now * 1000)
@@ -141,10 +147,42 @@ def vacuum(
         named |= {file_key(location, path) for path in paths}
     pending = yield from needed_files(context, location, view.placement.overlay)
     named |= {file_key(location, path) for path in pending}
-    doomed = yield from _doomed(context, head, view, listed, named, before)
+    ages = Ages(before, now - context.settings.max_age_seconds)
+    doomed = yield from _doomed(context, head, view, listed, named, ages)
     if not dry_run:
         yield from _delete(context, location, doomed)
     return sorted(info.key[len(location) + 1 :] for info in doomed)
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """Before these times, by the store's clock, a file is old.
+
+    ``retained``: so that it may go; ``open``: so that a transaction by log entry that wrote it has
+    had the time to commit.
+    """
+
+    retained: float
+    open: float
+
+
+def _refuse_anothers(context: Context, location: str) -> Program[bool]:
+    """Refuse, by the HEAD at hand, a table that nothing may be written to.
+
+    Returns whether its claim was asked: it is not in that HEAD.
+    """
+    held = context.held or (yield from context.head())
+    head = None if held is None else held.head
+    context.refuse_foreign_root()
+    context.refuse_unconfirmed(f"vacuum of table {location}")
+    yield from load_tables(head, [location])
+    if head is not None and location in head.tables:
+        # Outside of the root what HEAD says is no leave to write there (note 52).
+        table_id = head.tables[location].table_id
+        yield from refuse_held_back(context, head, location, table_id)
+        return False
+    yield from check_lake(location, head, context.root)
+    return True
 
 
 def _doomed(
@@ -153,16 +191,16 @@ def _doomed(
     view: View,
     listed: Sequence[ObjectInfo],
     named: set[str],
-    before: float,
+    ages: Ages,
 ) -> Program[list[ObjectInfo]]:
     """Of the objects that were listed those that are old enough, and that nothing names."""
     location, table_format = view.location, context.formats.of(view.snapshot)
     nested = nested_tables(location, [info.key for info in listed], head)
-    old = [info for info in listed if info.modified_seconds < before]
+    old = [info for info in listed if info.modified_seconds < ages.retained]
     rest = yield from _not_named(location, old, named, {info.key for info in listed}, head)
     may = [info for info in rest if table_format.may_name(info.key[len(location) + 1 :])]
     unnamed = [info for info in may if not is_within(info.key, nested)]
-    doomed = yield from _nobodys(context, head, location, unnamed)
+    doomed = yield from _nobodys(head, location, unnamed, ages)
     if view.placement.overlay:
         # Somebody may be about to publish what is pending, and to name them.
         doomed = [info for info in doomed if not _MANIFEST.fullmatch(info.key, len(location) + 1)]
@@ -316,10 +354,17 @@ def _states(context: Context, location: str, view: View) -> Program[list[TableSn
 
 
 def _began(head: Head | None, records: Iterable[ObjectInfo]) -> list[float]:
-    """When the transactions began that have a record and may still commit."""
-    found = [_RECORD.fullmatch(info.key) for info in records]
-    ids = [match[1] for match in found if match is not None]
-    return [started_at(txn) for txn in ids if head is None or not head.is_fenced(txn)]
+    """When the transactions began that have a record and may still commit.
+
+    By their makers' clocks, and before the store got the record: one is ahead at times.
+    """
+    found = [(_RECORD.fullmatch(info.key), info.modified_seconds) for info in records]
+    ids = [(match[1], written) for match, written in found if match is not None]
+    return [
+        min(started_at(txn), written)
+        for txn, written in ids
+        if head is None or not head.is_fenced(txn)
+    ]
 
 
 def _is_hidden(path: str, lives: BranchLives) -> bool:
@@ -335,16 +380,16 @@ def _is_hidden(path: str, lives: BranchLives) -> bool:
 
 
 def _nobodys(
-    context: Context, head: Head | None, location: str, files: Iterable[ObjectInfo]
+    head: Head | None, location: str, files: Iterable[ObjectInfo], ages: Ages
 ) -> Program[list[ObjectInfo]]:
     """The files that are not those of a transaction that may still commit.
 
     What was written on a branch is among them once that has ended: nobody commits it any more.
-    One that commits by its log entry can't be fenced: its files stay for
-    ``max_age_seconds``, after which it is itself to blame (hazard 6).
+    One that commits by its log entry can't be fenced: its files stay for ``max_age_seconds`` after
+    the store got them (its own clock may be behind), and after it began (a copy may look old).
+    Then it is itself to blame (hazard 6).
     """
     files = list(files)
-    oldest = context.clock.now() - context.settings.max_age_seconds
     owners = {
         info.key: None if branch_of(info.key[len(location) + 1 :]) else owner_of(info.key)
         for info in files
@@ -361,7 +406,9 @@ def _nobodys(
     for info in files:
         owner = owners[info.key]
         if owner is None or (
-            owner[1] in over if owner[0] == "h" else started_at(owner[1]) < oldest
+            owner[1] in over
+            if owner[0] == "h"
+            else max(started_at(owner[1]), info.modified_seconds) < ages.open
         ):
             kept.append(info)
     return kept

@@ -125,14 +125,17 @@ def make_free(context: Context, location: str) -> Program[bool]:
     return (yield from make_free(context, location)) or True
 
 
-def clean_emptied(context: Context, head: Head, *, dry_run: bool) -> Program[list[Finding]]:
+def clean_emptied(
+    context: Context, head: Head, now_ms: int, *, dry_run: bool
+) -> Program[list[Finding]]:
     """For gc: finish deletions that were interrupted, and delete strays."""
     findings: list[Finding] = []
     for location, state in list(head.tables.items()):
         if not is_emptied(state):
             continue
         try:
-            findings += yield from _cleaned(context, head, location, state, dry_run=dry_run)
+            if not state.emptying or is_abandoned(context, state, now_ms):
+                findings += yield from _cleaned(context, head, location, state, dry_run=dry_run)
         except StoreError:
             raise
         except LakeVillaError as error:
@@ -147,8 +150,6 @@ def _cleaned(
 ) -> Program[list[Finding]]:
     word = "would be" if dry_run else "was"
     if state.emptying:
-        if not is_abandoned(context, state):
-            return []
         yield from check_lake(location, head, context.root)
         left: list[str] = []
         if dry_run:

@@ -30,9 +30,9 @@ def is_emptied(state: TableState | None) -> bool:
     return state is not None and state.dropped and (state.emptying or state.emptied_ms is not None)
 
 
-def is_abandoned(context: Context, state: TableState) -> bool:
+def is_abandoned(context: Context, state: TableState, now_ms: int) -> bool:
     """Whether a deletion was interrupted, as it seems: whoever is at it notes so more often."""
-    return state.emptying and context.now_ms() >= _free_ms(context, state)
+    return state.emptying and now_ms >= _free_ms(context, state)
 
 
 def is_half_deleted(context: Context, location: str) -> Program[bool]:
@@ -139,7 +139,7 @@ def report_emptied(context: Context, head: Head) -> Program[list[Finding]]:
     findings = []
     for (location, state), found in zip(emptied, lie_there, strict=True):
         if state.emptying:
-            abandoned = is_abandoned(context, state)
+            abandoned = is_abandoned(context, state, context.now_ms())
             findings.append(
                 Finding(
                     "warning" if abandoned else "note",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import lakevilla as lv
+from lakevilla.clock import SystemClock
 from lakevilla.store.base import (
     Condition,
     Failure,
@@ -135,6 +137,63 @@ def unpublished(
         yield
     finally:
         lake._client.runner.store = inner
+
+
+class Later(SystemClock):
+    """A clock that is moved on by ``ahead_seconds``; ``of`` has a lake and its store go by it."""
+
+    def __init__(self) -> None:
+        self.ahead_seconds = 0.0
+        self.written: dict[str, float] = {}
+
+    def now(self) -> float:
+        return super().now() + self.ahead_seconds
+
+    def elapsed(self) -> float:
+        return super().elapsed() + self.ahead_seconds
+
+    def of(self, lake: lv.Lake) -> None:
+        lake._client.context.clock = self
+        lake._client.runner.store = _Dated(lake._client.runner.store, self)
+
+
+class _Dated(WrappedStore):
+    """Shows when objects were written by a clock that was moved on meanwhile."""
+
+    def __init__(self, inner: Store, later: Later) -> None:
+        super().__init__(inner)
+        self._later = later
+
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+        outcome = self.inner.put(key, body, condition)
+        self._note(key, outcome)
+        return outcome
+
+    def put_file(self, key: str, path: str) -> Stored | Failure:
+        outcome = self.inner.put_file(key, path)
+        self._note(key, outcome)
+        return outcome
+
+    def copy_object(self, source: str, key: str) -> Stored | Missing | Failure:
+        outcome = self.inner.copy_object(source, key)
+        self._note(key, outcome)
+        return outcome
+
+    def head(self, key: str) -> ObjectInfo | Missing | Failure:
+        outcome = self.inner.head(key)
+        return self._dated(outcome) if isinstance(outcome, ObjectInfo) else outcome
+
+    def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
+        outcome = self.inner.list(prefix, start_after)
+        return outcome if isinstance(outcome, Failure) else [self._dated(one) for one in outcome]
+
+    def _note(self, key: str, outcome: object) -> None:
+        if isinstance(outcome, Stored):
+            self._later.written[key] = self._later.ahead_seconds
+
+    def _dated(self, info: ObjectInfo) -> ObjectInfo:
+        seconds = info.modified_seconds + self._later.written.get(info.key, 0.0)
+        return dataclasses.replace(info, modified_seconds=seconds)
 
 
 def listed(store: Store, prefix: str) -> list[ObjectInfo]:

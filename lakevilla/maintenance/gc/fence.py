@@ -42,11 +42,10 @@ def _raised(
     is, unless there are pages that it does not name.
     """
     yield from load_tables(head)
-    now = context.clock.now()
-    floor = _floor(context, head, now)
+    floor = _floor(context, head, listed.now)
     history_start, forgotten = head.history_start, head.forgotten
     if listed.history is None:
-        history_start, forgotten = yield from _kept_history(context, head, now)
+        history_start, forgotten = yield from _kept_history(context, head, listed)
     absorbed, tables = yield from _published(context, head, listed.unreadable)
     aborted = tuple(txn for txn in head.aborted if txn > floor)
     reserved = tuple(
@@ -86,14 +85,20 @@ def _floor(context: Context, head: Head, now: float) -> str:
     return max(head.floor, uuid7(max(oldest, 0), 0)) if oldest > 0 else head.floor
 
 
-def _kept_history(context: Context, head: Head, now: float) -> Program[tuple[int, str]]:
-    """After which commit the history that is kept begins, and the last id that is forgotten."""
-    kept_since = (now - context.settings.outcome_retention_seconds) * 1000
+def _kept_history(context: Context, head: Head, listed: Listing) -> Program[tuple[int, str]]:
+    """After which commit the history that is kept begins, and the last id that is forgotten.
+
+    When a commit was made its writer's clock says, which may be behind. So its object must be as
+    old to the store, which got it just before; one that came after the listing is young.
+    """
+    kept_since = listed.now - context.settings.outcome_retention_seconds
     start, forgotten = head.history_start, head.forgotten
     waiting = {ref.sequence for state in head.tables.values() for ref in state.pending}
     for commit in (yield from commits_since(head, start)) or ():
         # The first commit that is kept: the history begins after the one before it.
-        if commit.timestamp_ms >= kept_since or commit.sequence in waiting:
+        written = listed.written.get((commit.txn, commit.hash), 0.0)
+        is_kept = max(commit.timestamp_ms / 1000, written) >= kept_since
+        if is_kept or commit.sequence in waiting or commit.sequence > listed.sequence:
             break
         start = commit.sequence
         if commit.kind == "transaction":

@@ -60,9 +60,7 @@ def garbage(
     doomed.extend(key for key in listed.proposals if _is_over(key, head))
     doomed.extend(_old_bases(head, {ref.key for ref in by_ref}, listed.bases))
     named = named_leaves(head, bases)
-    doomed.extend(
-        (yield from unreferenced_leaves(context, head, named, listed.leaves, dry_run=dry_run))
-    )
+    doomed.extend((yield from unreferenced_leaves(context, head, named, listed, dry_run=dry_run)))
     ended = listed.ended | {commit.txn for commit in kept if commit.kind == "transaction"}
     doomed.extend((yield from _void_markers(head, listed.markers, ended)))
     of_branches, last = yield from left_of_branches(

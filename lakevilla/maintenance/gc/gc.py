@@ -4,6 +4,9 @@ HEAD moves first: ``floor`` and ``aborted`` fence whoever might still write.
 Only then is anything deleted, and only what had been listed before and belongs
 to a fenced transaction: a create or a replacement that was under way is
 refused, and what was created after the listing is not looked at (hazards 19, 20).
+
+How old anything is tells the store's own time (``store_time``), not this client's clock; where
+nothing is deleted (``dry_run``), nothing is written to ask for it.
 """
 
 from __future__ import annotations
@@ -31,13 +34,14 @@ def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
     if not dry_run:
         context.refuse_unconfirmed("gc")
     yield from load_tables(held.head)
-    listed = yield from look(context, held.head)
+    listed = yield from look(context, held.head, dry_run=dry_run)
     damaged = yield from settle_keys(context, held.head, listed.keys, dry_run=dry_run)
     head = yield from fence(context, held.head, listed, dry_run=dry_run)
     yield from load_tables(head)
     first, last = yield from garbage(context, head, listed, dry_run=dry_run)
     doomed = [*first, *last]
-    emptied = yield from clean_emptied(context, head, dry_run=dry_run)
+    now_ms = int(listed.now * 1000)
+    emptied = yield from clean_emptied(context, head, now_ms, dry_run=dry_run)
     if not dry_run:
         yield from parallel([delete(key) for key in first])
         yield from parallel([delete(key) for key in last])

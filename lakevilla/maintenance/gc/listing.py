@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from lakevilla.errors import LakeVillaError, StoreError, VersionNotFound
@@ -19,6 +19,7 @@ from lakevilla.lake.context import Context
 from lakevilla.lake.file_names import owner_of
 from lakevilla.lake.table_log import refresh
 from lakevilla.lake.view import pending_parts
+from lakevilla.maintenance.gc.store_time import TimeAsked, ask_time, shown_time
 from lakevilla.markers.marker import Listed, Marker, marker_key, ticket_of
 from lakevilla.markers.repo import load_markers
 from lakevilla.store.base import Missing, ObjectInfo
@@ -38,16 +39,23 @@ _RECORD = re.compile(rf"{TXNS_PREFIX}/({_UUID})(?:\.json|/.*)")
 
 @dataclass(slots=True)
 class Listing:
-    """What was there before HEAD moved."""
+    """What was there before HEAD moved.
 
+    ``now`` is the store's time, ``sequence`` that of the HEAD before; ``written`` has when the
+    store got the commit objects, and ``leaves`` when it got those and gc's marks.
+    """
+
+    now: float
+    sequence: int
     unreadable: dict[str, LakeVillaError]
     held_back: dict[str, str] = field(default_factory=dict)
     data: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     commits: list[tuple[str, str, str]] = field(default_factory=list)
+    written: dict[tuple[str, str], float] = field(default_factory=dict)
     records: list[tuple[str, str]] = field(default_factory=list)
     keys: list[ObjectInfo] = field(default_factory=list)
     pages: list[str] = field(default_factory=list)
-    leaves: list[str] = field(default_factory=list)
+    leaves: dict[str, float] = field(default_factory=dict)
     tickets: dict[str, list[Listed]] = field(default_factory=dict)
     markers: list[tuple[str, Listed, Marker]] = field(default_factory=list)
     ended: set[str] = field(default_factory=set)
@@ -58,10 +66,11 @@ class Listing:
     of_branches: list[str] = field(default_factory=list)
 
 
-def look(context: Context, head: Head) -> Program[Listing]:
+def look(context: Context, head: Head, *, dry_run: bool) -> Program[Listing]:
     """List and read what a HEAD and those who work beside it have left."""
     unreadable = yield from _unreadable(context, head)
-    listed = yield from _list(context, head, unreadable)
+    asked = None if dry_run else (yield from ask_time(context, TXNS_PREFIX))
+    listed = yield from _list(context, head, unreadable, asked)
     listed.markers = yield from _markers(context, listed.tickets)
     # Asked for after markers and HEAD were read: whoever is named there has created its
     # record before, so one that has none now has ended.
@@ -115,8 +124,13 @@ def _history_trouble(head: Head) -> Program[LakeVillaError | None]:
     return None
 
 
-def _list(context: Context, head: Head, unreadable: dict[str, LakeVillaError]) -> Program[Listing]:
-    listed = Listing(unreadable)
+def _list(
+    context: Context,
+    head: Head,
+    unreadable: dict[str, LakeVillaError],
+    asked: TimeAsked | None,
+) -> Program[Listing]:
+    listed = Listing(context.clock.now(), head.sequence, unreadable)
     locations = yield from _locations(context, head, listed)
     results = yield from parallel(
         [
@@ -131,9 +145,9 @@ def _list(context: Context, head: Head, unreadable: dict[str, LakeVillaError]) -
             *[list_objects(location) for location in locations],
         ]
     )
-    for info in results[0]:
-        if (found := _COMMIT.fullmatch(info.key)) is not None:
-            listed.commits.append((info.key, found[1], found[2]))
+    if asked is not None:
+        listed.now = yield from shown_time(asked, results[1])
+    _add_commits(listed, results[0])
     notes = [(info.key, *note) for info in results[1] if (note := created_by(info.key))]
     # None is written of a place elsewhere (``note_created``): what says so is not followed.
     notes = [note for note in notes if not (note[2] in head.tables or is_external(note[2]))]
@@ -146,7 +160,7 @@ def _list(context: Context, head: Head, unreadable: dict[str, LakeVillaError]) -
             listed.records.append((info.key, found[1]))
     listed.keys = list(results[2])
     listed.pages = [info.key for info in results[3]]
-    listed.leaves = [info.key for info in results[4] if _LEAF.fullmatch(info.key)]
+    listed.leaves = {i.key: i.modified_seconds for i in results[4] if _LEAF.fullmatch(i.key)}
     listed.proposals = [info.key for info in results[5]]
     listed.bases = [info.key for info in results[6]]
     listed.of_branches = [info.key for info in results[7]]
@@ -182,6 +196,13 @@ def _locations(context: Context, head: Head, listed: Listing) -> Program[list[st
         else:
             locations.append(location)
     return locations
+
+
+def _add_commits(listed: Listing, objects: Iterable[ObjectInfo]) -> None:
+    for info in objects:
+        if (found := _COMMIT.fullmatch(info.key)) is not None:
+            listed.commits.append((info.key, found[1], found[2]))
+            listed.written[found[1], found[2]] = info.modified_seconds
 
 
 def _list_created(

@@ -14,32 +14,36 @@ from lakevilla.errors import CorruptObject
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.leaves import LeafMark, is_mark, made_of
 from lakevilla.lake.context import Context
+from lakevilla.maintenance.gc.listing import Listing
 from lakevilla.store.base import ABSENT, Found
 from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.store.effects import Program, get, parallel, put
 
 
 def unreferenced_leaves(
-    context: Context, head: Head, named: Iterable[str], listed: Iterable[str], *, dry_run: bool
+    context: Context, head: Head, named: Iterable[str], listed: Listing, *, dry_run: bool
 ) -> Program[list[str]]:
     """What may be deleted of ``listed``, which was listed before ``head`` was read, or stored.
 
-    ``named`` are the leaves of that HEAD, and those of the bases that it keeps.
+    ``named`` are the leaves of that HEAD, and those of the bases that it keeps. How old a mark is
+    tells the store.
     """
-    keys = list(listed)
-    now = _mark(context, head, named)
+    keys = list(listed.leaves)
+    now = _mark(context, head, named, listed.now)
     marks = yield from _marks([key for key in keys if is_mark(key)])
     leaves = [key for key in keys if not is_mark(key)]
     fallen = [key for key in leaves if _is_unreferenced(key, now)]
     if not fallen and not marks:
         return []
-    oldest = now.timestamp_ms - context.settings.max_age_seconds * 1000
-    ripe = [mark for mark in [*marks, now] if mark.timestamp_ms <= oldest]
+    max_age = context.settings.max_age_seconds
+    made = {mark.key: listed.leaves[mark.key] for mark in marks}
+    ripe = [mark for mark in marks if made[mark.key] <= listed.now - max_age]
+    ripe += [now] if max_age == 0 else []
     ruling = max(ripe, key=lambda mark: mark.replacement, default=None)
     # A few marks are enough for ever: each run need not leave one.
-    halfway = now.timestamp_ms - context.settings.max_age_seconds * 500
+    halfway = listed.now - max_age / 2
     waiting = ruling is None or any(not _is_unreferenced(key, ruling) for key in fallen)
-    if waiting and not dry_run and all(mark.timestamp_ms <= halfway for mark in marks):
+    if waiting and not dry_run and all(at <= halfway for at in made.values()):
         # Refused: another gc has marked this very HEAD.
         yield from put(now.key, encode(now), ABSENT)
     if ruling is None:
@@ -48,9 +52,9 @@ def unreferenced_leaves(
     return doomed + [mark.key for mark in marks if mark.replacement < ruling.replacement]
 
 
-def _mark(context: Context, head: Head, named: Iterable[str]) -> LeafMark:
+def _mark(context: Context, head: Head, named: Iterable[str], now: float) -> LeafMark:
     keys = tuple(sorted(named))
-    return LeafMark(FORMAT, context.ids.nonce(), head.replacement, context.now_ms(), keys)
+    return LeafMark(FORMAT, context.ids.nonce(), head.replacement, int(now * 1000), keys)
 
 
 def _is_unreferenced(key: str, mark: LeafMark) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -131,6 +132,12 @@ class World:
         attempt.status = attempt.record.status = status
         if status != "unknown":
             attempt.record.completed = self.simulation.now
+
+
+def set_wrong(world: World, client: Client) -> None:
+    """Set the clock of half of those who clean up wrong, by days: it tells nobody what is old."""
+    source = random.Random(f"{world.simulation.seed}/{client.name}/clock")
+    client.clock.offset_seconds = source.choice((0.0, 0.0, 10.0, -10.0)) * 24 * 3600
 
 
 def context_of(client: Client) -> Context:

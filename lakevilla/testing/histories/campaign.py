@@ -28,6 +28,7 @@ from lakevilla.testing.histories.attempts import (
     SCHEMA,
     World,
     context_of,
+    set_wrong,
 )
 from lakevilla.testing.histories.meetings import Meeting, meetings
 from lakevilla.testing.histories.plan import (
@@ -297,6 +298,7 @@ def _touched(row: Any) -> dict[str, Any]:
 
 
 def _collect(world: World, client: Client) -> Program[None]:
+    set_wrong(world, client)
     context = context_of(client)
     for _ in range(3):
         longest = 6 * 3600.0 if world.plan.long else 600.0 if client.random.random() < 0.3 else 3.0

@@ -10,7 +10,7 @@ from lakevilla.refs.change import all_refs, delete_ref
 from lakevilla.refs.create import At, create_ref
 from lakevilla.refs.keep import keep as keep_apart
 from lakevilla.store.effects import Program, sleep
-from lakevilla.testing.histories.attempts import World, context_of
+from lakevilla.testing.histories.attempts import World, context_of, set_wrong
 from lakevilla.testing.histories.plan import TABLES
 from lakevilla.testing.world.client import Client
 from lakevilla.testing.world.faults import Fault
@@ -33,6 +33,7 @@ _MAY_FAIL = (
 
 def keep(world: World, client: Client) -> Program[None]:
     """One of them, to its end."""
+    set_wrong(world, client)
     context = context_of(client)
     for _ in range(6):
         longest = 8 * 3600.0 if world.plan.long and client.random.random() < 0.5 else 3.0

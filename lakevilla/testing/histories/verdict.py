@@ -10,9 +10,11 @@ from typing import Any
 from lakevilla.errors import VersionNotFound
 from lakevilla.global_log.commits import COMMITS_PREFIX, CommitObject, commit_key
 from lakevilla.global_log.head import CommitSummary, Head
+from lakevilla.maintenance.gc.store_time import TIME_NAME
 from lakevilla.results import Report
 from lakevilla.store.codec import decode
 from lakevilla.store.effects import Program
+from lakevilla.sublogs.record import TXNS_PREFIX
 from lakevilla.testing.checks import elle, invariants
 from lakevilla.testing.checks.feed import copies_are_as_it_was, feed_is_as_it_was
 from lakevilla.testing.checks.history import Txn
@@ -443,7 +445,9 @@ def nothing_is_left_over(world: World) -> None:
             txn, digest = key.rsplit("/", 1)[1].removesuffix(".json").rsplit("-", 1)
             if (txn, digest) not in named:
                 raise Violated(f"{key} belongs to no commit and was not collected")
-        elif key.startswith("_lakevilla/txns/") and head is not None:
+        elif key == f"{TXNS_PREFIX}/{TIME_NAME}":
+            continue  # gc's own
+        elif key.startswith(f"{TXNS_PREFIX}/") and head is not None:
             raise Violated(f"{key} belongs to a transaction that has ended and was not collected")
 
 

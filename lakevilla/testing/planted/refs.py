@@ -16,11 +16,13 @@ from lakevilla.lake.refs import frozen, kept
 from lakevilla.lake.refs.states import SeenBase
 from lakevilla.lake.table_log import open_tail
 from lakevilla.maintenance import vacuum
-from lakevilla.maintenance.gc import dead_lives, garbage
+from lakevilla.maintenance.gc import dead_lives, fence, garbage, store_time
+from lakevilla.maintenance.gc.listing import Listing
 from lakevilla.refs import change, keep, keep_branch, states
 from lakevilla.refs.entries import find_ref
 from lakevilla.store.effects import Program
 from lakevilla.testing.planted.bugs import attribute, instead, nothing, planted
+from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.validation import direct
 
 _OVER_HOURS: dict[str, Any] = {
@@ -47,7 +49,7 @@ def gc_knows_no_refs() -> Iterator[None]:
     """Gc deletes bases that refs name."""
     original = garbage._old_bases
 
-    def old_bases(head: Any, listed: Any) -> Any:
+    def old_bases(head: Any, named: Any, listed: Any) -> Any:
         return list(listed)
 
     with instead(original, old_bases):
@@ -233,4 +235,34 @@ def old_files_named() -> Iterator[None]:
         return (yield from SeenBase._view(self, context, location))
 
     with attribute(keep_branch._Copied, "_view", view):
+        yield
+
+
+# -------------------------------------------------------- clocks of clients
+
+
+@planted(
+    30, features=(Feature.R,), kinds=("add", "lists"), keepers=2, collects=True, transactions=6
+)
+def cleaners_believe_their_clock() -> Iterator[None]:
+    """Vacuum and gc tell what is old by the clock of whoever runs them."""
+
+    def believed(asked: Any, listed: Any) -> Program[float]:
+        yield from ()
+        return float(asked.own_seconds)
+
+    with instead(store_time.shown_time, believed):
+        yield
+
+
+@planted(for_histories=False)
+def history_by_the_writers_clock() -> Iterator[None]:
+    """A commit is as old as its writer's clock says, whenever the store got its object."""
+    original = fence._kept_history
+
+    def kept(context: Any, head: Any, listed: Listing) -> Program[Any]:
+        listed.written.clear()
+        return original(context, head, listed)
+
+    with attribute(fence, "_kept_history", kept):
         yield

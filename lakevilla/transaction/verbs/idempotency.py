@@ -195,9 +195,11 @@ def note_over(txn: TransactionState, use: KeyUse) -> Program[None]:
 def _refuse_forgotten(context: Context, head: Head, use: KeyUse, record: KeyRecord) -> None:
     """The key's last use is older than the lake's history: only a plain key is free again.
 
-    Unless the history is short because HEAD was lost: then the key's retention still runs.
+    Unless the history is short because HEAD was lost: then the key's retention still runs. How far
+    that has come HEAD's floor tells, which gc moves on by the store's time.
     """
-    kept = context.clock.now() - started_at(record.txn) < context.settings.outcome_retention_seconds
+    age = started_at(head.floor) - started_at(record.txn)
+    kept = age < context.settings.outcome_retention_seconds
     if record.version is not None and record.committed == record.version:
         return  # it has, and ours is a later version
     if record.version is None and not (record.sequence < head.rebuilt and kept):

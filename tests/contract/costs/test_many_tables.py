@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,6 +23,7 @@ from bench.size.many_tables import (
 from lakevilla.global_log import leaves
 from lakevilla.store.runner import Requests
 from tests.support.places import Place
+from tests.support.stores import Later
 
 COUNT = 300
 
@@ -192,16 +192,12 @@ def test_a_leaf_that_is_not_what_head_names_is_named(lake: lv.Lake, how: str) ->
 
 
 def test_gc_keeps_what_an_older_head_names_for_max_age_and_no_longer(
-    lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
+    lake: lv.Lake,
 ) -> None:
-    days = [0.0]
-    clock = time.time
-
-    def later(self: object) -> float:
-        return clock() + days[0] * 86400
-
-    monkeypatch.setattr("lakevilla.clock.SystemClock.now", later)
+    clock = Later()
+    clock.of(lake)
     with lv.connect(lake.root) as other:
+        clock.of(other)
         reader = other.transaction(read_only=True)
         reader._executor.state_of_lake()
         late = other.transaction(read_only=True)
@@ -209,10 +205,10 @@ def test_gc_keeps_what_an_older_head_names_for_max_age_and_no_longer(
         for _ in range(3):
             commit_two(lake, [REAL[5], REAL[6]])
         lake.gc()
-        days[0] = 0.9
+        clock.ahead_seconds = 0.9 * 86400
         lake.gc()
         assert len(reader.read(REAL[5])) > 0
-        days[0] = 2.0
+        clock.ahead_seconds = 2.0 * 86400
         told = lake.gc()
         gone = {f.key for f in told.findings if f.key and "/leaves/" in f.key}
         assert len(gone) >= 6
@@ -222,7 +218,7 @@ def test_gc_keeps_what_an_older_head_names_for_max_age_and_no_longer(
         assert len(late.read(REAL[5])) > 0
         reader.abort()
         late.abort()
-        days[0] = 4.0
+        clock.ahead_seconds = 4.0 * 86400
         lake.gc()
         lake.gc()
         left = leaf_files(lake)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import lakevilla as lv
 from lakevilla.global_log import head
 from tests.contract.feed.mirror import Mirror, state_at
 from tests.support.places import Place
+from tests.support.stores import Later
 
 SETTINGS = lv.Settings(outcome_retention_seconds=600, max_age_seconds=600)
 
@@ -56,26 +56,13 @@ def test_files_that_were_vacuumed_are_an_error_of_their_table_and_version_alone(
         assert Mirror(3, state_at(other, 3)).apply_all(other.changes(3)).tables == expected
 
 
-class LaterClock:
-    """A clock that can be set forward."""
-
-    def __init__(self) -> None:
-        self.ahead_seconds = 0.0
-
-    def now(self) -> float:
-        return datetime.now(UTC).timestamp() + self.ahead_seconds
-
-    def elapsed(self) -> float:
-        return self.now()
-
-
 def test_history_that_was_let_go_is_an_error_that_names_the_first_version(
     lake: lv.Lake, shared_place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(head, "PAGE_LENGTH", 4)
     monkeypatch.setattr(head, "COMMITS_IN_HEAD", 8)
-    clock = LaterClock()
-    lake._client.context.clock = clock
+    clock = Later()
+    clock.of(lake)
 
     def append(count: int) -> None:
         for number in range(count):
@@ -112,8 +99,8 @@ def test_history_that_was_let_go_is_an_error_that_names_the_first_version(
 def test_whatever_was_cleaned_up_the_result_is_right_or_an_error(
     lake: lv.Lake, shared_place: Place, seed: int
 ) -> None:
-    clock = LaterClock()
-    lake._client.context.clock = clock
+    clock = Later()
+    clock.of(lake)
     states = {2: state_at(lake)}
     for number in range(8):
 

@@ -16,7 +16,7 @@ import lakevilla as lv
 from lakevilla.cli.app import app
 from lakevilla.testing.histories.plan import small_limits
 from tests.support.places import Place, make_place
-from tests.support.stores import interrupted, is_entry
+from tests.support.stores import Later, interrupted, is_entry
 from tests.support.tables import contents, in_order
 
 State = dict[str, list[dict[str, Any]]]
@@ -247,24 +247,11 @@ def test_the_past_reaches_back_through_pages(place: Place, short_pages: None) ->
 # ------------------------------------------------------------------ retention
 
 
-class LaterClock:
-    """A clock that can be set forward."""
-
-    def __init__(self) -> None:
-        self.ahead_seconds = 0.0
-
-    def now(self) -> float:
-        return datetime.now(UTC).timestamp() + self.ahead_seconds
-
-    def elapsed(self) -> float:
-        return self.now()
-
-
 def test_history_that_gc_let_go_is_not_found(place: Place, short_pages: None) -> None:
-    clock = LaterClock()
+    clock = Later()
     seen: dict[int, State] = {}
     with place.connect() as lake:
-        lake._client.context.clock = clock
+        clock.of(lake)
         lake.create_table("still", rows(0))
         lake.create_table("a", rows(0))
         for number in range(1, 10):
@@ -296,9 +283,9 @@ def test_the_first_version_that_is_kept_has_its_time(
     place: Place, short_pages: None, commits: int
 ) -> None:
     """Wherever the pages end: its commit may be the last of one that gc has deleted."""
-    clock = LaterClock()
+    clock = Later()
     with place.connect() as lake:
-        lake._client.context.clock = clock
+        clock.of(lake)
         lake.create_table("a", rows(0))
         for number in range(1, commits):
             with lake.transaction() as txn:

@@ -9,33 +9,20 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from lakevilla.clock import SystemClock
 from lakevilla.store.base import Failure
 from lakevilla.store.cached.objects import CachedObjects
 from lakevilla.store.wrapped import WrappedStore
 from tests.support.places import Place, make_place
-from tests.support.stores import interrupted
+from tests.support.stores import Later, interrupted
 from tests.support.tables import values
 
 WINDOW = lv.Settings().reuse_after_seconds
 AT_ONCE = lv.Settings(reuse_after_seconds=0)
 
 
-class Clock(SystemClock):
-    """The machine's clock, off by some seconds."""
-
-    ahead_seconds = 0.0
-
-    def now(self) -> float:
-        return super().now() + self.ahead_seconds
-
-    def elapsed(self) -> float:
-        return super().elapsed() + self.ahead_seconds
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> Later:
+    return Later()
 
 
 @pytest.fixture
@@ -43,14 +30,14 @@ def place(request: pytest.FixtureRequest) -> Place:
     return make_place("local", request)
 
 
-def connected(place: Place, clock: Clock, settings: lv.Settings | None = None) -> lv.Lake:
+def connected(place: Place, clock: Later, settings: lv.Settings | None = None) -> lv.Lake:
     lake = place.connect() if settings is None else place.connect(settings=settings)
-    lake._client.context.clock = clock
+    clock.of(lake)
     return lake
 
 
 @pytest.fixture
-def lake(place: Place, clock: Clock) -> Iterator[lv.Lake]:
+def lake(place: Place, clock: Later) -> Iterator[lv.Lake]:
     with connected(place, clock) as lake:
         yield lake
 
@@ -85,7 +72,7 @@ def stray(place: Place, lake: lv.Lake) -> None:
 
 
 def test_a_slow_publisher_never_writes_into_a_table_made_in_the_place_of_its_own(
-    place: Place, lake: lv.Lake, clock: Clock
+    place: Place, lake: lv.Lake, clock: Later
 ) -> None:
     lake.create_table("t", rows(0))
     append(lake, 1)
@@ -109,7 +96,7 @@ def test_a_slow_publisher_never_writes_into_a_table_made_in_the_place_of_its_own
 
 
 def test_the_name_is_refused_until_no_request_of_another_client_can_be_under_way(
-    place: Place, lake: lv.Lake, clock: Clock
+    place: Place, lake: lv.Lake, clock: Later
 ) -> None:
     lake.create_table("t", rows(1))
     lake.drop_table("t", delete_data=True)
@@ -151,7 +138,7 @@ def test_who_began_to_create_before_the_table_was_dropped_does_not_get_the_name_
 
 
 def test_strays_are_told_by_doctor_refused_by_register_and_deleted_by_gc(
-    place: Place, lake: lv.Lake, clock: Clock
+    place: Place, lake: lv.Lake, clock: Later
 ) -> None:
     stray(place, lake)
     told = place.connect().doctor()
@@ -176,7 +163,7 @@ def test_strays_are_told_by_doctor_refused_by_register_and_deleted_by_gc(
 
 
 def test_strays_that_nobody_has_cleaned_up_are_deleted_by_who_creates(
-    place: Place, lake: lv.Lake, clock: Clock
+    place: Place, lake: lv.Lake, clock: Later
 ) -> None:
     stray(place, lake)
     clock.ahead_seconds = WINDOW + 60
@@ -189,7 +176,7 @@ def test_strays_that_nobody_has_cleaned_up_are_deleted_by_who_creates(
 
 
 def test_where_nobody_else_writes_the_name_is_free_at_once_strays_or_not(
-    place: Place, clock: Clock
+    place: Place, clock: Later
 ) -> None:
     with connected(place, clock, AT_ONCE) as lake:
         stray(place, lake)
@@ -203,7 +190,7 @@ def test_where_nobody_else_writes_the_name_is_free_at_once_strays_or_not(
 
 
 def test_a_table_that_another_client_has_made_there_is_left_alone(
-    place: Place, lake: lv.Lake, clock: Clock
+    place: Place, lake: lv.Lake, clock: Later
 ) -> None:
     lake.create_table("t", rows(1))
     lake.drop_table("t", delete_data=True)
@@ -263,7 +250,7 @@ def test_an_interrupted_deletion_is_finished_by_drop_table(place: Place, lake: l
 
 
 def test_gc_finishes_a_deletion_that_nobody_goes_on_with(
-    place: Place, lake: lv.Lake, clock: Clock
+    place: Place, lake: lv.Lake, clock: Later
 ) -> None:
     half_deleted(place, lake)
     lake.gc()
@@ -282,7 +269,7 @@ def test_gc_finishes_a_deletion_that_nobody_goes_on_with(
 
 
 def test_what_another_client_made_where_a_deletion_was_interrupted_is_not_deleted(
-    place: Place, lake: lv.Lake, clock: Clock
+    place: Place, lake: lv.Lake, clock: Later
 ) -> None:
     half_deleted(place, lake)
     Path(place.root, entry(0)).unlink()
@@ -296,7 +283,7 @@ def test_what_another_client_made_where_a_deletion_was_interrupted_is_not_delete
 
 
 def test_who_deletes_slowly_tells_so_and_stops_where_another_has_finished(
-    place: Place, lake: lv.Lake, clock: Clock
+    place: Place, lake: lv.Lake, clock: Later
 ) -> None:
     lake.create_table("t", rows(1))
     for number in range(3):
@@ -321,12 +308,12 @@ def test_who_deletes_slowly_tells_so_and_stops_where_another_has_finished(
 
 
 def test_a_publisher_that_has_slept_looks_at_head_before_it_writes(
-    place: Place, lake: lv.Lake, clock: Clock
+    place: Place, lake: lv.Lake, clock: Later
 ) -> None:
     lake.create_table("t", rows(1))
     append(lake, 2)
-    with connected(place, Clock()) as slow:
-        assert isinstance(slow._client.context.clock, Clock)
+    with connected(place, Later()) as slow:
+        assert isinstance(slow._client.context.clock, Later)
         other = slow._client.context.clock
 
         class Asleep(WrappedStore):
@@ -362,7 +349,7 @@ def test_a_publisher_that_has_slept_looks_at_head_before_it_writes(
 @pytest.mark.parametrize("features", [lv.Feature.NONE, lv.Feature.R])
 @pytest.mark.parametrize("when", ["begun before the drop", "begun after the new one was made"])
 def test_a_writer_by_log_entry_that_knew_the_old_table_does_not_write_into_the_new_one(
-    place: Place, lake: lv.Lake, clock: Clock, features: lv.Feature, when: str
+    place: Place, lake: lv.Lake, clock: Later, features: lv.Feature, when: str
 ) -> None:
     lake.create_table("t", rows(0))
     with connected(place, clock) as other:

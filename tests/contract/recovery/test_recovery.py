@@ -18,7 +18,7 @@ from lakevilla.clock import SystemClock
 from lakevilla.global_log.head import overfull
 from lakevilla.store.backends.local import LocalStore
 from tests.support.places import Place
-from tests.support.stores import interrupted, is_entry, is_head
+from tests.support.stores import Later, interrupted, is_entry, is_head
 from tests.support.tables import contents, kinds, values
 
 OLD = lv.Settings(max_age_seconds=0)
@@ -437,6 +437,14 @@ def shifted(place: Place, seconds: float, **settings: Any) -> Lake:
     )
 
 
+def later(place: Place, seconds: float) -> Lake:
+    """The lake as it is found after so long, by the store's clock too."""
+    lake, clock = place.connect(), Later()
+    clock.ahead_seconds = seconds
+    clock.of(lake)
+    return lake
+
+
 @pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
 def test_a_client_whose_clock_is_behind_the_floor_takes_an_id_above_it(
     lake: lv.Lake, shop: Place, warm: bool
@@ -466,7 +474,7 @@ def test_a_client_whose_clock_is_ahead_fences_nobody_who_commits_later(
 def test_what_is_past_its_retention_is_never_called_aborted(lake: lv.Lake, shop: Place) -> None:
     with lake.transaction() as txn:
         both(txn)
-    late = shifted(shop, 8 * 24 * 3600.0)
+    late = later(shop, 8 * 24 * 3600.0)
     late.gc()
     # HEAD's short list may hold it for longer than it must.
     assert late.outcome(txn.id).state in ("committed", "expired")
@@ -529,7 +537,7 @@ def test_a_key_is_remembered_after_gc(lake: lv.Lake, shop: Place) -> None:
         for key in ("plain", ("loader", 7)):
             assert other.run(lambda txn: pytest.fail("it ran"), idempotency_key=key) is None
     # A plain key is kept for the retention, an application's version for ever.
-    late = shifted(shop, 8 * 24 * 3600.0)
+    late = later(shop, 8 * 24 * 3600.0)
     late.gc()
     late.gc()
     assert late.run(lambda txn: pytest.fail("it ran"), idempotency_key=("loader", 7)) is None
@@ -689,7 +697,7 @@ def test_what_may_have_committed_in_forgotten_history_is_expired_whatever_a_cloc
         lake.run(load, metadata={"number": str(number)})
     undecided = lake.transaction()
     undecided.read("orders")
-    late = shifted(shop, 8 * 24 * 3600.0)
+    late = later(shop, 8 * 24 * 3600.0)
     late.gc()
     late.gc()
     for client in (late, shifted(shop, -(24 * 3600.0)), shop.connect()):
@@ -744,7 +752,7 @@ def test_a_dry_run_of_gc_writes_nothing_even_when_head_is_full(lake: lv.Lake, sh
     while lake._client.context.held is None or not overfull(lake._client.context.held.head):
         lake.run(load)
     before = contents(shop.root)
-    late = shifted(shop, 8 * 24 * 3600.0)
+    late = later(shop, 8 * 24 * 3600.0)
     assert late.gc(dry_run=True).ok
     assert contents(shop.root) == before
     late.gc()  # for real its oldest commits leave HEAD

@@ -15,8 +15,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import lakevilla as lv
-from lakevilla.clock import SystemClock
 from tests.support.places import Place
+from tests.support.stores import Later
 from tests.support.tables import in_order
 
 pytestmark = pytest.mark.daily(3, of="streams of changes")
@@ -186,19 +186,10 @@ def test_what_is_available_is_one_batch_before_spark_4_2(stream: Stream) -> None
 
 
 def test_history_that_is_gone_is_told(stream: Stream) -> None:
-    class Later(SystemClock):
-        ahead_seconds = 0.0
-
-        def now(self) -> float:
-            return super().now() + self.ahead_seconds
-
-        def elapsed(self) -> float:
-            return self.now()
-
     clock = Later()
     stream.run()
     with stream.place.connect() as lake:
-        lake._client.context.clock = clock
+        clock.of(lake)
         for number in range(60):
             lake.run(lambda txn, n=number: txn.append("bank", rows(n)))
         clock.ahead_seconds = 8 * 24 * 3600.0

@@ -91,7 +91,7 @@ def taken_up(
         )
     # Nobody else has it: what it has written may be deleted if it does not commit.
     txn.ending.tried = txn.ending.shared = False
-    age = max(0, context.now_ms() - sublog.started_ms) / 1000
+    age = abs(context.now_ms() - sublog.started_ms) / 1000  # old, if clocks differ by much
     txn.bound.began_at = context.clock.elapsed() - age
     txn.bound.held = yield from context.head()
     txn.bound.began = bundle.began

@@ -1,0 +1,100 @@
+"""A machine whose clock is days wrong cleans up: the store tells it what is old."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from lakevilla.store.runner import Requests
+from tests.support.places import Place, make_place
+from tests.support.stores import Later, listed
+from tests.support.tables import values
+
+DAY = 24 * 3600.0
+#: As files are that are stored before the commit, because they are large.
+STORED_AT_ONCE = lv.Settings(in_memory_file_limit_bytes=0)
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64())})
+
+
+@pytest.fixture(params=["local", "s3", "iceberg"])
+def place(request: pytest.FixtureRequest) -> Place:
+    """Where another machine reaches it."""
+    return make_place(request.param, request)
+
+
+@pytest.fixture
+def lake(place: Place) -> Iterator[lv.Lake]:
+    with place.connect(settings=STORED_AT_ONCE) as lake:
+        lake.create_table("a", rows(1))
+        yield lake
+
+
+def off_by(place: Place, seconds: float) -> lv.Lake:
+    """The lake as a machine has it whose clock is off by so much."""
+    lake, clock = place.connect(), Later()
+    clock.ahead_seconds = seconds
+    lake._client.context.clock = clock
+    return lake
+
+
+@pytest.mark.parametrize("days", [8.0, -8.0])
+@pytest.mark.parametrize(
+    "features", [lv.Feature.NONE, lv.Feature.R, lv.Feature.R | lv.Feature.I], ids=str
+)
+def test_who_is_at_work_loses_no_file(
+    place: Place, lake: lv.Lake, features: lv.Feature, days: float
+) -> None:
+    txn = lake.transaction(features)
+    txn.append("a", rows(2, 3))
+    with off_by(place, days * DAY) as other:
+        other.gc()
+        other.table("a").vacuum(dry_run=False)
+        other.maintain(["gc", "vacuum"])
+    txn.commit()
+    with place.connect() as fresh:
+        assert values(fresh.read("a")) == [1, 2, 3]
+
+
+def test_an_idempotency_key_is_not_forgotten(place: Place, lake: lv.Lake) -> None:
+    for _ in range(2):
+        with off_by(place, 30 * DAY) as other:
+            lake.run(lambda txn: txn.append("a", rows(2)), idempotency_key="load")
+            other.gc()
+            other.gc()
+    assert values(lake.read("a")) == [1, 2]
+
+
+def requests_of(lake: lv.Lake, dry_run: bool) -> dict[str, Requests]:
+    lake.table("a")
+    found = {}
+    for name in ("gc", "vacuum"):
+        with lake._client.runner.requests.counting() as found[name]:
+            if name == "gc":
+                lake.gc(dry_run=dry_run)
+            else:
+                lake.table("a").vacuum(dry_run=dry_run)
+    return found
+
+
+def test_it_costs_one_request_a_run_and_none_to_look(place: Place, lake: lv.Lake) -> None:
+    lake.gc()
+    before = {info.key for info in listed(lake._client.runner.store, "")}
+    requests_of(lake, dry_run=True)
+    assert {info.key for info in listed(lake._client.runner.store, "")} == before
+    puts = {name: one.put for name, one in requests_of(lake, dry_run=False).items()}
+    assert puts == {"gc": 2, "vacuum": 2}, "the time, and HEAD"
+
+
+def test_nothing_is_written_into_the_table_of_another_lake(place: Place, lake: lv.Lake) -> None:
+    other_root = f"{place.root.rstrip('/')}-other"
+    with lv.connect(other_root, storage_options=place.storage_options or None) as other:
+        before = [info.key for info in listed(lake._client.runner.store, "a")]
+        with pytest.raises(lv.InvalidOperation, match="belongs to the lake at"):
+            other.table(lake.table("a").uri).vacuum(dry_run=False)
+        assert [info.key for info in listed(lake._client.runner.store, "a")] == before

@@ -1,0 +1,163 @@
+"""Clocks that are days wrong: whoever cleans up goes by the store's (docs/design/0054)."""
+
+import pyarrow as pa
+import pytest
+
+from lakevilla.errors import AlreadyCommitted, TransactionAborted
+from lakevilla.maintenance import vacuum
+from lakevilla.maintenance.gc import gc
+from lakevilla.maintenance.gc.store_time import TOLERANCE_SECONDS, ask_time, shown_time
+from lakevilla.store.effects import list_objects
+from lakevilla.testing.checks import invariants
+from lakevilla.testing.histories.attempts import SCHEMA, context_of
+from lakevilla.testing.planted.every import PLANTED
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.values import KeyUse
+from lakevilla.transaction.verbs.read_write import append
+from tests.support.simulated.commits import (
+    RI,
+    TABLES,
+    add_to,
+    alone,
+    balances,
+    begin,
+    lake,
+    read,
+    simulation_client,
+)
+
+DAY = 24 * 3600
+FORMATS = pytest.mark.parametrize("iceberg", [(), TABLES], ids=["delta", "iceberg"])
+BY_ENTRY = pytest.mark.parametrize("features", [Feature.R, Feature.NONE], ids=["R", "NONE"])
+AHEAD, BEHIND = 8 * DAY, -8 * DAY
+
+
+def cleans_up(simulation, offset, **options):
+    """Vacuum and gc by a client whose clock is off by so much, to their end."""
+    other = simulation_client(simulation, f"cleaner at {simulation.now}")
+    other.clock.skew(offset)
+    yield from gc.gc(context_of(other))
+    yield from vacuum.vacuum(context_of(other), "a", dry_run=False, **options)
+    yield from gc.gc(context_of(other))
+
+
+def open_transaction(simulation, features, between, offset=0.0):
+    """A row is appended and stored, something happens, and only then it commits."""
+
+    def program(client):
+        client.clock.skew(offset)
+        txn = begin(client, features)
+        rows = pa.table({"id": [7], "balance": [100], "items": [""]}, schema=SCHEMA)
+        yield from append(txn, "a", rows.to_reader())
+        yield from read(txn, "a")  # what was appended is stored now
+        simulation.now += 120
+        yield from between()
+        return (yield from commit(txn))
+
+    alone(simulation, program, "owner")
+    invariants.every_table_is_readable(simulation.store, TABLES)
+    assert 7 in balances(simulation)["a"]
+
+
+@FORMATS
+@pytest.mark.parametrize("features", [Feature.R, Feature.NONE, RI], ids=["R", "NONE", "HEAD"])
+@pytest.mark.parametrize("offset", [AHEAD, BEHIND], ids=["ahead", "behind"])
+def test_a_cleaner_whose_clock_is_wrong_takes_nothing_from_who_is_at_work(
+    iceberg, features, offset
+):
+    simulation = lake(iceberg=iceberg)
+    open_transaction(simulation, features, lambda: cleans_up(simulation, offset))
+
+
+def test_a_cleaner_that_believes_its_clock_is_found_out():
+    with PLANTED["cleaners_believe_their_clock"].plant():
+        simulation = lake()
+        with pytest.raises(invariants.Violated):
+            open_transaction(simulation, Feature.R, lambda: cleans_up(simulation, AHEAD))
+        simulation = lake()
+        with pytest.raises(TransactionAborted):
+            open_transaction(simulation, RI, lambda: cleans_up(simulation, AHEAD))
+
+
+@FORMATS
+@BY_ENTRY
+def test_files_of_a_writer_whose_clock_is_behind_stay_where_nothing_is_retained(iceberg, features):
+    simulation = lake(iceberg=iceberg)
+    none = {"retention_seconds": 0.0, "enforce_retention": False}
+    open_transaction(simulation, features, lambda: cleans_up(simulation, 0.0, **none), BEHIND)
+
+
+def pays(key):
+    """One more payment, with an idempotency key: nobody must make it twice."""
+
+    def program(client):
+        txn = begin(client, key=KeyUse(key, None))
+        yield from add_to(txn, "a", 10)
+        yield from commit(txn)
+
+    return program
+
+
+@pytest.mark.parametrize(
+    ("writers", "cleaners"), [(0.0, AHEAD), (BEHIND, 0.0)], ids=["cleaner ahead", "writer behind"]
+)
+def test_an_idempotency_key_is_remembered_for_its_retention(writers, cleaners):
+    simulation = lake()
+
+    def first(client):
+        client.clock.skew(writers)
+        yield from pays("rent")(client)
+
+    simulation.now += 20 * DAY
+    alone(simulation, first, "first")
+    for _ in range(2):
+        simulation.now += DAY
+        alone(simulation, lambda client: cleans_up(simulation, cleaners), "operator")
+    with pytest.raises(AlreadyCommitted):
+        alone(simulation, pays("rent"), "again")
+    assert balances(simulation)["a"] == {0: 110, 1: 100}
+
+
+def test_a_history_that_goes_by_its_writers_clock_is_found_out():
+    with (
+        PLANTED["history_by_the_writers_clock"].plant(),
+        pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"),
+    ):
+        test_an_idempotency_key_is_remembered_for_its_retention(BEHIND, 0.0)
+
+
+def test_what_is_old_by_the_store_goes_although_the_cleaners_clock_is_behind():
+    simulation = lake()
+
+    def leaves(client):
+        txn = begin(client, Feature.R)
+        rows = pa.table({"id": [7], "balance": [100], "items": [""]}, schema=SCHEMA)
+        yield from append(txn, "a", rows.to_reader())
+        yield from read(txn, "a")
+
+    before = set(simulation.store.objects)
+    alone(simulation, leaves, "dead")
+    (left,) = set(simulation.store.objects) - before
+    simulation.now += 10 * DAY
+    alone(simulation, lambda client: cleans_up(simulation, BEHIND), "operator")
+    assert left not in simulation.store.objects
+
+
+@pytest.mark.parametrize(
+    ("offset", "believed"),
+    [(0.0, True), (TOLERANCE_SECONDS - 1, True), (AHEAD, False), (BEHIND, False)],
+)
+def test_the_time_is_the_stores_unless_both_are_the_same(offset, believed):
+    simulation = lake()
+
+    def asks(client):
+        client.clock.skew(offset)
+        asked = yield from ask_time(context_of(client), "a/_lakevilla")
+        listed = yield from list_objects("a")
+        simulation.now += 3600  # a list may take long
+        own, stores = asked.own_seconds, simulation.store.objects[asked.key].modified_seconds
+        for seen in (listed, []):  # one that is behind does not show the object
+            assert (yield from shown_time(asked, seen)) == (own if believed else stores)
+
+    alone(simulation, asks, "client")
