@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -24,6 +24,7 @@ from lakevilla.errors import InvalidOperation, LakeVillaWarning
 from lakevilla.lake.context import Event
 from lakevilla.settings import Settings, shown
 from lakevilla.store.backends.object_store import open_store
+from lakevilla.store.backends.reach import Reach, azure_account, outside_paths
 from lakevilla.store.backends.sessions import session_of
 from lakevilla.store.location import refuse_half_scheme, root_location, table_around
 
@@ -45,6 +46,7 @@ def connect(
     on_event: Callable[[Event], None] | None = ...,
     progress: bool = ...,
     catalogs: Catalogs | None = ...,
+    files_outside: Sequence[str | os.PathLike[str]] = ...,
 ) -> Lake[pa.Table]: ...
 
 
@@ -61,6 +63,7 @@ def connect(
     on_event: Callable[[Event], None] | None = ...,
     progress: bool = ...,
     catalogs: Catalogs | None = ...,
+    files_outside: Sequence[str | os.PathLike[str]] = ...,
 ) -> Lake[DataFrame]: ...
 
 
@@ -76,6 +79,7 @@ def connect(
     on_event: Callable[[Event], None] | None = None,
     progress: bool = False,
     catalogs: Catalogs | None = None,
+    files_outside: Sequence[str | os.PathLike[str]] = (),
 ) -> Lake[Any]:
     """Connect to the lake in a directory of an object store or of this machine.
 
@@ -115,6 +119,10 @@ def connect(
     catalogs : Mapping, optional
         pyiceberg catalogs by name, or properties for ``load_catalog``. Their tables are named
         ``name.namespace.table``. All clients of the lake must use the same names.
+    files_outside : sequence of str or os.PathLike, optional
+        Directories elsewhere, by URI or absolute path, from which files are read that a table's
+        log or metadata names there. Without it only files below the root, and in the directories
+        of the lake's tables, are (see docs/security.md).
 
     Raises
     ------
@@ -152,6 +160,7 @@ def connect(
         on_event=on_event,
         progress=check_flag("progress", progress),
         catalogs=check_catalogs(catalogs),
+        files_outside=outside_paths(files_outside),
         spark=None if spark is None else SparkFrames(spark, spark_reader),
     )
     client.run(check_lease(client.settings, client.context.clock))
@@ -183,12 +192,16 @@ def open_client(
     settings: Settings,
     boto3_session: object | None = None,
     catalogs: Catalogs,
+    files_outside: Sequence[str],
     spark: SparkFrames | None = None,
     **given: Any,
 ) -> LakeClient:
     """A client of a lake, its arguments looked at before; asks nothing of the store."""
     store = open_store(root, storage_options, boto3_session=boto3_session, settings=settings)
-    mount_catalogs(store, catalogs, settings)
+    reach = Reach(root, files_outside, azure_account(storage_options))
+    for outside in files_outside:
+        store.name(root_location(outside).uri)
+    mount_catalogs(store, catalogs, settings, reach.admit)
     options = None if storage_options is None else dict(storage_options)
 
     def current() -> Settings:
@@ -202,6 +215,7 @@ def open_client(
             storage_options=options,
             settings=current(),
             catalogs=pickled(catalogs),
+            files_outside=files_outside,
             spark=None if spark is None else SparkFrames(None, spark.reader),
             **arguments,
         )
@@ -209,7 +223,7 @@ def open_client(
 
     arguments = dict(given)
     # Never the session that gives credentials: they would lie in the pickle.
-    given |= {"settings": settings, "catalogs": catalogs, "reopen": reopen}
+    given |= {"settings": settings, "catalogs": catalogs, "reopen": reopen, "reach": reach}
     uri = root_location(root).uri
     if spark is None:
         return LakeClient(uri, store, **given)
@@ -219,7 +233,8 @@ def open_client(
 
     if spark.session is not None:
         tasks = tasks_at_once(spark.session)
-        access = Access(workers(), given["conditional_writes"])
+        place = replace(workers(), elsewhere=reach.elsewhere)
+        access = Access(place, given["conditional_writes"])
         offer(spark.session, access if tasks is None else replace(access, tasks=tasks))
     return SparkClient(
         uri, store, spark=spark.session, workers=workers, reader=spark.reader, **given

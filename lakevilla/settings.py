@@ -137,6 +137,9 @@ class Settings(_StoreSettings):
         Other stores in which tables of the lake lie, such as ``("s3://archive",)``: buckets and
         containers beside the root's. What the lake's own objects say opens no store that is not
         named here or by a call of this client (``register``, ``create_table``, ``table``).
+    sql_uris : bool
+        Whether SQL may name tables by URIs and absolute paths that lie beyond the root and are not
+        in the lake. Then whoever writes a statement reaches all that this process can.
 
     Examples
     --------
@@ -167,6 +170,7 @@ class Settings(_StoreSettings):
     hash_files: bool = True
     cache_bytes: int = 256 * 1024 * 1024
     stores: tuple[str, ...] = ()
+    sql_uris: bool = False
 
     @property
     def trusted_tip_seconds(self) -> float:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _CATALOG = "catalog."
 #: What stands for ``Settings.stores`` among them.
 _STORES = "stores"
+_OUTSIDE = "files_outside"
+_SQL_URIS = "sql_uris"
 
 
 def storage_options(pairs: list[str] | None) -> dict[str, str]:
@@ -82,6 +84,8 @@ def open_lake(
                 f"--option {key!r} is not understood: write catalog.NAME.PROPERTY=VALUE"
             )
         catalogs.setdefault(name, {})[wanted] = options.pop(key)
+    outside = options.pop(_OUTSIDE, "")
+    sql_uris = _flag(_SQL_URIS, options.pop(_SQL_URIS, "false"))
 
     def tell(event: lv.Event) -> None:
         """What a command leaves out is said on stderr, so that nobody takes the rest for all."""
@@ -99,7 +103,8 @@ def open_lake(
             on_event=tell,
             progress=True,
             catalogs=catalogs,
-            settings=lv.Settings(stores=stores),
+            files_outside=[one.strip() for one in outside.split(",") if one.strip()],
+            settings=lv.Settings(stores=stores, sql_uris=sql_uris),
         )
     _check_directory(lake.root, new)
     for warning in noted:
@@ -107,6 +112,12 @@ def open_lake(
     warnings.simplefilter("ignore", LakeVillaWarning)  # it is said by ``tell``
     with lake:
         yield lake if on is None else lake.on(on)
+
+
+def _flag(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise InvalidOperation(f"--option {name} is true or false, not {text!r}")
+    return text.lower() == "true"
 
 
 def _check_directory(root: str, new: bool) -> None:

@@ -46,6 +46,7 @@ _FOR_COMMANDS = {
     "in storage_options": "by --option",
     "storage_options": "--option",
     "boto3_session": "--profile",
+    "connect with settings=lakevilla.Settings(sql_uris=True)": "pass --option sql_uris=true",
     "`tables()` lists the lake's tables, `discover()` those that are not in it yet": (
         "`lakevilla tables` lists the lake's tables, and those that are not in it yet"
     ),
@@ -76,6 +77,8 @@ _CALLS_FOR_COMMANDS = {
     r"look at it by lake\.on\('([^']*)'\)": r"look at it by --on \1",
     r"keys=\{'([^']*)': \[\.\.\.\]\}": r"--key \1=COLUMN",
     r"pass params=\{['\"](\w+)['\"]: [^}]*\}": r"pass --param \1=VALUE",
+    r"connect with files_outside=\['([^']*)'\]": r"pass --option files_outside=\1",
+    r"by lake\.register\('name', '([^']*)'\)": r"by `lakevilla register ROOT NAME \1`",
     r"`register\('([^']*)'\)`": r"`lakevilla register ROOT \1`",
 }
 _STATE_STYLE = {"running": "green", "waiting": "yellow", "unreadable": "red"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lakevilla.errors import InvalidOperation, TableNotFound
@@ -56,8 +56,13 @@ def _texts(given: Catalog | Mapping[str, str]) -> Catalog | Mapping[str, str]:
     }
 
 
-def mount_catalogs(store: LakeStore, catalogs: Catalogs, settings: Settings) -> None:
-    """Have the store answer for the pointers of these catalogs' tables."""
+def mount_catalogs(
+    store: LakeStore, catalogs: Catalogs, settings: Settings, admit: Callable[[str], object]
+) -> None:
+    """Have the store answer for the pointers of these catalogs' tables.
+
+    ``admit`` is told of each directory in which a catalog says that a table's metadata is.
+    """
     if not catalogs:
         return
     try:
@@ -66,7 +71,8 @@ def mount_catalogs(store: LakeStore, catalogs: Catalogs, settings: Settings) -> 
         raise InvalidOperation(
             f"catalogs need what is not installed here ({error}): `pip install lakevilla[iceberg]`"
         ) from error
-    store.mount(CatalogStore(catalogs, timeout_seconds=settings.request_timeout_seconds))
+    seconds = settings.request_timeout_seconds
+    store.mount(CatalogStore(catalogs, timeout_seconds=seconds, admit=admit))
 
 
 def pickled(catalogs: Catalogs) -> dict[str, dict[str, Any]]:

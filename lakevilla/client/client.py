@@ -12,7 +12,6 @@ import socket
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
-from importlib.util import find_spec
 from typing import Any, Literal, Self, TypeVar
 from weakref import ReferenceType
 
@@ -30,15 +29,14 @@ from lakevilla.clock import Clock, SystemClock
 from lakevilla.engines.base import Engine
 from lakevilla.engines.duckdb import DuckDBEngine
 from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError, UnsafeStore
-from lakevilla.formats.base import TableFormat
-from lakevilla.formats.delta import DeltaFormat
-from lakevilla.formats.registry import Formats
+from lakevilla.formats.registry import installed_formats
 from lakevilla.global_log.head import Head, NameMap, shown_names
 from lakevilla.global_log.refs import MAIN
 from lakevilla.global_log.repo import load_names
 from lakevilla.ids import Ids
 from lakevilla.lake.context import Context, Event
 from lakevilla.lake.refs.branch_head import Branch
+from lakevilla.lake.refs.elsewhere import admit_sources, find_place
 from lakevilla.lake.refs.frozen import Frozen
 from lakevilla.lake.relied_on import is_relied_on
 from lakevilla.maintenance import recovery
@@ -46,6 +44,7 @@ from lakevilla.phases import Phases, Span, during
 from lakevilla.refs.create import open_ref
 from lakevilla.results import CommitResult
 from lakevilla.settings import Settings
+from lakevilla.store.backends.reach import Reach
 from lakevilla.store.backends.routing import LakeStore
 from lakevilla.store.base import Store
 from lakevilla.store.cached.objects import OF_PROCESS, CachedObjects
@@ -82,6 +81,8 @@ class LakeClient(ClientOfLife):
     ----------
     root : str
     settings : Settings
+    reach : Reach
+        Which objects beyond the root are read.
     owner : str
         Names this process in the records of its transactions.
     runner : Runner
@@ -107,6 +108,7 @@ class LakeClient(ClientOfLife):
         clock: Clock | None = None,
         ids: Ids | None = None,
         catalogs: Catalogs | None = None,
+        reach: Reach | None = None,
         reopen: Callable[[], tuple[Any, ...]] | None = None,
     ) -> None:
         self.root = root
@@ -119,7 +121,8 @@ class LakeClient(ClientOfLife):
         self._store = store
         place = store.place if isinstance(store, LakeStore) else root
         relied_on = is_relied_on if checks else None
-        self.runner = Runner(store, ids, settings, checked=relied_on, place=place)
+        self.reach = Reach(root) if reach is None else reach
+        self.runner = Runner(store, ids, settings, checked=relied_on, place=place, reach=self.reach)
         self.runner.cached = CachedObjects(self._cached_as(), settings.cache_bytes, OF_PROCESS)
         self._embedded = DuckDBEngine(DataFiles(self.runner), settings, ids)
         self.context = Context(
@@ -127,7 +130,7 @@ class LakeClient(ClientOfLife):
             clock,
             ids,
             settings,
-            _formats(self.uri_of),
+            installed_formats(self.uri_of),
             self._engine(self._embedded),
             notify=self.notify,
             connected=tuple(catalogs or ()),
@@ -157,6 +160,7 @@ class LakeClient(ClientOfLife):
     def _begin_threads(self) -> None:
         """What works for this context beside its callers."""
         clock, settings = self.context.clock, self.settings
+        self.runner.search = partial(find_place, self.context, self.reach)
         self.context.replaces = self._replaces
         self._background = Background(self.runner)
         self._heartbeat = Heartbeat(self.runner, clock, settings.lease_seconds, self.log)
@@ -195,6 +199,7 @@ class LakeClient(ClientOfLife):
         new.lake = lake
         if isinstance(found, Frozen):
             new.at = found
+            admit_sources(self.reach, found.base.clones)
         else:
             new._go_to(found)
         return new
@@ -363,13 +368,19 @@ class LakeClient(ClientOfLife):
     ) -> str:
         """The location of a table: a registered name, a path, a URI, or its name in a catalog.
 
-        ``also_renamed``: a path leads to its table although that is called otherwise by now.
+        What lies there is read from now on. ``also_renamed``: a path leads to its table although
+        that is called otherwise by now.
 
         Raises
         ------
         InvalidOperation, TableNotFound
             The name is none, could mean two tables, or its catalog has no such table.
         """
+        return self.reach.admit(self._resolved(names, table, head, also_renamed=also_renamed))
+
+    def _resolved(
+        self, names: Mapping[str, str], table: str, head: Head | None, *, also_renamed: bool
+    ) -> str:
         pointer = pointer_of(self._catalogs, table)
         if pointer is None or table in names:
             path = path_of(table)
@@ -398,7 +409,7 @@ class LakeClient(ClientOfLife):
         ------
         InvalidOperation
         """
-        return named(self._store, resolve(self.root, {}, given))
+        return self.reach.admit(named(self._store, resolve(self.root, {}, given)))
 
     def place_of_name(self, old: str, new: str) -> str:
         """The location that a new name of a table would mean as a path.
@@ -533,19 +544,6 @@ class LakeClient(ClientOfLife):
 
     def _soon(self, program: Callable[[], Program[object]]) -> None:
         self._background.soon(program, self.checkpoint_soon)
-
-
-def _formats(uri_of: Callable[[str], str]) -> Formats:
-    """Delta, and Iceberg where pyiceberg is installed, which is loaded when it is needed."""
-    if find_spec("pyiceberg") is None:
-        return Formats(DeltaFormat())
-
-    def iceberg() -> TableFormat:
-        from lakevilla.formats.iceberg.table_format import IcebergFormat
-
-        return IcebergFormat(uri_of)
-
-    return Formats(DeltaFormat(), later={"iceberg": iceberg})
 
 
 def _reopened_on(name: str, again: Callable[..., LakeClient], given: tuple[Any, ...]) -> LakeClient:

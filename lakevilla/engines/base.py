@@ -7,7 +7,7 @@ files are read and written by the engine itself, in bounded memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
@@ -75,6 +75,9 @@ def projection(layout: Layout, columns: Sequence[str] | None) -> pa.Schema:
 
 class DataAccess(Protocol):
     """How an engine reaches data files by itself, past the effects: they are immutable."""
+
+    def admit(self, keys: Iterable[str], table: str) -> None:
+        """Refuse, naming the table, files that the lake does not read."""
 
     def local_path(self, key: str) -> str | None:
         """Where the object lies in the local file system, or None if it is elsewhere."""

@@ -343,6 +343,22 @@ def deletes_id(deletes: Iterable[DeleteFile]) -> str:
 _ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.\-]*:/")
 
 
+def paths_elsewhere(files: pa.Table) -> list[str]:
+    """The absolute paths by which files of a ``FILES_SCHEMA`` table, and deletes, are named."""
+    columns = [files["path"]]
+    if files["deletion_vector"].null_count < len(files):
+        vectors = pc.struct_field(files["deletion_vector"], "path_or_inline")
+        kinds = pc.struct_field(files["deletion_vector"], "storage_type")
+        columns.append(vectors.filter(pc.is_in(kinds, value_set=pa.array(["p"]))))
+    if files["deletes"].null_count < len(files):
+        columns.append(pc.struct_field(pc.list_flatten(files["deletes"]), "path"))
+    found: list[str] = []
+    for column in columns:
+        absolute = pc.match_substring_regex(column, f"^(?:{_ABSOLUTE.pattern})")
+        found += column.filter(absolute).to_pylist()
+    return found
+
+
 def file_key(location: str, path: str) -> str:
     """The key of a data file, given its decoded path: relative to the table, or absolute."""
     return path if _ABSOLUTE.match(path) else f"{location}/{path}"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 
 from lakevilla.errors import InvalidOperation, TableNotFound
 from lakevilla.formats.base import FormatName, TableFormat, TableSnapshot
+from lakevilla.formats.delta import DeltaFormat
 from lakevilla.formats.iceberg.metadata.paths import metadata_directory, metadata_version
 from lakevilla.store.effects import Program, list_objects
 
@@ -64,6 +66,19 @@ class Formats:
             except TableNotFound as error:
                 missing.append(error.message)
         raise TableNotFound("; ".join(missing), table=table)
+
+
+def installed_formats(uri_of: Callable[[str], str]) -> Formats:
+    """Delta, and Iceberg where pyiceberg is installed, which is loaded when it is needed."""
+    if find_spec("pyiceberg") is None:
+        return Formats(DeltaFormat())
+
+    def iceberg() -> TableFormat:
+        from lakevilla.formats.iceberg.table_format import IcebergFormat
+
+        return IcebergFormat(uri_of)
+
+    return Formats(DeltaFormat(), later={"iceberg": iceberg})
 
 
 def refuse_two_tables(snapshot: TableSnapshot) -> Program[None]:

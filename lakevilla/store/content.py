@@ -68,10 +68,14 @@ def hash_of_file(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """What a file is otherwise than it was written; ``is_missing``: it is not there at all."""
+    """What a file is otherwise than it was written.
+
+    ``is_missing``: it is not there at all; ``is_elsewhere``: the lake does not read it.
+    """
 
     what: str
     is_missing: bool = False
+    is_elsewhere: bool = False
 
 
 _MISSING = Damage("is gone although the table names it", is_missing=True)

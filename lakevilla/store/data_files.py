@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from stat import S_ISDIR, S_ISREG
 
@@ -15,6 +15,7 @@ from lakevilla.errors import CorruptObject
 from lakevilla.store.base import Found, Missing
 from lakevilla.store.content import HashedFile, compare_all, compare_local, damaged
 from lakevilla.store.effects import get, stat
+from lakevilla.store.location import is_external
 from lakevilla.store.runner import Runner
 
 
@@ -88,6 +89,17 @@ class DataFiles:
             if wrong is not None:
                 raise damaged(file, wrong)
 
+    def admit(self, keys: Iterable[str], table: str) -> None:
+        """Refuse files that the lake does not read: in no table of it, and not allowed.
+
+        Raises
+        ------
+        InvalidOperation
+        """
+        for key in keys:
+            if is_external(key):
+                self._runner.admit(key, table)
+
     def local_path(self, key: str) -> str | None:
         """The file's path where the lake is a local directory, else None.
 
@@ -96,6 +108,7 @@ class DataFiles:
         CorruptObject
             A pipe or the like is there: who opens it would wait for ever.
         """
+        self._runner.admit(key)
         path = self._runner.store.local_path(key)
         if path is not None and _is_irregular(path):
             raise CorruptObject(

@@ -33,9 +33,17 @@ CarryOut = Callable[[Request, Callable[[float], object]], Any]
 IsQuick = Callable[[Request], bool]
 
 
-def run_parallel(effect: Parallel, carry_out: CarryOut, is_quick: IsQuick) -> list[Any]:
-    """Results of the parts in order; the first error is raised after all have ended."""
-    return _Group(effect, carry_out, is_quick).run()
+def run_parallel(
+    effect: Parallel,
+    carry_out: CarryOut,
+    is_quick: IsQuick,
+    check: Callable[[Request], None],
+) -> list[Any]:
+    """Results of the parts in order; the first error is raised after all have ended.
+
+    ``check`` is called in this thread before each request; what it raises is the request's error.
+    """
+    return _Group(effect, carry_out, is_quick, check).run()
 
 
 class _Stop:
@@ -75,8 +83,15 @@ class _Task:
 class _Group:
     """Runs the parts of a ``Parallel``, and of those nested in it, in one loop."""
 
-    def __init__(self, effect: Parallel, carry_out: CarryOut, is_quick: IsQuick) -> None:
+    def __init__(
+        self,
+        effect: Parallel,
+        carry_out: CarryOut,
+        is_quick: IsQuick,
+        check: Callable[[Request], None],
+    ) -> None:
         self._carry_out = carry_out
+        self._check = check
         self._is_quick = is_quick
         self._ready: deque[_Task] = deque()
         self._timers: list[tuple[float, int, _Task, int]] = []
@@ -152,6 +167,8 @@ class _Group:
             step = task.step
             task.state = "gate"
             effect.gate.when_open(lambda: self._answers.put((task, step)))
+        elif (refused := self._refused(effect)) is not None:
+            self._make_ready(task, None, refused)
         elif self._is_quick(effect):
             self._here(task, effect)
         else:
@@ -198,6 +215,13 @@ class _Group:
             self._ready.append(task)
 
     # ------------------------------------------------------------- requests
+
+    def _refused(self, effect: Request) -> Exception | None:
+        try:
+            self._check(effect)
+        except Exception as error:
+            return error
+        return None
 
     def _here(self, task: _Task, effect: Request) -> None:
         """Carry out a request in this thread. Ctrl-C leaves it as one that was not begun."""

@@ -17,6 +17,7 @@ from lakevilla.forked import lock
 from lakevilla.ids import Ids
 from lakevilla.meter import Meter, running
 from lakevilla.settings import Settings
+from lakevilla.store.backends.reach import Reach
 from lakevilla.store.base import Failure, Found, Match, Store
 from lakevilla.store.cached.objects import CachedObjects, is_content
 from lakevilla.store.check_mode import ReliedOn, expand_checked
@@ -36,7 +37,7 @@ from lakevilla.store.effects import (
     Stat,
 )
 from lakevilla.store.home import at_home
-from lakevilla.store.location import is_in_catalog
+from lakevilla.store.location import is_external, is_in_catalog
 from lakevilla.store.parallel import run_parallel
 from lakevilla.store.readback import Attempts, Request, expand
 
@@ -118,6 +119,8 @@ class Runner:
         keys that this names settle first. None: the store decides.
     place : str
         The lake's root and endpoint, with which errors begin: keys are relative to it.
+    reach : Reach, optional
+        Which objects beyond the root are read; without it all are.
 
     Attributes
     ----------
@@ -132,6 +135,8 @@ class Runner:
         Immutable objects that are at hand: no request is made for these.
     life : str
         The branch at whose home programs run; ``""`` for the lake itself.
+    search : callable, optional
+        Has an object's place admitted if it is a table's of the lake, of which ``reach`` lacks it.
     """
 
     def __init__(
@@ -142,7 +147,10 @@ class Runner:
         on_failure: Callable[[Request, Failure], None] | None = None,
         checked: ReliedOn | None = None,
         place: str = "",
+        reach: Reach | None = None,
     ) -> None:
+        self.reach = reach
+        self.search: Callable[[str], Program[None]] | None = None
         self.store = store
         self.place = place
         self.checked = checked
@@ -199,7 +207,7 @@ class Runner:
         if isinstance(effect, Parallel):
             meter = running()
             request = self._request if meter is None else partial(self._metered, meter)
-            return run_parallel(effect, request, self._is_quick)
+            return run_parallel(effect, request, self._is_quick, self._refuse_beyond)
         if isinstance(effect, Sleep):
             time.sleep(max(0.0, effect.seconds))
             return None
@@ -212,10 +220,45 @@ class Runner:
                 with contextlib.suppress(queue.Empty):
                     opened.get(timeout=_LOOKS_UP_SECONDS)
             return None
+        self._refuse_beyond(effect)
         meter = running()
         if meter is not None:
             return self._metered(meter, effect, time.sleep)
         return self._request(effect, time.sleep)
+
+    def admit(self, key: str, table: str | None = None) -> None:
+        """Refuse an object that the lake does not read.
+
+        Raises
+        ------
+        InvalidOperation
+            It lies beyond the root, in no table of the lake, and the caller does not allow it.
+        """
+        reach = self.reach
+        if reach is None or not is_external(key) or reach.holds(key):
+            return
+        if self.search is not None:
+            self.run(self.search(key))
+        if not reach.holds(key):
+            raise reach.refusal(key, table)
+
+    def _refuse_beyond(self, effect: Request) -> None:
+        """Refuse a request for what the lake does not read, in the thread that asks for it."""
+        reach = self.reach
+        if reach is None:
+            return
+        match effect:
+            case Get(key=key) | CopyObject(source=key):
+                self.admit(key)
+            case Stat(key=key):
+                if not reach.opens(key):
+                    self.admit(key)
+            case _:
+                key = effect.prefix if isinstance(effect, List | ListNames) else effect.key
+                if not reach.opens(key, reading=False):
+                    raise reach.refusal(key)
+        if isinstance(effect, CopyObject) and not reach.opens(effect.key, reading=False):
+            raise reach.refusal(effect.key)
 
     def _is_quick(self, request: Request) -> bool:
         """Whether it ends in the memory of this machine, sooner than another thread begins it.

@@ -46,11 +46,12 @@ def is_within(key: str, tables: tuple[str, ...]) -> bool:
 
 
 def outer_paths(location: str) -> list[str]:
-    """The directories that a table lies in, the innermost first."""
+    """The directories that a table lies in, the innermost first; the last of a URI is a bucket."""
+    scheme, store, path = location.rpartition("://")
     paths = []
-    while "/" in location:
-        location = location.rpartition("/")[0]
-        paths.append(location)
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        paths.append(f"{scheme}{store}{path}")
     return paths
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from lakevilla.api.execution.frame_hint import frames_go_in_views
 from lakevilla.api.execution.sources import Sources
 from lakevilla.api.frame import Frame
+from lakevilla.client.sql_names import refuse_places
 from lakevilla.engines.base import TableInput
 from lakevilla.engines.sql.determinism import refuse_volatile, with_fixed_time
 from lakevilla.engines.sql.select import Select, named_parameters
@@ -175,12 +176,23 @@ class Queries(Sources[Frame]):
         found: Any = rows
         return assigned_rows(columns, layout, found, literals=literals)
 
+    def resolve_in_sql(self, table: str) -> str:
+        """As ``resolve``, for what a statement calls a table.
+
+        Raises
+        ------
+        InvalidOperation
+            It is a place beyond the root, and no table of the lake.
+        """
+        refuse_places(self.client, table, self.state.work.tables)
+        return self.resolve(table)
+
     def _sql_tables(self, statement: Select, views: Mapping[str, object]) -> dict[str, str]:
         found: dict[str, str] = {}
         for path, name in statement.spellings:
             if path in views:
                 continue
-            location = self.resolve(name)
+            location = self.resolve_in_sql(name)
             if found.setdefault(path, location) != location:
                 raise InvalidOperation(
                     f"sql names {path!r} in two ways, which are two tables here: {found[path]} and "

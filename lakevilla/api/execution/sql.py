@@ -10,6 +10,7 @@ from lakevilla.api.execution.executor import Executor
 from lakevilla.api.execution.inserting import run_insert
 from lakevilla.api.frame import Frame
 from lakevilla.api.merge import MergeBuilder
+from lakevilla.client.sql_names import refuse_places
 from lakevilla.engines.sql.dml import (
     DeleteStatement,
     InsertStatement,
@@ -41,6 +42,8 @@ def run_statement(
             "`lake.session()` or in `lake.transaction()`",
             txn_id=executor.id,
         )
+    if not isinstance(statement, Select):
+        refuse_places(executor.client, statement.table, executor.state.work.tables)
     if isinstance(statement, UpdateStatement | DeleteStatement):
         if looks_elsewhere(statement, executor.dialect):
             return _as_merge(executor, statement, params, views)

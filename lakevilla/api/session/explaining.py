@@ -198,7 +198,7 @@ def _used(text: str, params: Mapping[str, object]) -> dict[str, object]:
 def _files(executor: Executor[Frame], table: str, where: Expr | None) -> tuple[str, str]:
     """How many files the statistics in the table's log leave."""
     with executor.alone("explain", table):
-        location = executor.resolve(table)
+        location = executor.resolve_in_sql(table)
         kept = executor.run(files_kept(executor.state, location, where))
     return (
         f"files of {table}",
@@ -209,5 +209,5 @@ def _files(executor: Executor[Frame], table: str, where: Expr | None) -> tuple[s
 
 def _schema(executor: Executor[Frame], table: str) -> pa.Schema:
     with executor.alone("explain", table):
-        location = executor.resolve(table)
+        location = executor.resolve_in_sql(table)
         return executor.run(layout_of(executor.state, location, probing=True)).schema

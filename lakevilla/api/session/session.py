@@ -26,8 +26,10 @@ from lakevilla.api.session.planning import (
 )
 from lakevilla.api.snapshot import once
 from lakevilla.api.transaction import Transaction
+from lakevilla.client.sql_names import refuse_places
 from lakevilla.engines.sql.script.control import Begin, Commit, Rollback, SetOption
 from lakevilla.engines.sql.script.cutting import ScriptStatement, is_complete, statements_of
+from lakevilla.engines.sql.script.named import named_tables
 from lakevilla.engines.sql.script.parsing import Apart, Parsed, parsed
 from lakevilla.engines.sql.script.refs import CreateRef, DropRef, MergeBranch, UseBranch
 from lakevilla.engines.sql.script.used import refuse_unmatched
@@ -171,6 +173,7 @@ class Session(Generic[Frame]):
             number = len(statements) + 1
             with placing(number, one, is_script=is_script):
                 statements.append(parsed(one, number, self._dialect))
+                self._refuse_places(statements[-1])
         refuse_unmatched(text, values, self._dialect)
         self._last = self._transaction
         result: Frame | OperationResult | CommitResult | None = None
@@ -198,6 +201,13 @@ class Session(Generic[Frame]):
                 error.message += "; USE main takes the session back to the lake itself"
                 error.args = (error.message, *error.args[1:])
             raise
+
+    def _refuse_places(self, statement: Parsed) -> None:
+        """Refuse a statement that names a table beyond the lake, before any is run."""
+        txn = self._transaction
+        known = () if txn is None else txn._executor.state.work.tables
+        for name in named_tables(statement):
+            refuse_places(self._lake._client, name, known)
 
     @property
     def _dialect(self) -> Any:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakevilla.client.client import LakeClient
 from lakevilla.clock import SystemClock
-from lakevilla.engines.base import Engine
+from lakevilla.engines.base import Engine, TableInput
 from lakevilla.engines.duckdb import DuckDBEngine
 from lakevilla.engines.spark import SparkEngine
 from lakevilla.engines.spark.native import NativeReader
@@ -17,8 +18,11 @@ from lakevilla.engines.spark.rows import is_frame
 from lakevilla.engines.spark.session import STOPPED, is_stopped
 from lakevilla.engines.spark.tasks import LakeAddress
 from lakevilla.errors import InvalidOperation
+from lakevilla.formats.files import paths_elsewhere
 from lakevilla.ids import Ids
 from lakevilla.lake.context import Event
+from lakevilla.lake.refs.elsewhere import places_at_hand
+from lakevilla.store.data_files import DataFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,7 +95,14 @@ class SparkClient(LakeClient):
         return engine
 
     def _engine(self, embedded: DuckDBEngine) -> Engine:
-        return SparkEngine(lambda: self.spark, self._workers, embedded, Ids(SystemClock()))
+        return SparkEngine(lambda: self.spark, self._address, embedded, Ids(SystemClock()))
+
+    def admit_files(self, table: TableInput) -> None:
+        """Refuse files that the lake does not read, before a connector of the session's does."""
+        DataFiles(self.runner).admit(paths_elsewhere(table.files), table.layout.table)
+
+    def _address(self) -> LakeAddress:
+        return replace(self._workers(), elsewhere=places_at_hand(self.context, self.reach))
 
     def _could_not_read(self, table: str, reason: str) -> None:
         message = (

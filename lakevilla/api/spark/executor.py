@@ -159,6 +159,7 @@ class SparkExecutor(Executor["DataFrame"]):
         table = self.run(
             read_again_if_replaced(state, [location], lambda: see_files(state, location, where))
         )
+        self.client.admit_files(table)
         bound = None if where is None else bind(where, table.layout.schema)
         projection(table.layout, columns)  # whoever reads them: refused here or not at all
         own = any(done.table == location and not done.change.is_empty for done in state.work.done)

@@ -30,9 +30,11 @@ def connect_arguments(url: URL) -> dict[str, Any]:
         options["lake"] = root
     storage: dict[str, object] = {}
     for name, value in url.query.items():
-        if not isinstance(value, str):
+        if name == "files_outside":
+            options["files_outside"] = (value,) if isinstance(value, str) else value
+        elif not isinstance(value, str):
             raise exc.ArgumentError(f"{name} is there twice in the URL of the lake: give it once")
-        if name == "isolation":
+        elif name == "isolation":
             options["isolation"] = value
         elif name == "autocommit":
             options["autocommit"] = _flag(value)

@@ -36,6 +36,7 @@ from lakevilla.formats.layout import Layout
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
 from lakevilla.store.backends.object_store import open_store
+from lakevilla.store.backends.reach import Reach, azure_account
 from lakevilla.store.base import ANY, Stored
 from lakevilla.store.data_files import DataFiles
 from lakevilla.store.effects import Program, parallel, put
@@ -47,11 +48,15 @@ _STAGED_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LakeAddress:
-    """How a worker reaches the lake: what ``connect`` was given. Its ``repr`` tells no secret."""
+    """How a worker reaches the lake: what ``connect`` was given. Its ``repr`` tells no secret.
+
+    ``elsewhere``: from where it reads beyond the root, by ``store.backends.reach``.
+    """
 
     root: str
     storage_options: Mapping[str, object] | None
     settings: Settings
+    elsewhere: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Place({self.root!r})"
@@ -99,7 +104,10 @@ class Worker:
     def __init__(self, place: LakeAddress) -> None:
         ids = Ids(SystemClock())
         store = open_store(place.root, place.storage_options, settings=place.settings)
-        self.runner = Runner(store, ids, place.settings)
+        for outside in place.elsewhere:
+            store.name(outside)
+        reach = Reach(place.root, place.elsewhere, azure_account(place.storage_options))
+        self.runner = Runner(store, ids, place.settings, reach=reach)
         self.ids = ids
         self.data = DataFiles(self.runner)
         self.engine = DuckDBEngine(self.data, place.settings, ids, threads=1)

@@ -19,6 +19,7 @@ from blake3 import blake3
 from lakevilla.engines.base import TableInput
 from lakevilla.errors import (
     CorruptObject,
+    InvalidOperation,
     LakeVillaError,
     StoreError,
     UnsupportedTableFeature,
@@ -259,6 +260,8 @@ def _finding(file: _File, wrong: Damage) -> Finding:
     table, txn, base = file.state.view.location, txn_in(file.key), file.state.base
     if base is not None and wrong.is_missing:
         return _lost(table, not_kept(base, table, f"data file {file.key} was removed").message)
+    if wrong.is_elsewhere:
+        return Finding("warning", "file_elsewhere", wrong.what, table=table, key=file.key)
     kept = "" if base is None else f", which {base.kind} {base.name!r} keeps,"
     kind = "missing_file" if wrong.is_missing else "damaged_file"
     remedy = "restore it from a backup, or restore the table to a version that does not name it"
@@ -290,6 +293,9 @@ def _deletes_of(
         return []
     except UnsupportedTableFeature as error:
         return [Finding("warning", error.kind, error.message, table=location)]
+    except InvalidOperation as error:
+        if len(files) == 1:
+            return [Finding("warning", "file_elsewhere", error.message, table=location)]
     except CorruptObject as error:
         if len(files) == 1:
             return [(yield from _of_deletes(state, error))]

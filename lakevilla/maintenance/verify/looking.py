@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from lakevilla.errors import CorruptObject
+from lakevilla.errors import CorruptObject, InvalidOperation
 from lakevilla.maintenance.verify.footers import rows_in_footer
 from lakevilla.store.base import Missing
 from lakevilla.store.content import Damage, HashedFile, compare_all
@@ -49,6 +49,18 @@ def in_portions(files: Iterable[AskedFile]) -> list[list[AskedFile]]:
 
 def look_into(files: Sequence[AskedFile]) -> Program[list[Damage | None]]:
     """What is wrong with each of the files."""
+    try:
+        return (yield from _look_into(files))
+    except InvalidOperation as error:
+        if len(files) == 1:
+            return [Damage(error.message, is_elsewhere=True)]
+    found: list[Damage | None] = []
+    for file in files:
+        found += yield from look_into([file])
+    return found
+
+
+def _look_into(files: Sequence[AskedFile]) -> Program[list[Damage | None]]:
     whole = [file for file in files if file.how == "hash"]
     others = [file for file in files if file.how != "hash"]
     hashed = [HashedFile(one.key, one.size, one.hash or "", one.table) for one in whole]

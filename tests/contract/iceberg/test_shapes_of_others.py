@@ -23,8 +23,8 @@ def own(place: Place, *more: Any, **options: Any) -> Table:
     return Table(Path(place.uri("t")), [column(1, "k", "int"), *more], **options)
 
 
-def keys(place: Place) -> list[int]:
-    with place.connect() as lake:
+def keys(place: Place, **options: Any) -> list[int]:
+    with place.connect(**options) as lake:
         return sorted(lake.snapshot().read("t")["k"].to_pylist())
 
 
@@ -50,13 +50,13 @@ def test_data_files_by_any_name(place: Place, name: str, spelled: str) -> None:
 
 
 def test_a_data_file_outside_of_the_table_is_read(place: Place, tmp_path: Path) -> None:
-    """As ``write.data.path`` and ``write.object-storage.enabled`` leave it."""
+    """As ``write.data.path`` and ``write.object-storage.enabled`` leave it, with leave to."""
     elsewhere = tmp_path / "elsewhere.parquet"
     pq.write_table(ROWS, elsewhere)
     told = own(place)
     told.add(File("a.parquet", ROWS, store=False, uri=str(elsewhere))).write()
-    assert keys(place) == [1, 2]
-    with place.connect() as lake:
+    assert keys(place, files_outside=[elsewhere]) == [1, 2]
+    with place.connect(files_outside=[elsewhere]) as lake:
         lake.run(lambda txn: txn.delete("t", where="k = 1"))
     assert [row["k"] for row in place.seen("t")] == [2]
     assert elsewhere.exists()

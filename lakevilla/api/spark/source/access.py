@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Literal
@@ -17,9 +17,10 @@ from lakevilla.engines.spark.tasks import LakeAddress
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import Settings
 from lakevilla.store.backends.object_store import open_store
+from lakevilla.store.backends.reach import Reach, azure_account, outside_paths
 from lakevilla.store.location import refuse_half_scheme, root_location
 
-__all__ = ["Access", "access_to", "goes_on", "lake_at", "opened", "opened_on"]
+__all__ = ["Access", "access_to", "goes_on", "lake_at", "opened", "opened_on", "reaching"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +35,10 @@ class Access:
     tasks: int = 32
 
 
-def access_to(lakes: bytes, root: str) -> Access:
+def access_to(lakes: bytes, root: str, files_outside: Sequence[str] = ()) -> Access:
     """The way to a lake: as it was connected to in the session, else by what the machine has.
 
-    ``lakes`` are pickled: ways by root.
+    ``lakes`` are pickled: ways by root. ``files_outside``: from where files are read besides.
     """
     refuse_half_scheme(root)
     uri = root_location(root).uri
@@ -47,7 +48,14 @@ def access_to(lakes: bytes, root: str) -> Access:
             "use a directory or an object store"
         )
     known: dict[str, Access] = pickle.loads(lakes)
-    return known.get(uri) or Access(LakeAddress(uri, None, Settings()))
+    access = known.get(uri) or Access(LakeAddress(uri, None, Settings()))
+    reach = Reach(uri, [*access.place.elsewhere, *outside_paths(files_outside)])
+    return reaching(access, reach.elsewhere)
+
+
+def reaching(access: Access, elsewhere: tuple[str, ...]) -> Access:
+    """A way to a lake for processes that read there, too."""
+    return replace(access, place=replace(access.place, elsewhere=elsewhere))
 
 
 def opened(access: Access) -> LakeClient:
@@ -89,6 +97,12 @@ def _opened(pickled: bytes) -> LakeClient:
     access: Access = pickle.loads(pickled)
     place = access.place
     store = open_store(place.root, place.storage_options, settings=place.settings)
+    for outside in place.elsewhere:
+        store.name(outside)
     return LakeClient(
-        place.root, store, settings=place.settings, conditional_writes=access.conditional_writes
+        place.root,
+        store,
+        settings=place.settings,
+        conditional_writes=access.conditional_writes,
+        reach=Reach(place.root, place.elsewhere, azure_account(place.storage_options)),
     )

@@ -28,6 +28,7 @@ _KNOWN = (
     "startingVersion",
     "maxFilesPerTrigger",
     "maxBytesPerTrigger",
+    "filesOutside",
     "what",
 )
 #: Options of Delta's own reader, in lower case, and what stands for them here.
@@ -85,6 +86,8 @@ class ReadOptions:
         The first global version whose changes are asked for, instead of rows.
     limits : Limits
         How much of them is one batch of a stream.
+    files_outside : tuple of str
+        Directories elsewhere from which files are read that the table names there.
     """
 
     lake: str
@@ -98,6 +101,7 @@ class ReadOptions:
     pushdown: bool | None
     starting_version: int | None
     limits: Limits = Limits()
+    files_outside: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -145,6 +149,7 @@ class ReadOptions:
             pushdown=_flag(given.get("pushdown")),
             starting_version=_number(given, "startingVersion"),
             limits=Limits(_limit(given, "maxFilesPerTrigger"), _limit(given, "maxBytesPerTrigger")),
+            files_outside=tuple(_names(given.get("filesoutside"), "filesOutside") or ()),
         )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakevilla.api.spark.source.access import Access, access_to, lake_at, opened
+from lakevilla.api.spark.source.access import Access, access_to, lake_at, opened, reaching
 from lakevilla.api.spark.source.filters import pushed, together
 from lakevilla.api.spark.source.options import ReadOptions
 from lakevilla.client.client import LakeClient
@@ -33,6 +33,7 @@ from lakevilla.expressions.parse import parse_predicate
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.layout import Layout
 from lakevilla.lake.pinned import Pin, pin, pinned
+from lakevilla.lake.refs.elsewhere import places_at_hand
 from lakevilla.store.effects import Program
 
 if TYPE_CHECKING:
@@ -88,10 +89,11 @@ def bound(lakes: bytes, options: Mapping[str, str]) -> bytes:
 
 def bound_to(lakes: bytes, asked: ReadOptions) -> Bound:
     """As ``bound``, not pickled."""
-    access = access_to(lakes, asked.lake)
+    access = access_to(lakes, asked.lake, asked.files_outside)
     with lake_at(access, asked.version, asked.timestamp, asked.ref) as executor:
         head = executor.state_of_lake()
         view = executor.look(asked.table)
+        access = reaching(access, places_at_hand(executor.state.context, executor.client.reach))
     layout = view.snapshot.layout
     schema = projection(layout, asked.columns)
     where = None if asked.where is None else bind(parse_predicate(asked.where), layout.schema)

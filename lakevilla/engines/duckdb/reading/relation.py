@@ -51,7 +51,7 @@ from lakevilla.engines.duckdb.sqltext import (
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
 from lakevilla.expressions.loosen import loosened
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.files import file_key
+from lakevilla.formats.files import file_key, paths_elsewhere
 from lakevilla.formats.layout import Layout
 from lakevilla.store.effects import Program
 
@@ -414,6 +414,7 @@ def read_files(
 
     Under names that ``given`` makes, if it is there.
     """
+    data.admit(paths_elsewhere(table.files), table.layout.table)
     deleted = yield from read_deletes(table)
     return whole_files(data, table, name, deleted, given)
 

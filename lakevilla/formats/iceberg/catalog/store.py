@@ -58,8 +58,13 @@ class CatalogStore:
     """See ``store.base.Store``. Takes what ``Catalogs`` takes; thread-safe as far as they are."""
 
     def __init__(
-        self, catalogs: Mapping[str, Catalog | Mapping[str, str]], *, timeout_seconds: float
+        self,
+        catalogs: Mapping[str, Catalog | Mapping[str, str]],
+        *,
+        timeout_seconds: float,
+        admit: Callable[[str], object] = lambda directory: None,
     ) -> None:
+        self._admit = admit
         self._catalogs = Catalogs(catalogs, timeout_seconds)
         self._tables: dict[str, Table] = {}
 
@@ -70,6 +75,7 @@ class CatalogStore:
         if not isinstance(found, Table):
             return found
         token = _token(found)
+        self._admit(str(token.e_tag).rpartition("/")[0])
         body = encode_pointer(Pointer(str(token.e_tag), found.metadata.location))
         return Found(body, token, len(body))
 

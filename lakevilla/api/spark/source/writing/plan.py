@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lakevilla.api.begin import begin_transaction
 from lakevilla.api.execution.executor import Executor
-from lakevilla.api.spark.source.access import Access, access_to, lake_at, opened_on
+from lakevilla.api.spark.source.access import Access, access_to, lake_at, opened_on, reaching
 from lakevilla.api.spark.source.writing.options import WriteOptions
 from lakevilla.api.transaction import Transaction
 from lakevilla.arrow.input import refuse_unknown
@@ -27,6 +27,7 @@ from lakevilla.expressions.tree import Expr
 from lakevilla.formats.layout import Layout
 from lakevilla.lake.file_names import file_namer
 from lakevilla.lake.pinned import pin
+from lakevilla.lake.refs.elsewhere import places_at_hand
 from lakevilla.lake.view import View
 from lakevilla.transaction.verbs.carrying.carry import Carried, carried, note_created
 from lakevilla.transaction.verbs.read_write import (
@@ -142,7 +143,10 @@ def _planned(
         if creates:
             executor.run(note_created(state, location))
         name = file_namer(state.context, executor.id, state.through_head)
-        task = WriteTask(access.place, layout, tuple(columns.names), name)
+        place = reaching(
+            access, places_at_hand(executor.state.context, executor.client.reach)
+        ).place
+        task = WriteTask(place, layout, tuple(columns.names), name)
         bundle = executor.run(carried(state))
     return WritePlan(access, asked, location, bundle, task, creates, where, wider)
 

@@ -1,0 +1,183 @@
+"""Which objects beyond the lake's root are read (docs/design/0057-files-elsewhere.md).
+
+A table's log, and Iceberg's metadata, name files by any URI, and whoever may write them is not
+thereby allowed to have this process read others. Read is what lies below the root, in the
+directory of a table of the lake or of one that the caller named, and where the caller allows it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.settings import shown
+from lakevilla.store.location import (
+    Location,
+    is_external,
+    is_in_catalog,
+    parse_location,
+    root_location,
+)
+
+#: Lakes of which nobody but their own machine, or process, can write a byte.
+_OWN_MACHINE = frozenset({"file", "memory"})
+
+
+class Reach:
+    """The places whose objects a lake reads; safe to use from many threads.
+
+    Parameters
+    ----------
+    root : str
+        The lake's root.
+    files_outside : iterable of str
+        Directories, or files, elsewhere.
+    account : str, optional
+        The Azure account of containers that are named without one.
+
+    Raises
+    ------
+    InvalidOperation
+        One of them is no absolute path and no URI, or a lake on a store is to read local files.
+    """
+
+    def __init__(
+        self, root: str, files_outside: Iterable[str] = (), account: str | None = None
+    ) -> None:
+        self._root = root_location(root)
+        self._account = account
+        self._places = {self._known(self._root)}
+        for given in outside_paths(files_outside):
+            place = root_location(given)
+            if self._is_on_this_disk(place):
+                raise InvalidOperation(
+                    f"files_outside names {given!r}, which is on this machine: a lake on a store "
+                    "reads no file of the machines of its clients"
+                )
+            self._places.add(self._known(place))
+
+    @property
+    def elsewhere(self) -> tuple[str, ...]:
+        """All places beyond the root, as another process's ``files_outside``."""
+        root = self._known(self._root)
+        return tuple(sorted(place.uri for place in set(self._places) - {root}))
+
+    def admit(self, location: str) -> str:
+        """Take a directory for a table's, as the caller, the lake or a catalog has named it."""
+        if is_external(location) and not is_in_catalog(location):
+            place = _place_of(location)
+            if place is not None:
+                self._places.add(self._known(_real(place)))
+        return location
+
+    def holds(self, key: str) -> bool:
+        """Whether an object may be read."""
+        if not is_external(key) or is_in_catalog(key):
+            return True
+        place = _place_of(key)
+        if place is None or self._is_on_this_disk(place):
+            return False
+        # As it is spelled, first: links are followed for roots that are reached by one.
+        return self._covers(place) or (place.scheme == "file" and self._covers(_real(place)))
+
+    def opens(self, key: str, *, reading: bool = True) -> bool:
+        """Whether a request may go to the store of an object; ``reading``: to learn of it."""
+        if not is_external(key) or is_in_catalog(key):
+            return True
+        place = _place_of(key)
+        if place is None or self._is_on_this_disk(place):
+            return False
+        store = self._known(place).store
+        return not reading or any(one.store == store for one in set(self._places))
+
+    def around(self, key: str) -> list[str]:
+        """The directories around an object, the nearest first, as locations of tables."""
+        place = _place_of(key)
+        if place is None or self._is_on_this_disk(place):
+            return []
+        return [one.uri for one in _around(place)][1:]
+
+    def refusal(self, key: str, table: str | None = None) -> InvalidOperation:
+        """The error for an object that is not read."""
+        of_table = "a table" if table is None else f"table {table}"
+        place = _place_of(key)
+        if place is not None and self._is_on_this_disk(place):
+            advice = (
+                "which is on this machine: a lake on a store reads no such file. Bring its rows "
+                "in by an append"
+            )
+        elif place is None:
+            advice = "which is no plain place of a file: have its writer name it by another path"
+        else:
+            directory = replace(place, path=place.path.rpartition("/")[0]).uri
+            advice = (
+                "which lies in no table of the lake: if you trust whoever writes the table to "
+                f"name it, connect with files_outside=[{directory!r}]"
+            )
+        return InvalidOperation(f"{of_table} names the file {key!r}, {advice}", table=table)
+
+    def _covers(self, place: Location) -> bool:
+        return any(one in self._places for one in _around(self._known(place)))
+
+    def _known(self, place: Location) -> Location:
+        """A place as it is compared: a container of the lake's own account has one spelling."""
+        container, at, account = place.authority.partition("@")
+        if place.scheme == "az" and at and account == self._account:
+            return replace(place, authority=container)
+        return place
+
+    def _is_on_this_disk(self, place: Location) -> bool:
+        return place.scheme == "file" and self._root.scheme not in _OWN_MACHINE
+
+
+def azure_account(storage_options: Mapping[str, object] | None) -> str | None:
+    """The Azure account of containers that are named without one, as options or environment say."""
+    known = {name.lower(): value for name, value in (storage_options or {}).items()}
+    named = known.get("azure_storage_account_name") or known.get("account_name")
+    return str(named) if named else os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")
+
+
+def outside_paths(given: object) -> tuple[str, ...]:
+    """What a caller gives as ``files_outside``. Raises ``InvalidOperation``."""
+    if given is None:
+        return ()
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InvalidOperation(
+            f"files_outside is a list of directories, such as ['s3://other/data'], not "
+            f"{shown(given)}"
+        )
+    found = tuple(os.fspath(one) if isinstance(one, os.PathLike) else one for one in given)
+    for one in found:
+        if not isinstance(one, str) or not is_external(one):
+            raise InvalidOperation(
+                f"files_outside names {shown(one)}, which is no place: give the URI or the "
+                "absolute path of a directory"
+            )
+        parse_location(one)
+    return found
+
+
+def _place_of(key: str) -> Location | None:
+    """Where an object lies; None where a key can name no object."""
+    try:
+        return parse_location(key)
+    except InvalidOperation:
+        return None
+
+
+def _real(place: Location) -> Location:
+    """A place with the links in it followed, where it is one of this machine."""
+    if place.scheme != "file":
+        return place
+    return replace(place, path=os.path.realpath(f"/{place.path}").strip("/"))
+
+
+def _around(place: Location) -> Iterator[Location]:
+    """A place and the directories around it, the nearest first."""
+    path = place.path
+    while path:
+        yield replace(place, path=path)
+        path = path.rpartition("/")[0]
+    yield place.store

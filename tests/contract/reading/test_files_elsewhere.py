@@ -1,0 +1,294 @@
+"""Files that a table names elsewhere are read where the caller allows it, and only there."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import write_deltalake
+
+import lakevilla as lv
+from lakevilla.store.base import ANY
+from lakevilla.store.effects import put
+from tests.support.places import make_place
+
+OWN = pa.table({"n": ["own"]})
+PRIVATE = pa.table({"n": ["private"]})
+
+
+def private_file(directory: Path, name: str = "private file.parquet") -> Path:
+    directory.mkdir(exist_ok=True)
+    pq.write_table(PRIVATE, directory / name)
+    return directory / name
+
+
+def add_to_log(table: Path, path: str, size: int, **more: Any) -> None:
+    """Let a table's log name a file, as whoever may write the log can."""
+    logs = sorted((table / "_delta_log").glob("*.json"))
+    add = {
+        "path": path,
+        "partitionValues": {},
+        "size": size,
+        "modificationTime": 1,
+        "dataChange": True,
+        **more,
+    }
+    entry = table / "_delta_log" / f"{len(logs):020}.json"
+    entry.write_text(json.dumps({"add": add}))
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """A table in a lake, whose log names a file beside the lake."""
+    write_deltalake(str(tmp_path / "lake" / "t"), OWN)
+    file = private_file(tmp_path / "elsewhere")
+    add_to_log(tmp_path / "lake" / "t", str(file).replace(" ", "%20"), file.stat().st_size)
+    return tmp_path / "lake" / "t"
+
+
+VERBS: dict[str, Callable[[lv.Lake], Any]] = {
+    "read": lambda lake: lake.read("t"),
+    "read of some rows": lambda lake: lake.read("t", where="n = 'private'"),
+    "scan": lambda lake: lake.run(lambda txn: txn.scan("t").read_all()),
+    "sql": lambda lake: lake.sql("SELECT * FROM t"),
+    "count": lambda lake: lake.sql("SELECT count(*) FROM t WHERE n > 'a'"),
+    "insert": lambda lake: lake.run(lambda txn: txn.sql("INSERT INTO t SELECT n || '2' FROM t")),
+    "create": lambda lake: lake.session().sql("CREATE TABLE u AS SELECT * FROM t"),
+    "update": lambda lake: lake.run(lambda txn: txn.update("t", {"n": "'x'"}, where="n > 'a'")),
+    "delete": lambda lake: lake.run(lambda txn: txn.delete("t", where="n > 'p'")),
+    "upsert": lambda lake: lake.run(lambda txn: txn.upsert("t", [{"n": "private"}], keys=["n"])),
+    "merge": lambda lake: lake.run(
+        lambda txn: txn.sql(
+            "MERGE INTO t USING (SELECT 'private' AS k) AS s ON t.n = s.k WHEN MATCHED THEN DELETE"
+        )
+    ),
+    "optimize": lambda lake: lake.table("t").optimize(),
+    "z-order": lambda lake: lake.table("t").optimize(z_order_by=["n"]),
+    "past": lambda lake: lake.table("t").read(version=1),
+    "export": lambda lake: lake.export("t", f"{lake.root}-out", copy=True),
+}
+
+
+@pytest.mark.parametrize("verb", [*VERBS])
+def test_no_verb_reads_a_file_elsewhere_unasked(table: Path, verb: str) -> None:
+    with lv.connect(table.parent) as lake:
+        with pytest.raises(lv.InvalidOperation) as refused:
+            VERBS[verb](lake)
+
+    message, directory = str(refused.value), str(table.parent.parent / "elsewhere")
+    assert "table t" in message or " t: " in message
+    assert f"{directory}/private file.parquet" in message
+    assert f"files_outside=[{directory!r}]" in message
+    assert pq.ParquetDataset(list(table.glob("*.parquet"))).read()["n"].to_pylist() == ["own"]
+
+
+@pytest.mark.parametrize("start", ["", "file://", "file:", "file://localhost"])
+def test_however_it_is_spelled(tmp_path: Path, start: str) -> None:
+    write_deltalake(str(tmp_path / "lake" / "t"), OWN)
+    file = private_file(tmp_path / "elsewhere", "a.parquet")
+    add_to_log(tmp_path / "lake" / "t", f"{start}{file}", file.stat().st_size)
+
+    with pytest.raises(lv.InvalidOperation, match="files_outside"):
+        lv.connect(tmp_path / "lake").read("t")
+
+
+@pytest.mark.parametrize("path", ["../../elsewhere/a.parquet", "%2e%2e/%2e%2e/elsewhere/a.parquet"])
+def test_no_path_climbs_out_of_the_table(tmp_path: Path, path: str) -> None:
+    write_deltalake(str(tmp_path / "lake" / "t"), OWN)
+    file = private_file(tmp_path / "elsewhere", "a.parquet")
+    for spelled in (path, f"{tmp_path}/lake/t/{path}"):
+        add_to_log(tmp_path / "lake" / "t", spelled, file.stat().st_size)
+        with pytest.raises(lv.LakeVillaError):
+            lv.connect(tmp_path / "lake", files_outside=[str(tmp_path / "lake")]).read("t")
+
+
+def test_where_the_caller_allows_it_they_are_read_and_rewritten(table: Path) -> None:
+    allowed = [str(table.parent.parent / "elsewhere")]
+    with lv.connect(table.parent, files_outside=allowed) as lake:
+        assert sorted(lake.read("t")["n"].to_pylist()) == ["own", "private"]
+        lake.table("t").optimize()
+        assert sorted(lake.read("t")["n"].to_pylist()) == ["own", "private"]
+    # From there on it has rows of its own.
+    assert sorted(lv.connect(table.parent).read("t")["n"].to_pylist()) == ["own", "private"]
+    assert (table.parent.parent / "elsewhere" / "private file.parquet").exists()
+
+
+def test_what_needs_no_row_of_it_goes_on(table: Path) -> None:
+    with lv.connect(table.parent) as lake:
+        assert len(lake.table("t").history()) == 2
+        lake.run(lambda txn: txn.append("t", [{"n": "more"}]))
+        lake.run(lambda txn: txn.overwrite("t", OWN))
+        assert lake.read("t").num_rows == 1
+
+
+def test_changes_by_others_that_name_files_elsewhere_are_not_read(tmp_path: Path) -> None:
+    with lv.connect(tmp_path / "lake") as lake:
+        lake.create_table("t", OWN)
+        before = lake.snapshot().version
+        file = private_file(tmp_path / "elsewhere", "a.parquet")
+        add_to_log(tmp_path / "lake" / "t", f"file://{file}", file.stat().st_size)
+        lake.run(lambda txn: txn.append("t", OWN))
+
+        with pytest.raises(lv.InvalidOperation, match="files_outside"):
+            lake.run(lambda txn: txn.changes("t", before))
+
+
+def test_a_files_own_table_may_name_it_as_a_whole(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / "lake" / "t"), OWN)
+    write_deltalake(str(tmp_path / "lake" / "u"), PRIVATE)
+    table = tmp_path / "lake" / "t"
+    pq.write_table(OWN, table / "again.parquet")
+    for file in (table / "again.parquet", *(tmp_path / "lake" / "u").glob("*.parquet")):
+        add_to_log(table, f"file://{file}", file.stat().st_size)
+
+    rows = lv.connect(tmp_path / "lake").read("t")
+
+    assert sorted(rows["n"].to_pylist()) == ["own", "own", "private"]
+
+
+def test_a_root_that_is_reached_by_a_link_is_one_place(tmp_path: Path) -> None:
+    table = tmp_path / "lake" / "t"
+    write_deltalake(str(table), OWN)
+    os.symlink(tmp_path / "lake", tmp_path / "link")
+    pq.write_table(OWN, table / "again.parquet")
+    add_to_log(table, f"{tmp_path}/link/t/again.parquet", (table / "again.parquet").stat().st_size)
+
+    assert lv.connect(tmp_path / "link").read("t").num_rows == 2
+
+
+def test_a_deletion_vector_elsewhere_is_not_read(tmp_path: Path) -> None:
+    table = tmp_path / "lake" / "t"
+    write_deltalake(str(table), OWN)
+    pq.write_table(OWN, table / "again.parquet")
+    (tmp_path / "vector.bin").write_bytes(b"\1" + bytes(100))
+    add_to_log(
+        table,
+        "again.parquet",
+        (table / "again.parquet").stat().st_size,
+        deletionVector={
+            "storageType": "p",
+            "pathOrInlineDv": f"file://{tmp_path}/vector.bin",
+            "offset": 1,
+            "sizeInBytes": 36,
+            "cardinality": 1,
+        },
+    )
+
+    with pytest.raises(lv.InvalidOperation, match=r"vector\.bin.*files_outside"):
+        lv.connect(tmp_path / "lake").read("t")
+    with pytest.raises(lv.CorruptObject):  # it is read, and is none
+        lv.connect(tmp_path / "lake", files_outside=[str(tmp_path)]).read("t")
+
+
+def test_a_registered_table_elsewhere_has_its_own_files(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / "far" / "x"), OWN)
+    file = private_file(tmp_path / "elsewhere", "a.parquet")
+    lv.connect(tmp_path / "lake").register("x", str(tmp_path / "far" / "x"))
+
+    again = lv.connect(tmp_path / "lake")
+    assert again.read("x")["n"].to_pylist() == ["own"]
+    again.run(lambda txn: txn.append("x", [{"n": "more"}]))
+    again.table("x").optimize()
+
+    add_to_log(tmp_path / "far" / "x", str(file), file.stat().st_size)
+    with pytest.raises(lv.InvalidOperation, match="files_outside"):
+        lv.connect(tmp_path / "lake").read("x")
+
+
+def test_clones_of_a_table_elsewhere_need_no_word(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / "far" / "x"), pa.table({"n": ["a", "b"]}))
+    lake = lv.connect(tmp_path / "lake")
+    lake.register("x", str(tmp_path / "far" / "x"))
+    lake.clone("x", "trial")
+
+    assert lv.connect(tmp_path / "lake").read("trial").num_rows == 2
+    writer = lv.connect(tmp_path / "lake")
+    writer.run(lambda txn: txn.append("trial", [{"n": "c"}]))
+    writer.clone("trial", "second")
+    writer.tag("v1")
+
+    def seen(name: str, ref: str = "main") -> list[str]:
+        """What somebody sees who has just come."""
+        found: list[str] = lv.connect(tmp_path / "lake").on(ref).read(name)["n"].to_pylist()
+        return sorted(found)
+
+    assert seen("trial") == seen("second") == seen("trial", "v1") == ["a", "b", "c"]
+
+
+def test_an_export_is_read_by_its_lake_and_elsewhere_with_leave(tmp_path: Path) -> None:
+    lake = lv.connect(tmp_path / "lake")
+    lake.create_table("t", OWN)
+    lake.export("t", f"{tmp_path}/out")
+
+    assert lv.connect(tmp_path / "lake").read(f"{tmp_path}/out").num_rows == 1
+    with pytest.raises(lv.InvalidOperation, match="files_outside"):
+        lv.connect(tmp_path / "other").read(f"{tmp_path}/out")
+    allowed = lv.connect(tmp_path / "other", files_outside=[tmp_path / "lake"])
+    assert allowed.read(f"{tmp_path}/out").num_rows == 1
+
+
+def test_verify_tells_of_a_file_elsewhere_and_goes_on(table: Path) -> None:
+    with lv.connect(table.parent) as lake:
+        lake.register("t")
+        lake.create_table("u", OWN)
+        report = lake.verify()
+
+    (found,) = (one for one in report.findings if one.severity != "note")
+    assert (found.kind, found.table) == ("file_elsewhere", "t")
+    assert "files_outside" in found.message
+
+
+def test_a_lake_on_a_store_reads_no_file_of_this_machine(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    place = make_place("s3", request)
+    place.write("t", OWN)
+    file = private_file(tmp_path, "a.parquet")
+    add = {
+        "path": f"file://{file}",
+        "partitionValues": {},
+        "size": file.stat().st_size,
+        "modificationTime": 1,
+        "dataChange": True,
+    }
+    with place.connect() as lake:
+        body = json.dumps({"add": add}).encode()
+        lake._client.run(put("t/_delta_log/00000000000000000001.json", body, ANY))
+
+        with pytest.raises(lv.InvalidOperation, match="on this machine"):
+            lake.read("t")
+        with pytest.raises(lv.InvalidOperation, match="on this machine"):
+            lake.table("t").optimize()
+        with pytest.raises(lv.InvalidOperation, match="on this machine"):
+            lake.read(f"file://{tmp_path}")
+    with pytest.raises(lv.InvalidOperation, match="on this machine"):
+        place.connect(files_outside=[str(tmp_path)])
+
+
+def test_another_bucket_is_read_with_leave(request: pytest.FixtureRequest) -> None:
+    place, other = (make_place("s3", request) for _ in range(2))
+    place.write("t", OWN)
+    other.write("x", PRIVATE)
+    file = other.delta("x").file_uris()[0]
+    with place.connect() as lake:
+        size = pa.table(other.delta("x").get_add_actions())["size_bytes"][0].as_py()
+        add = {
+            "path": file.replace("s3://", "s3a://"),
+            "partitionValues": {},
+            "size": size,
+            "modificationTime": 1,
+            "dataChange": True,
+        }
+        body = json.dumps({"add": add}).encode()
+        lake._client.run(put("t/_delta_log/00000000000000000001.json", body, ANY))
+
+        with pytest.raises(lv.InvalidOperation, match="files_outside"):
+            lake.sql("SELECT * FROM t")
+    with place.connect(files_outside=[other.root]) as lake:
+        assert lake.sql("SELECT * FROM t").num_rows == 2
