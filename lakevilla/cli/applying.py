@@ -32,6 +32,13 @@ OnConflict = Annotated[
     Literal["error", "ours", "theirs"],
     typer.Option("--on-conflict", help="What counts where others have changed the same."),
 ]
+OnEqual = Annotated[
+    Literal["conflict", "keep"],
+    typer.Option(
+        "--on-equal",
+        help="keep: a row that both sides have computed the same for counts as changed once.",
+    ),
+]
 
 
 @command
@@ -82,6 +89,7 @@ def revert(
     table: Tables = None,
     key: Keys = None,
     on_conflict: OnConflict = "error",
+    on_equal: OnEqual = "conflict",
     option: Options = None,
     profile: Profile = None,
     as_json: Json = False,
@@ -93,6 +101,7 @@ def revert(
             tables=table,
             keys=_keys(key),
             on_conflict=on_conflict,
+            on_equal=on_equal,
         )
     _show(found, as_json)
 
@@ -106,6 +115,7 @@ def cherry_pick(
     table: Tables = None,
     key: Keys = None,
     on_conflict: OnConflict = "error",
+    on_equal: OnEqual = "conflict",
     option: Options = None,
     profile: Profile = None,
     as_json: Json = False,
@@ -117,6 +127,7 @@ def cherry_pick(
             tables=table,
             keys=_keys(key),
             on_conflict=on_conflict,
+            on_equal=on_equal,
         )
     _show(found, as_json)
 
@@ -148,6 +159,7 @@ def merge(
     table: Tables = None,
     key: Keys = None,
     on_conflict: OnConflict = "error",
+    on_equal: OnEqual = "conflict",
     fast_forward_only: Annotated[
         bool,
         typer.Option("--fast-forward-only", help="Refuse tables that the lake has changed since."),
@@ -179,6 +191,7 @@ def merge(
             tables=table,
             keys=_keys(key),
             on_conflict=on_conflict,
+            on_equal=on_equal,
             fast_forward_only=fast_forward_only,
             isolation=isolation,
             checks=check or (),
@@ -193,13 +206,14 @@ def rebase(
     branch: Annotated[str, typer.Argument(help="The branch, as `lakevilla refs` lists it.")],
     key: Keys = None,
     on_conflict: OnConflict = "error",
+    on_equal: OnEqual = "conflict",
     option: Options = None,
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
     """Let a branch go on from the lake as it is now; no data is copied."""
     with open_lake(root, option, profile) as lake:
-        ref = lake.rebase(branch, keys=_keys(key), on_conflict=on_conflict)
+        ref = lake.rebase(branch, keys=_keys(key), on_conflict=on_conflict, on_equal=on_equal)
     text = f"branch {branch} goes on from global version {ref.base_version}, as {ref.version}"
     Output(as_json).value(shown_ref(ref), text)
 

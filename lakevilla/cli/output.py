@@ -67,6 +67,7 @@ _FOR_COMMANDS = {
     "isolation='snapshot'": "--isolation snapshot",
     "on_conflict='ours' or 'theirs'": "--on-conflict ours or theirs",
     "on_conflict='ours'": "--on-conflict ours",
+    "on_equal='keep'": "--on-equal keep",
 }
 #: The same for calls that name what they are about.
 _CALLS_FOR_COMMANDS = {

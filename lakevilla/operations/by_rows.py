@@ -22,6 +22,7 @@ from lakevilla.formats.layout import Layout
 from lakevilla.lake.context import Context
 from lakevilla.lake.fitness import lost_for_good
 from lakevilla.operations.comparing.by_tasks import by_tasks
+from lakevilla.operations.comparing.computed import Beneath, computed_apart
 from lakevilla.operations.comparing.merging import (
     ACT,
     is_one_of,
@@ -37,10 +38,14 @@ from lakevilla.operations.comparing.rows import (
     Key,
     Row,
     act_on,
+    asks_of_equal,
+    changed_alike,
     conflict,
     conflict_schema,
+    equal_conflict,
     indexed,
     key_of,
+    may_be_two,
     same,
     text_of,
 )
@@ -49,11 +54,15 @@ from lakevilla.sublogs.operations import Transplant
 
 
 def by_rows(
-    context: Context, operation: Transplant, snapshot: TableSnapshot, name: FileNamer
+    context: Context,
+    operation: Transplant,
+    snapshot: TableSnapshot,
+    name: FileNamer,
+    beneath: Beneath | None = None,
 ) -> Program[ByRows]:
     """Apply the rows that differ between the removed and the added files of an operation.
 
-    ``snapshot`` is defined as it is to be after it.
+    ``snapshot`` is defined as it is to be after it, ``beneath`` is what it is made of.
 
     Raises
     ------
@@ -74,11 +83,11 @@ def by_rows(
     if not operation.keys and (why := _no_bags(layout)) is not None:
         return ByRows(skipped=why)
     if isinstance(context.engine, MeetingEngine):
-        return (yield from by_tasks(context, context.engine, operation, snapshot, name))
+        return (yield from by_tasks(context, context.engine, operation, snapshot, name, beneath))
     old = yield from _rows_of(context, layout, operation.removes)
     new = yield from _rows_of(context, layout, operation.adds)
     if operation.keys:
-        return (yield from _by_keys(context, operation, snapshot, old, new, name))
+        return (yield from _by_keys(context, operation, snapshot, old, new, name, beneath))
     return (yield from _as_bags(context, snapshot, old, new, name))
 
 
@@ -100,6 +109,7 @@ def _by_keys(
     old: Sequence[Row],
     new: Sequence[Row],
     name: FileNamer,
+    beneath: Beneath | None,
 ) -> Program[ByRows]:
     layout, keys = snapshot.layout, operation.keys
     before, after = indexed(layout, keys, old), indexed(layout, keys, new)
@@ -109,17 +119,27 @@ def _by_keys(
     ours = yield from _ours(context, snapshot, keys, changed)
     acts: list[Row] = []
     conflicts: list[Row] = []
+    equal: list[tuple[frozenset[str], Row]] = []
     for key in changed:
         was, wanted, now = before.get(key), after.get(key), ours.get(key)
         act = act_on(was, wanted, now, operation.on_conflict)
         named = dict(zip(keys, key, strict=True))
+        states: Row = {"key": named, "base": was, "ours": now, "theirs": wanted}
         if act == "conflict":
-            conflicts.append({"key": named, "base": was, "ours": now, "theirs": wanted})
+            conflicts.append(states)
         elif act is not None:
             acts.append({**(wanted or named), ACT: act})
+        elif both := changed_alike(was, wanted, now):
+            equal.append((both, states))
     if conflicts and operation.on_conflict == "error":
         rows = pa.Table.from_pylist(conflicts, conflict_schema(layout, keys))
         raise conflict(layout, keys, rows, len(conflicts))
+    if equal and asks_of_equal(operation):
+        computed = yield from computed_apart(context, operation, layout, beneath)
+        twice = [row for both, row in equal if may_be_two(both, computed)]
+        if twice:
+            rows = pa.Table.from_pylist(twice, conflict_schema(layout, keys))
+            raise equal_conflict(layout, keys, rows, len(twice), computed)
     if not acts:
         return ByRows()
     source = pa.Table.from_pylist(acts, source_schema(layout))

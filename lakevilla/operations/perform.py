@@ -41,6 +41,7 @@ from lakevilla.lake.refs.by_uri import file_by_uri
 from lakevilla.lake.refs.frozen import source_of_clone
 from lakevilla.operations.change_feed import in_one_entry
 from lakevilla.operations.compaction import moved, moving_metrics
+from lakevilla.operations.comparing.computed import Beneath
 from lakevilla.operations.inserted import inserted_rows
 from lakevilla.operations.matching import may_be_matched
 from lakevilla.operations.refresh import refreshed
@@ -88,9 +89,14 @@ class Performed:
 
 
 def perform(
-    context: Context, operation: Operation, snapshot: TableSnapshot, name: FileNamer, lookup: Lookup
+    context: Context,
+    operation: Operation,
+    snapshot: TableSnapshot,
+    name: FileNamer,
+    lookup: Lookup,
+    beneath: Beneath | None = None,
 ) -> Program[Performed]:
-    """Do what ``operation`` says to ``snapshot``.
+    """Do what ``operation`` says to ``snapshot``; ``beneath`` is what that is made of.
 
     Raises
     ------
@@ -142,7 +148,7 @@ def perform(
             counts = Counts(files_added=len(change.adds), files_removed=len(change.removes))
             return Performed(change, counts, {}, moving_metrics(operation, change))
         case Transplant():
-            done = yield from transplanted(context, operation, snapshot, name)
+            done = yield from transplanted(context, operation, snapshot, name, beneath)
             return _transplanted(layout.location, done)
 
 

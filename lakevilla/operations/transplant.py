@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakevilla.engines.base import FileNamer, TableInput, Written
-from lakevilla.errors import InvalidOperation, LakeVillaError, MergeConflict
 from lakevilla.formats.base import Change, TableSnapshot
 from lakevilla.formats.files import (
     ChangeFile,
@@ -30,6 +29,8 @@ from lakevilla.lake.context import Context
 from lakevilla.lake.net_change import compose
 from lakevilla.lake.row_changes import still_fits
 from lakevilla.operations.by_rows import by_rows
+from lakevilla.operations.comparing.computed import Beneath
+from lakevilla.operations.comparing.unfit import layout_before, unfit
 from lakevilla.results import Counts
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Defined, Transplant
@@ -50,9 +51,13 @@ class Transplanted:
 
 
 def transplanted(
-    context: Context, operation: Transplant, snapshot: TableSnapshot, name: FileNamer
+    context: Context,
+    operation: Transplant,
+    snapshot: TableSnapshot,
+    name: FileNamer,
+    beneath: Beneath | None = None,
 ) -> Program[Transplanted]:
-    """The change of an operation on a state.
+    """The change of an operation on a state; ``beneath`` is what that is made of.
 
     Raises
     ------
@@ -69,7 +74,7 @@ def transplanted(
     if (why := found.why_not) is not None:
         if operation.exact or (found.hidden and not operation.keys):
             raise unfit(operation, snapshot, why)
-        return (yield from _by_rows(context, operation, after, definition, name))
+        return (yield from _by_rows(context, operation, after, definition, name, beneath))
     adds: list[DataFile] = []
     unfit_files: list[DataFile] = []
     for file in found.adds:
@@ -97,9 +102,10 @@ def _by_rows(
     after: TableSnapshot,
     definition: Change,
     name: FileNamer,
+    beneath: Beneath | None,
 ) -> Program[Transplanted]:
     """What it comes to where its files do not fit (rule 4)."""
-    done = yield from by_rows(context, operation, after, name)
+    done = yield from by_rows(context, operation, after, name, beneath)
     if done.skipped is not None:
         raise unfit(operation, after, done.skipped)
     rewrite = done.rewrite
@@ -119,19 +125,6 @@ def _by_rows(
         counts,
         (*rewrite.written, *done.added),
         rewrite.change_files,
-    )
-
-
-def unfit(operation: Transplant, snapshot: TableSnapshot, why: str) -> LakeVillaError:
-    """The error for what can't be done to a state."""
-    table = snapshot.layout.table
-    if operation.exact:
-        return InvalidOperation(f"table {table} was changed meanwhile: {why}", table=table)
-    return MergeConflict(
-        f"table {table}: {why}; give keys={{{table!r}: [...]}} to compare single rows, or "
-        "on_conflict='ours' or 'theirs'",
-        rows={operation.table: None},
-        table=table,
     )
 
 
@@ -197,7 +190,7 @@ def _definition(context: Context, operation: Transplant, snapshot: TableSnapshot
     before, after = operation.before, operation.after
     if after is None:
         if snapshot.keeps_contract(before.metadata) or still_fits(
-            _as_defined(context, snapshot, before).layout, snapshot.layout
+            layout_before(context, operation, snapshot), snapshot.layout
         ):
             return Change()
         raise unfit(operation, snapshot, "its schema or constraints were changed by others")
@@ -207,12 +200,6 @@ def _definition(context: Context, operation: Transplant, snapshot: TableSnapshot
         raise unfit(operation, snapshot, "its schema or properties were changed on both sides")
     format_ = context.formats.of(snapshot)
     return format_.redefine(snapshot, after.metadata, after.protocol)
-
-
-def _as_defined(context: Context, snapshot: TableSnapshot, defined: Defined) -> TableSnapshot:
-    format_ = context.formats.of(snapshot)
-    blank = format_.blank(snapshot.location, snapshot.layout.table, catalog=snapshot.catalog)
-    return blank.apply(Change(metadata=defined.metadata, protocol=defined.protocol or None))
 
 
 def _must_be_written(file: DataFile, after: TableSnapshot) -> bool:

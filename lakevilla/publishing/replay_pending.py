@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 
 from lakevilla.errors import (
     CorruptObject,
+    InvalidOperation,
     LakeVillaError,
     StoreError,
     TableNotFound,
     VersionNotFound,
 )
-from lakevilla.formats.base import Change, TableSnapshot
+from lakevilla.formats.base import Change, Entry, TableSnapshot
 from lakevilla.formats.fields import Ids
-from lakevilla.formats.files import file_key
+from lakevilla.formats.files import file_key, restored
 from lakevilla.formats.layout import Layout
 from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
 from lakevilla.global_log.head import (
@@ -27,10 +28,13 @@ from lakevilla.lake.file_names import file_namer
 from lakevilla.lake.fitness import UNREADABLE, is_lost, lost_for_good
 from lakevilla.lake.net_change import net_change
 from lakevilla.lake.row_changes import Verdict, judge, rows_fit, still_fits
-from lakevilla.lake.table_log import open_tail, snapshot_at
+from lakevilla.lake.table_log import entry_at, open_tail, snapshot_at
 from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import Placement, View, build_view, place
 from lakevilla.operations.change_feed import in_one_entry
+from lakevilla.operations.comparing.computed import Beneath
+from lakevilla.operations.comparing.dropped_columns import named, value_that_came
+from lakevilla.operations.comparing.unfit import layout_before
 from lakevilla.operations.perform import check_append_only, perform, performed_as
 from lakevilla.store.base import ABSENT, ANY, Stored
 from lakevilla.store.codec import FORMAT
@@ -43,6 +47,7 @@ from lakevilla.sublogs.operations import (
     Optimize,
     Overwrite,
     ReadRecord,
+    Transplant,
     given_files,
     is_blind,
     staged_keys,
@@ -128,7 +133,7 @@ def replay_pending(
         metrics=summed(replay.metrics),
         contract=replay.snapshot.contract if tail.tip >= 0 else "",
         redefines=change.metadata is not None
-        and not rows_fit(tail.snapshot.layout, replay.snapshot.layout),
+        and (_hides(replay) or not rows_fit(tail.snapshot.layout, replay.snapshot.layout)),
     )
     touched: tuple[str, ...] = ()
     if not has_left and tail.tip >= 0:
@@ -151,6 +156,11 @@ def replay_pending(
         reads=tuple(replay.reads),
     )
     return commit, (yield from _stored(context, commit)), replay
+
+
+def _hides(replay: Replay) -> bool:
+    """Whether columns go by what is replayed, of which values of others would be hidden."""
+    return any(isinstance(one, Transplant) and one.hides for one in replay.operations)
 
 
 def _stored(context: Context, commit: CommitObject) -> Program[str]:
@@ -199,7 +209,7 @@ def _replay_each(
             replay.void(commit, location, _without(without))
             continue
         made_for = _written_layout(context, tail, waiting[: index + 1], parts[: index + 1])
-        yield from _replay_commit(context, head, location, txn, commit, made_for, replay)
+        yield from _replay_commit(context, head, tail, txn, ref, commit, made_for, replay)
 
 
 def _touched(
@@ -239,13 +249,15 @@ def _before(context: Context, head: Head, location: str, tail: Tail) -> Program[
 def _replay_commit(
     context: Context,
     head: Head,
-    location: str,
+    tail: Tail,
     txn: str,
+    ref: PendingRef,
     commit: CommitObject,
     made_for: Program[Layout | None],
     replay: Replay,
 ) -> Program[None]:
     """Replay one commit's operations on the table; one that can't be is voided here, whole."""
+    location = tail.location
     name = file_namer(context, txn, through_head=True)
     snapshot = replay.snapshot
     changes: list[Change] = []
@@ -268,7 +280,8 @@ def _replay_commit(
         for operation in _of_table(commit, location):
             # Its columns may have other ids than those that were decided before it.
             operation = renumber(operation, moved)
-            performed = yield from perform(context, operation, snapshot, name, lookup)
+            beneath = yield from _beneath(context, head, tail, ref, commit, operation, operations)
+            performed = yield from perform(context, operation, snapshot, name, lookup, beneath)
             check_append_only(snapshot, performed)
             again = performed_as(operation, snapshot, performed)
             moved[location] |= moves(operation, again)
@@ -293,6 +306,67 @@ def _replay_commit(
     replay.operations.extend(operations)
     replay.moved = moved[location]
     replay.reads.extend(renumber_read(r, moved) for r in commit.reads if r.table == location)
+
+
+def _beneath(
+    context: Context,
+    head: Head,
+    tail: Tail,
+    ref: PendingRef,
+    commit: CommitObject,
+    operation: Operation,
+    before: Sequence[Operation],
+) -> Program[Beneath | None]:
+    """What the state is made of on which an operation is replayed, if that matters to it.
+
+    Raises ``InvalidOperation`` where it can't be replayed on what others have made of it.
+    """
+    if not isinstance(operation, Transplant):
+        return None
+    foreign = yield from _of_others(context, head, tail)
+    if operation.hides:
+        yield from _refuse_hiding(context, tail, operation, [one for _, one in foreign])
+    return Beneath(
+        ref.sequence - 1,
+        tuple(before),
+        tuple(version for version, _ in foreign),
+        frozenset(sequence for sequence, _, _ in commit.replaces),
+    )
+
+
+def _of_others(context: Context, head: Head, tail: Tail) -> Program[list[tuple[int, Entry | None]]]:
+    """The entries of others' that HEAD does not tell of; None for one that was cleaned up."""
+    found = []
+    for version in range(head.tables[tail.location].published + 1, tail.tip + 1):
+        entry = yield from entry_at(context, tail, version)
+        if entry is None or application_id(head) not in entry.applications:
+            found.append((version, entry))
+    return found
+
+
+def _refuse_hiding(
+    context: Context, tail: Tail, operation: Transplant, entries: Sequence[Entry | None]
+) -> Program[None]:
+    """Refuse to let columns go into which others have written since that was decided.
+
+    Raises ``InvalidOperation``.
+    """
+    known = [entry.change for entry in entries if entry is not None]
+    came = [file for change in known for file in change.adds]
+    went = [restored(file) for change in known for file in change.removes]
+    layout = layout_before(context, operation, tail.snapshot)
+    if len(known) < len(entries):
+        found: str | None = "an entry of the log that was cleaned up may have had some"
+    else:
+        found = yield from value_that_came(
+            context, layout, operation.hides, came, went, operation.keys
+        )
+    if found is not None:
+        raise InvalidOperation(
+            f"{named(operation.hides)} is to go from table {tail.location}, and others have "
+            f"written rows meanwhile: {found}",
+            table=tail.location,
+        )
 
 
 def _why_void(error: LakeVillaError, snapshots: Sequence[TableSnapshot]) -> Program[str]:

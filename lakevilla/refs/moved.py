@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -19,7 +19,6 @@ from lakevilla.lake.refs.states import AtBase
 from lakevilla.store.base import Token
 from lakevilla.store.effects import Program
 from lakevilla.store.home import at_home
-from lakevilla.sublogs.operations import OnConflict
 from lakevilla.transaction.commit.commit_object import Sealed, seal_commit
 from lakevilla.transaction.commit.together.candidate import Candidate, Declined, Failed
 from lakevilla.transaction.commit.together.join import admit
@@ -29,6 +28,7 @@ from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.parts import Options
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.applying.apply import apply_states
+from lakevilla.transaction.verbs.applying.asked import Settle
 from lakevilla.transaction.verbs.begin import begin
 
 #: Of a HEAD that is not stored yet: nothing is ever replaced by it.
@@ -37,13 +37,13 @@ _NONE = Token(None)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked of a rebase: ``keys`` by location, and whose rows count in a conflict.
+    """What is asked of a rebase: ``keys`` by location, and what counts in a conflict.
 
     ``verb``: what the history of a table calls it.
     """
 
     keys: Mapping[str, tuple[str, ...]]
-    on_conflict: OnConflict = "error"
+    settle: Settle = field(default_factory=Settle)
     owner: str = ""
     verb: str = "REBASE"
 
@@ -90,7 +90,7 @@ def moved_to(
     held = HeldHead(first, _NONE)
     txn = _begun(context.of_branch(held), held, wanted.owner)
     applying = apply_states(
-        txn, first, since, was, None, dict(wanted.keys), wanted.on_conflict, wanted.verb
+        txn, first, since, was, None, dict(wanted.keys), wanted.settle, wanted.verb
     )
     yield from at_home(base.life, applying)
     if not txn.work.done:

@@ -141,7 +141,8 @@ class Merge(msgspec.Struct, frozen=True, tag="merge", omit_defaults=True):
     fields that were made of them. ``within``, where the source is a query that reads the table
     itself, once: for a row of which this is not true the query returns nothing, and no row
     of which it is not true matches. So files without such rows are not read; a client that does
-    not know it reads them in vain.
+    not know it reads them in vain. ``computed``: the columns that are set to what the source has
+    computed of the table's own rows; None where an older client has not told.
     """
 
     table: str
@@ -154,6 +155,7 @@ class Merge(msgspec.Struct, frozen=True, tag="merge", omit_defaults=True):
     columns: bytes | None = None
     added: Named = ()
     within: Expr | None = None
+    computed: tuple[str, ...] | None = None
 
 
 class Create(msgspec.Struct, frozen=True, tag="create", omit_defaults=True):
@@ -276,6 +278,13 @@ class Defined(msgspec.Struct, frozen=True, omit_defaults=True):
 OnConflict = Literal["error", "ours", "theirs"]
 
 
+#: What becomes of a row that both sides have changed alike, if that may be two changes.
+OnEqual = Literal["conflict", "keep"]
+
+#: How far a state is in the lake's history (``""``), and in those of lives of branches.
+Reached = dict[str, int]
+
+
 class Transplant(msgspec.Struct, frozen=True, tag="transplant", omit_defaults=True):
     """Do to the table what changed in it between two states (docs/design/0032-apply.md).
 
@@ -283,8 +292,13 @@ class Transplant(msgspec.Struct, frozen=True, tag="transplant", omit_defaults=Tr
     table is defined alike in both. ``keys`` and ``on_conflict`` say what becomes of rows that
     others have touched. ``exact``: the table becomes what it was then, whatever that takes; its
     rows have been read, so where the files do not fit somebody was quicker. ``within``: patterns of
-    the tables that were all looked at, the others of them being as they were. ``verb`` is how
-    it is called in the log.
+    the tables that were all looked at, the others of them being as they were. ``hides``: columns,
+    as named before, that the table has no more after it, while others' files stay: no value of
+    these may be in them (docs/design/0055-columns-that-went.md). ``since`` and ``until`` tell by
+    which commits the two states differ; empty where that is not known. ``on_equal``: whether a row
+    that others have changed to the same is in conflict, where that was computed
+    (docs/design/0056-equal-changes.md).
+    ``verb`` is how it is called in the log.
     """
 
     table: str
@@ -296,8 +310,18 @@ class Transplant(msgspec.Struct, frozen=True, tag="transplant", omit_defaults=Tr
     on_conflict: OnConflict = "error"
     exact: bool = False
     within: tuple[str, ...] = ()
+    hides: tuple[Path, ...] = ()
+    since: Reached = {}
+    until: Reached = {}
+    on_equal: OnEqual = "conflict"
     verb: str = "APPLY"
     parameters: dict[str, str] = {}
+
+    @property
+    def takes_back(self) -> bool:
+        """Whether it makes undone what was done, and does nothing else."""
+        known = self.since != self.until and self.until.keys() <= self.since.keys()
+        return known and all(self.until.get(life, 0) <= self.since[life] for life in self.since)
 
 
 Operation = Union[
@@ -371,7 +395,7 @@ def tables_read(operation: Operation) -> dict[str, Expr | None]:
             return {table: None}
         case Alter(table=table, request=request) if request.get("add_constraints"):
             return {table: None}
-        case Transplant(table=table, exact=exact, keys=keys) if exact or keys:
+        case Transplant(table=table) if operation.exact or operation.keys or operation.hides:
             return {table: None}
         case _:
             return {}

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import cast, get_args
 
-from lakevilla.api.arguments import check_columns_by, check_number
+from lakevilla.api.arguments import check_choice, check_columns_by, check_number
 from lakevilla.api.history import milliseconds
 from lakevilla.client.client import LakeClient
 from lakevilla.errors import InvalidOperation
 from lakevilla.global_log.refs import MAIN, parsed
 from lakevilla.lake.refs.states import StateName
 from lakevilla.settings import shown
+from lakevilla.sublogs.operations import OnConflict, OnEqual
+from lakevilla.transaction.verbs.applying.asked import Settle
 
 #: A state of the lake as its caller names it.
 StateLike = int | datetime | str
@@ -63,6 +66,13 @@ def check_version(state: object) -> int:
             "version is that of a commit in lake.history(), from 1 on: before it there was nothing"
         )
     return version
+
+
+def settled(on_conflict: object, on_equal: object) -> Settle:
+    """What counts where both sides have changed the same. Raises ``InvalidOperation``."""
+    check_choice("on_conflict", on_conflict, *get_args(OnConflict))
+    check_choice("on_equal", on_equal, *get_args(OnEqual))
+    return Settle(cast("OnConflict", on_conflict), cast("OnEqual", on_equal))
 
 
 def keys_by_location(resolve: Callable[[str], str], keys: object) -> dict[str, tuple[str, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, Generic, Literal, get_args
+from typing import Any, Generic, Literal
 
 from lakevilla.api.applying.alone import Applies, in_one_transaction
 from lakevilla.api.applying.arguments import (
@@ -13,10 +13,11 @@ from lakevilla.api.applying.arguments import (
     check_commit,
     check_version,
     keys_by_location,
+    settled,
     state_name,
 )
 from lakevilla.api.applying.diff import Diff
-from lakevilla.api.arguments import check_choice, check_patterns
+from lakevilla.api.arguments import check_patterns
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.api.run import Begin
@@ -25,8 +26,8 @@ from lakevilla.lake.refs.states import StateName
 from lakevilla.operations.state_difference import states_differ
 from lakevilla.results import MergeResult
 from lakevilla.store.effects import Program
-from lakevilla.sublogs.operations import OnConflict
 from lakevilla.transaction.verbs.applying.apply import Outcome, apply, roll_back
+from lakevilla.transaction.verbs.applying.asked import Settle
 
 __all__ = ["Applying"]
 
@@ -94,6 +95,7 @@ class Applying(Generic[Frame]):
         tables: Sequence[str] | None = None,
         keys: Mapping[str, str | Sequence[str]] | None = None,
         on_conflict: Literal["error", "ours", "theirs"] = "error",
+        on_equal: Literal["conflict", "keep"] = "conflict",
         metadata: Mapping[str, str] | None = None,
     ) -> MergeResult:
         """Take back what one commit did, and leave what came after it.
@@ -102,7 +104,7 @@ class Applying(Generic[Frame]):
         ----------
         version : int
             The commit, by the global version that it made: see ``history``.
-        tables, keys, on_conflict
+        tables, keys, on_conflict, on_equal
             As for ``Transaction.apply``.
         metadata : Mapping of str to str, optional
             What is to be told of it in the history.
@@ -122,9 +124,9 @@ class Applying(Generic[Frame]):
         >>> lake.sql("SELECT sku FROM stock ORDER BY sku").to_pylist()
         [{'sku': 'oil'}, {'sku': 'tea'}]
         """
-        number = check_version(version)
+        number, settle = check_version(version), settled(on_conflict, on_equal)
         states = ("version", number), ("version", number - 1)
-        return self._moved(f"revert of {number}", states, tables, keys, on_conflict, metadata)
+        return self._moved(f"revert of {number}", states, tables, keys, settle, metadata)
 
     def cherry_pick(
         self,
@@ -133,6 +135,7 @@ class Applying(Generic[Frame]):
         tables: Sequence[str] | None = None,
         keys: Mapping[str, str | Sequence[str]] | None = None,
         on_conflict: Literal["error", "ours", "theirs"] = "error",
+        on_equal: Literal["conflict", "keep"] = "conflict",
         metadata: Mapping[str, str] | None = None,
     ) -> MergeResult:
         """Do again what one commit did, for example after a rollback to a version before it.
@@ -144,7 +147,7 @@ class Applying(Generic[Frame]):
         version : int or str
             The commit, by the global version that it made: see ``history``; one of a branch as
             ``"etl@57"``.
-        tables, keys, on_conflict
+        tables, keys, on_conflict, on_equal
             As for ``Transaction.apply``.
         metadata : Mapping of str to str, optional
             What is to be told of it in the history.
@@ -162,8 +165,8 @@ class Applying(Generic[Frame]):
         >>> lake.cherry_pick(3).tables
         {'stock': 'physical'}
         """
-        states = check_commit(version)
-        return self._moved(f"cherry-pick of {version}", states, tables, keys, on_conflict, metadata)
+        states, settle = check_commit(version), settled(on_conflict, on_equal)
+        return self._moved(f"cherry-pick of {version}", states, tables, keys, settle, metadata)
 
     def diff(
         self, a: StateLike, b: StateLike = "main", *, tables: Sequence[str] | None = None
@@ -208,10 +211,9 @@ class Applying(Generic[Frame]):
         states: tuple[StateName, StateName],
         tables: Sequence[str] | None,
         keys: Mapping[str, str | Sequence[str]] | None,
-        on_conflict: OnConflict,
+        settle: Settle,
         metadata: Mapping[str, str] | None,
     ) -> MergeResult:
-        check_choice("on_conflict", on_conflict, *get_args(OnConflict))
         patterns = check_patterns("tables", tables)
         self._client.main(merged.partition(" ")[0])
 
@@ -221,7 +223,7 @@ class Applying(Generic[Frame]):
                 *states,
                 tables=patterns,
                 keys=keys_by_location(executor.resolve, keys),
-                on_conflict=on_conflict,
+                settle=settle,
                 verb=merged.partition(" ")[0].upper(),
             )
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Generic, Literal, Self, get_args
 
-from lakevilla.api.applying.arguments import keys_by_location
+from lakevilla.api.applying.arguments import keys_by_location, settled
 from lakevilla.api.applying.checks import Check, checked, run_checks
 from lakevilla.api.applying.rebase import Rebases
 from lakevilla.api.arguments import check_choice, check_flag, check_metadata, check_patterns
@@ -22,7 +22,6 @@ from lakevilla.refs.entries import find_ref
 from lakevilla.results import MergeResult, Ref
 from lakevilla.settings import shown
 from lakevilla.store.effects import Program
-from lakevilla.sublogs.operations import OnConflict
 from lakevilla.transaction.verbs.applying.apply import Outcome
 from lakevilla.transaction.verbs.applying.merge_branch import merge_branch
 
@@ -48,6 +47,7 @@ class Merges(Rebases[Frame], Generic[Frame]):
         tables: Sequence[str] | None = None,
         keys: Mapping[str, str | Sequence[str]] | None = None,
         on_conflict: Literal["error", "ours", "theirs"] = "error",
+        on_equal: Literal["conflict", "keep"] = "conflict",
         fast_forward_only: bool = False,
         isolation: Literal["snapshot", "serializable"] = "snapshot",
         checks: Sequence[Check] = (),
@@ -72,6 +72,10 @@ class Merges(Rebases[Frame], Generic[Frame]):
         on_conflict : {"error", "ours", "theirs"}
             ``"ours"`` leaves a table in conflict as it is on the lake, ``"theirs"`` makes it what
             it is on the branch. Of a table in ``keys`` only the rows in conflict.
+        on_equal : {"conflict", "keep"}
+            A row that both sides have changed to the same, by a value computed of the row itself
+            (``qty - 1``), may stand for two changes: ``"conflict"`` raises, ``"keep"`` takes it for
+            one.
         fast_forward_only : bool
             Refuse tables that were changed on the lake since.
         isolation : {"snapshot", "serializable"}
@@ -113,7 +117,7 @@ class Merges(Rebases[Frame], Generic[Frame]):
         """
         client = self._client.main("merge")
         _check_name(branch)
-        check_choice("on_conflict", on_conflict, *get_args(OnConflict))
+        settle = settled(on_conflict, on_equal)
         patterns = check_patterns("tables", tables)
         _check_isolation(isolation, patterns, on_conflict)
         asked = checked(checks)
@@ -135,7 +139,7 @@ class Merges(Rebases[Frame], Generic[Frame]):
                     branch,
                     tables=patterns,
                     keys=keys_by_location(executor.resolve, keys),
-                    on_conflict=on_conflict,
+                    settle=settle,
                     fast_forward_only=fast,
                     serializable=isolation == "serializable",
                 )
@@ -181,7 +185,8 @@ class Merges(Rebases[Frame], Generic[Frame]):
         keep : {"failed", "always", "never"}
             Whether the branch stays.
         **merge_options
-            As for ``merge``: ``tables``, ``keys``, ``on_conflict``, ``isolation``, ``metadata``.
+            As for ``merge``: ``tables``, ``keys``, ``on_conflict``, ``on_equal``, ``isolation``,
+            ``metadata``.
 
         Raises
         ------

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Generic, Literal, get_args
+from typing import Generic, Literal
 
-from lakevilla.api.applying.arguments import keys_by_location
-from lakevilla.api.arguments import check_choice
+from lakevilla.api.applying.arguments import keys_by_location, settled
 from lakevilla.api.frame import Frame
 from lakevilla.api.refs import ref_of
 from lakevilla.client.client import LakeClient
@@ -16,7 +15,6 @@ from lakevilla.refs.moved import Wanted
 from lakevilla.refs.rebase import rebase_branch
 from lakevilla.results import Ref
 from lakevilla.settings import shown
-from lakevilla.sublogs.operations import OnConflict
 
 __all__ = ["Rebases"]
 
@@ -32,6 +30,7 @@ class Rebases(Generic[Frame]):
         *,
         keys: Mapping[str, str | Sequence[str]] | None = None,
         on_conflict: Literal["error", "ours", "theirs"] = "error",
+        on_equal: Literal["conflict", "keep"] = "conflict",
     ) -> Ref:
         """Let a branch go on from the lake as it is now, with what was done on it on top.
 
@@ -52,6 +51,10 @@ class Rebases(Generic[Frame]):
         on_conflict : {"error", "ours", "theirs"}
             ``"ours"`` makes a table in conflict what it is on the lake, ``"theirs"`` leaves it
             as it is on the branch. Of a table in ``keys`` only the rows in conflict.
+        on_equal : {"conflict", "keep"}
+            A row that both sides have changed to the same, by a value computed of the row itself
+            (``qty - 1``), may stand for two changes: ``"conflict"`` raises, ``"keep"`` takes it for
+            one.
 
         Raises
         ------
@@ -74,8 +77,8 @@ class Rebases(Generic[Frame]):
         """
         client = self._client.main("rebase")
         _check_name(branch)
-        check_choice("on_conflict", on_conflict, *get_args(OnConflict))
-        wanted = Wanted(keys_by_location(client.location_of, keys), on_conflict, client.owner)
+        settle = settled(on_conflict, on_equal)
+        wanted = Wanted(keys_by_location(client.location_of, keys), settle, client.owner)
         entry, version = client.run_safely(rebase_branch(client.context, branch, wanted))
         return ref_of(branch, entry, version)
 

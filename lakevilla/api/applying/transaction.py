@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Generic, Literal, get_args
+from typing import Generic, Literal
 
-from lakevilla.api.applying.arguments import StateLike, keys_by_location, state_name
-from lakevilla.api.arguments import check_choice, check_patterns
+from lakevilla.api.applying.arguments import (
+    StateLike,
+    keys_by_location,
+    settled,
+    state_name,
+)
+from lakevilla.api.arguments import check_patterns
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.results import MergeResult
-from lakevilla.sublogs.operations import OnConflict
 from lakevilla.transaction.verbs.applying.apply import apply
 
 __all__ = ["AppliesStates"]
@@ -29,6 +33,7 @@ class AppliesStates(Generic[Frame]):
         tables: Sequence[str] | None = None,
         keys: Mapping[str, str | Sequence[str]] | None = None,
         on_conflict: Literal["error", "ours", "theirs"] = "error",
+        on_equal: Literal["conflict", "keep"] = "conflict",
     ) -> MergeResult:
         """Do to the tables what changed in them from one state of the lake to another.
 
@@ -49,6 +54,10 @@ class AppliesStates(Generic[Frame]):
         on_conflict : {"error", "ours", "theirs"}
             ``"ours"`` leaves a table in conflict as it is, ``"theirs"`` makes it what it is in
             ``after``. Of a table in ``keys`` only the rows in conflict.
+        on_equal : {"conflict", "keep"}
+            A row that both sides have changed to the same, by a value computed of the row itself
+            (``qty - 1``), may stand for two changes: ``"conflict"`` raises, ``"keep"`` takes it for
+            one.
 
         Raises
         ------
@@ -69,7 +78,7 @@ class AppliesStates(Generic[Frame]):
         >>> done.tables, lake.read("stock").to_pylist()
         ({'stock': 'physical'}, [{'sku': 'tea', 'qty': 5}])
         """
-        check_choice("on_conflict", on_conflict, *get_args(OnConflict))
+        settle = settled(on_conflict, on_equal)
         executor = self._executor
         client = executor.client
         old = state_name(client, "before", before)
@@ -84,6 +93,6 @@ class AppliesStates(Generic[Frame]):
             new,
             tables=patterns,
             keys=by_location,
-            on_conflict=on_conflict,
+            settle=settle,
         )
         return MergeResult(None, f"{before} to {after}", executor.applied(program))

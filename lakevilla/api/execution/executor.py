@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lakevilla.api.arguments import check_columns, check_number
 from lakevilla.api.execution.frame_hint import frames_go_in_views
+from lakevilla.api.execution.own_rows import OfOwnRow, of_no_row, own_row_test
 from lakevilla.api.execution.queries import Queries
 from lakevilla.api.frame import Frame
 from lakevilla.api.merge import Described, MergeBuilder, new_columns
@@ -173,9 +174,11 @@ class Executor(Queries[Frame]):
         *,
         widens: bool = False,
         within: Expr | None = None,
+        of_own_row: OfOwnRow = of_no_row,
     ) -> OperationResult:
         """``widens``: columns of the source that the clauses set, and the table lacks, are added
-        to it. ``within`` is as in the operation.
+        to it. ``within`` is as in the operation. ``of_own_row``: whether the source has computed
+        what a column is set to of the table's own rows.
         """
 
         def bound(layout: Layout) -> tuple[Expr, tuple[MergeClause, ...], bytes | None]:
@@ -183,7 +186,16 @@ class Executor(Queries[Frame]):
 
         condition, exactly, columns = self._fitting(location, bound)
         operation = MergeOperation(
-            location, stored(), condition, *aliases, exactly, columns=columns, within=within
+            location,
+            stored(),
+            condition,
+            *aliases,
+            exactly,
+            columns=columns,
+            within=within,
+            computed=tuple(
+                sorted({c for one in exactly for c in one.assignments if of_own_row(c)})
+            ),
         )
         return self.done(execute(self.state, operation, "merge"))
 
@@ -240,6 +252,7 @@ class Executor(Queries[Frame]):
         *,
         widens: bool = False,
         within: Expr | None = None,
+        of_own_row: OfOwnRow = of_no_row,
     ) -> MergeBuilder:
         """What a caller describes a merge with; its source is known."""
         layout = self.run(layout_of(self.state, location, probing=True))
@@ -260,6 +273,7 @@ class Executor(Queries[Frame]):
                     clauses,
                     widens=widens,
                     within=within,
+                    of_own_row=of_own_row,
                 )
 
         known = {name.lower() for name in layout.schema.names}
@@ -414,6 +428,7 @@ class Executor(Queries[Frame]):
                 together,
                 (statement.source_alias, statement.target_alias),
                 within=within,
+                of_own_row=own_row_test(statement, location, source.tables),
             )
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lakevilla.api.arguments import check_columns
 from lakevilla.api.execution.executor import Executor
+from lakevilla.api.execution.own_rows import own_row_test
 from lakevilla.api.execution.sources import (
     ALTER_FIRST,
     NO_COLUMNS,
@@ -374,6 +375,9 @@ class SparkExecutor(Executor["DataFrame"]):
                 together.predicate(statement.on),
                 together,
                 (statement.source_alias, statement.target_alias),
+                of_own_row=own_row_test(
+                    statement, location, self._sql_tables(statement.source, views)
+                ),
             )
 
     def _given(self, data: Any) -> DataFrame:

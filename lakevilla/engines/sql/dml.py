@@ -113,7 +113,8 @@ class MergeStatement:
     """MERGE INTO; ``source`` is the query after USING, or a SELECT of the table named there.
 
     ``verb`` is what errors call it: an UPDATE may be one too. ``within`` is true of each row of the
-    table that the query needs, or that a clause may act on.
+    table that the query needs, or that a clause may act on. ``computed`` are the columns that the
+    query computes of the very row that is set; None where that is not told.
     """
 
     table: str
@@ -124,6 +125,7 @@ class MergeStatement:
     clauses: tuple[WhenClause, ...]
     verb: str = "merge"
     within: Expr | None = None
+    computed: tuple[str, ...] | None = None
 
 
 def refuse_one_name(target: str, source: str) -> None:

@@ -226,8 +226,11 @@ def _by_values(
     if known and _reads_once(source.sql, statement, dialect):
         within = all_of([tree for _, tree in known])
     verb = merge_verb(statement)
+    of_own_row = tuple(
+        column for column, text in asked.items() if _names_own(text, alias, schema, dialect)
+    )
     return MergeStatement(
-        statement.table, alias, source, _SOURCE, condition, (clause,), verb, within
+        statement.table, alias, source, _SOURCE, condition, (clause,), verb, within, of_own_row
     )
 
 
@@ -293,6 +296,12 @@ def _keys(field: pa.Field, path: tuple[str, ...]) -> Iterator[_Key]:
 def _computed(statement: UpdateStatement, text: str, dialect: Dialect) -> bool:
     """Whether the engine's SQL computes an assignment: it may look at other rows."""
     return statement.source is not None or has_query(text, dialect)
+
+
+def _names_own(text: str, alias: str, schema: pa.Schema, dialect: Dialect) -> bool:
+    """Whether a value may be made of columns of the row that it is for."""
+    root = query_of(_parsed_as(f"SELECT ({text})", dialect), dialect)
+    return bool(_named_columns(root, alias, schema))
 
 
 def _named_columns(root: exp.Expr, alias: str, schema: pa.Schema) -> list[str]:

@@ -8,6 +8,7 @@ from lakevilla.formats.base import TableSnapshot
 from lakevilla.lake.context import Context
 from lakevilla.operations.comparing.aside import Aside, with_aside
 from lakevilla.operations.comparing.bags_met import as_bags
+from lakevilla.operations.comparing.computed import Beneath
 from lakevilla.operations.comparing.keys_met import by_keys
 from lakevilla.operations.comparing.rows import ByRows
 from lakevilla.store.effects import Program
@@ -20,11 +21,13 @@ def by_tasks(
     operation: Transplant,
     snapshot: TableSnapshot,
     name: FileNamer,
+    beneath: Beneath | None,
 ) -> Program[ByRows]:
     """Apply the rows that differ, by keys that the table has or as bags; see ``by_rows``."""
-    do = by_keys if operation.keys else as_bags
 
     def done(aside: Aside) -> Program[ByRows]:
-        return do(context, engine, operation, snapshot, name, aside)
+        if not operation.keys:
+            return as_bags(context, engine, operation, snapshot, name, aside)
+        return by_keys(context, engine, operation, snapshot, name, aside, beneath)
 
     return (yield from with_aside(name, done))

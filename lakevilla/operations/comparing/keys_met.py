@@ -6,7 +6,8 @@ the table's own, and what is to be done to each is put aside; a merge does it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from lakevilla.formats.files import files_from_structs
 from lakevilla.formats.layout import Layout
 from lakevilla.lake.context import Context
 from lakevilla.operations.comparing.aside import Aside
+from lakevilla.operations.comparing.computed import Beneath, computed_apart
 from lakevilla.operations.comparing.extents import Extent, all_extents, extent_of
 from lakevilla.operations.comparing.merging import (
     is_one_of,
@@ -30,9 +32,14 @@ from lakevilla.operations.comparing.rows import (
     ByRows,
     Row,
     act_on,
+    asks_of_equal,
+    changed_alike,
+    changed_in,
     conflict,
     conflict_schema,
+    equal_conflict,
     key_of,
+    may_be_two,
     null_in_key,
     two_of_key,
 )
@@ -66,6 +73,7 @@ def by_keys(
     snapshot: TableSnapshot,
     name: FileNamer,
     aside: Aside,
+    beneath: Beneath | None,
 ) -> Program[ByRows]:
     """Apply the rows that differ; see ``by_rows``."""
     layout, keys = snapshot.layout, operation.keys
@@ -88,10 +96,35 @@ def by_keys(
     if conflicts and operation.on_conflict == "error":
         rows = pa.concat_tables(one.shown for one in acts.said).slice(0, _SHOWN)
         raise conflict(layout, keys, rows, conflicts)
+    if asks_of_equal(operation) and any(one.equal for one in acts.said):
+        computed = yield from computed_apart(context, operation, layout, beneath)
+        _refuse_twice(layout, keys, acts.said, computed)
     if not acts.rows.keys:
         return ByRows()
     spec = merge_of_acts(layout, keys)
     return ByRows((yield from context.engine.merge(table, acts.rows, spec, name)))
+
+
+def _refuse_twice(
+    layout: Layout, keys: Sequence[str], said: Sequence[ActsReport], computed: frozenset[str]
+) -> None:
+    """Refuse rows that were changed alike in columns that were computed. ``MergeConflict``."""
+    count = sum(
+        count
+        for one in said
+        for changed, count in one.equal.items()
+        if may_be_two(changed, computed)
+    )
+    if not count:
+        return
+    found = [
+        row
+        for one in said
+        for row in one.shown_equal.to_pylist()
+        if may_be_two(changed_in(row["base"], row["theirs"]), computed)
+    ]
+    rows = pa.Table.from_pylist(found[:_SHOWN], conflict_schema(layout, keys))
+    raise equal_conflict(layout, keys, rows, count, computed)
 
 
 def _where(layout: Layout, keys: Sequence[str], said: Sequence[Extent]) -> Expr | None:
@@ -166,10 +199,15 @@ def _refuse_unkeyed(layout: Layout, keys: Sequence[str], view: str, look: Look) 
 
 @dataclass(frozen=True, slots=True)
 class ActsReport:
-    """How many rows at one place are in conflict, and some of them."""
+    """How many rows at one place are in conflict, and some of them.
+
+    ``equal`` are those that both sides have changed alike, by the columns that have changed.
+    """
 
     conflicts: int
     shown: pa.Table
+    equal: Mapping[frozenset[str], int]
+    shown_equal: pa.Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,25 +246,36 @@ class Acts:
         acts: list[pa.Table] = [self.schema.empty_table()]
         conflicts: list[Row] = []
         count = 0
+        equal: Counter[frozenset[str]] = Counter()
+        alike: list[Row] = []
         for batch in _in_batches(found, self._found_schema(given)):
             places: dict[str, list[int]] = {"insert": [], "update": [], "delete": []}
             states = zip(*(_rows_in(self.layout, batch, one) for one in _STATES), strict=True)
             for place, (was, wanted, now) in enumerate(states):
                 act = act_on(was, wanted, now, self.on_conflict)
                 if act is None:
+                    changed = changed_alike(was, wanted, now)
+                    if changed:
+                        equal[changed] += 1
+                        if equal[changed] <= _SHOWN:
+                            alike.append(_shown(self.keys, was, now, wanted))
                     continue
                 if act != "conflict":
                     places[act].append(place)
                     continue
                 count += 1
                 if self.on_conflict == "error" and len(conflicts) < _SHOWN:
-                    key = key_of(was or wanted or {}, self.keys)
-                    named = dict(zip(self.keys, key, strict=True))
-                    conflicts.append({"key": named, "base": was, "ours": now, "theirs": wanted})
+                    conflicts.append(_shown(self.keys, was, now, wanted))
             acts += [self._acts(batch, some, act) for act, some in places.items() if some]
         rows = pa.concat_tables(acts)
-        shown_rows = pa.Table.from_pylist(conflicts, conflict_schema(self.layout, self.keys))
-        return Judgement(rows if rows.num_rows else None, ActsReport(count, shown_rows))
+        schema = conflict_schema(self.layout, self.keys)
+        report = ActsReport(
+            count,
+            pa.Table.from_pylist(conflicts, schema),
+            equal,
+            pa.Table.from_pylist(alike, schema),
+        )
+        return Judgement(rows if rows.num_rows else None, report)
 
     def _found_schema(self, given: Sequence[str]) -> pa.Schema:
         keys = [
@@ -248,6 +297,12 @@ class Acts:
                 columns.append(pa.nulls(len(places), field.type))
         columns.append(pa.repeat(pa.scalar(act, pa.string()), len(places)))
         return pa.table(columns, schema=self.schema)
+
+
+def _shown(keys: Sequence[str], was: Row | None, now: Row | None, wanted: Row | None) -> Row:
+    """A row as an error shows it."""
+    named = dict(zip(keys, key_of(was or wanted or {}, keys), strict=True))
+    return {"key": named, "base": was, "ours": now, "theirs": wanted}
 
 
 _STATES = (BEFORE, AFTER, OURS)

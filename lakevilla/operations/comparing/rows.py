@@ -11,7 +11,8 @@ import pyarrow as pa
 from lakevilla.engines.base import Rewrite, Written
 from lakevilla.errors import InvalidOperation, MergeConflict
 from lakevilla.formats.layout import Layout
-from lakevilla.sublogs.operations import OnConflict
+from lakevilla.operations.comparing.computed import ANY
+from lakevilla.sublogs.operations import OnConflict, Transplant
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
@@ -44,6 +45,28 @@ def act_on(
     if wanted is None:
         return "delete"
     return "insert" if now is None else "update"
+
+
+def asks_of_equal(operation: Transplant) -> bool:
+    """Whether rows that both sides have changed alike matter: else they are as they are to be."""
+    return operation.on_equal == "conflict" and operation.on_conflict == "error"
+
+
+def changed_alike(was: Row | None, wanted: Row | None, now: Row | None) -> frozenset[str]:
+    """The columns of a row that both sides have changed, and to the same; none if they have not."""
+    if was is None or wanted is None or not same(now, wanted):
+        return frozenset()
+    return changed_in(was, wanted)
+
+
+def changed_in(was: Row, wanted: Row) -> frozenset[str]:
+    """The columns in which two states of a row differ."""
+    return frozenset(name for name in was if repr(was[name]) != repr(wanted[name]))
+
+
+def may_be_two(changed: frozenset[str], computed: frozenset[str]) -> bool:
+    """Whether equal changes in some columns may be two, by the columns that were computed."""
+    return bool(changed) and (computed >= ANY or not computed.isdisjoint(changed))
 
 
 def key_of(row: Row, keys: Sequence[str]) -> Key:
@@ -87,15 +110,38 @@ def conflict_schema(layout: Layout, keys: Sequence[str]) -> pa.Schema:
     return pa.schema([("key", key), ("base", row), ("ours", row), ("theirs", row)])
 
 
+def equal_conflict(
+    layout: Layout, keys: Sequence[str], rows: pa.Table, count: int, computed: frozenset[str]
+) -> MergeConflict:
+    """The error for rows that were changed alike, by values that were computed of them."""
+    why = "which may be" if computed >= ANY else f"in {', '.join(sorted(computed))}, which was"
+    return _in_conflict(
+        layout,
+        keys,
+        rows,
+        count,
+        f"changed alike on both sides, {why} computed of the row itself, so one of two changes may "
+        "be lost",
+        "then give on_equal='keep' if they are one, or on_conflict='ours' and do it again",
+    )
+
+
 def conflict(layout: Layout, keys: Sequence[str], rows: pa.Table, count: int) -> MergeConflict:
     """The error for ``count`` rows, of which some may be shown alone."""
+    remedy = "then give on_conflict='ours' or 'theirs'"
+    return _in_conflict(layout, keys, rows, count, "changed on both sides", remedy)
+
+
+def _in_conflict(
+    layout: Layout, keys: Sequence[str], rows: pa.Table, count: int, how: str, remedy: str
+) -> MergeConflict:
     key = rows["key"][0].as_py()
     first = ", ".join(f"{name} {key[name]!r}" for name in keys)
     more = f" and {count - 1} more" if count > 1 else ""
     shown = f", which has the first {rows.num_rows} of them" if count > rows.num_rows else ""
     return MergeConflict(
-        f"table {layout.table}: the row with {first}{more} was changed on both sides: look at "
-        f"rows() of this error{shown}, then give on_conflict='ours' or 'theirs'",
+        f"table {layout.table}: the row with {first}{more} was {how}: look at rows() of this "
+        f"error{shown}, {remedy}",
         rows={layout.location: rows},
         table=layout.table,
     )

@@ -10,6 +10,8 @@ import msgspec
 
 from lakevilla.lake import fitness, view
 from lakevilla.operations import transplant
+from lakevilla.operations.comparing import computed, dropped_columns
+from lakevilla.store.effects import Program
 from lakevilla.sublogs import operations
 from lakevilla.sublogs.operations import Transplant
 from lakevilla.testing.planted.bugs import attribute, instead, nothing, planted
@@ -81,6 +83,36 @@ def paths_forgotten() -> Iterator[None]:
         return dataclasses.replace(files, hidden=())
 
     with attribute(transplant, "_found", found):
+        yield
+
+
+@planted(for_histories=False)
+def values_in_dropped_columns() -> Iterator[None]:
+    """A column goes whatever others have written to it, and files bring values to one that went."""
+
+    def none(*_: Any) -> Program[str | None]:
+        yield from ()
+        return None
+
+    def never(*_: Any) -> bool:
+        return False
+
+    with (
+        instead(dropped_columns.value_that_came, none),
+        instead(dropped_columns.may_lose_values, never),
+    ):
+        yield
+
+
+@planted(for_histories=False)
+def equal_changes_kept() -> Iterator[None]:
+    """A row that both sides have changed to the same counts as changed once, computed or not."""
+
+    def nothing_computed(*_: Any) -> Program[frozenset[str]]:
+        yield from ()
+        return frozenset()
+
+    with instead(computed.computed_apart, nothing_computed):
         yield
 
 

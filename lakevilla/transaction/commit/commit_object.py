@@ -10,7 +10,7 @@ from lakevilla.lake.row_changes import rows_fit
 from lakevilla.store.codec import FORMAT
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.describe import describe, summed
-from lakevilla.sublogs.operations import Create, Drop, is_blind, tables_read
+from lakevilla.sublogs.operations import Create, Drop, Transplant, is_blind, tables_read
 from lakevilla.transaction.commit.squash import Squash, squashes
 from lakevilla.transaction.redo.entry import entry_change
 from lakevilla.transaction.state.parts import Done
@@ -83,6 +83,8 @@ def _table_part(
     working = txn.work.tables[table]
     snapshot, created = working.snapshot, any(isinstance(one, Create) for one in operations)
     redefines = change.metadata is not None and not created
+    hides = any(isinstance(one, Transplant) and one.hides for one in operations)
+    fits = not hides and rows_fit(working.view.snapshot.layout, snapshot.layout)
     return TablePart(
         table_id=snapshot.table_id,
         change=change,
@@ -93,5 +95,5 @@ def _table_part(
         parameters=parameters,
         metrics=summed(done.metrics for done in mine),
         contract=snapshot.contract,
-        redefines=redefines and not rows_fit(working.view.snapshot.layout, snapshot.layout),
+        redefines=redefines and not fits,
     )

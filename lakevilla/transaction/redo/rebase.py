@@ -15,9 +15,9 @@ from lakevilla.formats.layout import Layout
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.lake.context import Event
 from lakevilla.lake.file_names import file_namer
-from lakevilla.lake.row_changes import still_fits
 from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import View
+from lakevilla.operations.comparing.dropped_columns import files_fit
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.binding import Moves, moves, renumber, renumber_read, unsettled
 from lakevilla.sublogs.operations import (
@@ -26,6 +26,7 @@ from lakevilla.sublogs.operations import (
     Detach,
     Optimize,
     Overwrite,
+    given_files,
     is_append,
     tables_read,
 )
@@ -151,7 +152,7 @@ def _layouts(txn: TransactionState) -> list[Layout]:
 def _check_fits(txn: TransactionState, done: Done, written: Layout) -> None:
     """Files that an operation keeps in a redo must be right on the new state as they are."""
     after = txn.work.tables[done.table].snapshot.apply(done.change)
-    if not still_fits(written, after.layout):
+    if not files_fit(given_files(done.operation), written, after.layout):
         reason = "its schema or constraints were changed meanwhile"
         raise txn.fail(conflict(txn, done.table, reason))
 

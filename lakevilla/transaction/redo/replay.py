@@ -10,11 +10,14 @@ from collections.abc import Callable
 
 from lakevilla.engines.base import FileNamer
 from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.formats.base import TableSnapshot
 from lakevilla.operations.compaction import still_moved
+from lakevilla.operations.comparing.dropped_columns import named, refuse_hidden
 from lakevilla.operations.perform import check_append_only, perform, performed_as
 from lakevilla.phases import during
 from lakevilla.store.effects import Program
-from lakevilla.sublogs.operations import Optimize
+from lakevilla.sublogs.operations import Optimize, Transplant
+from lakevilla.transaction.state.beneath import beneath_of
 from lakevilla.transaction.state.errors import conflict
 from lakevilla.transaction.state.files import keep_files, made_files, store_files
 from lakevilla.transaction.state.parts import Done, laid_over
@@ -78,7 +81,12 @@ def redo(txn: TransactionState, done: Done, name: FileNamer) -> Program[None]:
     snapshot = txn.work.tables[done.table].snapshot
     try:
         with during("data", done.table):
-            again = yield from perform(txn.context, done.operation, snapshot, name, txn.lookup)
+            if isinstance(done.operation, Transplant):
+                yield from _refuse_values(txn, done.operation, snapshot)
+            beneath = beneath_of(txn, done.table)
+            again = yield from perform(
+                txn.context, done.operation, snapshot, name, txn.lookup, beneath
+            )
         check_append_only(snapshot, again)
         done.operation = performed_as(done.operation, snapshot, again)
     except InvalidOperation as error:
@@ -93,6 +101,16 @@ def redo(txn: TransactionState, done: Done, name: FileNamer) -> Program[None]:
         done.operation = still_moved(done.operation, again.change)
     done.deferred = False
     keep_files(txn, done, again.bodies)
+
+
+def _refuse_values(
+    txn: TransactionState, operation: Transplant, snapshot: TableSnapshot
+) -> Program[None]:
+    """Refuse to hide values by what was told of the rows that were there before."""
+    if operation.hides:
+        reason = f"others have written to it, and {named(operation.hides)} was to go from it"
+        raise txn.fail(conflict(txn, operation.table, reason))
+    yield from refuse_hidden(txn.context, operation, snapshot)
 
 
 def _refused(txn: TransactionState, done: Done, error: InvalidOperation) -> LakeVillaError:

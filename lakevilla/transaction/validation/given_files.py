@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakevilla.lake.row_changes import still_fits
+from lakevilla.operations.comparing.dropped_columns import files_fit
 from lakevilla.operations.perform import layout_given
 from lakevilla.sublogs.operations import Append, Operation, Overwrite
 from lakevilla.transaction.state.errors import conflict
@@ -23,6 +23,6 @@ def refuse_unfit(txn: TransactionState, operation: Operation, before: Working | 
     if now.metadata == then.metadata and now.protocol == then.protocol:
         return
     written, found = (layout_given(txn.context, operation, state) for state in (then, now))
-    if not still_fits(written, found):
+    if not files_fit(operation.files, written, found):
         reason = "its schema or constraints were changed meanwhile"
         raise txn.fail(conflict(txn, operation.table, reason))

@@ -30,10 +30,11 @@ from lakevilla.global_log.head import Head, TableState
 from lakevilla.global_log.repo import HeldHead, load_tables
 from lakevilla.global_log.rules import Rule
 from lakevilla.lake.net_change import NetChange, net_change
-from lakevilla.lake.row_changes import Verdict, judge, still_fits
+from lakevilla.lake.row_changes import Verdict, judge
 from lakevilla.lake.table_log import open_tail, opened_again, probe, refresh
 from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import View, build_view
+from lakevilla.operations.comparing.dropped_columns import files_fit
 from lakevilla.phases import during
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.operations import (
@@ -47,6 +48,7 @@ from lakevilla.sublogs.operations import (
     Operation,
     Optimize,
     Transplant,
+    given_files,
     is_blind,
     tables_read,
 )
@@ -334,7 +336,7 @@ def _in_conflict(
     if is_blind(operation):
         if target is not None and target.contract:
             old, new = txn.work.tables[done.table].view, found.views[done.table]
-            if not still_fits(old.snapshot.layout, new.snapshot.layout):
+            if not files_fit(given_files(operation), old.snapshot.layout, new.snapshot.layout):
                 found.conflict = conflict(
                     txn, done.table, "its schema or constraints were changed meanwhile"
                 )

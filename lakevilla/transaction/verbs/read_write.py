@@ -54,6 +54,7 @@ from lakevilla.sublogs.operations import (
 from lakevilla.sublogs.record import Access
 from lakevilla.transaction.queue.late import perform_late
 from lakevilla.transaction.redo.deferred import NOT_PERFORMED, can_wait, is_put_off
+from lakevilla.transaction.state.beneath import beneath_of
 from lakevilla.transaction.state.files import hold_written, keep_files, store_files
 from lakevilla.transaction.state.parts import Done, laid_over
 from lakevilla.transaction.state.transaction import TransactionState
@@ -447,11 +448,12 @@ def execute(txn: TransactionState, operation: Operation, verb: str) -> Program[D
     if reading:
         yield from store_files(txn, location)
     name = file_namer(txn.context, txn.id, txn.through_head)
+    beneath = beneath_of(txn, location)
     with during("data", location):
         performed = yield from conflict_if_replaced(
             txn,
             {location: None, **reading},
-            perform(txn.context, operation, working.snapshot, name, txn.lookup),
+            perform(txn.context, operation, working.snapshot, name, txn.lookup, beneath),
         )
     check_append_only(working.snapshot, performed, verb)
     operation = performed_as(operation, working.snapshot, performed)

@@ -11,6 +11,7 @@ from lakevilla.refs.rebase import rebase_branch
 from lakevilla.store.home import at_home
 from lakevilla.testing.histories.attempts import context_of
 from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.verbs.applying.asked import Settle
 from lakevilla.transaction.verbs.past import bind_to_ref
 from lakevilla.transaction.verbs.read_write import append
 from tests.support.simulated.commits import add_to, begin, read
@@ -121,7 +122,7 @@ def rebases(name="etl", keys=None, on_conflict="error"):
 
     def program(client):
         try:
-            wanted = Wanted(keys or {}, on_conflict)
+            wanted = Wanted(keys or {}, Settle(on_conflict))
             entry, _ = yield from rebase_branch(context_of(client), name, wanted)
         except LakeVillaError as error:
             return error.kind

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from typing import Literal
-
-import msgspec
-import pyarrow as pa
 
 from lakevilla.errors import (
     ConflictError,
@@ -25,7 +22,7 @@ from lakevilla.global_log.repo import load_all, load_tables
 from lakevilla.lake.own_versions import OwnVersion, own_view
 from lakevilla.lake.refs.mounts import is_there_in
 from lakevilla.lake.refs.states import (
-    AtBase,
+    AtHead,
     LakeState,
     StateName,
     between,
@@ -34,14 +31,32 @@ from lakevilla.lake.refs.states import (
 )
 from lakevilla.lake.row_changes import rows_fit
 from lakevilla.lake.view import View
+from lakevilla.operations.comparing.dropped_columns import missing_fields, named
 from lakevilla.operations.difference import Difference, difference
 from lakevilla.phases import during
 from lakevilla.store.effects import Program
-from lakevilla.sublogs.operations import Create, Defined, OnConflict, Transplant
+from lakevilla.sublogs.operations import (
+    Create,
+    Defined,
+    Reached,
+    Transplant,
+)
 from lakevilla.transaction.redo.replay import undo_since
 from lakevilla.transaction.state.files import store_files
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.kept import note_kept
+from lakevilla.transaction.verbs.applying.asked import (
+    REFUSE,
+    UNKNOWN,
+    Request,
+    Settle,
+    check_keys,
+    conflict_of,
+    names_of,
+    reached,
+    together,
+)
+from lakevilla.transaction.verbs.applying.columns import hiding
 from lakevilla.transaction.verbs.bind import bind_to_head, join_head, take_places, touch
 from lakevilla.transaction.verbs.create_table import copied_change
 from lakevilla.transaction.verbs.read_write import drop, execute, lookup, observe
@@ -57,7 +72,7 @@ def apply(
     *,
     tables: Sequence[str] | None = None,
     keys: Mapping[str, tuple[str, ...]],
-    on_conflict: OnConflict = "error",
+    settle: Settle = REFUSE,
     verb: str = "APPLY",
 ) -> Program[dict[str, Outcome]]:
     """Do to the transaction's state what changed from ``before`` to ``after``.
@@ -91,7 +106,7 @@ def apply(
     else:
         new = yield from state_of(head, after)
         old = yield from state_of(head, before)
-    return (yield from apply_states(txn, head, old, new, tables, keys, on_conflict, verb))
+    return (yield from apply_states(txn, head, old, new, tables, keys, settle, verb))
 
 
 def _is_later(one: StateName, other: StateName) -> bool:
@@ -116,13 +131,13 @@ def apply_states(
     new: LakeState,
     tables: Sequence[str] | None,
     keys: Mapping[str, tuple[str, ...]],
-    on_conflict: OnConflict,
+    settle: Settle,
     verb: str,
 ) -> Program[dict[str, Outcome]]:
     """As ``apply``, of states that are at hand; ``head`` is the one that it is bound to."""
     for location, columns in keys.items():
         yield from touch(txn, [location], probing=True)
-        _check_keys(txn.work.tables[location].snapshot, columns)
+        check_keys(txn.work.tables[location].snapshot, columns)
     places = yield from between(txn.context, head, old, new)
     wanted = yield from chosen_places(head, places.tables, tables)
     was = yield from old.views(txn.context, wanted)
@@ -134,8 +149,9 @@ def apply_states(
             pair = was[location], now[location]
             if None in pair and location not in places.made:
                 continue  # it came in with a log of its own: nobody knows what it was before
-            names = _named(old, new)
-            request = _Request(location, keys.get(location, ()), on_conflict, verb, names)
+            names = names_of(old, new)
+            since, until = reached(old, new, location)
+            request = Request(location, keys.get(location, ()), settle, verb, names, since, until)
             try:
                 outcome = yield from _applied(txn, head, request, *pair)
             except MergeConflict as error:
@@ -196,8 +212,9 @@ def roll_back(
                     outcomes[location] = "kept"
                 continue
             parameters = {"to": target.name}
+            came = reached(now, target, location)
             outcomes[location] = yield from become(
-                txn, location, view.snapshot, parameters=parameters, within=within
+                txn, location, view.snapshot, came, parameters=parameters, within=within
             )
         if txn.bound.sequence != head.sequence:
             # A table has shown a newer HEAD: what differs there was not looked for.
@@ -230,27 +247,33 @@ def restore(
     head = yield from bound(txn)
     if isinstance(to, OwnVersion):
         view = yield from own_view(txn.context, head, location, to)
-        parameters = {"to": str(to)}
+        parameters, came = {"to": str(to)}, UNKNOWN
     else:
         state = yield from state_of(head, to)
         found = (yield from state.views(txn.context, [location]))[location]
         if found is None:
             raise VersionNotFound(f"table {location} is not in {state.name}", table=location)
         view, parameters = found, {"to": state.name}
+        came = reached(AtHead(head), state, location)
     with _whole_or_not_at_all(txn):
-        return {location: (yield from become(txn, location, view.snapshot, parameters=parameters))}
+        return {
+            location: (yield from become(txn, location, view.snapshot, came, parameters=parameters))
+        }
 
 
 def become(
     txn: TransactionState,
     location: str,
     target: TableSnapshot,
+    came: tuple[Reached, Reached] = UNKNOWN,
     *,
     verb: str = "RESTORE",
     parameters: dict[str, str],
     within: tuple[str, ...] = (),
 ) -> Program[Outcome]:
     """Make one table what it was in a state of its own. All its rows count as read.
+
+    ``came``: how far it is in its histories now, and then.
 
     Raises
     ------
@@ -273,27 +296,12 @@ def become(
         found.after,
         exact=True,
         within=within,
+        since=came[0],
+        until=came[1],
         verb=verb,
         parameters=parameters,
     )
     return (yield from _done(txn, operation))
-
-
-def _named(old: LakeState, new: LakeState) -> dict[str, str]:
-    """What the history of a table tells of the two states."""
-    if isinstance(new, AtBase) and new.base.kind == "branch" and isinstance(old, AtBase):
-        return {"branch": f"{new.base.name}@{new.version}"}
-    return {"before": old.name, "after": new.name}
-
-
-class _Request(msgspec.Struct, frozen=True):
-    """What is asked of one table."""
-
-    location: str
-    keys: tuple[str, ...]
-    on_conflict: OnConflict
-    verb: str
-    parameters: dict[str, str]
 
 
 def bound(txn: TransactionState) -> Program[Head]:
@@ -328,7 +336,7 @@ def _locations_of(head: Head, patterns: Sequence[str] | None) -> Program[tuple[s
 
 
 def _applied(
-    txn: TransactionState, head: Head, request: _Request, old: View | None, new: View | None
+    txn: TransactionState, head: Head, request: Request, old: View | None, new: View | None
 ) -> Program[Outcome | None]:
     """One table; None if it is the same in both states."""
     location = request.location
@@ -336,7 +344,7 @@ def _applied(
     if old is None or new is None:
         return (yield from _made_or_dropped(txn, request, old, new, is_there=is_there))
     if old.snapshot.table_id != new.snapshot.table_id:
-        raise _conflict(request, "it was dropped and created again between the two states")
+        raise conflict_of(request, "it was dropped and created again between the two states")
     with during("metadata", location):
         found = yield from difference(old.snapshot, new.snapshot)
     if found.is_empty:
@@ -344,7 +352,7 @@ def _applied(
     if not is_there:
         if request.on_conflict == "ours":
             return "kept"
-        raise _conflict(
+        raise conflict_of(
             request,
             f"it is to be changed, and was dropped: `register({location!r})` revives it while its "
             "log exists",
@@ -354,11 +362,13 @@ def _applied(
     if (yield from lookup(txn, location)).table_id != new.snapshot.table_id:
         if request.on_conflict == "ours":
             return "kept"
-        raise _conflict(request, "the lake has another table there", theirs=False)
+        raise conflict_of(request, "the lake has another table there", theirs=False)
     parameters = request.parameters
     try:
         if rows_fit(old.snapshot.layout, new.snapshot.layout):
-            return (yield from _done(txn, _transplant(request, found)))
+            operation = _transplant(request, found)
+            operation = yield from hiding(txn, operation, old.snapshot, new.snapshot)
+            return (yield from _done(txn, operation))
         yield from _refuse_rows_of_others(txn, request, old.snapshot, new.snapshot)
     except MergeConflict:
         if request.on_conflict == "ours":
@@ -366,13 +376,16 @@ def _applied(
         if request.on_conflict == "error":
             raise
         parameters = {**parameters, "onConflict": "theirs"}
+    came = ({"": head.sequence}, request.until) if "" in request.until else UNKNOWN
     return (
-        yield from become(txn, location, new.snapshot, verb=request.verb, parameters=parameters)
+        yield from become(
+            txn, location, new.snapshot, came, verb=request.verb, parameters=parameters
+        )
     )
 
 
 def _refuse_rows_of_others(
-    txn: TransactionState, request: _Request, old: TableSnapshot, new: TableSnapshot
+    txn: TransactionState, request: Request, old: TableSnapshot, new: TableSnapshot
 ) -> Program[None]:
     """Refuse a definition under which rows may be wrong that neither state has.
 
@@ -382,14 +395,16 @@ def _refuse_rows_of_others(
     for state in (old, new):
         if (yield from difference(state, snapshot)).is_empty:
             return
-    raise _conflict(
+    paths = missing_fields(old.layout, new.layout)
+    what = f"{named(paths)} is to go from it" if paths else "it is to be defined otherwise"
+    raise conflict_of(
         request,
-        "its columns, partitions or constraints are to be others, and it was changed by others, "
-        "whose rows may not fit them",
+        f"{what} ({' to '.join(request.parameters.values())}), and it was changed by others, whose "
+        "rows may not fit its columns, partitions or constraints then",
     )
 
 
-def _transplant(request: _Request, found: Difference) -> Transplant:
+def _transplant(request: Request, found: Difference) -> Transplant:
     return Transplant(
         request.location,
         found.removes,
@@ -398,6 +413,9 @@ def _transplant(request: _Request, found: Difference) -> Transplant:
         found.after,
         keys=request.keys,
         on_conflict=request.on_conflict,
+        on_equal=request.settle.on_equal,
+        since=request.since,
+        until=request.until,
         verb=request.verb,
         parameters=request.parameters,
     )
@@ -405,7 +423,7 @@ def _transplant(request: _Request, found: Difference) -> Transplant:
 
 def _made_or_dropped(
     txn: TransactionState,
-    request: _Request,
+    request: Request,
     old: View | None,
     new: View | None,
     *,
@@ -419,7 +437,7 @@ def _made_or_dropped(
         if request.on_conflict == "ours" and is_there:
             return "kept"
         if is_there:
-            raise _conflict(request, "it is to be created, and is there", theirs=False)
+            raise conflict_of(request, "it is to be created, and is there", theirs=False)
         if new.placement.logged < 0:
             return (yield from _create(txn, request, new.snapshot))
         raise InvalidOperation(
@@ -435,26 +453,34 @@ def _made_or_dropped(
     if not changed.is_empty and request.on_conflict != "theirs":
         if request.on_conflict == "ours":
             return "kept"
-        raise _conflict(request, "it is to be dropped, and was changed by others")
+        raise conflict_of(request, "it is to be dropped, and was changed by others")
     yield from drop(txn, location, applied=True)
     return "dropped"
 
 
-def _create(txn: TransactionState, request: _Request, made: TableSnapshot) -> Program[Outcome]:
+def _create(txn: TransactionState, request: Request, made: TableSnapshot) -> Program[Outcome]:
     """Create a table that was made on a branch, with the files that it has there."""
     location = request.location
     yield from take_places(txn, [location], "write", creating=True)
     try:
         change = yield from copied_change(txn, location, made)
     except TableExists as error:
-        raise _conflict(request, f"it is to be created: {error.message}") from error
+        raise conflict_of(request, f"it is to be created: {error.message}") from error
     yield from execute(txn, Create(location, change, applied=True), "apply")
     files = yield from made.files()
     defined = Defined(dict(made.metadata), dict(made.protocol))
     adds = tuple(data_files(files))
     if adds:
         operation = Transplant(
-            location, (), adds, defined, None, verb=request.verb, parameters=request.parameters
+            location,
+            (),
+            adds,
+            defined,
+            None,
+            since=request.since,
+            until=request.until,
+            verb=request.verb,
+            parameters=request.parameters,
         )
         yield from _done(txn, operation)
     return "created"
@@ -475,43 +501,6 @@ def _done(txn: TransactionState, operation: Transplant) -> Program[Outcome]:
     given = {file.path for file in operation.adds}
     made = any(file.path not in given for file in done.change.adds)
     return "rows" if made else "physical"
-
-
-def _check_keys(snapshot: TableSnapshot, keys: Collection[str]) -> None:
-    schema = snapshot.layout.schema
-    for key in keys:
-        if key not in schema.names:
-            raise InvalidOperation(
-                f"keys: table {snapshot.layout.table} has no column {key!r}; it has "
-                f"{', '.join(schema.names)}",
-                table=snapshot.layout.table,
-            )
-        if pa.types.is_nested(schema.field(key).type):
-            raise InvalidOperation(
-                f"keys: column {key!r} of table {snapshot.layout.table} is a "
-                f"{schema.field(key).type}, which tells no rows apart: name others",
-                table=snapshot.layout.table,
-            )
-
-
-def _conflict(request: _Request, why: str, *, theirs: bool = True) -> MergeConflict:
-    """``theirs``: whether ``on_conflict="theirs"`` can settle it."""
-    may = "'ours' or 'theirs'" if theirs else "'ours'"
-    left_out = "" if request.verb == "REBASE" else "leave it out by tables=, or "
-    return MergeConflict(
-        f"table {request.location}: {why}; {left_out}give on_conflict={may}",
-        rows={request.location: None},
-        table=request.location,
-    )
-
-
-def together(conflicts: Sequence[MergeConflict]) -> MergeConflict:
-    """The conflicts of several tables as one error."""
-    if len(conflicts) == 1:
-        return conflicts[0]
-    rows = {table: found for one in conflicts for table, found in one.by_table.items()}
-    message = "; ".join(one.message for one in conflicts)
-    return MergeConflict(f"{len(conflicts)} tables are in conflict: {message}", rows=rows)
 
 
 @contextmanager

@@ -13,11 +13,11 @@ from lakevilla.global_log.repo import load_head, load_refs
 from lakevilla.lake.refs.branch_head import frozen_now, open_branch
 from lakevilla.lake.refs.states import AtBase, AtHead, between, chosen_places, not_found
 from lakevilla.store.effects import Program
-from lakevilla.sublogs.operations import OnConflict
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Merging
 from lakevilla.transaction.validation.merged import changed_entry
-from lakevilla.transaction.verbs.applying.apply import Outcome, apply_states, bound, together
+from lakevilla.transaction.verbs.applying.apply import Outcome, apply_states, bound
+from lakevilla.transaction.verbs.applying.asked import REFUSE, Settle, together
 from lakevilla.transaction.verbs.applying.observed import hold_observed
 from lakevilla.transaction.verbs.branch_keys import keys_to_take
 
@@ -28,7 +28,7 @@ def merge_branch(
     *,
     tables: Sequence[str] | None = None,
     keys: Mapping[str, tuple[str, ...]],
-    on_conflict: OnConflict = "error",
+    settle: Settle = REFUSE,
     fast_forward_only: bool = False,
     serializable: bool = False,
 ) -> Program[tuple[dict[str, Outcome], Base]]:
@@ -65,7 +65,7 @@ def merge_branch(
         if serializable:
             yield from hold_observed(txn, branch, since)
         outcomes = yield from apply_states(
-            txn, head, AtBase(since), AtBase(now), tables, keys, on_conflict, "MERGE"
+            txn, head, AtBase(since), AtBase(now), tables, keys, settle, "MERGE"
         )
     except MergeConflict:
         # A table, or a key, may have shown what another has merged of the branch since.

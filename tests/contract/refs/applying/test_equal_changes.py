@@ -1,0 +1,306 @@
+"""Rows that both sides have changed to the same: one change, or two of which one would be lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from tests.contract.foreign_readers import Format
+from tests.support.places import Place
+
+KEYS = {"t": "id"}
+
+
+@pytest.fixture
+def lake(local_place: Place, kind: Format) -> Iterator[lv.Lake]:
+    with local_place.connect() as lake:
+        rows = [{"id": n, "bal": 100, "note": "a"} for n in range(3)]
+        lake.create_table("t", rows, format=kind)
+        lake.create_table("s", [{"id": 0, "x": -1, "y": 99}], format=kind)
+        lake.branch("etl")
+        yield lake
+
+
+def balances(lake: lv.Lake) -> list[int]:
+    return [row["bal"] for row in lake.read("t").sort_by("id").to_pylist()]
+
+
+def newest(lake: lv.Lake) -> int:
+    return lake.history(1)[0].version
+
+
+Change = Callable[[lv.Lake], Any]
+
+
+def by_update(lake: lv.Lake) -> None:
+    lake.run(lambda txn: txn.update("t", {"bal": "bal - 1"}, where="id = 0"))
+
+
+def by_merge(lake: lv.Lake) -> None:
+    def merges(txn: lv.Transaction) -> None:
+        merge = txn.merge("t", [{"id": 0, "x": -1}], on="target.id = source.id")
+        merge.when_matched_update({"bal": "target.bal + source.x"}).execute()
+
+    lake.run(merges)
+
+
+def by_query_of_itself(lake: lv.Lake) -> None:
+    with lake.session() as session:
+        session.sql(
+            "MERGE INTO t USING (SELECT id, bal - 1 AS b FROM t WHERE id = 0) AS n ON t.id = n.id "
+            "WHEN MATCHED THEN UPDATE SET bal = n.b"
+        )
+
+
+def by_values(lake: lv.Lake) -> None:
+    """The engine computes it in a query over the table, whose values a merge then sets."""
+    with lake.session() as session:
+        session.sql("UPDATE t SET bal = bal + (SELECT min(x) FROM s) WHERE id = 0")
+
+
+def by_update_from(lake: lv.Lake) -> None:
+    with lake.session() as session:
+        session.sql("UPDATE t SET bal = t.bal + s.x FROM s WHERE t.id = s.id")
+
+
+def by_constant(lake: lv.Lake) -> None:
+    lake.run(lambda txn: txn.update("t", {"bal": 99}, where="bal = 100 AND id = 0"))
+
+
+def by_upsert(lake: lv.Lake) -> None:
+    lake.run(lambda txn: txn.upsert("t", [{"id": 0, "bal": 99, "note": "a"}], keys="id"))
+
+
+def by_source(lake: lv.Lake) -> None:
+    with lake.session() as session:
+        session.sql("UPDATE t SET bal = s.y FROM s WHERE t.id = s.id")
+
+
+def by_values_of_others(lake: lv.Lake) -> None:
+    with lake.session() as session:
+        session.sql("UPDATE t SET bal = (SELECT max(s.y) FROM s) WHERE id IN (SELECT s.id FROM s)")
+
+
+COMPUTED = [by_update, by_merge, by_query_of_itself, by_values, by_update_from]
+GIVEN = [by_constant, by_upsert, by_source, by_values_of_others]
+
+
+@pytest.mark.parametrize("theirs", COMPUTED + GIVEN)
+@pytest.mark.parametrize("ours", [by_update, by_constant])
+def test_an_equal_change_is_a_conflict_where_one_side_has_computed_it(
+    lake: lv.Lake, ours: Change, theirs: Change
+) -> None:
+    ours(lake)
+    theirs(lake.on("etl"))
+    assert balances(lake) == balances(lake.on("etl")) == [99, 100, 100]
+    if ours in GIVEN and theirs in GIVEN:
+        assert lake.merge("etl", keys=KEYS).tables == {"t": "kept"}
+        return
+    with pytest.raises(lv.MergeConflict, match=r"changed alike on both sides, in bal") as raised:
+        lake.merge("etl", keys=KEYS)
+    assert [row["ours"]["bal"] for row in raised.value.rows("t").to_pylist()] == [99]
+    assert lake.merge("etl", keys=KEYS, on_equal="keep").tables == {"t": "kept"}
+    assert lake.merge("etl", keys=KEYS).tables == {}
+    assert balances(lake) == [99, 100, 100]
+
+
+@pytest.mark.parametrize("settled", [{"on_conflict": "ours"}, {"on_conflict": "theirs"}])
+def test_who_says_whose_rows_count_is_asked_no_more(lake: lv.Lake, settled: Any) -> None:
+    by_update(lake)
+    by_update(lake.on("etl"))
+    assert lake.merge("etl", keys=KEYS, **settled).tables == {"t": "kept"}
+
+
+def test_only_columns_that_were_computed_count(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    for side in (lake, etl):
+        side.run(lambda txn: txn.update("t", {"note": "'b'"}, where="id = 1"))
+    etl.run(lambda txn: txn.update("t", {"bal": "bal - 1"}, where="id = 2"))
+    assert lake.merge("etl", keys=KEYS).tables == {"t": "rows"}
+    assert balances(lake) == [100, 100, 99]
+
+
+def test_rows_that_both_insert_and_delete_stay(lake: lv.Lake) -> None:
+    for side in (lake, lake.on("etl")):
+        by = {"id": 7, "bal": 1, "note": "new"}
+        side.run(lambda txn, by=by: (txn.append("t", [by]), txn.delete("t", where="id = 1")))
+        side.run(lambda txn: txn.update("t", {"bal": "bal + 1"}, where="id = 7"))
+    assert lake.merge("etl", keys=KEYS).tables == {"t": "kept"}
+    assert lake.read("t").num_rows == 3
+
+
+def test_transfers_on_two_branches_lose_no_money(lake: lv.Lake) -> None:
+    lake.branch("other")
+    for name in ("etl", "other"):
+        lake.on(name).run(
+            lambda txn: (
+                txn.update("t", {"bal": "bal - 1"}, where="id = 0"),
+                txn.update("t", {"bal": "bal + 1"}, where="id IN (1)"),
+            )
+        )
+    lake.merge("etl", keys=KEYS)
+    with pytest.raises(lv.MergeConflict) as raised:
+        lake.merge("other", keys=KEYS)
+    assert raised.value.rows("t").num_rows == 2
+    assert sum(balances(lake)) == 300
+    with pytest.raises(lv.MergeConflict, match="on_equal='keep'"):
+        lake.rebase("other", keys=KEYS)
+    lake.rebase("other", keys=KEYS, on_equal="keep")
+    assert lake.merge("other", keys=KEYS).tables == {}
+
+
+def move(lake: lv.Lake) -> None:
+    """Other rows of the same files are rewritten, so rows have to be compared."""
+    lake.run(lambda txn: txn.update("t", {"note": "'moved'"}, where="id = 2"))
+
+
+def test_what_was_picked_from_the_branch_is_no_second_change(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    by_update(etl)
+    lake.cherry_pick(f"etl@{newest(etl)}")
+    move(lake)
+    etl.run(lambda txn: txn.update("t", {"note": "'b'"}, where="id = 1"))
+    assert lake.merge("etl", keys=KEYS).tables == {"t": "rows"}
+    assert balances(lake) == [99, 100, 100]
+    by_update(etl)  # another one, which the lake makes by itself, too
+    by_update(lake)
+    with pytest.raises(lv.MergeConflict, match="changed alike"):
+        lake.merge("etl", keys=KEYS)
+
+
+def test_what_was_picked_into_two_branches_by_one_commit_is_no_second_change(
+    lake: lv.Lake,
+) -> None:
+    by_update(lake.on("etl"))
+    lake.branch("more", at="etl")
+    lake.on("more").run(lambda txn: txn.update("t", {"note": "'b'"}, where="id = 1"))
+    lake.merge("etl")
+    move(lake)
+    assert lake.merge("more", keys=KEYS).tables == {"t": "rows"}
+    assert balances(lake) == [99, 100, 100]
+
+
+def test_what_was_applied_before_is_no_second_change(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    by_update(etl)
+    version = newest(etl)
+    with lake.transaction() as txn:
+        txn.apply(f"etl@{version - 1}", f"etl@{version}")
+        txn.update("t", {"note": "'c'"}, where="id = 2")
+    assert lake.merge("etl", keys=KEYS).tables == {"t": "kept"}
+
+
+def test_a_merge_after_a_rebase_knows_what_was_done_before(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    by_update(etl)
+    move(lake)
+    lake.rebase("etl", keys=KEYS)
+    lake.cherry_pick(f"etl@{newest(etl)}", keys=KEYS)
+    move(lake)
+    assert lake.merge("etl", keys=KEYS).tables == {"t": "kept"}
+    assert balances(lake) == [99, 100, 100]
+    by_update(lake.on("etl"))
+    by_update(lake)
+    with pytest.raises(lv.MergeConflict, match="changed alike"):
+        lake.merge("etl", keys=KEYS)
+
+
+def test_a_commit_that_is_taken_back_twice_is_taken_back_once(lake: lv.Lake) -> None:
+    by_update(lake)
+    version = newest(lake)
+    move(lake)
+    assert lake.revert(version, keys=KEYS).tables == {"t": "rows"}
+    assert lake.revert(version, keys=KEYS).tables == {"t": "kept"}
+    assert balances(lake) == [100, 100, 100]
+    lake.cherry_pick(version, keys=KEYS)
+    assert lake.cherry_pick(version, keys=KEYS).tables == {"t": "kept"}
+    assert balances(lake) == [99, 100, 100]
+
+
+def test_a_revert_takes_no_addition_of_others_for_its_own(lake: lv.Lake) -> None:
+    by_update(lake)
+    version = newest(lake)
+    lake.run(lambda txn: txn.update("t", {"bal": "bal + 1"}, where="id = 0"))
+    with pytest.raises(lv.MergeConflict, match="changed alike"):
+        lake.revert(version, keys=KEYS)
+    assert lake.revert(version, keys=KEYS, on_equal="keep").tables == {"t": "kept"}
+
+
+def test_what_the_same_transaction_has_done_counts(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    by_update(etl)
+    version = newest(etl)
+    with lake.transaction() as txn:
+        txn.update("t", {"bal": "bal - 1"}, where="id = 0")
+        with pytest.raises(lv.MergeConflict, match="changed alike"):
+            txn.apply(f"etl@{version - 1}", f"etl@{version}", keys=KEYS)
+        done = txn.apply(f"etl@{version - 1}", f"etl@{version}", keys=KEYS, on_equal="keep")
+        assert done.tables == {"t": "kept"}
+
+
+def test_a_commit_that_comes_meanwhile_counts(lake: lv.Lake) -> None:
+    by_update(lake.on("etl"))
+    move(lake)
+    version = newest(lake)
+
+    def beside(txn: lv.Transaction) -> bool:
+        if newest(lake) == version:
+            by_update(lake)
+        return True
+
+    with pytest.raises(lv.MergeConflict, match="changed alike"):
+        lake.merge("etl", keys=KEYS, checks=[beside])
+
+
+def test_an_update_by_another_client_may_have_computed_anything(
+    lake: lv.Lake, kind: Format
+) -> None:
+    if kind == "iceberg":
+        pytest.skip("deltalake writes Delta tables")
+    by_constant(lake.on("etl"))
+    deltalake.DeltaTable(f"{lake.root}/t").update({"bal": "bal - 1"}, predicate="id = 0")
+    with pytest.raises(lv.MergeConflict, match="which may be computed"):
+        lake.merge("etl", keys=KEYS)
+    move(lake)  # the lake's history has taken it in
+    with pytest.raises(lv.MergeConflict, match="which may be computed"):
+        lake.merge("etl", keys=KEYS)
+
+
+def test_rows_that_another_client_has_appended_or_deleted_compute_nothing(
+    lake: lv.Lake, kind: Format
+) -> None:
+    if kind == "iceberg":
+        pytest.skip("deltalake writes Delta tables")
+    by_constant(lake.on("etl"))
+    by_constant(lake)
+    table = deltalake.DeltaTable(f"{lake.root}/t")
+    table.delete("id = 2")
+    rows = pa.table({"id": [9], "bal": [1], "note": ["x"]})
+    deltalake.write_deltalake(f"{lake.root}/t", rows, mode="append")
+    assert lake.merge("etl", keys=KEYS).tables == {"t": "kept"}
+
+
+def test_many_commits_on_a_branch_are_told_one_by_one(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    for number in range(20):  # beyond what is kept apart
+        etl.run(lambda txn, n=number: txn.update("t", {"note": f"'{n}'"}, where="id = 1"))
+    by_update(etl)
+    by_constant(lake)
+    with pytest.raises(lv.MergeConflict, match="changed alike"):
+        lake.merge("etl", keys=KEYS)
+
+
+def test_what_is_no_choice_is_refused(lake: lv.Lake) -> None:
+    for verb in (
+        lambda: lake.merge("etl", on_equal="both"),
+        lambda: lake.rebase("etl", on_equal="both"),
+        lambda: lake.revert(1, on_equal="both"),
+        lambda: lake.cherry_pick(1, on_equal="both"),
+    ):
+        with pytest.raises(lv.InvalidOperation, match="on_equal"):
+            verb()

@@ -1,0 +1,239 @@
+"""What two sides do to one table: no subtraction and no value of either is lost (notes 55, 56)."""
+
+import os
+from functools import partial
+
+import pyarrow as pa
+import pytest
+
+from lakevilla.errors import ConflictError, ForeignConflict, LakeVillaError, MergeConflict
+from lakevilla.sublogs.operations import Alter
+from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla.testing.planted.every import PLANTED
+from lakevilla.testing.tables import delta_writer
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.verbs.applying.apply import apply
+from lakevilla.transaction.verbs.applying.merge_branch import merge_branch
+from lakevilla.transaction.verbs.read_write import append, execute, layout_of, scan
+from tests.support.simulated.branches import makes, on_branch, rebases
+from tests.support.simulated.commits import (
+    TABLES,
+    Process,
+    add_to,
+    alone,
+    begin,
+    end,
+    lake,
+    read,
+)
+from tests.support.simulated.upkeep import LAKES, results
+
+SCHEDULES = 200 if "LAKEVILLA_SOAK" in os.environ else 20
+KEYS = {"a": ("id",)}
+
+
+def again(attempt):
+    """A client that tries anew where others were quicker; "done", or the kind of the error."""
+
+    def program(client):
+        for _ in range(10):
+            txn = begin(client)
+            try:
+                yield from attempt(txn)
+                yield from commit(txn)
+            except ConflictError:
+                yield from end(txn)
+            except MergeConflict as error:
+                yield from end(txn)
+                return error.kind
+            else:
+                return "done"
+        raise AssertionError("others were quicker each time")
+
+    return program
+
+
+# ----------------------------------------------------------------------- sums
+
+
+def merges(name):
+    return again(lambda txn: merge_branch(txn, name, keys=KEYS))
+
+
+#: Takes one from an account of the lake.
+takes = again(lambda txn: add_to(txn, "a", -1))
+
+
+def takes_on(name):
+    def program(client):
+        def work(context):
+            txn = begin(client, context=context)
+            yield from add_to(txn, "a", -1)
+            yield from commit(txn)
+
+        yield from on_branch(client, name, work)
+
+    return program
+
+
+def two_branches(iceberg=(), faults=None, schedule=None):
+    """Each has taken one from the same account."""
+    simulation = lake(faults, schedule, iceberg=iceberg)
+    for name in ("etl", "more"):
+        alone(simulation, makes(name), f"maker of {name}")
+        alone(simulation, takes_on(name), f"taker on {name}")
+    return simulation
+
+
+def balance(simulation):
+    def looks(client):
+        return (yield from read(begin(client, read_only=True), "a"))
+
+    return alone(simulation, looks, "reader")[0]
+
+
+def keeps_the_sum(simulation):
+    """Whoever is through has taken one, and who has met a conflict none."""
+    found = results(simulation)
+    assert set(found.values()) <= {"done", "merge_conflict"}, found
+    assert balance(simulation) == 100 - sum(one == "done" for one in found.values()), found
+
+
+@LAKES
+@pytest.mark.parametrize("other", [takes, merges("more")])
+def test_a_merge_takes_no_subtraction_of_others_for_its_own(other, iceberg):
+    def build(faults, schedule):
+        simulation = two_branches(iceberg, faults, schedule)
+        simulation.add("one", merges("etl"))
+        simulation.add("two", other)
+        return simulation
+
+    assert interleavings(build, keeps_the_sum, limit=SCHEDULES) == SCHEDULES
+
+
+def test_a_merge_whose_client_dies_is_there_once_or_not():
+    """It begins again, and meets what it has done itself."""
+
+    def build(faults, schedule):
+        simulation = two_branches((), faults, schedule)
+        simulation.add("owner", merges("etl"), restart=merges("etl"))
+        return simulation
+
+    def check(simulation):
+        alone(simulation, merges("etl"), "last")
+        assert balance(simulation) == 99
+
+    assert crash_everywhere(build, check, "owner") > 20
+
+
+def test_a_rebase_and_a_merge_of_what_was_picked_keep_the_sum():
+    simulation = two_branches()
+    assert alone(simulation, merges("etl"), "merge") == "done"
+    assert alone(simulation, rebases("more", KEYS), "rebase") == "merge_conflict"
+    kept = alone(simulation, rebases("more", KEYS, on_conflict="ours"), "settled")
+    assert not isinstance(kept, str)
+    assert alone(simulation, takes, "other") == "done"
+    assert alone(simulation, merges("more"), "again") == "done"
+    assert balance(simulation) == 98
+
+
+def test_an_equal_update_of_another_client_in_a_replay_makes_the_merge_void():
+    """Decided, and not published: who replays it can't take the other's subtraction for it."""
+    simulation = two_branches()
+    owner = Process(simulation, merges("etl"), "owner").until("a/_delta_log")
+
+    def subtracts(client):
+        def less(row):
+            return {**row, "balance": row["balance"] - (row["id"] == 0)}
+
+        return (yield from delta_writer.rewrite(client, "a", less))
+
+    alone(simulation, subtracts, "foreign")
+    with pytest.raises(ForeignConflict):
+        owner.finish()
+    assert balance(simulation) == 99
+
+
+# ------------------------------------------------------------------ columns that go
+
+
+def with_column(faults=None, schedule=None):
+    """An Iceberg table that has got a column by version 2."""
+    simulation = lake(faults, schedule, iceberg=TABLES)
+    columns = pa.schema([("c", pa.string())]).serialize().to_pybytes()
+
+    def adds(client):
+        txn = begin(client)
+        yield from execute(txn, Alter("a", {}, columns), "alter")
+        yield from commit(txn)
+
+    alone(simulation, adds, "adder")
+    return simulation
+
+
+def takes_back(txn):
+    yield from apply(txn, ("version", 2), ("version", 1), keys={})
+
+
+def appends(txn):
+    layout = yield from layout_of(txn, "a", probing=True)
+    row = {"id": 7, "balance": 0, "items": "", "c": "of somebody else"}
+    rows = pa.Table.from_pylist([row], layout.schema)
+    yield from append(txn, "a", rows.to_reader())
+
+
+def columns_and_rows(simulation):
+    def looks(client):
+        found = (yield from scan(begin(client, read_only=True), "a", None, None)).read_all()
+        return found.column_names, found.to_pylist()
+
+    return alone(simulation, looks, "reader")
+
+
+def hides_nothing(simulation):
+    """A row was written with a column that is there, or after that has gone, without it."""
+    found = results(simulation)
+    columns, rows = columns_and_rows(simulation)
+    assert found["two"] == "done", found
+    if "c" in columns:
+        assert found["one"] == "merge_conflict"
+        assert rows[-1]["c"] == "of somebody else" or rows[0]["c"] == "of somebody else"
+        return
+    # It knew of no such column when it was written.
+    assert found["one"] == "done"
+    assert simulation.written_without
+
+
+def appender(simulation):
+    def attempt(txn):
+        layout = yield from layout_of(txn, "a", probing=True)
+        simulation.written_without = "c" not in layout.schema.names
+        yield from appends(txn)
+
+    return again(attempt)
+
+
+def an_append_beside_a_revert(faults, schedule):
+    simulation = with_column(faults, schedule)
+    simulation.add("one", again(takes_back))
+    simulation.add("two", appender(simulation))
+    return simulation
+
+
+def test_a_revert_of_a_column_hides_no_value_that_others_write_to_it():
+    runs = interleavings(an_append_beside_a_revert, hides_nothing, limit=SCHEDULES)
+    assert runs == SCHEDULES
+
+
+RULES = {
+    "equal_changes_kept": partial(
+        test_a_merge_takes_no_subtraction_of_others_for_its_own, merges("more"), ()
+    ),
+    "values_in_dropped_columns": test_a_revert_of_a_column_hides_no_value_that_others_write_to_it,
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_each_rule_that_is_left_out_is_found(name):
+    with PLANTED[name].plant(), pytest.raises((AssertionError, LakeVillaError)):
+        RULES[name]()
