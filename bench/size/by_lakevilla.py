@@ -8,7 +8,8 @@ from bench.size.wide_rows import source
 from lakevilla.clock import SystemClock
 from lakevilla.engines.base import MergeClause, MergeSpec, Rewrite, TableInput
 from lakevilla.engines.duckdb import DuckDBEngine
-from lakevilla.expressions.bind import bind, bind_assignments
+from lakevilla.expressions.assignments import bind_assignments
+from lakevilla.expressions.bind import bind
 from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.formats.base import Change, CommitInfo
 from lakevilla.formats.delta.table_format import DeltaFormat

@@ -10,10 +10,13 @@ from typing import Self
 import pyarrow as pa
 
 from lakevilla.api.arguments import check_names
+from lakevilla.arrow.cast import ColumnPath
+from lakevilla.arrow.nested_fields import widened
 from lakevilla.engines.base import MergeClause, MergeKind
 from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.assignments import FILL_FIELDS, filled, path_in, spelled
 from lakevilla.expressions.given import Predicate
-from lakevilla.expressions.tree import Column, Expr
+from lakevilla.expressions.tree import Call, Column, Expr
 from lakevilla.results import OperationResult
 
 __all__ = ["Described", "MergeBuilder"]
@@ -36,13 +39,44 @@ class Described:
 
 
 def new_columns(
-    clauses: Sequence[MergeClause], target: pa.Schema, source: pa.Schema
+    clauses: Sequence[MergeClause],
+    target: pa.Schema,
+    source: pa.Schema,
+    *,
+    source_alias: str,
+    table: str,
 ) -> pa.Schema | None:
-    """The source's columns that clauses set and the target lacks; None if there are none."""
-    known = {name.lower() for name in target.names}
-    assigned = {name.lower() for clause in clauses for name in clause.assignments} - known
-    new = [field.with_nullable(True) for field in source if field.name.lower() in assigned]
+    """The source's columns that clauses set and the target lacks, or of which it lacks fields.
+
+    None if there are none.
+    """
+    known = {field.name.lower(): field for field in target}
+    own = {field.name.lower(): field for field in source}
+    found: dict[str, pa.Field] = {}
+    for clause in clauses:
+        for name, value in clause.assignments.items():
+            key = name.lower()
+            if key not in known and key not in own:
+                key = ".".join(path_in(key) or ())  # in quotes
+            taken = own.get(_taken(value, source_alias).lower())
+            if key not in known and key in own:
+                found[key] = own[key].with_nullable(True)
+            elif key in known and taken is not None:
+                now = found.get(key, known[key])
+                kind = widened(now.type, taken.type, ColumnPath(table, now.name))
+                found[key] = now.with_type(kind)
+    new = [field for key, field in found.items() if key not in known or field != known[key]]
     return pa.schema(new) if new else None
+
+
+def _taken(value: Expr, source_alias: str) -> str:
+    """The column of the source that a value is, as a whole; empty if it is none."""
+    if isinstance(value, Call) and value.name == FILL_FIELDS:
+        value = value.args[0]
+    if not isinstance(value, Column):
+        return ""
+    path = value.path if value.table is None else (value.table, *value.path)
+    return path[1] if len(path) == 2 and path[0].lower() == source_alias.lower() else ""
 
 
 class MergeBuilder:
@@ -55,18 +89,18 @@ class MergeBuilder:
     def __init__(
         self,
         *,
-        source_columns: Sequence[str],
-        target_columns: Sequence[str],
-        source_alias: str,
+        source: pa.Schema,
+        target: pa.Schema,
+        aliases: tuple[str, str],
+        widens: bool,
         parse: Parse,
         parse_assignments: ParseAssignments,
         perform: Callable[[tuple[MergeClause, ...]], OperationResult],
         placing: Callable[[], AbstractContextManager[None]],
         described: Described,
     ) -> None:
-        self._source_columns = source_columns
-        self._target_columns = target_columns
-        self._source_alias = source_alias
+        self._source, self._target, self._widens = source, target, widens
+        self._aliases = aliases
         self._parse = parse
         self._parse_assignments = parse_assignments
         self._perform = perform
@@ -83,7 +117,7 @@ class MergeBuilder:
         Parameters
         ----------
         updates : Mapping
-            Per column of the target SQL text, or a value.
+            Per column of the target, or field of a struct (``"s.a"``), SQL text or a value.
         predicate : str, optional
             The clause is for the rows for which it is true.
         """
@@ -94,6 +128,9 @@ class MergeBuilder:
     ) -> Self:
         """Set all columns of a matched target row to those of its source row.
 
+        What the source lacks stays as it is: columns, and fields of a struct. Lists and maps are
+        replaced.
+
         Parameters
         ----------
         predicate : str, optional
@@ -101,7 +138,7 @@ class MergeBuilder:
         except_cols : sequence of str, optional
             Columns of the source to leave out.
         """
-        return self._add("matched_update", predicate, lambda: self._all(except_cols))
+        return self._add("matched_update", predicate, lambda: self._updated(except_cols))
 
     def when_matched_delete(self, predicate: Predicate | None = None) -> Self:
         """Delete a target row that a source row matches.
@@ -139,7 +176,7 @@ class MergeBuilder:
         except_cols : sequence of str, optional
             Columns of the source to leave out.
         """
-        return self._add("not_matched_insert", predicate, lambda: self._all(except_cols))
+        return self._add("not_matched_insert", predicate, lambda: self._inserted(except_cols))
 
     def when_not_matched_by_source_update(
         self, updates: Mapping[str, object], predicate: Predicate | None = None
@@ -206,24 +243,49 @@ class MergeBuilder:
     def _except(except_cols: object) -> list[str]:
         return [] if except_cols is None else check_names("except_cols", except_cols)
 
-    def _all(self, except_cols: Sequence[str] | None) -> dict[str, Expr]:
+    def _updated(self, except_cols: Sequence[str] | None) -> dict[str, Expr]:
+        """All columns; a struct keeps the fields that the source's lacks."""
+        return {
+            spelled((name,)): set_from(one, name, self._target, self._aliases)
+            for name, one in self._all(except_cols).items()
+        }
+
+    def _inserted(self, except_cols: Sequence[str] | None) -> dict[str, Expr]:
+        return {
+            spelled((name,)): Column((one.name,), self._aliases[0])
+            for name, one in self._all(except_cols).items()
+        }
+
+    def _all(self, except_cols: Sequence[str] | None) -> dict[str, pa.Field]:
+        """Columns of the source by what the target calls them."""
         left_out = {name.lower() for name in self._except(except_cols)}
-        columns = {name.lower(): name for name in self._target_columns}
+        columns = {name.lower(): name for name in self._target.names}
+        if self._widens:
+            columns = {name.lower(): name for name in self._source.names} | columns
         unknown = sorted(
             name
-            for name in {*left_out, *(name.lower() for name in self._source_columns)}
+            for name in {*left_out, *(name.lower() for name in self._source.names)}
             if name not in columns
         )
         if unknown:
             raise InvalidOperation(
                 f"column {unknown[0]} of the merge is not a column of its target: "
-                f"the target has {', '.join(self._target_columns)}"
+                f"the target has {', '.join(self._target.names)}"
             )
         return {
-            columns[name.lower()]: Column((name,), self._source_alias)
-            for name in self._source_columns
-            if name.lower() not in left_out
+            columns[one.name.lower()]: one
+            for one in self._source
+            if one.name.lower() not in left_out
         }
+
+
+def set_from(source: pa.Field, name: str, target: pa.Schema, aliases: tuple[str, str]) -> Expr:
+    """A column's value from a source that may lack fields of it, which then stay as they are."""
+    value = Column((source.name,), aliases[0])
+    place = target.get_field_index(name)
+    if place < 0 or not pa.types.is_struct(target.field(place).type):
+        return value
+    return filled(value, Column((name,), aliases[1]))
 
 
 def refuse_unreached(clauses: Iterable[MergeClause]) -> None:

@@ -180,7 +180,7 @@ class Reads(Generic[Frame]):
             text, values = with_nested(query, parameters(params, nested=True), executor.dialect)
             known = statement if text == query else None
             try:
-                return run_statement(executor, text, parameters(values), given, known)
+                return run_statement(executor, text, values, given, known)
             except InvalidOperation as error:
                 place_within(error, query)
                 raise

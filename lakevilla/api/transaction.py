@@ -20,7 +20,7 @@ from lakevilla.api.arguments import (
 )
 from lakevilla.api.execution.replacing import place_of, replace_table
 from lakevilla.api.frame import Frame
-from lakevilla.api.merge import Described, MergeBuilder
+from lakevilla.api.merge import Described, MergeBuilder, set_from
 from lakevilla.api.properties import PropertyValue, property_texts
 from lakevilla.api.reads import Reads
 from lakevilla.client.glance import ref_of
@@ -28,6 +28,7 @@ from lakevilla.client.names import refuse_outside
 from lakevilla.display import table_html
 from lakevilla.engines.base import MergeClause
 from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.assignments import spelled
 from lakevilla.expressions.bind import exact
 from lakevilla.expressions.given import Predicate
 from lakevilla.expressions.tree import Call, Column, Expr
@@ -176,7 +177,8 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
             dicts (one per row), or batches and frames. If it raises an error, you get that
             error and nothing is written.
         schema_mode : {None, "merge"}
-            ``"merge"`` adds columns that the table does not have.
+            ``"merge"`` adds columns that the table does not have, and fields within structs, lists
+            and maps.
 
         Raises
         ------
@@ -214,7 +216,8 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         params : Mapping, optional
             Values of ``:name`` in the SQL.
         schema_mode : {None, "merge", "overwrite"}
-            ``"merge"`` adds columns that the table does not have. ``"overwrite"`` replaces all
+            ``"merge"`` adds columns that the table does not have, and fields within structs, lists
+            and maps. ``"overwrite"`` replaces all
             rows, and gives the table exactly the columns of ``data``. A column with the same
             name and type keeps its rules and its field id. Columns that partitions, a
             constraint or a sort order use can't be removed.
@@ -289,14 +292,17 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         """Set columns of the rows for which ``where`` is true.
 
         A ``str`` in ``assignments`` is SQL over the row's columns; any other value is a
-        literal. ``where="true"`` means all rows; ``where`` is required.
+        literal, a mapping one of a struct or a map. ``"s.a"`` names a field of a struct: the others
+        stay as they are. Where the struct is NULL, it becomes one whose other fields are NULL.
+        ``where="true"`` means all rows; ``where`` is required.
 
         Parameters
         ----------
         table : str
             Its path below the root, a registered name, or its name in a catalog.
         assignments : Mapping
-            For each column SQL text, or a value.
+            For each column, or field of a struct, SQL text or a value. A column with a dot in its
+            name is written in double quotes or backticks, if the name could be such a field, too.
         where : str
             A predicate; with ``spark=`` also a ``Column``, as in ``assignments``.
         params : Mapping, optional
@@ -335,11 +341,18 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         return self._executor.delete(table, where, params)
 
     def upsert(
-        self, table: str, data: object, keys: str | Sequence[str] | None = None
+        self,
+        table: str,
+        data: object,
+        keys: str | Sequence[str] | None = None,
+        *,
+        schema_mode: Literal["merge"] | None = None,
     ) -> OperationResult:
         """Update the rows whose ``keys`` are in ``data``, and insert the others.
 
-        A NULL in a key, and two rows of ``data`` with the same key, are errors.
+        A NULL in a key, and two rows of ``data`` with the same key, are errors. What ``data``
+        lacks stays as it is in the rows that are updated: columns, and fields of a struct. Lists
+        and maps are replaced.
 
         Parameters
         ----------
@@ -349,6 +362,8 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
             Any data that ``append`` takes.
         keys : str or sequence of str, optional
             Columns that identify a row. Default: an Iceberg table's identifier fields.
+        schema_mode : {None, "merge"}
+            ``"merge"`` adds columns, and fields within columns, that the table does not have.
 
         Raises
         ------
@@ -356,12 +371,14 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         """
         executor = self._executor
         with executor.alone("upsert", table):
+            check_mode("schema_mode", schema_mode, "merge")
+            widens = schema_mode is not None
             named = None if keys is None else check_columns_by("keys", keys)
             if named is not None and not named:
                 raise InvalidOperation("keys is empty: name at least one key column")
             location = executor.to_write(table, "upsert")
             names = executor.identifier(location) if named is None else named
-            rows, stored = executor.keyed_rows(location, data, names)
+            rows, stored = executor.keyed_rows(location, data, names, widens=widens)
             columns = {name.lower(): name for name in rows.names}
             on: Expr | None = None
             for name in names:
@@ -370,12 +387,21 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
                 on = equal if on is None else Call("and", (on, equal))
             assert on is not None
             keyed = {name.lower() for name in names}
-            every: dict[str, Expr] = {name: Column((name,), "source") for name in rows.names}
-            rest = {name: value for name, value in every.items() if name.lower() not in keyed}
+            every: dict[str, Expr] = {
+                spelled((name,)): Column((name,), "source") for name in rows.names
+            }
+            rest = {
+                spelled((field.name,)): set_from(field, field.name, rows, ("source", "target"))
+                for field in rows
+                if field.name.lower() not in keyed
+            }
             clauses = [MergeClause("not_matched_insert", None, every)]
             if rest:
                 clauses.insert(0, MergeClause("matched_update", None, rest))
-            return executor.merge(location, rows, stored, on, ("source", "target"), tuple(clauses))
+            aliases = "source", "target"
+            return executor.merge(
+                location, rows, stored, on, aliases, tuple(clauses), widens=widens
+            )
 
     def merge(
         self,
@@ -405,7 +431,8 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         params : Mapping, optional
             Values of ``:name`` in the SQL.
         schema_mode : {None, "merge"}
-            ``"merge"`` adds columns that the clauses set and the table does not have.
+            ``"merge"`` adds columns that the clauses set and the table does not have, and fields
+            of the source's structs within those that they set.
 
         Raises
         ------

@@ -74,7 +74,7 @@ def storable(source: pa.DataType, place: ColumnPath) -> pa.DataType:
         decimals of more than 38 digits, ...). A format may still refuse others:
         Delta has no time of day.
     """
-    source = _plain(source)
+    source = plain_type(source)
     if source in _STORED:
         return source
     if source in _WIDENED:
@@ -110,7 +110,7 @@ def storable(source: pa.DataType, place: ColumnPath) -> pa.DataType:
             storable(source.key_type, place.child("key")),
             source.item_field.with_type(storable(source.item_type, place.child("value"))),
         )
-    if _is_list(source):
+    if is_list(source):
         element = source.value_field
         stored = storable(element.type, place.child("element"))
         return pa.list_(pa.field("element", stored, nullable=element.nullable))
@@ -148,7 +148,7 @@ def not_unicode(batch: pa.RecordBatch) -> str | None:
 
 
 def _has_text(source: pa.DataType) -> bool:
-    source = _plain(source)
+    source = plain_type(source)
     if pa.types.is_nested(source):
         return any(_has_text(source.field(i).type) for i in range(source.num_fields))
     return _is_string(source)
@@ -181,7 +181,7 @@ def _convert(array: pa.Array, target: pa.DataType, place: ColumnPath) -> pa.Arra
         return _convert_struct(array, target, place)
     if pa.types.is_map(source) and pa.types.is_map(target):
         return _convert_map(array, target, place)
-    if _is_list(source) and pa.types.is_list(target):
+    if is_list(source) and pa.types.is_list(target):
         return _convert_list(array, target, place)
     if not _fits(source, target):
         raise InvalidOperation(
@@ -409,7 +409,7 @@ def _shown(value: pa.Array) -> str:
     return str(value.cast(pa.string())[0])
 
 
-def _plain(source: pa.DataType) -> pa.DataType:
+def plain_type(source: pa.DataType) -> pa.DataType:
     """Without what is only encoding: extension types, dictionaries, run ends."""
     while True:
         if isinstance(source, pa.BaseExtensionType):
@@ -466,7 +466,8 @@ def _is_binary(source: pa.DataType) -> bool:
     )
 
 
-def _is_list(source: pa.DataType) -> bool:
+def is_list(source: pa.DataType) -> bool:
+    """Whether of any of the kinds of lists."""
     types = pa.types
     return bool(
         types.is_list(source)

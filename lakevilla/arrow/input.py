@@ -17,8 +17,8 @@ from lakevilla.arrow.cast import (
     convert,
     match_fields,
     storable,
-    without_nulls,
 )
+from lakevilla.arrow.nested_fields import typed_like, widened
 from lakevilla.arrow.opening import Parts, Source, inferred, open_data
 from lakevilla.arrow.unkept import refuse_unkept
 from lakevilla.errors import InvalidOperation
@@ -100,12 +100,12 @@ def to_reader(
         The table's columns.
     schema_mode : {None, "merge"}
         With ``"merge"``, columns that the table lacks follow its own, in the
-        types that a table stores; else they are refused.
+        types that a table stores, and so do fields within its columns; else they are refused.
 
     Returns
     -------
     pyarrow.RecordBatchReader
-        Its schema is ``schema``, with ``"merge"`` followed by new columns.
+        Its schema is ``schema``, with ``"merge"`` and the new columns and fields.
 
     Raises
     ------
@@ -199,9 +199,15 @@ def _match(
                 reason="constraint",
                 table=table,
             )
+    known = [
+        column
+        if schema_mode is None or (position := positions.get(column.name.lower())) is None
+        else _widened_field(column, source.field(position), table)
+        for column in target
+    ]
     merged = pa.schema(
         # Rows written before have no value for a new column.
-        [*target, *(_stored_field(source.field(n), table).with_nullable(True) for n in added)],
+        [*known, *(_stored_field(source.field(n), table).with_nullable(True) for n in added)],
         metadata=target.metadata,
     )
     return merged, [positions.get(column.name.lower()) for column in merged]
@@ -245,11 +251,12 @@ def _stored_field(column: pa.Field, table: str) -> pa.Field:
     return column.with_type(storable(column.type, ColumnPath(table, column.name)))
 
 
+def _widened_field(column: pa.Field, given: pa.Field, table: str) -> pa.Field:
+    return column.with_type(widened(column.type, given.type, ColumnPath(table, column.name)))
+
+
 def _with_a_type(column: pa.Field, types: Mapping[str, pa.DataType]) -> pa.Field:
-    typed = without_nulls(column.type)
-    if typed.equals(column.type):
-        return column
-    return column.with_type(types.get(column.name.lower(), typed))
+    return column.with_type(typed_like(column.type, types.get(column.name.lower())))
 
 
 def _length(columns: Mapping[str, Sequence[object]]) -> int:

@@ -219,7 +219,9 @@ def _finer(value: object, what: str) -> InvalidOperation:
     )
 
 
-_NO_STRUCT = "a query and an INSERT do, or name its fields one by one"
+_NO_STRUCT = (
+    "a SELECT, an INSERT and the values of an UPDATE or a MERGE do, or name its fields one by one"
+)
 
 
 def _refused(

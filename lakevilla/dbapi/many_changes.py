@@ -19,6 +19,7 @@ from lakevilla.engines.sql.select import tokens_of
 from lakevilla.engines.sql.statement import parse_statement
 from lakevilla.engines.sql.words import quoted
 from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.assignments import path_in
 from lakevilla.expressions.syntax.late import Token, TokenType
 
 _NAMES = (TokenType.VAR, TokenType.IDENTIFIER)
@@ -56,8 +57,8 @@ class BulkChange:
         if isinstance(one, DeleteStatement):
             return f"DELETE FROM {table} USING {view} WHERE {where}"
         texts = [
-            f"{quoted(column)} = {_replaced(text, columns)}"
-            for column, text in one.assignments.items()
+            f"{'.'.join(map(quoted, _path(target)))} = {_replaced(text, columns)}"
+            for target, text in one.assignments.items()
         ]
         return f"UPDATE {table} SET {', '.join(texts)} FROM {view} WHERE {where}"
 
@@ -77,7 +78,7 @@ def bulk_change(operation: str) -> BulkChange | None:
         return None
     if isinstance(one, UpdateStatement):
         words = {token.text.lower() for token in tokens_of(one.where)}
-        if words & {column.lower() for column in one.assignments}:
+        if words & {name.lower() for target in one.assignments for name in _set(target, one)}:
             return None
     found = (_key(tokens_of(term)) for term in conjuncts(one.where, "duckdb") or ())
     key = next((name for name in found if name is not None), None)
@@ -85,6 +86,17 @@ def bulk_change(operation: str) -> BulkChange | None:
         return None
     names = {name.text for text in texts for name in _marked(tokens_of(text))}
     return BulkChange(one, key, frozenset(names))
+
+
+def _path(target: str) -> tuple[str, ...]:
+    return path_in(target) or (target,)
+
+
+def _set(target: str, statement: UpdateStatement) -> tuple[str, ...]:
+    """The column that is assigned to, and what is named within it."""
+    path = _path(target)
+    is_qualified = len(path) > 1 and path[0].lower() == statement.called.lower()
+    return path[1:] if is_qualified else path
 
 
 def _has_braces(tokens: Sequence[Token]) -> bool:

@@ -6,7 +6,6 @@ casts that lose nothing. Binding a bound tree changes nothing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -22,10 +21,12 @@ from lakevilla.expressions.render import quoted, render_sql
 from lakevilla.expressions.syntax.slips import instead_of
 from lakevilla.expressions.tree import Call, Case, Cast, Column, Expr, Literal
 from lakevilla.expressions.types import (
+    arrow_type,
     common_type,
     element_type,
     is_decimal,
     is_integer,
+    is_nested,
     is_numeric,
     is_whole_decimal,
     type_name,
@@ -55,11 +56,11 @@ def bind(expr: Expr, schema: Schemas, *, alias: str | None = None, predicate: bo
     InvalidOperation
         An unknown or ambiguous column, or types that do not go together.
     """
-    bound, type_ = _guarded(expr, Scope(schema, alias))
+    bound, type_ = typed(expr, Scope(schema, alias))
     if not predicate or type_ == "boolean":
         return bound
     if type_ == "void":
-        return _coerce(bound, type_, "boolean")
+        return coerce(bound, type_, "boolean")
     raise InvalidOperation(
         f"a predicate must be boolean, {render_sql(expr)} is {type_}: compare it with something"
     )
@@ -75,25 +76,9 @@ def exact(expr: Expr, schema: Schemas, *, alias: str | None = None, predicate: b
     return substitute(expr, lambda column: scope.column(column)[0])
 
 
-def exact_assignments(
-    assignments: Mapping[str, Expr],
-    target: pa.Schema,
-    schema: Schemas | None = None,
-    *,
-    alias: str | None = None,
-) -> dict[str, Expr]:
-    """Assignments under exact names, checked as by ``bind_assignments``; see ``exact``."""
-    names = bind_assignments(assignments, target, schema, alias=alias)
-    scope = Scope(target if schema is None else schema, alias)
-    values = (
-        substitute(value, lambda column: scope.column(column)[0]) for value in assignments.values()
-    )
-    return dict(zip(names, values, strict=True))
-
-
 def type_of(expr: Expr, schema: Schemas, *, alias: str | None = None) -> str:
     """The Delta type name of an expression's value."""
-    return _guarded(expr, Scope(schema, alias))[1]
+    return typed(expr, Scope(schema, alias))[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,57 +92,13 @@ class TypedNode:
 def typed_nodes(expr: Expr, schema: Schemas, *, alias: str | None = None) -> tuple[TypedNode, ...]:
     """The nodes of a tree that are no columns or constants, operands before what takes them."""
     scope = Scope(schema, alias, seen=[])
-    _guarded(expr, scope)
+    typed(expr, scope)
     assert scope.seen is not None
     return tuple(scope.seen)
 
 
-def bind_assignments(
-    assignments: Mapping[str, Expr],
-    target: pa.Schema,
-    schema: Schemas | None = None,
-    *,
-    alias: str | None = None,
-) -> dict[str, Expr]:
-    """Assignments under the exact names of the target's columns, cast to their types.
-
-    A value too large for a narrower column raises when it is computed; casts from
-    fractional to whole numbers, and between kinds of types, must be written out.
-
-    Parameters
-    ----------
-    assignments : Mapping of column name to expression
-    target : pyarrow.Schema
-        The columns assigned to.
-    schema : Schemas, optional
-        What the expressions may refer to; ``target`` if not given.
-    alias : str, optional
-        A name by which target columns may be qualified.
-    """
-    columns = Scope(target, alias)
-    scope = columns if schema is None else Scope(schema, alias)
-    bound: dict[str, Expr] = {}
-    for name, expr in assignments.items():
-        field = columns.field(name)
-        if field.name in bound:
-            raise InvalidOperation(f"column {field.name} is assigned twice: keep one assignment")
-        try:
-            tree, type_ = _guarded(expr, scope)
-        except InvalidOperation as error:
-            if scope.lacks(expr) and type_name(field.type) in _WRITTEN_IN_QUOTES:
-                raise _with_quotes(error, expr) from None
-            raise
-        value = _assign(tree, type_, type_name(field.type), field.name)
-        if not field.nullable and isinstance(value, Literal) and value.value is None:
-            raise InvalidOperation(
-                f"column {field.name} is NOT NULL: assign a value, or drop NOT NULL with alter",
-                reason="constraint",
-            )
-        bound[field.name] = value
-    return bound
-
-
-def _guarded(expr: Expr, scope: Scope) -> tuple[Expr, str]:
+def typed(expr: Expr, scope: Scope) -> tuple[Expr, str]:
+    """The tree with exact columns and equal types, and the type of its value."""
     try:
         return _bind(expr, scope)
     except RecursionError:
@@ -189,21 +130,41 @@ class Scope:
         """A top-level column of a single schema, for assignment."""
         if not isinstance(name, str):
             raise InvalidOperation(f"a column is named by a string, not {name!r}")
+        found = self.fields(name)
+        if len(found) != 1:
+            raise self.unknown(name, [one.name for one in found])
+        return found[0]
+
+    def unknown(self, name: str, ambiguous: Sequence[str] = ()) -> InvalidOperation:
+        """What is told of a name that no column has, or each of ``ambiguous``."""
+        return _no_column(name, self._schemas, ambiguous=ambiguous)
+
+    def fields(self, name: str) -> list[pa.Field]:
+        """The top-level columns of a single schema that a name may mean, qualified or not."""
         schema = self._schemas[None]
-        found = _match(name, schema)
+        found = match(name, schema)
         if not found and self._alias is not None:
             prefix, dot, rest = name.partition(".")
             if dot and prefix.lower() == self._alias:
-                found = _match(rest, schema)
+                found = match(rest, schema)
+        return found
+
+    def paths(self, path: tuple[str, ...]) -> list[tuple[str, ...]]:
+        """The exact paths that one may mean."""
+        return [found.path for found in self._find(Column(path))]
+
+    def within(self, column: Column) -> tuple[Column, str]:
+        """As ``column``, of one whose path has no alias in front: it may look like one."""
+        found = self._look(column.table, column.path)
         if len(found) != 1:
-            raise _unknown(name, {None: schema}, ambiguous=found)
-        return found[0]
+            raise self.unknown(".".join(column.path), [one.name for one in found])
+        return Column(found[0].path, found[0].table), found[0].type
 
     def column(self, column: Column) -> tuple[Column, str]:
         """The exact column and its type."""
         found = self._find(column)
         if len(found) != 1:
-            raise _unknown(".".join(column.path), self._schemas, ambiguous=found)
+            raise self.unknown(".".join(column.path), [one.name for one in found])
         return Column(found[0].path, found[0].table), found[0].type
 
     def lacks(self, expr: Expr) -> bool:
@@ -233,14 +194,14 @@ class Scope:
             yield None, path[1:]
 
     def _look(self, table: str | None, path: tuple[str, ...]) -> list[_Found]:
-        fields = _match(path[0], self._schemas[table])
+        fields = match(path[0], self._schemas[table])
         names: list[tuple[str, ...]] = [(field.name,) for field in fields]
         for name in path[1:]:
             inner = [
                 (child, (*prefix, child.name))
                 for field, prefix in zip(fields, names, strict=True)
                 if pa.types.is_struct(field.type)
-                for child in _match(name, field.type)
+                for child in match(name, field.type)
             ]
             fields, names = [pair[0] for pair in inner], [pair[1] for pair in inner]
         return [
@@ -263,17 +224,17 @@ class _Found:
         return ".".join(self.path if self.table is None else (self.table, *self.path))
 
 
-def _match(name: str, fields: Iterable[pa.Field]) -> list[pa.Field]:
+def match(name: str, fields: Iterable[pa.Field]) -> list[pa.Field]:
     """The fields of that name: the exact one, else all that differ in case alone."""
     candidates = [field for field in fields if field.name.lower() == name.lower()]
     return [field for field in candidates if field.name == name] or candidates
 
 
-def _unknown(
-    name: str, schemas: Mapping[str | None, pa.Schema], ambiguous: Sequence[pa.Field | _Found]
+def _no_column(
+    name: str, schemas: Mapping[str | None, pa.Schema], ambiguous: Sequence[str]
 ) -> InvalidOperation:
     if ambiguous:
-        options = ", ".join(dict.fromkeys(field.name for field in ambiguous))
+        options = ", ".join(dict.fromkeys(ambiguous))
         return InvalidOperation(f"column {name} could be any of {options}: write its full name")
     if instead := instead_of(name):
         return InvalidOperation(f"there is no column {name}: {instead}")
@@ -318,9 +279,11 @@ def _bind(expr: Expr, scope: Scope) -> tuple[Expr, str]:
     if (moment := without_zone(expr.name, args, types)) is not None:
         return moment, moment.type
     function = FUNCTIONS.get(expr.name)
+    if expr.name == "struct":
+        return Call(expr.name, tuple(args)), resolve(expr.name, args, types)[1]
     if function is not None and function.unifies and args:
         type_ = unified(expr, args, types)
-        args = [_coerce(arg, t, type_) for arg, t in zip(args, types, strict=True)]
+        args = [coerce(arg, t, type_) for arg, t in zip(args, types, strict=True)]
         types = [type_] * len(args)
     elif any(is_decimal(type_) for type_ in types):
         # A whole constant takes part with the digits it has, not with those of a long.
@@ -332,7 +295,7 @@ def _bind(expr: Expr, scope: Scope) -> tuple[Expr, str]:
                 types[at] = type_of(args[at], _EMPTY)
     wanted, type_ = resolve(expr.name, args, types)
     coerced = (
-        arg if want is None else _coerce(arg, t, want)
+        arg if want is None else coerce(arg, t, want)
         for arg, t, want in zip(args, types, wanted, strict=True)
     )
     return Call(expr.name, tuple(coerced)), type_
@@ -342,7 +305,7 @@ def _days_later(name: str, args: Sequence[Expr], types: Sequence[str]) -> tuple[
     """A whole number beside a date is days; None for anything else."""
     if name not in ("+", "-") or types[0] != "date" or not is_integer(types[1]):
         return None
-    days = _coerce(args[1], types[1], "long")
+    days = coerce(args[1], types[1], "long")
     if name == "-" and isinstance(days, Literal) and days.value is not None:
         days = literal(-int(days.value))
     elif name == "-":
@@ -355,16 +318,21 @@ def _operand(arg: Expr, call: Call, scope: Scope) -> tuple[Expr, str]:
         return _bind(arg, scope)
     except InvalidOperation as error:
         if scope.lacks(arg) and any(_is_text(other, scope) for other in call.args):
-            raise _with_quotes(error, arg) from None
+            raise with_quotes(error, arg) from None
         raise
 
 
 def _is_text(expr: Expr, scope: Scope) -> bool:
     """Whether text in quotes could stand beside it."""
-    return not scope.lacks(expr) and _bind(expr, scope)[1] in _WRITTEN_IN_QUOTES
+    return not scope.lacks(expr) and is_text_in_quotes(_bind(expr, scope)[1])
 
 
-def _with_quotes(error: InvalidOperation, column: Expr) -> InvalidOperation:
+def is_text_in_quotes(type_: str) -> bool:
+    """Whether a constant of the type is written in quotes."""
+    return type_ in _WRITTEN_IN_QUOTES
+
+
+def with_quotes(error: InvalidOperation, column: Expr) -> InvalidOperation:
     """What is to be said where quotes may have been forgotten, or be the wrong ones."""
     assert isinstance(column, Column)
     name = column.path[0]
@@ -386,12 +354,12 @@ def _decimal_constant(value: int) -> Expr:
 def _bind_cast(expr: Cast, scope: Scope) -> tuple[Expr, str]:
     arg, type_ = _bind(expr.arg, scope)
     scope.note(expr, (type_,))
-    if not _castable(type_, expr.type):
+    if not castable(type_, expr.type):
         raise InvalidOperation(
             f"{type_} cannot be cast to {expr.type} in {render_sql(expr)}: engines differ there; "
             "convert the value before it is written, or cast through another type"
         )
-    return _coerce(arg, type_, expr.type), expr.type
+    return coerce(arg, type_, expr.type), expr.type
 
 
 def _bind_case(expr: Case, scope: Scope) -> tuple[Expr, str]:
@@ -402,7 +370,7 @@ def _bind_case(expr: Case, scope: Scope) -> tuple[Expr, str]:
             raise InvalidOperation(
                 f"{render_sql(when)} after `when` is {type_}, not boolean: compare it"
             )
-        whens.append(_coerce(bound, type_, "boolean"))
+        whens.append(coerce(bound, type_, "boolean"))
         value, type_ = _bind(then, scope)
         values.append(value)
         types.append(type_)
@@ -412,7 +380,7 @@ def _bind_case(expr: Case, scope: Scope) -> tuple[Expr, str]:
         types.append(type_)
     scope.note(expr, types)
     type_ = unified(expr, values, types)
-    values = [_coerce(value, t, type_) for value, t in zip(values, types, strict=True)]
+    values = [coerce(value, t, type_) for value, t in zip(values, types, strict=True)]
     branches = tuple(zip(whens, values, strict=False))
     return Case(branches, None if expr.otherwise is None else values[-1]), type_
 
@@ -459,7 +427,8 @@ def _adapted(arg: Expr, type_: str) -> Literal | None:
     return adapt(arg, type_) if isinstance(arg, Literal) else None
 
 
-def _coerce(arg: Expr, type_: str, to: str) -> Expr:
+def coerce(arg: Expr, type_: str, to: str) -> Expr:
+    """The operand in another type: a constant by its value, all else by a cast."""
     if isinstance(arg, Literal):
         # A zone-less timestamp constant is settled here even where the types are equal.
         adapted = adapt(arg, to)
@@ -469,13 +438,15 @@ def _coerce(arg: Expr, type_: str, to: str) -> Expr:
     return arg if type_ == to else Cast(arg, to)
 
 
-def _castable(type_: str, to: str) -> bool:
+def castable(type_: str, to: str) -> bool:
     """Whether a cast has one meaning on every engine."""
     if type_ in (to, "void"):
         return True
     inner, inner_to = element_type(type_), element_type(to)
     if inner is not None and inner_to is not None:
-        return _castable(inner, inner_to)
+        return castable(inner, inner_to)
+    if is_nested(type_) and is_nested(to):
+        return assignable(type_, to)
     if is_numeric(to):
         if is_numeric(type_):
             return True
@@ -488,39 +459,7 @@ def _castable(type_: str, to: str) -> bool:
     )
 
 
-def _assign(arg: Expr, type_: str, to: str, name: str) -> Expr:
-    if _assignable(type_, to):
-        if isinstance(arg, Call) and arg.name == "array" and element_type(to) is not None:
-            return Cast(_assign_elements(arg, type_, to, name), to)
-        return _coerce(arg, type_, to)
-    if isinstance(arg, Literal) and (adapted := adapt(arg, to)) is not None:
-        return adapted
-    if isinstance(arg, Call) and arg.name == "array" and element_type(to) is not None:
-        return Cast(_assign_elements(arg, type_, to, name), to)
-    hint = "convert the value"
-    if isinstance(arg, Literal) and _is_no_number(arg):
-        hint = f"no {to} is NaN or infinite: assign null, or leave such rows out"
-    elif isinstance(arg, Literal) and {type_, to} == {"timestamp", "timestamp_ntz"}:
-        hint = f"pass a datetime {'with' if to == 'timestamp' else 'without'} a zone"
-    elif _castable(type_, to):
-        hint = f"write cast(... as {to})"
-    raise InvalidOperation(
-        f"a value of type {type_} cannot be assigned to column {name} of type {to} in "
-        f"{render_sql(arg)}: {hint}"
-    )
-
-
-def _is_no_number(arg: Literal) -> bool:
-    value = value_of(arg)
-    return isinstance(value, float) and not math.isfinite(value)
-
-
-def _assign_elements(arg: Call, type_: str, to: str, name: str) -> Expr:
-    inner, inner_to = element_type(type_) or "void", element_type(to) or "void"
-    return Call("array", tuple(_assign(item, inner, inner_to, name) for item in arg.args))
-
-
-def _assignable(type_: str, to: str) -> bool:
+def assignable(type_: str, to: str) -> bool:
     """Whether a column of type ``to`` takes the value as it is, or rounded, or raises."""
     if type_ in (to, "void"):
         return True
@@ -528,5 +467,24 @@ def _assignable(type_: str, to: str) -> bool:
         return is_integer(type_) or not is_integer(to) or is_whole_decimal(type_)
     inner, inner_to = element_type(type_), element_type(to)
     if inner is not None and inner_to is not None:
-        return _assignable(inner, inner_to)
+        return assignable(inner, inner_to)
+    if is_nested(type_) and is_nested(to):
+        return _nested_assignable(arrow_type(type_), arrow_type(to))
     return type_ == "date" and to in ("timestamp", "timestamp_ntz")
+
+
+def _nested_assignable(given: pa.DataType, to: pa.DataType) -> bool:
+    """Structs go by the names of their fields, whose order and case do not matter, and may lack
+    some.
+    """
+    if pa.types.is_map(given) and pa.types.is_map(to):
+        pairs = [(given.key_type, to.key_type), (given.item_type, to.item_type)]
+    elif pa.types.is_struct(given) and pa.types.is_struct(to):
+        known = {field.name.lower(): field.type for field in to}
+        names = [field.name.lower() for field in given]
+        if len(set(names)) < len(names) or not known.keys() >= set(names):
+            return False
+        pairs = [(field.type, known[field.name.lower()]) for field in given]
+    else:
+        return False
+    return all(assignable(type_name(one), type_name(other)) for one, other in pairs)

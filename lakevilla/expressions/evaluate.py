@@ -172,6 +172,11 @@ def _joined(call: Call, row: Row) -> Value:
     return None if between is None else between.join(part for part in parts if part is not None)
 
 
+def _structure(call: Call, row: Row) -> Value:
+    names = (evaluate(arg, row) for arg in call.args[::2])
+    return {name: evaluate(arg, row) for name, arg in zip(names, call.args[1::2], strict=True)}
+
+
 _LAZY: dict[str, Callable[[Call, Row], Value]] = {
     "and": _and,
     "or": _or,
@@ -184,6 +189,7 @@ _LAZY: dict[str, Callable[[Call, Row], Value]] = {
     "nullif": _nullif,
     "concat_ws": _joined,
     "array": lambda call, row: [evaluate(arg, row) for arg in call.args],
+    "struct": _structure,
 }
 
 
@@ -400,5 +406,6 @@ _STRICT: dict[str, Callable[..., Value]] = {
     "second": _part("second"),
     "date_trunc": _truncate,
     "date_add": lambda a, days: a + timedelta(days=days),
+    "map": lambda keys, items: list(zip(keys, items, strict=True)),
     **MEANINGS,
 }

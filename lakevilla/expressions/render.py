@@ -75,6 +75,9 @@ def _call(call: Call, negated: str = "") -> str:
         return f"not ({render_sql(inner)})"
     if name == "neg":
         return f"-({render_sql(args[0])})"
+    if name == "struct":
+        pairs = zip(args[::2], args[1::2], strict=True)
+        return "{" + ", ".join(f"{render_sql(k)}: {render_sql(v)}" for k, v in pairs) + "}"
     if name not in _LEVELS:
         return f"{name}({', '.join(render_sql(arg) for arg in args)})"
     left = _at(args[0], _LEVELS[name] if _LEVELS[name] >= _SUM else _LEVELS[name] + 1)

@@ -65,6 +65,8 @@ _BY_ID: dict[int, str] = {
 }
 
 _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
+_PLAIN_NAME = re.compile(r"[^`,:<>()]+")
+_QUOTED_FIELD = re.compile(r"`((?:[^`]|``)+)`:(.*)", re.DOTALL)
 
 
 @lru_cache(maxsize=4096)
@@ -87,7 +89,7 @@ def type_name(type_: pa.DataType) -> str:
     if pa.types.is_map(type_):
         return f"map<{type_name(type_.key_type)},{type_name(type_.item_type)}>"
     if pa.types.is_struct(type_):
-        fields = ",".join(f"{field.name}:{type_name(field.type)}" for field in type_)
+        fields = ",".join(f"{_field_name(field.name)}:{type_name(field.type)}" for field in type_)
         return f"struct<{fields}>"
     if hasattr(type_, "value_type"):  # every kind of list
         return f"array<{type_name(type_.value_type)}>"
@@ -117,15 +119,33 @@ def arrow_type(name: str) -> pa.DataType:
     if kind == "map" and len(parts) == 2:
         return pa.map_(arrow_type(parts[0]), arrow_type(parts[1]))
     if kind == "struct" and parts:
-        pairs = [part.partition(":") for part in parts]
-        return pa.struct([(field, arrow_type(type_)) for field, _, type_ in pairs])
+        return pa.struct([(field, arrow_type(type_)) for field, type_ in map(_field, parts)])
     raise InvalidOperation(f"unknown type {name!r}: use one of {', '.join(_SCALARS)}, decimal(p,s)")
+
+
+def _field_name(name: str) -> str:
+    """A field's name in the name of a struct's type: in backticks where it could be misread."""
+    return name if _PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
+
+
+def _field(part: str) -> tuple[str, str]:
+    """``name:type`` taken apart."""
+    if not part.startswith("`"):
+        name, _, type_ = part.partition(":")
+        return name, type_
+    match = _QUOTED_FIELD.fullmatch(part)
+    if match is None:
+        raise InvalidOperation(f"{part!r} is not the field of a struct: write `name`:type")
+    return match[1].replace("``", "`"), match[2]
 
 
 def _split(inner: str) -> list[str]:
     """Split at the commas of the outermost level."""
-    parts, depth, start = [], 0, 0
+    parts, depth, start, is_quoted = [], 0, 0, False
     for at, char in enumerate(inner):
+        is_quoted ^= char == "`"
+        if is_quoted:
+            continue
         depth += (char in "<(") - (char in ">)")
         if char == "," and depth == 0:
             parts.append(inner[start:at])

@@ -22,12 +22,15 @@ from lakevilla.expressions.tree import Call, Expr, Literal
 from lakevilla.expressions.types import (
     INTEGERS,
     MAX_PRECISION,
+    arrow_type,
     decimal_parts,
     decimal_type,
     element_type,
     is_decimal,
     is_fractional,
+    is_nested,
     is_numeric,
+    type_name,
 )
 from lakevilla.settings import is_unicode, shown
 
@@ -62,7 +65,8 @@ STRING_FORMS: dict[str, re.Pattern[str]] = {
 
 
 def literal(value: object, what: str = "a value") -> Expr:
-    """A value as a constant: ``Literal``, or an ``array`` call for several.
+    """A value as a constant: ``Literal``, an ``array`` call for several, ``struct`` or ``map`` for
+    a mapping.
 
     Parameters
     ----------
@@ -76,7 +80,9 @@ def literal(value: object, what: str = "a value") -> Expr:
     InvalidOperation
         A value of another type, or one that no column could hold.
     """
-    value = plain(value, what)
+    value = plain(value, what, nested=True)
+    if isinstance(value, dict):
+        return _mapping(value, what)
     if isinstance(value, list):
         return Call("array", tuple(literal(item, what) for item in value))
     if isinstance(value, bool):
@@ -104,6 +110,22 @@ def literal(value: object, what: str = "a value") -> Expr:
         return Literal("void")
     raise InvalidOperation(
         f"{what} is a {type(value).__name__} with a zone, which no column holds: remove the zone"
+    )
+
+
+#: What there is of a mapping without an entry: it names no field and has no type.
+EMPTY_MAP = Call("map", (Call("array", ()), Call("array", ())))
+
+
+def _mapping(value: dict[object, object], what: str) -> Expr:
+    """A struct, where each key may be the name of a field; else a map."""
+    names = {key.lower() for key in value if isinstance(key, str) and key}
+    if 0 < len(value) == len(names):
+        pairs = [(literal(key, what), literal(one, what)) for key, one in value.items()]
+        return Call("struct", tuple(part for pair in pairs for part in pair))
+    sides = (value.keys(), value.values())
+    return Call(
+        "map", tuple(Call("array", tuple(literal(one, what) for one in side)) for side in sides)
     )
 
 
@@ -243,6 +265,8 @@ def cast_value(value: object, type_: str) -> object:
         return None
     if (element := element_type(type_)) is not None and isinstance(value, list):
         return [cast_value(item, element) for item in value]
+    if is_nested(type_):
+        return _cast_nested(value, type_)
     kind = "decimal" if is_decimal(type_) else type_
     if isinstance(value, str) and kind in STRING_FORMS and not STRING_FORMS[kind].fullmatch(value):
         raise _cannot_cast(value, type_)
@@ -250,6 +274,20 @@ def cast_value(value: object, type_: str) -> object:
         return _CASTS[kind](value, type_)
     except (ValueError, OverflowError, TypeError, KeyError, _DecimalError):
         raise _cannot_cast(value, type_) from None
+
+
+def _cast_nested(value: object, type_: str) -> object:
+    to = arrow_type(type_)
+    if isinstance(value, dict) and type_.startswith("struct<"):
+        known = {name.lower(): item for name, item in value.items()}
+        return {
+            field.name: cast_value(known.get(field.name.lower()), type_name(field.type))
+            for field in to
+        }
+    if isinstance(value, list) and type_.startswith("map<"):
+        key, item = type_name(to.key_type), type_name(to.item_type)
+        return [(cast_value(k, key), cast_value(v, item)) for k, v in value]
+    raise _cannot_cast(value, type_)
 
 
 def _cannot_cast(value: object, type_: str) -> InvalidOperation:

@@ -6,7 +6,8 @@ predicate is true. Then, while those are small, the rows themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from enum import Enum
 
 import pyarrow as pa
@@ -108,7 +109,7 @@ def still_fits(old: Layout, new: Layout) -> bool:
     """Whether files written under ``old`` are right under ``new`` as they are.
 
     They are if the same columns are stored under the same names and types, and
-    nothing is asked of their rows that was not asked before; columns added
+    nothing is asked of their rows that was not asked before; columns and fields added
     meanwhile read as null, columns dropped are passed over.
     """
     return old.change_data_feed == new.change_data_feed and _fits(old, new, _same_type)
@@ -151,12 +152,53 @@ def _fits(old: Layout, new: Layout, may_become: Callable[[pa.DataType, pa.DataTy
         # would read as null what was written. The same name in another case is one of them.
         if stored.get(name, in_any_case.get(name.lower(), physical)) != physical:
             return False
-    before = {field.name: field for field in old.statistics_schema}
-    for field in new.statistics_schema:
+    before = _by_id(old.schema, old.statistics_schema)
+    for name, field in zip(new.schema, new.statistics_schema, strict=True):
         known = before.get(field.name)
         if known is None:
             if not field.nullable:
                 return False
-        elif not may_become(known.type, field.type) or (known.nullable and not field.nullable):
+        elif (
+            not may_become(known.id.type, field.type) and not _has_grown(known, _Named(name, field))
+        ) or (known.id.nullable and not field.nullable):
             return False
     return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A field as it is called, and the same as statistics know it: by what never changes."""
+
+    name: pa.Field
+    id: pa.Field
+
+
+def _by_id(names: Iterable[pa.Field], ids: Iterable[pa.Field]) -> dict[str, _Named]:
+    return {id.name: _Named(name, id) for name, id in zip(names, ids, strict=True)}
+
+
+def _has_grown(old: _Named, new: _Named) -> bool:
+    """Whether a type is the other but for fields, at any depth, that it has besides."""
+    of, to = old.id.type, new.id.type
+    if of == to:
+        return True
+    if pa.types.is_struct(of) and pa.types.is_struct(to):
+        before = _by_id(old.name.type, of)
+        after = _by_id(new.name.type, to)
+        # One of a name that was there is another field, which would hide what was written.
+        taken = {one.name.name.lower() for one in before.values()}
+        added = [one for id, one in after.items() if id not in before]
+        if any(not one.id.nullable or one.name.name.lower() in taken for one in added):
+            return False
+        return all(id in after and _is_kept(one, after[id]) for id, one in before.items())
+    if pa.types.is_list(of) and pa.types.is_list(to):
+        elements = (_Named(x.name.type.value_field, x.id.type.value_field) for x in (old, new))
+        return _is_kept(*elements)
+    if pa.types.is_map(of) and pa.types.is_map(to):
+        items = (_Named(x.name.type.item_field, x.id.type.item_field) for x in (old, new))
+        return bool(of.key_type == to.key_type) and _is_kept(*items)
+    return False
+
+
+def _is_kept(old: _Named, new: _Named) -> bool:
+    return _has_grown(old, new) and (new.id.nullable or not old.id.nullable)

@@ -22,7 +22,8 @@ from lakevilla.engines.base import (
     Written,
 )
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.bind import bind, bind_assignments
+from lakevilla.expressions.assignments import bind_assignments
+from lakevilla.expressions.bind import bind
 from lakevilla.expressions.tree import Call, Expr, Literal
 from lakevilla.formats.alteration import NewDefinition, TableAlteration
 from lakevilla.formats.base import Change, TableSnapshot

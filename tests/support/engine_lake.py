@@ -21,7 +21,8 @@ from lakevilla.engines.duckdb import DuckDBEngine
 from lakevilla.engines.spark import SparkEngine, SparkRows
 from lakevilla.engines.spark.rows import spark_schema
 from lakevilla.engines.spark.tasks import LakeAddress
-from lakevilla.expressions.bind import bind, bind_assignments
+from lakevilla.expressions.assignments import bind_assignments
+from lakevilla.expressions.bind import bind
 from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import Change, CommitInfo

@@ -24,7 +24,8 @@ from lakevilla.errors import (
     LakeVillaError,
     MergeConflict,
 )
-from lakevilla.expressions.bind import bind, exact, exact_assignments
+from lakevilla.expressions.assignments import exact_assignments
+from lakevilla.expressions.bind import bind, exact
 from lakevilla.expressions.given import Predicate
 from lakevilla.expressions.parse import parse_predicate, refuse_unused
 from lakevilla.expressions.statement import Meaning, StatementExpressions
@@ -211,17 +212,27 @@ class Executor(Queries[Frame]):
         widens: bool,
     ) -> tuple[Expr, tuple[MergeClause, ...], bytes | None]:
         columns = None
-        if widens and (new := new_columns(clauses, layout.schema, rows)) is not None:
-            columns = new.serialize().to_pybytes()
-            layout = self.run(layout_with(self.state, location, new))
         source_alias, target_alias = aliases
+        if widens:
+            new = new_columns(
+                clauses, layout.schema, rows, source_alias=source_alias, table=layout.table
+            )
+            if new is not None:
+                columns = new.serialize().to_pybytes()
+                layout = self.run(layout_with(self.state, location, new))
         schemas = {source_alias: rows, target_alias: layout.schema}
         condition = exact(on, schemas)
         bound = tuple(
             MergeClause(
                 clause.kind,
                 None if clause.predicate is None else exact(clause.predicate, schemas),
-                exact_assignments(clause.assignments, layout.schema, schemas),
+                exact_assignments(
+                    clause.assignments,
+                    layout.schema,
+                    schemas,
+                    alias=target_alias,
+                    inserts=clause.kind == "not_matched_insert",
+                ),
             )
             for clause in clauses
         )
@@ -276,12 +287,11 @@ class Executor(Queries[Frame]):
                     of_own_row=of_own_row,
                 )
 
-        known = {name.lower() for name in layout.schema.names}
-        added = [name for name in rows.names if widens and name.lower() not in known]
         return MergeBuilder(
-            source_columns=rows.names,
-            target_columns=[*layout.schema.names, *added],
-            source_alias=aliases[0],
+            source=rows,
+            target=layout.schema,
+            aliases=aliases,
+            widens=widens,
             parse=together.predicate,
             parse_assignments=together.assignments,
             perform=perform,

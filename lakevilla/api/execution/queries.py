@@ -12,6 +12,7 @@ import pyarrow as pa
 from lakevilla.api.execution.frame_hint import frames_go_in_views
 from lakevilla.api.execution.sources import Sources
 from lakevilla.api.frame import Frame
+from lakevilla.arrow.scalars import plain
 from lakevilla.client.sql_names import refuse_places
 from lakevilla.engines.base import TableInput
 from lakevilla.engines.sql.determinism import refuse_volatile, with_fixed_time
@@ -215,7 +216,7 @@ class Queries(Sources[Frame]):
             for name, view in views.items()
         }
         used = {
-            name: literal(value)
+            name: literal(plain(value, f"parameter :{name}"))
             for name, value in params.items()
             if re.search(rf"\${name}\b", named_parameters(sql, None))
         }

@@ -16,7 +16,8 @@ from lakevilla.api.execution.base import ExecutorBase
 from lakevilla.api.frame import Frame
 from lakevilla.api.parameters import parameters
 from lakevilla.arrow import input
-from lakevilla.arrow.cast import without_nulls
+from lakevilla.arrow.cast import ColumnPath, storable, without_nulls
+from lakevilla.arrow.nested_fields import narrowed, widened
 from lakevilla.arrow.opening import open_data
 from lakevilla.engines.sql.meaning.duckdb import meaning_in
 from lakevilla.engines.sql.select import Dialect
@@ -36,13 +37,13 @@ from lakevilla.sublogs.operations import (
 )
 from lakevilla.transaction.verbs.read_write import layout_of, layout_with
 
-__all__ = ["ALTER_FIRST", "NO_COLUMNS", "TWO_ROWS", "Sources", "key_columns"]
+__all__ = ["NO_COLUMNS", "TWO_ROWS", "Sources", "key_columns", "keyed_schema"]
 
 #: Merge sources up to this size travel in the commit object itself.
 _INLINE_BYTES = 64 * 1024
 _STAGED_BYTES = 64 * 1024 * 1024
 NO_COLUMNS = pa.schema([])
-ALTER_FIRST = "add it to the table with `alter`"
+WIDEN_FIRST = "pass schema_mode='merge'"
 TWO_ROWS = "the data has two rows for one key; keep one of them"
 
 
@@ -68,7 +69,8 @@ class Sources(ExecutorBase[Frame]):
         foreign: Foreign | None = None,
         meaning: Meaning | None = None,
     ) -> StatementExpressions:
-        return StatementExpressions(parameters(params), self._fixed_now(), foreign, meaning)
+        given = parameters(params, nested=True)
+        return StatementExpressions(given, self._fixed_now(), foreign, meaning)
 
     def foreign(self, table: str) -> Foreign | None:
         """What reads expressions over a table that are objects of the engine's own library."""
@@ -107,7 +109,7 @@ class Sources(ExecutorBase[Frame]):
                 raise
             layout = now
             reader = fitted(layout)
-        wider = schema_mode == "merge" and len(reader.schema) > len(layout.schema)
+        wider = not reader.schema.equals(layout.schema)
         return reader, reader.schema.serialize().to_pybytes() if wider else None
 
     def replacing(self, location: str, data: object) -> tuple[pa.RecordBatchReader, bytes]:
@@ -162,10 +164,10 @@ class Sources(ExecutorBase[Frame]):
         return [path[0] for path in layout.identifier]
 
     def keyed_rows(
-        self, location: str, data: object, keys: Sequence[str]
+        self, location: str, data: object, keys: Sequence[str], *, widens: bool = False
     ) -> tuple[pa.Schema, Callable[[], InlineSource | StagedSource]]:
         """As ``merge_rows``, of rows that must have a value for each key, and no key twice."""
-        rows = self._materialised(location, data)
+        rows = self._materialised(location, data, widens=widens)
         columns = key_columns(rows.schema, keys)
         for name in columns:
             if rows[name].null_count:
@@ -182,16 +184,14 @@ class Sources(ExecutorBase[Frame]):
         found = self.run(self.client.context.engine.query(sql, {}, {"keys": keys.to_reader()}, {}))
         return int(found["n"][0].as_py())
 
-    def _materialised(self, location: str, data: object) -> pa.Table:
+    def _materialised(self, location: str, data: object, *, widens: bool) -> pa.Table:
         layout = self.run(layout_of(self.state, location, probing=True))
         source = open_data(data)
         if not len(source.schema):
             return layout.schema.empty_table()  # no rows, as of an empty list: nothing to do
-        input.refuse_unknown(source.schema.names, layout.schema, layout.table, ALTER_FIRST)
-        rows = self._source_rows(source, layout.table, layout.schema)
-        names = {name.lower() for name in rows.schema.names}
-        fields = [field for field in layout.schema if field.name.lower() in names]
-        return input.to_reader(rows, table=layout.table, schema=pa.schema(fields)).read_all()
+        schema = keyed_schema(source.schema, layout, widens=widens)
+        rows = self._source_rows(source, layout.table, schema)
+        return input.to_reader(rows, table=layout.table, schema=schema).read_all()
 
     def _source_rows(self, data: object, name: str, like: pa.Schema = NO_COLUMNS) -> pa.Table:
         """Rows for a statement, ``name``d in messages; nulls alone take the type in ``like``."""
@@ -225,15 +225,45 @@ class Sources(ExecutorBase[Frame]):
 
 
 def refuse_untyped(source: pa.Schema, layout: Layout) -> None:
-    """Refuse to add a column to a table that has nothing but nulls, and so no type."""
-    known = {name.lower() for name in layout.schema.names}
+    """Refuse to add to a table what has nothing but nulls, and so no type: a column or a field."""
+    known = {field.name.lower(): field for field in layout.schema}
     for field in source:
-        if field.name.lower() not in known and without_nulls(field.type) != field.type:
+        own = known.get(field.name.lower())
+        if own is None and without_nulls(field.type) != field.type:
             raise InvalidOperation(
                 f"column {field.name!r} of the data has only nulls, and so no type for a new "
                 f"column of table {layout.table}: cast it, or leave it out",
                 table=layout.table,
             )
+        if own is not None:
+            widened(own.type, field.type, ColumnPath(layout.table, own.name))
+
+
+def keyed_schema(source: pa.Schema, layout: Layout, *, widens: bool) -> pa.Schema:
+    """The columns of an upsert's rows, of which each is the table's as far as the data have it.
+
+    ``widens``: and what the table lacks, at any depth.
+
+    Raises
+    ------
+    InvalidOperation
+        It lacks a column, or a new one has no type that a table stores.
+    """
+    if not widens:
+        input.refuse_unknown(source.names, layout.schema, layout.table, WIDEN_FIRST)
+    given = {field.name.lower(): field for field in source}
+    fields = []
+    for own in layout.schema:
+        field = given.pop(own.name.lower(), None)
+        if field is not None:
+            kind = own.type
+            if widens:
+                kind = widened(kind, field.type, ColumnPath(layout.table, own.name))
+            fields.append(own.with_type(narrowed(kind, field.type)))
+    for field in given.values():
+        kind = storable(field.type, ColumnPath(layout.table, field.name))
+        fields.append(field.with_type(kind).with_nullable(True))
+    return pa.schema(fields)
 
 
 def _different(keys: pa.Table) -> int:

@@ -13,13 +13,14 @@ from lakevilla.api.arguments import check_columns
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.execution.own_rows import own_row_test
 from lakevilla.api.execution.sources import (
-    ALTER_FIRST,
     NO_COLUMNS,
     TWO_ROWS,
     key_columns,
+    keyed_schema,
     refuse_untyped,
 )
 from lakevilla.api.merge import Described, MergeBuilder
+from lakevilla.api.parameters import parameters
 from lakevilla.api.spark.changed import changed
 from lakevilla.api.spark.client import SparkClient
 from lakevilla.api.spark.differing import differing
@@ -266,16 +267,14 @@ class SparkExecutor(Executor["DataFrame"]):
         return schema, lambda: _stored(self._stage(data, schema, layout.table))
 
     def keyed_rows(
-        self, location: str, data: Any, keys: Sequence[str]
+        self, location: str, data: Any, keys: Sequence[str], *, widens: bool = False
     ) -> tuple[pa.Schema, Callable[[], InlineSource | StagedSource]]:
         if not is_frame(data):
-            return super().keyed_rows(location, data, keys)
+            return super().keyed_rows(location, data, keys, widens=widens)
         layout = self.run(layout_of(self.state, location, probing=True))
         given = arrow_schema(data, layout.table)
-        input.refuse_unknown(given.names, layout.schema, layout.table, ALTER_FIRST)
-        input.to_reader(given.empty_table(), table=layout.table, schema=layout.schema)
-        names = {name.lower() for name in given.names}
-        schema = pa.schema([f for f in layout.schema if f.name.lower() in names])
+        schema = keyed_schema(given, layout, widens=widens)
+        input.to_reader(given.empty_table(), table=layout.table, schema=schema)
         columns = key_columns(schema, keys)
         rows = self._stage(data, schema, layout.table, columns)
         if self.client.engine.has_twice(rows, columns, layout.table):
@@ -307,6 +306,7 @@ class SparkExecutor(Executor["DataFrame"]):
     def _selected(
         self, statement: Select, params: Mapping[str, object], views: Mapping[str, object]
     ) -> DataFrame:
+        params = parameters(params)
         named = columns_named(statement)
         given = {name: self._given(view) for name, view in views.items()}
         for name, location in self._sql_tables(statement, views).items():

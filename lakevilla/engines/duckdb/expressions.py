@@ -385,6 +385,12 @@ def _array(call: Call, args: list[str], types: list[str], type_: str) -> str:
     return to_type(f"[{', '.join(args)}]", type_)
 
 
+def _struct(call: Call, args: list[str], types: list[str], type_: str) -> str:
+    names = (arg.value or "" for arg in call.args[::2] if isinstance(arg, Literal))
+    pairs = zip(names, args[1::2], strict=True)
+    return f"struct_pack({', '.join(f'{quote_name(name)} := {arg}' for name, arg in pairs)})"
+
+
 _TEMPLATES = {
     "not": "NOT {0}",
     **{name: f"{{0}} {name} {{1}}" for name in ("=", "<>", "<", "<=", ">", ">=", "||")},
@@ -417,5 +423,7 @@ _SPECIAL: dict[str, Callable[[Call, list[str], list[str], str], str]] = {
     "add_interval": _add_interval,
     "date_add": _date_add,
     "array": _array,
+    "struct": _struct,
+    "map": _function,
     **RENDERED,
 }  # fmt: skip

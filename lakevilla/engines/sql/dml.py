@@ -10,6 +10,7 @@ from lakevilla.engines.sql.reader import TokenReader
 from lakevilla.engines.sql.select import Dialect, Select
 from lakevilla.engines.sql.words import quoted
 from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.assignments import spelled
 from lakevilla.expressions.syntax.late import Token
 from lakevilla.expressions.tree import Expr
 
@@ -104,7 +105,8 @@ class WhenClause:
                 f"INSERT gives {len(self.values)} values, and table {table} has {len(columns)} "
                 f"columns, {', '.join(columns)}: give one value for each, or name the columns"
             )
-        assignments = dict(zip(columns, self.values, strict=True))
+        named = [spelled((column,)) for column in columns]
+        assignments = dict(zip(named, self.values, strict=True))
         return WhenClause(self.kind, self.predicate, assignments)
 
 
@@ -142,20 +144,18 @@ def refuse_one_name(target: str, source: str) -> None:
         )
 
 
-def _refuse_other_rows(before: Sequence[str], column: str, table: str, called: str | None) -> None:
-    """Refuse ``SET before.column`` where that is no column of the table that is changed.
+def _target(parts: Sequence[str], table: str, called: str | None) -> str:
+    """What stands behind SET, as a text: the column, or the path of a field within one.
 
-    It may be the field of a struct, or a column of a source, and the table may well have a column
-    of that name, too.
+    Of a table's name no more is left than its last part, or its alias: which of the two it is,
+    that or a column, only the columns can tell.
     """
-    path = tuple(table.replace(".", "/").lower().split("/"))
-    named = tuple("/".join(before).lower().split("/"))
-    if named == ((called.lower(),) if called else path[-len(named) :]):
-        return
-    raise InvalidOperation(
-        f"SET {'.'.join([*before, column])} names no column of {called or table}: write SET "
-        f"{column}, or assign a struct as a whole"
-    )
+    path = table.replace(".", "/").lower().split("/")
+    for count in range(len(parts) - 1, 0, -1):
+        named = "/".join(parts[:count]).lower().split("/")
+        if called is None and len(named) > 1 and named == path[-len(named) :]:
+            return spelled([path[-1], *parts[count:]])
+    return spelled(parts)
 
 
 def parse_dml(
@@ -354,18 +354,19 @@ class _Reader(TokenReader):
                 f"INSERT names {len(columns)} columns and gives {len(values)} values; "
                 "give one value for each column"
             )
-        assignments = self._unique(list(zip(columns, values, strict=True)))
+        named = [spelled((column,)) for column in columns]
+        assignments = self._unique(list(zip(named, values, strict=True)))
         return WhenClause("not_matched_insert", predicate, assignments)
 
     def assignments(self, table: str, called: str | None, *ends: str) -> dict[str, str]:
-        """What stands behind SET; columns may be qualified by what the table is called."""
+        """What stands behind SET, by column or path: columns may be qualified by what the table is
+        called.
+        """
         pairs = []
         while True:
-            *before, column = self.dotted()
-            if before:
-                _refuse_other_rows(before, column, table, called)
+            target = _target(self.dotted(), table, called)
             self.expect("=")
-            pairs.append((column, self.text(",", *ends)))
+            pairs.append((target, self.text(",", *ends)))
             if not self.accept(","):
                 return self._unique(pairs)
 

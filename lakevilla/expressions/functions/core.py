@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import pyarrow as pa
+
 from lakevilla.expressions.functions.declaring import (
     Function,
     Resolution,
@@ -15,14 +17,17 @@ from lakevilla.expressions.functions.declaring import (
 from lakevilla.expressions.tree import Expr
 from lakevilla.expressions.types import (
     MAX_PRECISION,
+    arrow_type,
     common_type,
     decimal_parts,
     decimal_type,
+    element_type,
     is_decimal,
     is_fractional,
     is_integer,
     is_nested,
     is_numeric,
+    type_name,
 )
 
 COMPARISONS = ("=", "<>", "<", "<=", ">", ">=", "<=>")
@@ -54,6 +59,19 @@ def _ordered(args: Sequence[Expr], types: Sequence[str]) -> Resolution:
 
 def _array(args: Sequence[Expr], types: Sequence[str]) -> Resolution:
     return types, f"array<{types[0] if types else 'void'}>"
+
+
+def _struct(args: Sequence[Expr], types: Sequence[str]) -> Resolution:
+    names = [constant_text(arg, "names of fields, each with a value") for arg in args[::2]]
+    fields = [(name, arrow_type(one)) for name, one in zip(names, types[1::2], strict=True)]
+    return types, type_name(pa.struct(fields))
+
+
+def _map(args: Sequence[Expr], types: Sequence[str]) -> Resolution:
+    key, item = map(element_type, types)
+    if key is None or item is None:
+        raise WrongTypes("an array of keys and an array of values")
+    return types, f"map<{key},{item}>"
 
 
 def _numbers(types: Sequence[str]) -> str:
@@ -277,6 +295,11 @@ CORE: dict[str, Function] = {
                               _add_interval, raises=True),
     "array": Function("array(a, ...)", "array", "for assignments; also [a, ...]", 0, None,
                       _array, unifies=True),
+    "struct": Function("{'a': 1, 'b': x}", "struct", "for assignments; in any order, and what is "
+                       "left out is NULL; a column of maps takes it too, by its names as keys", 0,
+                       None, _struct, called=False),
+    "map": Function(":mapping", "map", "for assignments; a parameter whose keys are no names",
+                    2, 2, _map, called=False),
     "coalesce": Function("coalesce(a, ...)", "common type", "the first that is not NULL; "
                          "later ones are not evaluated; also nvl, ifnull", 1, None, _same,
                          unifies=True),

@@ -77,7 +77,7 @@ class Reader:
         if name not in self.params:
             raise NotInLanguage(f"parameter :{name} has no value: pass params={{{name!r}: ...}}")
         self.used.add(name)
-        return plain(self.params[name], f"parameter :{name}")
+        return plain(self.params[name], f"parameter :{name}", nested=True)
 
 
 def _shown(node: object) -> str:
@@ -213,10 +213,16 @@ def _is(reader: Reader, node: exp.Is) -> Expr:
 
 
 def _braces(reader: Reader, node: exp.Struct) -> Expr:
-    raise NotInLanguage(
-        "braces are not available in an expression: write a parameter as :name, and in an UPDATE a "
-        "struct or a map as a query, (SELECT {...}), its numbers cast to their types"
-    )
+    pairs = [part for part in node.expressions if isinstance(part, exp.PropertyEQ)]
+    names = [part.this.name for part in pairs if isinstance(part.this, exp.Identifier)]
+    if not names or not len(names) == len(pairs) == len(node.expressions):
+        raise NotInLanguage(
+            f"{_shown(node)} is not available: braces hold the fields of a struct, "
+            "{'a': 1, 'b': x}, and a parameter is written as :name"
+        )
+    values = (reader.read(part.expression) for part in pairs)
+    args = zip((Literal("string", name) for name in names), values, strict=True)
+    return Call("struct", tuple(arg for pair in args for arg in pair))
 
 
 _SUBQUERY = (

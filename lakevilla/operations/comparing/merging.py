@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from lakevilla.engines.base import MergeClause, MergeSpec
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.bind import bind, bind_assignments
+from lakevilla.expressions.assignments import bind_assignments
+from lakevilla.expressions.bind import bind
 from lakevilla.expressions.tree import Call, Column, Expr
 from lakevilla.expressions.values import literal
 from lakevilla.formats.layout import Layout

@@ -18,7 +18,8 @@ from collections.abc import Collection
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.bind import bind, bind_assignments
+from lakevilla.expressions.assignments import bind_assignments
+from lakevilla.expressions.bind import bind
 from lakevilla.formats.base import Change, TableSnapshot
 from lakevilla.lake.file_names import file_namer
 from lakevilla.operations.inserted import inserted_rows

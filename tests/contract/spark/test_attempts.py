@@ -13,7 +13,7 @@ import lakevilla as lv
 from lakevilla.engines.spark import tasks
 from lakevilla.engines.spark.bins import in_bins
 from lakevilla.engines.spark.tasks import LakeAddress, TaskReport, UpdateTask, WriteTask
-from lakevilla.expressions.bind import bind_assignments
+from lakevilla.expressions.assignments import bind_assignments
 from lakevilla.expressions.parse import parse_expression
 from lakevilla.lake.file_names import file_namer
 from lakevilla.settings import Settings

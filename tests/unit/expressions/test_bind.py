@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from lakevilla.engines.duckdb import expressions as duckdb
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions import evaluate as reference
-from lakevilla.expressions.bind import bind, bind_assignments, type_of
+from lakevilla.expressions.assignments import bind_assignments
+from lakevilla.expressions.bind import bind, type_of
 from lakevilla.expressions.evaluate import evaluate
 from lakevilla.expressions.functions.catalogue import FUNCTIONS, documentation
 from lakevilla.expressions.parse import parse_expression, parse_predicate

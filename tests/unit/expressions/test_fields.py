@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.bind import bind, exact, exact_assignments
+from lakevilla.expressions.assignments import exact_assignments
+from lakevilla.expressions.bind import bind, exact
 from lakevilla.expressions.evaluate import is_true
 from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.expressions.render import render_sql

@@ -247,7 +247,7 @@ def test_python_values_are_typed(value: Any, type_: str, text: str | None) -> No
     assert literal(value) == Literal(type_, text)
 
 
-@pytest.mark.parametrize("value", [object(), {"a": 1}, Decimal("NaN"), 10**38])
+@pytest.mark.parametrize("value", [object(), Decimal("NaN"), 10**38])
 def test_other_python_values_are_refused(value: Any) -> None:
     with pytest.raises(InvalidOperation):
         literal(value)

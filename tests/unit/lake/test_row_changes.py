@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
@@ -79,6 +81,49 @@ def test_small_files_are_looked_into(after: str, verdict: Verdict) -> None:
     assert judged(change, "id = 5", limit=200, engine=engine) is verdict
     # Beyond the limit nobody looks: it counts as changed.
     assert judged(change, "id = 5", limit=199, engine=engine) is Verdict.CHANGED
+
+
+INNER = pa.struct([("a", pa.int64()), ("t", pa.list_(pa.struct([("u", pa.int64())])))])
+
+
+def struct(*fields: tuple[str, pa.DataType] | pa.Field) -> pa.DataType:
+    return pa.struct(list(fields))
+
+
+@pytest.mark.parametrize(
+    ("then", "fits"),
+    [
+        (struct(*INNER, ("b", pa.string())), True),
+        (struct(INNER.field("a"), ("t", pa.list_(struct(("u", pa.int64()), ("v", INNER))))), True),
+        (struct(*INNER, pa.field("b", pa.string(), nullable=False)), False),
+        (struct(INNER.field("a")), False),
+        (struct(("a", pa.int32()), INNER.field("t")), False),
+        (struct(pa.field("a", pa.int64(), nullable=False), INNER.field("t")), False),
+        (struct(INNER.field("a"), ("t", pa.list_(pa.int64()))), False),
+    ],
+)
+def test_files_fit_a_table_whose_structs_have_grown(then: pa.DataType, fits: bool) -> None:
+    context = by_hand.make_context()
+    old = by_hand.make_tail(context, (LOW,)).snapshot
+    old = old.apply(by_hand.DELTA.merge_schema(old, pa.schema([("s", INNER)])))
+    schema = pa.schema([*list(old.layout.schema)[:-1], pa.field("s", then)])
+    new = old.apply(by_hand.DELTA.replace_schema(old, schema))
+    layout = replace(new.layout, properties=old.layout.properties)
+    assert still_fits(old.layout, layout) == fits
+
+
+def test_a_field_of_the_name_of_another_hides_what_was_written() -> None:
+    context = by_hand.make_context()
+    old = by_hand.make_tail(context, (LOW,)).snapshot
+    mapped = TableAlteration(set_properties={"delta.columnMapping.mode": "name"})
+    old = old.apply(by_hand.DELTA.alter(old, mapped))
+    old = old.apply(by_hand.DELTA.merge_schema(old, pa.schema([("s", INNER)])))
+    renamed = old.apply(by_hand.DELTA.alter(old, TableAlteration(rename_columns={"s.a": "b"})))
+    added = TableAlteration(add_columns=pa.schema([("s.a", pa.int64())]))
+    again = renamed.apply(by_hand.DELTA.alter(renamed, added))
+    assert still_fits(old.layout, renamed.layout)
+    assert not still_fits(old.layout, again.layout)
+    assert still_fits(renamed.layout, again.layout)
 
 
 @pytest.mark.parametrize(

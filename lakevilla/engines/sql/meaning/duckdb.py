@@ -311,7 +311,16 @@ _CALLS: Mapping[str, _Test] = {
             *("concat_ws", "translate", "md5", "sha1", "sha2", "size", "array_contains", "lpad"),
             *("rpad", "split_part", "exp", "ln", "log10", "sqrt"),
             # DuckDB has no function of these names, or none of so many operands.
-            *("initcap", "datediff", "add_months", "date_format", "to_date", "to_timestamp"),
+            *(
+                "struct",
+                "map",
+                "initcap",
+                "datediff",
+                "add_months",
+                "date_format",
+                "to_date",
+                "to_timestamp",
+            ),
             *("to_timestamp_ntz", "get", "get_json_object", "sign", "dayofweek"),
         ),
         _always,

@@ -7,7 +7,7 @@ Names are looked up without regard to case.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -132,14 +132,45 @@ def alter_table(
 
 
 def merge_schema(definition: IcebergDefinition, schema: pa.Schema) -> Change:
-    """The change that adds the columns of ``schema`` that the table lacks; empty if none."""
+    """The change that adds the columns of ``schema`` that the table lacks, nested ones too.
+
+    Columns present in both keep their type: whether data fits is for the cast to say.
+    """
     definition.check_writable()
-    known = {str(field["name"]).lower() for field in definition.fields}
-    new = [field for field in schema if field.name.lower() not in known]
     last = int(definition.document["last-column-id"])
-    added, last = iceberg_fields(pa.schema(new), definition.table, last)
-    fields = [*definition.fields, *(_optional(field) for field in added)]
+    fields, last = _merged(definition.fields, schema, definition.table, last)
     return _changed(definition, fields, last, dict(definition.properties))
+
+
+def _merged(
+    fields: Sequence[Field], given: Iterable[pa.Field], table: str, last: int
+) -> tuple[list[Field], int]:
+    """``fields`` with those of ``given`` that they lack behind them, under new ids."""
+    by_name = {field.name.lower(): field for field in given}
+    merged: list[Field] = []
+    for field in fields:
+        other = by_name.pop(str(field["name"]).lower(), None)
+        if other is not None:
+            kind, last = _merged_type(field["type"], other.type, table, last)
+            field = {**field, "type": kind}
+        merged.append(field)
+    added, last = iceberg_fields(pa.schema(list(by_name.values())), table, last)
+    return [*merged, *map(_optional, added)], last
+
+
+def _merged_type(kind: Any, given: pa.DataType, table: str, last: int) -> tuple[Any, int]:
+    if isinstance(kind, str):
+        return kind, last
+    if kind["type"] == "struct" and pa.types.is_struct(given):
+        fields, last = _merged(kind["fields"], given, table, last)
+        return {**kind, "fields": fields}, last
+    if kind["type"] == "list" and pa.types.is_list(given):
+        inner, last = _merged_type(kind["element"], given.value_type, table, last)
+        return {**kind, "element": inner}, last
+    if kind["type"] == "map" and pa.types.is_map(given):
+        inner, last = _merged_type(kind["value"], given.item_type, table, last)
+        return {**kind, "value": inner}, last
+    return kind, last
 
 
 def replace_schema(definition: IcebergDefinition, schema: pa.Schema) -> Change:

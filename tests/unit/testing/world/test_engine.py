@@ -6,7 +6,8 @@ import pytest
 
 from lakevilla.engines.base import MergeClause, MergeSpec, TableInput
 from lakevilla.errors import InvalidOperation, StoreError
-from lakevilla.expressions.bind import bind, bind_assignments
+from lakevilla.expressions.assignments import bind_assignments
+from lakevilla.expressions.bind import bind
 from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.formats.base import Change, CommitInfo
 from lakevilla.formats.delta import DeltaFormat
