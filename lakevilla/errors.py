@@ -142,6 +142,12 @@ class TransactionAborted(LakeVillaError):
 class CommitOutcomeUnknown(LakeVillaError):
     """The commit may or may not have happened: ask ``lake.outcome(txn_id)``.
 
+    Attributes
+    ----------
+    idempotency_key : str or None
+        The key of which it is unknown whether it was committed before, if that is the question.
+        Then nothing was done, and to run it again does not help: the message says what does.
+
     Examples
     --------
     >>> txn = lake.transaction()
@@ -157,6 +163,17 @@ class CommitOutcomeUnknown(LakeVillaError):
     """
 
     kind = "outcome_unknown"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        table: str | None = None,
+        txn_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> None:
+        super().__init__(message, table=table, txn_id=txn_id)
+        self.idempotency_key = idempotency_key
 
 
 class _WithResult(LakeVillaError):

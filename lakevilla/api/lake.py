@@ -626,8 +626,14 @@ class Lake(
     # -- operating ---------------------------------------------------------------
 
     def exists(self) -> bool:
-        """Whether anything was ever committed here; if not, the root may be misspelt."""
-        return self._client.run(self._client.context.head()) is not None
+        """Whether anything was ever committed here; if not, the root may be misspelt.
+
+        Raises
+        ------
+        CorruptObject
+            There was a lake, of which HEAD, or all but the tables, is lost.
+        """
+        return self._client.run(self._client.context.existing()) is not None
 
     def transactions(self) -> list[TransactionInfo]:
         """The transactions that are in a queue or were saved, oldest first. It changes nothing.

@@ -78,7 +78,9 @@ def run(client: LakeClient, begin: Begin, fn: Callable[[Executor], T], attempts:
                 return value
             except AlreadyCommitted:
                 return None
-            except CommitOutcomeUnknown:
+            except CommitOutcomeUnknown as unknown:
+                if unknown.idempotency_key is not None:
+                    raise  # nobody can settle what its key stands for
                 # Only HEAD can be asked; a log entry is the caller's to look for.
                 ended = _outcome(client, executor.id) if executor.state.through_head else "expired"
                 if ended == "committed":

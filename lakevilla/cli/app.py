@@ -340,6 +340,14 @@ def recover(
         bool,
         typer.Option("--confirm-head", help="Let gc and vacuum delete again after a rebuild."),
     ] = False,
+    reset_head: Annotated[
+        int | None,
+        typer.Option("--reset-head", metavar="N", help="Go on from HEAD number N that is kept."),
+    ] = None,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Rebuild a HEAD.json that can be read, as it is too old."),
+    ] = False,
     option: Options = None,
     profile: Profile = None,
     as_json: Json = False,
@@ -349,7 +357,12 @@ def recover(
     Waits for a lease, if there are places whose owners may be dead.
     """
     with open_lake(root, option, profile) as lake:
-        return lake.recover(rebuild_head=rebuild_head, confirm_head=confirm_head)
+        return lake.recover(
+            rebuild_head=rebuild_head,
+            confirm_head=confirm_head,
+            reset_head=reset_head,
+            force=force,
+        )
 
 
 @command

@@ -45,6 +45,9 @@ class TablePart(msgspec.Struct, frozen=True, omit_defaults=True):
 class CommitObject(msgspec.Struct, frozen=True, omit_defaults=True):
     """``_lakevilla/commits/<txn>-<hash>.json``.
 
+    ``after``: the newest commit of the HEAD that its maker had read; whoever finds a HEAD of fewer
+    looks at an older one (docs/design/0053-gone-back.md). It is no parent: a commit is decided
+    behind any HEAD that it fits.
     ``merged``: the branch that it merges, and the version that this has come to (``etl@57``).
     ``catalog``: what its caller had seen of the lake's catalog.
     ``replaces`` to ``quiet`` are a ``reconcile`` commit's. ``replaces``: the commits whose
@@ -68,6 +71,7 @@ class CommitObject(msgspec.Struct, frozen=True, omit_defaults=True):
     quiet: bool = False
     merged: str = ""
     catalog: tuple[CatalogRead, ...] = ()
+    after: int = 0
 
 
 def commit_key(txn: str, digest: str, life: str = "") -> str:

@@ -234,7 +234,8 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     ``as_log``: it is not replaced, its successor is created beside it (``head_log``).
     ``rebuilt`` is the commit with which it was created again after it was lost, from what lakes
     ``former`` had left at this root; ``unconfirmed`` until somebody has looked at what could not
-    be told (docs/design/0021-head-lost.md).
+    be told (docs/design/0021-head-lost.md). ``keys_lost``: nothing but tables was left, so nobody
+    can tell which idempotency keys were used; until somebody has confirmed that, too.
     ``crowd`` and ``listed`` are hints (docs/design/0029-inbox.md): how many commits the last HEAD
     held that was made by a look at the inbox, and that HEAD's ``replacement``. Whoever has not
     looked there leaves both as they are.
@@ -242,7 +243,7 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     FORMAT = FORMAT_WITH_CLONES
-    REMEDY = "restore it from a copy, or rebuild it with `lakevilla recover ROOT --rebuild-head`"
+    REMEDY = "restore the newest copy, or rebuild it with `lakevilla recover ROOT --rebuild-head`"
 
     format: int
     lake_id: str
@@ -264,6 +265,7 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     rebuilt: int = 0
     former: tuple[str, ...] = ()
     unconfirmed: bool = False
+    keys_lost: bool = False
     crowd: int = 0
     listed: int = 0
     refs: RefMap = _NO_REFS

@@ -11,6 +11,25 @@ from __future__ import annotations
 from lakevilla.errors import CorruptObject
 from lakevilla.global_log.head import HEAD_KEY, Head
 
+#: What to do about a HEAD that is an older one, in words.
+NEWEST = (
+    "restore the newest copy of it (from the bucket's older versions, or a backup); is there none, "
+    "`lakevilla recover ROOT --reset-head N` goes on from a HEAD that is kept, and `--rebuild-head "
+    "--force` makes it anew from the tables"
+)
+
+
+def went_back(
+    head: Head, evidence: str, *, before: str = "", table: str | None = None
+) -> CorruptObject:
+    """The error of one who holds a HEAD that something shows to be an older one."""
+    return CorruptObject(
+        f"{before}{HEAD_KEY} (global version {head.sequence}, replacement {head.replacement}) was "
+        f"set back, as by an old backup: {evidence}; {NEWEST}",
+        key=HEAD_KEY,
+        table=table,
+    )
+
 
 def check_lineage(known: Head, found: Head | None) -> None:
     """Refuse what can't have come from ``known``.
@@ -27,7 +46,7 @@ def check_lineage(known: Head, found: Head | None) -> None:
     if found is None:
         raise CorruptObject(
             f"{HEAD_KEY} is missing, and this client has seen global version {known.sequence} of "
-            f"lake {known.lake_id}: restore the newest one from a copy, or rebuild it with "
+            f"lake {known.lake_id}: restore the newest copy, or rebuild it with "
             "`lakevilla recover ROOT --rebuild-head`; if the lake was removed on "
             "purpose, connect again",
             key=HEAD_KEY,
@@ -38,7 +57,7 @@ def check_lineage(known: Head, found: Head | None) -> None:
         raise CorruptObject(
             f"{HEAD_KEY} shows global version {found.sequence} (replacement {found.replacement}), "
             f"and this client has seen version {known.sequence} (replacement {known.replacement}): "
-            "HEAD was set back, as by restoring it from a copy; restore the newest one",
+            f"HEAD was set back, as by an old backup; {NEWEST}",
             key=HEAD_KEY,
         )
 

@@ -71,6 +71,8 @@ class RefEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     ``only``: patterns of the tables that it has; all if there are none. ``closed_ms``: when each of
     its older lives was closed (docs/design/0034-rebase.md). ``source``: of which place in its base
     a clone is, ``since`` the global version from which on it shows (docs/design/0039-clones.md).
+    ``reached``: the number of the branch's own HEAD when the lake's was last replaced by one who
+    had read it. It never goes back (docs/design/0053-gone-back.md).
     """
 
     id: str
@@ -86,6 +88,7 @@ class RefEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     closed_ms: dict[str, int] = {}
     source: str = ""
     since: int = 0
+    reached: int = 0
 
     @property
     def bases(self) -> tuple[BaseRef, ...]:
@@ -96,6 +99,16 @@ class RefEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     def life(self) -> str:
         """The life of a branch, or what `keep` has given a tag; else ``""``."""
         return self.lives[-1] if self.lives else ""
+
+    def having_reached(self, number: int) -> RefEntry:
+        """The entry of a branch whose own HEAD was seen with that number."""
+        return msgspec.structs.replace(self, reached=max(self.reached, number))
+
+    def is_as(self, other: RefEntry | None) -> bool:
+        """Whether it says the same, whatever has been seen of the branch's own HEAD."""
+        if other is None:
+            return False
+        return msgspec.structs.replace(other, reached=self.reached) == self
 
 
 class Policy(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -12,10 +12,12 @@ from lakevilla.global_log.head import HEAD_KEY, PAGES_PREFIX
 from lakevilla.global_log.head_log import HEADS_PREFIX
 from lakevilla.global_log.keys import KEYS_PREFIX
 from lakevilla.global_log.leaves import LEAVES_PREFIX
+from lakevilla.global_log.recent_heads import RECENT_PREFIX
 from lakevilla.global_log.refs import BASES_PREFIX
 from lakevilla.store.effects import Program, list_objects
 
-_LAKE_DIRECTORY = "_lakevilla"
+#: The directory of all that a lake has of its own at its root.
+HOME = "_lakevilla"
 #: Where objects lie that can only be there because a HEAD was.
 PREFIXES = (
     COMMITS_PREFIX,
@@ -24,11 +26,12 @@ PREFIXES = (
     HEADS_PREFIX,
     KEYS_PREFIX,
     BASES_PREFIX,
+    RECENT_PREFIX,
 )
 _KINDS = tuple(f"{prefix}/" for prefix in PREFIXES)
 
 #: What to do about it, in words.
-REBUILD = "restore it from a copy, or rebuild it with `lakevilla recover ROOT --rebuild-head`"
+REBUILD = "restore the newest copy, or rebuild it with `lakevilla recover ROOT --rebuild-head`"
 
 
 def is_remains(key: str) -> bool:
@@ -38,7 +41,7 @@ def is_remains(key: str) -> bool:
 
 def find_remains() -> Program[list[str]]:
     """The keys of what a lake has left here: one LIST."""
-    listed = yield from list_objects(_LAKE_DIRECTORY)
+    listed = yield from list_objects(HOME)
     return [info.key for info in listed if is_remains(info.key)]
 
 

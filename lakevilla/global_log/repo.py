@@ -30,6 +30,7 @@ from lakevilla.global_log.head import (
 )
 from lakevilla.global_log.head_log import head_key, newest_head
 from lakevilla.global_log.leaves import LeafMap, LeafPlan, LeafRef
+from lakevilla.global_log.recent_heads import put_copy
 from lakevilla.global_log.remains import head_lost
 from lakevilla.ids import Ids
 from lakevilla.store.base import (
@@ -288,12 +289,12 @@ def head_found(outcome: PutOutcome) -> HeldHead | None:
     return None if head.as_log else HeldHead(head, outcome.current.token)
 
 
-def make_room(head: Head, ids: Ids) -> Program[PageRef | None]:
+def make_room(head: Head, ids: Ids, *, is_stored: bool = True) -> Program[PageRef | None]:
     """Move the oldest commits of ``head`` to a page if it is full.
 
     Returns the page to name in its successor, None if there is room. The page is
     immutable and hash-named; one that loses the race is an orphan for gc, and nothing
-    else.
+    else. Beside it a copy of the HEAD is kept, if that ``is_stored`` and no intermediate one.
     """
     if not overfull(head):
         return None
@@ -303,7 +304,10 @@ def make_room(head: Head, ids: Ids) -> Program[PageRef | None]:
     ref = PageRef(
         digest_of(body), first.sequence, last.sequence, first.timestamp_ms, last.timestamp_ms
     )
-    outcome = yield from put(ref.key, body, ABSENT)
+    stores: list[Program[PutOutcome]] = [put(ref.key, body, ABSENT)]
+    if is_stored and not (head.as_log or head.home):
+        stores.append(put_copy(head))
+    outcome, *_ = yield from parallel(stores)
     if isinstance(outcome, Unknown):
         raise StoreError(f"could not store {ref.key} ({outcome.reason}): try again")
     return ref

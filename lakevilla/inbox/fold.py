@@ -77,7 +77,7 @@ def take_along(
         if isinstance(commit, str):
             continue
         commits[proposed.digest] = commit
-        page = yield from make_room(head, ids)
+        page = yield from make_room(head, ids, is_stored=False)
         summary, tables = _added(head, proposed, commit)
         head = successor(
             head, nonce=ids.nonce(), now_ms=now_ms, commits=[summary], tables=tables, page=page

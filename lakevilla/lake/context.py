@@ -15,15 +15,17 @@ from lakevilla.formats.registry import Formats
 from lakevilla.global_log.commits import CommitObject
 from lakevilla.global_log.head import PendingRef
 from lakevilla.global_log.lineage import check_lineage
-from lakevilla.global_log.remains import find_remains, head_lost
+from lakevilla.global_log.remains import HOME, find_remains, head_lost
 from lakevilla.global_log.repo import (
     HeldHead,
     check_not_closed,
     create_head,
+    lake_key,
     load_head,
     load_sized_commit,
 )
 from lakevilla.ids import Ids
+from lakevilla.lake.claimed import find_claimed
 from lakevilla.lake.lanes import Lanes
 from lakevilla.lake.tail import Tail
 from lakevilla.markers.marker import Marker, Unreadable
@@ -128,10 +130,17 @@ class GivenUp:
 
 @dataclass(slots=True)
 class Asked:
-    """When HEAD was last asked for, and until when it is believed that there is none."""
+    """When HEAD was last asked for, and until when it is believed that there is none.
+
+    ``unclaimed_until``: so long it is believed that no table is left of a lake, either.
+    ``is_newest``: the first HEAD of this client was looked at for signs of a newer one; all since
+    come from it.
+    """
 
     at: float = float("-inf")
     new_until: float = float("-inf")
+    unclaimed_until: float = float("-inf")
+    is_newest: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,8 +268,41 @@ class Context:
             raise head_lost(f"a lake was here, and left {remains[0]} and {len(remains) - 1} more")
         return held
 
+    def existing(self) -> Program[HeldHead | None]:
+        """HEAD as ``head`` gives it; None is said only where no table is left of a lake, either.
+
+        Errors as ``head``.
+        """
+        held = yield from self.head()
+        started = self.clock.elapsed()
+        if held is not None or started < self.asked.unclaimed_until:
+            return held
+        claimed = yield from find_claimed(self.root)
+        if claimed is None:
+            self.asked.unclaimed_until = started + _NEW_SECONDS
+        # A table is claimed after HEAD was made: another client may have made the lake meanwhile.
+        held = None if claimed is None else (yield from self.head())
+        if claimed is not None and held is None:
+            location, claim = claimed
+            raise head_lost(
+                f"a lake (id {claim.lake_id}) was here, of which {HOME} is gone, and table "
+                f"{location} is left (if the table alone was brought here, delete "
+                f"{lake_key(location)}, and `register` it)",
+                table=location,
+            )
+        return held
+
     def make_head(self) -> Program[HeldHead]:
-        """HEAD of a lake that had none, in the form that the store allows; remembered."""
+        """HEAD of a lake that had none, in the form that the store allows; remembered.
+
+        Raises
+        ------
+        CorruptObject
+            There was one: a table of it is left.
+        """
+        held = yield from self.existing()
+        if held is not None:
+            return held
         as_log = not (yield from self.replaces())
         held = yield from create_head(self.ids, self.root, as_log=as_log)
         self.remember(held)

@@ -8,15 +8,16 @@ from lakevilla.errors import LakeVillaError, StoreError
 from lakevilla.global_log.bases import Base, load_base, load_base_tables
 from lakevilla.global_log.head import HEAD_KEY, Head
 from lakevilla.global_log.refs import RefEntry
-from lakevilla.global_log.repo import load_commit, load_refs, load_tables
+from lakevilla.global_log.repo import load_commit, load_head, load_refs, load_tables
 from lakevilla.lake.context import Context
+from lakevilla.lake.newer import signs_on_branch
 from lakevilla.lake.refs.branch_head import has_ended, has_moved, load_branch
 from lakevilla.lake.refs.frozen import frozen_view
 from lakevilla.lake.view import View
 from lakevilla.refs.copies import unsafe_objects
 from lakevilla.results import Finding
 from lakevilla.store.effects import Program, parallel
-from lakevilla.store.home import key_at
+from lakevilla.store.home import at_home, key_at
 
 
 def look_at_refs(context: Context, head: Head) -> Program[list[Finding]]:
@@ -66,6 +67,7 @@ def _head_of(name: str, entry: RefEntry) -> Program[list[Finding]]:
         states = held.head.tables.values()
         refs = {ref for state in states for ref in state.pending if ref.life == entry.life}
         yield from parallel([load_commit(ref.txn, ref.hash, ref.life) for ref in refs])
+        older = yield from _gone_back(name, held.head)
     except StoreError:
         raise
     except LakeVillaError as error:
@@ -77,7 +79,28 @@ def _head_of(name: str, entry: RefEntry) -> Program[list[Finding]]:
     if has_ended(held):
         message = f"branch {name!r} was deleted, and is still named: `recover` finishes that"
         return [Finding("warning", "ref_ended", message, key=key)]
-    return []
+    return older
+
+
+def _gone_back(name: str, head: Head) -> Program[list[Finding]]:
+    """Whether commit objects of a branch show that its own HEAD is an older one."""
+    signs = yield from signs_on_branch(head)
+    newer = signs.against(head)
+    key = key_at(head.home, HEAD_KEY)
+    if newer is None and not signs.in_doubt:
+        return []
+    held = yield from at_home(head.home, load_head())
+    if held is None or held.head.replacement != head.replacement:
+        return []  # it goes on while it is looked at
+    at = f"{key} (version {head.sequence} of branch {name!r})"
+    if newer is not None:
+        message = f"{at} was set back: {newer} was stored after a newer one: restore the newest"
+        return [Finding("error", "corrupt_object", message, key=key)]
+    message = (
+        f"{at} knows nothing of {signs.in_doubt[0]}: its transaction has died or is at work, or "
+        "the branch was set back by one commit, and the newest HEAD of it is to be restored"
+    )
+    return [Finding("warning", "ref_in_doubt", message, key=key)]
 
 
 def _table(context: Context, base: Base, name: str, location: str) -> Program[Finding | None]:

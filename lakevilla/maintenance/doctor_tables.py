@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from lakevilla.errors import LakeVillaError
-from lakevilla.global_log.head import HEAD_KEY, Head, application_id
+from lakevilla.global_log.head import Head, application_id
+from lakevilla.global_log.lineage import went_back
 from lakevilla.lake.context import Context
 from lakevilla.lake.fitness import is_lost
 from lakevilla.lake.table_log import open_tail, probe
@@ -30,14 +31,8 @@ def opened(context: Context, head: Head, location: str) -> Program[Tail | Findin
                 table=location,
             )
         if (yield from _is_set_back(context, head, tail)):
-            return Finding(
-                "error",
-                "corrupt_object",
-                f"{HEAD_KEY} (global version {head.sequence}) is older than the log of table "
-                f"{location}, which holds a later commit of this lake: HEAD was set back; "
-                "restore the newest one",
-                table=location,
-            )
+            evidence = f"the log of table {location} holds a later commit of this lake"
+            return unreadable(location, went_back(head, evidence))
         yield from (yield from build_view(context, head, location, tail)).snapshot.files()
     except LakeVillaError as error:
         return unreadable(location, error)

@@ -16,14 +16,17 @@ from lakevilla.global_log.head import NOWHERE, PAGES_PREFIX, NameMap, Page, Tabl
 from lakevilla.global_log.head_log import HEADS_PREFIX
 from lakevilla.global_log.keys import KEYS_PREFIX, HeldKey, is_key_object, load_key_object
 from lakevilla.global_log.leaves import LEAVES_PREFIX, Leaf, is_mark, made_of
+from lakevilla.global_log.recent_heads import RECENT_PREFIX
 from lakevilla.global_log.refs import BASES_PREFIX, RefMap
 from lakevilla.global_log.remains import PREFIXES
 from lakevilla.global_log.repo import LakeFile, claim_of
 from lakevilla.ids import NO_TXN
+from lakevilla.inbox.proposal import INBOX_PREFIX
 from lakevilla.results import Finding
 from lakevilla.store.base import Found, ObjectInfo
 from lakevilla.store.codec import decode
 from lakevilla.store.effects import Program, get, list_objects, parallel
+from lakevilla.store.home import HOMES_PREFIX
 from lakevilla.store.location import is_external
 
 T = TypeVar("T")
@@ -51,7 +54,8 @@ class LeftBehind:
     ``heads`` are the numbers of later HEADs of a log. ``made`` is the largest number of a
     replacement, ``sequence`` of a commit, ``newest_id`` the largest id that anything names.
     ``states`` and ``names`` are what the newest leaf says that tells of a table, or a name.
-    ``left`` has, by table, the last page's word on whether it was let go.
+    ``left`` has, by table, the last page's word on whether it was let go. ``has_remains``: there
+    is more than the tables.
     """
 
     heads: list[int] = field(default_factory=list)
@@ -66,6 +70,7 @@ class LeftBehind:
     made: int = 0
     sequence: int = 0
     newest_id: str = NO_TXN
+    has_remains: bool = False
     findings: list[Finding] = field(default_factory=list)
 
     def ours(self, root: str) -> dict[str, LakeFile]:
@@ -88,7 +93,9 @@ def look_for() -> Program[LeftBehind]:
         for prefix in PREFIXES
     }
     left.heads = sorted(_numbers(of[HEADS_PREFIX]))
-    numbered = [*of[LEAVES_PREFIX], *of[BASES_PREFIX]]
+    numbered = [*of[LEAVES_PREFIX], *of[BASES_PREFIX], *of[RECENT_PREFIX]]
+    numbered += [info for info in listed if info.key.startswith((INBOX_PREFIX, HOMES_PREFIX))]
+    left.has_remains = any(of.values())
     left.made = max([*_numbers(numbered), *left.heads, 0])
     yield from _read_pages(left, of[PAGES_PREFIX])
     yield from _read_leaves(left, of[LEAVES_PREFIX])
@@ -196,6 +203,7 @@ def _read_commits(left: LeftBehind, infos: Iterable[ObjectInfo]) -> Program[None
             _damaged(left, key, error)
             continue
         left.commits.append((key, commit))
+        left.sequence = max(left.sequence, commit.after)
         left.named.update(commit.tables)
 
 

@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from lakevilla.errors import CorruptObject, InvalidOperation, LakeVillaError, StoreError
+from lakevilla.errors import (
+    CorruptObject,
+    InvalidOperation,
+    LakeVillaError,
+    StoreError,
+    VersionNotFound,
+)
 from lakevilla.formats.base import Entry
 from lakevilla.formats.sizes import size_from
 from lakevilla.global_log.commits import CommitObject
@@ -23,25 +29,30 @@ from lakevilla.global_log.head import (
     Touch,
     empty_head,
     successor,
+    with_policy,
     with_refs,
 )
-from lakevilla.global_log.head_log import HEADS_PREFIX
+from lakevilla.global_log.head_log import HEADS_PREFIX, head_key
 from lakevilla.global_log.keys import HeldKey, KeyRecord, put_key
 from lakevilla.global_log.numbered_log import entry_key
+from lakevilla.global_log.recent_heads import recent_heads, said_of
 from lakevilla.global_log.repo import (
     HeldHead,
     LakeFile,
+    claim_of,
     load_head,
     load_names,
+    load_refs,
     load_tables,
     store_leaves,
 )
 from lakevilla.inbox.box import clear_inbox
 from lakevilla.lake.context import Context
+from lakevilla.lake.newer import in_doubt
 from lakevilla.lake.past import table_entries
 from lakevilla.lake.table_log import open_tail, probe
 from lakevilla.lake.tail import Tail
-from lakevilla.maintenance.left_behind import LeftBehind, look_for
+from lakevilla.maintenance.left_behind import Decision, LeftBehind, look_for
 from lakevilla.maintenance.refs_left import refs_left
 from lakevilla.results import Finding, Report
 from lakevilla.store.base import ABSENT, Condition, Found, Match, Stored, Unknown
@@ -69,8 +80,10 @@ class _Rebuilt:
     findings: list[Finding] = field(default_factory=list)
 
 
-def rebuild_head(context: Context) -> Program[Report]:
+def rebuild_head(context: Context, *, force: bool = False) -> Program[Report]:
     """Make HEAD anew if it is lost or damaged, or has begun a second lake on the remains.
+
+    With ``force`` also if it is there and can be read: whoever asks knows that it is wrong.
 
     Raises
     ------
@@ -82,7 +95,7 @@ def rebuild_head(context: Context) -> Program[Report]:
         Somebody else has stored a HEAD meanwhile.
     """
     present, condition = yield from _present()
-    if present is not None and present.unconfirmed:
+    if present is not None and present.unconfirmed and not force:
         return _report([_confirmation(present, "was created again already")])
     left = yield from look_for()
     if left.heads and not (present is not None and present.as_log):
@@ -96,54 +109,141 @@ def rebuild_head(context: Context) -> Program[Report]:
             "a copy",
             key=HEADS_PREFIX,
         )
+    if present is not None and not force:
+        _refuse_sound(context, present, {one.lake_id for one in left.ours(context.root).values()})
+    return (yield from _made_anew(context, left, present, present, condition))
+
+
+def reset_head(context: Context, number: int) -> Program[Report]:
+    """Make an older HEAD, or the one that is there, the lake's newest state again.
+
+    What it says of names, refs and whose the tables are counts, where that is still there; what
+    the tables hold their logs tell, as in a rebuild. ``number`` is its number among the HEADs that
+    were kept (``global_log.recent_heads``).
+
+    Raises
+    ------
+    VersionNotFound
+        That HEAD is not kept.
+    """
+    present, condition = yield from _present()
+    newest = present
+    if present is not None and present.as_log:
+        held = yield from load_head()
+        newest = None if held is None else held.head
+        condition = ABSENT
+    chosen = yield from _kept_head(number, newest)
+    left = yield from look_for()
+    return (yield from _made_anew(context, left, newest, chosen, condition))
+
+
+def _kept_head(number: int, newest: Head | None) -> Program[Head]:
+    if newest is not None and newest.replacement == number:
+        return newest
+    if newest is not None and newest.as_log:
+        key = entry_key(HEADS_PREFIX, number)
+        found = (yield from get(key)) if number > 0 else (yield from get(HEAD_KEY))
+        if isinstance(found, Found):
+            return decode(key, found.body, Head)
+        raise VersionNotFound(f"there is no HEAD {number} in {HEADS_PREFIX}")
+    kept = yield from recent_heads()
+    for head in kept:
+        if head.replacement == number:
+            return head
+    there = [*kept, *([] if newest is None else [newest])]
+    raise VersionNotFound(
+        f"HEAD {number} is not kept: "
+        + (f"there are {said_of(there)}" if there else "none is; `--rebuild-head` needs none")
+    )
+
+
+def _made_anew(
+    context: Context,
+    left: LeftBehind,
+    present: Head | None,
+    chosen: Head | None,
+    condition: Condition,
+) -> Program[Report]:
+    """HEAD from what is left, and from what a HEAD says that is at hand: ``chosen``."""
+    known = [head for head in (chosen, present) if head is not None]
+    for head in known:
+        yield from _take_up(context, left, head)
     claims = left.ours(context.root)
     former = {claim.lake_id for claim in claims.values()}
-    if present is not None:
-        _refuse_sound(context, present, former)
-        yield from load_tables(present)
-        yield from load_names(present)
-        former |= {present.lake_id, *present.former}
-        left.named.update(
-            location for location, state in present.tables.items() if not state.dropped
-        )
+    former |= {lake for head in known for lake in (head.lake_id, *head.former)}
     if not (former or left.commits or left.sequence):
         raise InvalidOperation(f"{context.root} holds nothing of a lake: nothing to rebuild")
     rebuilt = yield from _tables(context, left, claims, sorted(former))
     yield from _look_through_logs(context, left, rebuilt)
-    head = _composed(context, left, rebuilt, present, tuple(sorted(former)))
-    refs, found = yield from refs_left(former)
+    head = _composed(context, left, rebuilt, present, chosen, tuple(sorted(former)))
+    refs, found = yield from refs_left(former, {} if chosen is None else chosen.refs.at_hand())
     if refs:
         head = with_refs(head, refs)
+    if chosen is not None and chosen.is_protected:
+        head = with_policy(head, chosen.policy)
     # What was proposed to the lost HEAD names numbers that the new one will have.
     yield from clear_inbox()
     yield from store_leaves(head)
-    outcome = yield from put(HEAD_KEY, encode(head), condition)
+    outcome = yield from put(head_key(head), encode(head), condition)
     if not isinstance(outcome, Stored):
         why = outcome.reason if isinstance(outcome, Unknown) else "another client stored one"
         raise StoreError(f"{HEAD_KEY} was not rebuilt ({why}): look at it with `doctor`")
     context.held = HeldHead(head, outcome.token)
     yield from _settle_keys(context, left, rebuilt)
-    findings = [_confirmation(head, f"was rebuilt from {len(rebuilt.states)} tables")]
+    what = "" if chosen is None or chosen is present else f" and HEAD {chosen.replacement}"
+    findings = [_confirmation(head, f"was rebuilt from {len(rebuilt.states)} tables{what}")]
     findings += left.findings + rebuilt.findings + _lost_commits(left, rebuilt)
     findings += _lost_drops(left, rebuilt) + found
     findings += yield from restore_claims(context, head)
     return _report(findings)
 
 
+def _take_up(context: Context, left: LeftBehind, head: Head) -> Program[None]:
+    """Note what a HEAD that can be read tells beside what is left: it was decided, all of it."""
+    try:
+        yield from load_tables(head)
+        yield from load_names(head)
+        yield from load_refs(head)
+    except (CorruptObject, VersionNotFound) as error:
+        left.findings.append(Finding("warning", error.kind, error.message, key=HEAD_KEY))
+    live = {place for place, state in head.tables.at_hand().items() if not state.dropped}
+    left.named |= live
+    for location in sorted(live - left.claims.keys()):
+        claim = yield from claim_of(location)
+        if claim is not None:
+            left.claims[location] = claim
+    left.sequence = max(left.sequence, head.sequence)
+    left.made = max(left.made, head.replacement)
+    left.meet_id(head.floor)
+    decided = [(one.sequence, one.txn, one.hash) for one in head.commits if one.hash]
+    states = head.tables.at_hand().values()
+    decided += [(ref.sequence, ref.txn, ref.hash) for one in states for ref in one.pending]
+    for sequence, txn, digest in decided:
+        left.meet_id(txn)
+        left.decided.setdefault(txn, []).append(Decision(sequence, txn, digest))
+
+
 def confirm_head(context: Context) -> Program[Report]:
-    """Let gc and vacuum delete again: somebody has looked at what could not be told."""
+    """Let gc and vacuum delete again: somebody has looked at what could not be told.
+
+    That is what a rebuild could not find out, or whether HEAD was set back by one.
+    """
 
     def change(head: Head) -> Program[Head | None]:
-        yield from ()
-        if not head.unconfirmed:
+        is_doubtful, dead = yield from in_doubt(context, head)
+        if not (head.unconfirmed or is_doubtful or dead):
             return None
-        new = successor(head, nonce=context.ids.nonce(), now_ms=context.now_ms())
-        return msgspec.structs.replace(new, unconfirmed=False)
+        aborted = head.aborted if head.unconfirmed else (*head.aborted, *dict.fromkeys(dead))
+        now_ms, nonce = context.now_ms(), context.ids.nonce()
+        new = successor(head, nonce=nonce, now_ms=now_ms, aborted=aborted)
+        return msgspec.structs.replace(new, unconfirmed=False, keys_lost=False)
 
     held = yield from context.head()
-    if held is None or not held.head.unconfirmed:
+    if held is None:
         return _report([Finding("note", "confirmed", "HEAD waits for no confirmation")])
-    yield from replace_until_stored(context, change)
+    head = yield from replace_until_stored(context, change)
+    if head.replacement == held.head.replacement:
+        return _report([Finding("note", "confirmed", "HEAD waits for no confirmation")])
     return _report([Finding("note", "confirmed", "HEAD is confirmed: gc and vacuum may delete")])
 
 
@@ -174,7 +274,8 @@ def _refuse_sound(context: Context, present: Head, former: set[str]) -> None:
 def _nothing_to_rebuild() -> InvalidOperation:
     return InvalidOperation(
         f"{HEAD_KEY} is there and can be read: there is nothing to rebuild; `lakevilla doctor` "
-        "tells what is wrong, `lakevilla recover` finishes what is pending"
+        "tells what is wrong, `lakevilla recover` finishes what is pending; `--rebuild-head "
+        "--force` makes it anew all the same, where it is an older copy and no newer one is left"
     )
 
 
@@ -302,14 +403,14 @@ def _composed(
     left: LeftBehind,
     rebuilt: _Rebuilt,
     present: Head | None,
+    chosen: Head | None,
     former: tuple[str, ...],
 ) -> Head:
-    if present is not None:
-        left.meet_id(present.floor)
-        for commit in present.commits:
-            left.meet_id(commit.txn)
-    sequence = max(left.sequence, 0 if present is None else present.sequence) + _MARGIN
-    made = max(left.made + _MARGIN, sequence, 0 if present is None else present.replacement + 1)
+    sequence = left.sequence + _MARGIN
+    made = max(left.made + _MARGIN, sequence)
+    as_log = present is not None and present.as_log
+    if present is not None and as_log:
+        made = present.replacement + 1  # none may be left out there
     # Above all ids found, and above those that were not, by any clock that is not ahead.
     floor = context.ids.txn_id(above=left.newest_id)
     base = Head(
@@ -325,6 +426,8 @@ def _composed(
         former=former,
         rebuilt=sequence,
         unconfirmed=True,
+        as_log=as_log,
+        keys_lost=not left.has_remains,
     )
     touches = {
         location: Touch(published=state.published, metadata=True, data_change=False)
@@ -337,8 +440,8 @@ def _composed(
         nonce=context.ids.nonce(),
         now_ms=context.now_ms(),
         commits=[commit],
-        tables=rebuilt.states,
-        names=_names(left, rebuilt, present),
+        tables={**_tombstones(chosen, rebuilt), **rebuilt.states},
+        names=_names(left, rebuilt, chosen),
         sizes={
             location: size_from(tail.snapshot.known_size())
             for location, tail in rebuilt.tails.items()
@@ -346,8 +449,19 @@ def _composed(
     )
 
 
-def _names(left: LeftBehind, rebuilt: _Rebuilt, present: Head | None) -> dict[str, str | None]:
-    names = {} if present is None else dict(present.names.items())
+def _tombstones(chosen: Head | None, rebuilt: _Rebuilt) -> dict[str, TableState]:
+    """What a HEAD tells of dropped tables that nothing else is left of."""
+    if chosen is None:
+        return {}
+    return {
+        location: msgspec.structs.replace(state, pending=())
+        for location, state in chosen.tables.at_hand().items()
+        if state.dropped and location not in rebuilt.states
+    }
+
+
+def _names(left: LeftBehind, rebuilt: _Rebuilt, chosen: Head | None) -> dict[str, str | None]:
+    names = {} if chosen is None else dict(chosen.names.at_hand().items())
     names.update((name, location) for name, location in left.names.items() if name not in names)
     for location, claim in left.claims.items():
         for name in claim.aliases:

@@ -18,10 +18,13 @@ from lakevilla.store.effects import Program, get, list_objects
 from lakevilla.store.home import HOMES_PREFIX, at_home
 
 
-def refs_left(former: Collection[str]) -> Program[tuple[dict[str, RefEntry], list[Finding]]]:
+def refs_left(
+    former: Collection[str], known: Mapping[str, RefEntry]
+) -> Program[tuple[dict[str, RefEntry], list[Finding]]]:
     """Each ref of those lakes by its newest base, and what is to be said of it.
 
     One that was deleted, and not cleaned up by gc, comes back: to keep too much loses nothing.
+    ``known`` are the entries of a HEAD that is at hand: what they say beside the base counts.
     """
     refs: dict[str, RefEntry] = {}
     findings: list[Finding] = []
@@ -40,8 +43,8 @@ def refs_left(former: Collection[str]) -> Program[tuple[dict[str, RefEntry], lis
             message = f"a ref is left out: {error.message}"
             findings.append(Finding("warning", error.kind, message, key=info.key))
             continue
-        known = refs.get(base.name)
-        if base.lake_id not in former or (known is not None and known.base.made > made):
+        newer = refs.get(base.name)
+        if base.lake_id not in former or (newer is not None and newer.base.made > made):
             continue
         entry = RefEntry(f"{made}-{digest[:16]}", base.kind, ref, base.timestamp_ms, "rebuild")
         if base.kind == "clone":
@@ -49,7 +52,15 @@ def refs_left(former: Collection[str]) -> Program[tuple[dict[str, RefEntry], lis
         found = _of_branch(entry, base, heads) if base.life else entry
         if found is not None:  # else it was never made, or has ended
             refs[base.name] = found
+    for name in sorted(known.keys() - refs.keys()):
+        gone = known[name]
+        message = f"{gone.kind} {name!r} is left out: what it was kept by is not there any more"
+        findings.append(Finding("warning", "ref_lost", message, key=gone.base.key))
     for name, entry in sorted(refs.items()):
+        same = _as_known(known.get(name), entry)
+        if same is not None:
+            refs[name] = same
+            continue
         findings.append(
             Finding(
                 "warning",
@@ -60,6 +71,19 @@ def refs_left(former: Collection[str]) -> Program[tuple[dict[str, RefEntry], lis
             )
         )
     return refs, findings
+
+
+def _as_known(known: RefEntry | None, found: RefEntry) -> RefEntry | None:
+    """The entry that a HEAD has of what was found, if that is the same ref; it may have moved."""
+    if known is None or known.kind != found.kind:
+        return None
+    if known.base == found.base and known.life == found.life:
+        return msgspec.structs.replace(known, lives=found.lives or known.lives)
+    if found.kind == "branch" and known.id == found.id:
+        return msgspec.structs.replace(
+            known, base=found.base, lives=found.lives, synced=None, reached=0
+        )
+    return None
 
 
 def _heads_of_lives() -> Program[dict[str, Head]]:

@@ -52,6 +52,7 @@ from lakevilla.lake.absorb import absorb, counted_sizes, moved_to
 from lakevilla.lake.context import Context, Event
 from lakevilla.lake.file_names import branch_of, owner_of
 from lakevilla.lake.fitness import needed_files
+from lakevilla.lake.newer import refuse_gone_back, refuse_older
 from lakevilla.lake.refs.kept import KeptByRefs, kept_of
 from lakevilla.lake.refs.lives import BranchLives
 from lakevilla.lake.refs.mounts import mount_of
@@ -100,6 +101,8 @@ def vacuum(
     UnsupportedTableFeature
         The table is in a catalog.
     """
+    if not dry_run:
+        yield from refuse_gone_back(context, f"vacuum of table {location}", [location])
     is_checked = not dry_run and (yield from _refuse_anothers(context, location))
     asked = None if dry_run else (yield from ask_time(context, f"{location}/_lakevilla"))
     listed = yield from list_objects(location)
@@ -334,6 +337,7 @@ def _newest(context: Context, location: str) -> Program[tuple[Head | None, View 
         view = yield from build_view(context, head, location, tail)
         if not view.placement.stale:
             return head, view
+        yield from refuse_older(context, f"vacuum of table {location}", [tail])
     raise ConflictError(
         f"vacuum of table {location}: it was written so fast that no state of it could be read: "
         "run it again later",

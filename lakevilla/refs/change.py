@@ -12,6 +12,7 @@ from lakevilla.global_log.head import Head, successor, with_policy, with_refs
 from lakevilla.global_log.refs import Policy, RefEntry
 from lakevilla.global_log.repo import HeldHead, load_head, load_refs
 from lakevilla.lake.context import Context
+from lakevilla.lake.newer import refuse_gone_back
 from lakevilla.lake.refs.branch_head import has_ended, has_moved
 from lakevilla.lake.refs.states import not_found
 from lakevilla.refs.branches import close
@@ -35,6 +36,7 @@ def delete_ref(context: Context, name: str) -> Program[None]:
         It is protected, or a clone of which a table names files that it keeps.
     """
     _, first = yield from find_ref(context, name)
+    yield from refuse_gone_back(context, f"delete_ref({name!r})", waits=False)
 
     def ended(entry: RefEntry) -> RefEntry | None:
         if entry.protected and not closed:
@@ -87,6 +89,7 @@ def delete_merged(context: Context, name: str, merged: Base) -> Program[bool]:
     Raises ``RefNotFound``.
     """
     _, first = yield from find_ref(context, name)
+    yield from refuse_gone_back(context, f"ending branch {name!r}", waits=False)
     if first.life != merged.life:
         return False  # its versions may be numbered as those of the life before
     if not (yield from close(context, first, at=merged.sequence)):
@@ -104,7 +107,7 @@ def note_merged(context: Context, merging: Merging) -> Program[None]:
     def noted(
         held: HeldHead | None, entry: RefEntry | None
     ) -> Program[LeftAsIs[None] | Next[None]]:
-        if held is None or entry != merging.entry:
+        if held is None or not merging.entry.is_as(entry):
             return LeftAsIs(None)
         return Next((yield from with_merged(merging, following(context, held))), None)
 

@@ -24,6 +24,7 @@ from lakevilla.global_log.repo import (
     store_leaves_of,
 )
 from lakevilla.lake.context import Context, Event
+from lakevilla.lake.newer import refuse_older
 from lakevilla.lake.refs.branch_head import Branch, ended, has_ended, is_closed, load_branch
 from lakevilla.lake.refs.frozen import Frozen
 from lakevilla.lake.refs.states import base_of
@@ -101,6 +102,8 @@ def create_ref(
             )
         if source:
             yield from _refuse_mount(head, source, name, is_first=not tried)
+        if not tried:
+            yield from refuse_older(context, f"{kind} {name!r}", once=True)
         new = yield from _next(context, head, at, tables, absorb, source)
         base = yield from _base(context, head, new, name, kind, at)
         base = yield from _narrowed(context, head, base, tables, source)

@@ -132,5 +132,6 @@ def with_life(
     return msgspec.structs.replace(
         entry,
         lives=(*lives, life),
+        reached=0,
         closed_ms={one: closed_ms[one] for one in lives if one in closed_ms},
     )

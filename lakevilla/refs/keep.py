@@ -15,6 +15,7 @@ from lakevilla.global_log.head import with_refs
 from lakevilla.global_log.refs import RefEntry, life_of
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.lake.context import Context
+from lakevilla.lake.newer import refuse_in_doubt
 from lakevilla.lake.refs.states import not_found
 from lakevilla.refs.clones.keeping import keep_clone
 from lakevilla.refs.entries import LeftAsIs, Next, find_ref, following, until_replaced
@@ -40,6 +41,7 @@ def keep(context: Context, name: str, owner: str = "") -> Program[Report]:
         It is a branch on which idempotency keys wait to be merged.
     """
     _, first = yield from find_ref(context, name)
+    yield from refuse_in_doubt(context, f"keep({name!r})")
     if first.kind == "clone":
         return (yield from keep_clone(context, name, first))
     if first.kind == "branch":

@@ -12,6 +12,7 @@ from lakevilla.global_log.bases import load_base
 from lakevilla.global_log.refs import RefEntry
 from lakevilla.global_log.repo import HeldHead, load_refs, store_leaves
 from lakevilla.lake.context import Context
+from lakevilla.lake.newer import refuse_older
 from lakevilla.lake.refs.branch_head import Branch, frozen_now, has_moved
 from lakevilla.lake.refs.states import SeenBase, same_tables
 from lakevilla.refs.moved import Wanted
@@ -34,6 +35,7 @@ def rebase_branch(context: Context, name: str, wanted: Wanted) -> Program[tuple[
     """
 
     def attempt(held: HeldHead, branch: Branch, tried: set[str]) -> Program[Came | None]:
+        yield from refuse_older(context, f"rebase({name!r})", once=True)
         _refuse_protected(name, branch.entry)
         return (yield from _attempt(context, held, branch, wanted, tried))
 

@@ -15,6 +15,7 @@ from lakevilla.global_log.repo import load_tables, load_tables_below, make_room
 from lakevilla.lake.absorb import absorb as take_in
 from lakevilla.lake.absorb import moved_to
 from lakevilla.lake.context import Context, Event
+from lakevilla.lake.newer import refuse_newer_logs
 from lakevilla.lake.refs.mounts import mounted
 from lakevilla.lake.table_log import refresh
 from lakevilla.lake.tail import Tail
@@ -52,6 +53,7 @@ def with_logs(
     else:
         looked_at = yield from _below(context, head, below)
     tails = yield from parallel([_log(context, location) for location in looked_at])
+    yield from refuse_newer_logs(context, head, _found(tails).values())
     absorbed = yield from take_in(context, head, _found(tails))
     moved_states = {}
     for location, placement in absorbed.placements.items():

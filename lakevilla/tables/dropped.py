@@ -14,6 +14,7 @@ from lakevilla.formats.base import Leftovers
 from lakevilla.global_log.head import Head, TableState
 from lakevilla.global_log.repo import load_tables
 from lakevilla.lake.context import Context
+from lakevilla.lake.newer import refuse_gone_back
 from lakevilla.lake.refs.kept import refuse_kept
 from lakevilla.results import Finding
 from lakevilla.store.effects import Program, parallel
@@ -48,8 +49,17 @@ def is_half_deleted(context: Context, location: str) -> Program[bool]:
 def refuse_to_delete(context: Context, location: str) -> Program[None]:
     """Refuse to delete the data of a table that a ref keeps, that is in a catalog, or not ours.
 
-    A catalog would go on pointing at it. Raises ``InvalidOperation``.
+    A catalog would go on pointing at it. A newer HEAD may have refs that keep it.
+
+    Raises
+    ------
+    InvalidOperation
+        It is kept, or in a catalog.
+    CorruptObject
+        HEAD was set back.
     """
+    what = f"drop_table with delete_data: table {location}"
+    yield from refuse_gone_back(context, what, [location], waits=False)
     held = yield from context.head()
     head = None if held is None else held.head
     if head is not None:

@@ -118,7 +118,14 @@ class Upkeep:
             report = client.run_safely(keep(client.context, name, client.owner))
         return named_report(report, catalog_names(client.context))
 
-    def recover(self, *, rebuild_head: bool = False, confirm_head: bool = False) -> Report:
+    def recover(
+        self,
+        *,
+        rebuild_head: bool = False,
+        confirm_head: bool = False,
+        reset_head: int | None = None,
+        force: bool = False,
+    ) -> Report:
         """Finish the work of dead clients: publish what is decided, and give up their places.
 
         It waits only if the owners of places in a queue may be dead, and at most
@@ -131,23 +138,37 @@ class Upkeep:
             everything else that is left. The report lists what could not be found out. Until
             ``confirm_head``, ``gc`` and ``vacuum`` delete nothing.
         confirm_head : bool
-            Instead, confirm that somebody has read that report.
+            Instead, confirm that somebody has read that report, or that HEAD is right where
+            ``gc`` can't tell.
+        reset_head : int, optional
+            Instead, go on from an older HEAD: the number (its replacement) of one that is kept, or
+            of the one that is there. What the tables hold stays, as with ``rebuild_head``; names,
+            tags, branches and protection are those of that HEAD.
+        force : bool
+            With ``rebuild_head``: also where HEAD can be read, because it is an older copy.
 
         Raises
         ------
         CorruptObject
-            HEAD or an object that it needs is lost.
+            HEAD or an object that it needs is lost, or HEAD is an older copy.
         InvalidOperation
             With ``rebuild_head``: HEAD is intact, or there is no lake.
+        VersionNotFound
+            With ``reset_head``: that HEAD is not kept; the message lists those that are.
         """
-        if rebuild_head and confirm_head:
-            raise InvalidOperation("recover: read the report of rebuild_head before confirm_head")
+        _check_recovery(rebuild_head, confirm_head, reset_head, force)
         self._client.main("recover")
-        if rebuild_head:
+        if rebuild_head or reset_head is not None:
+            context = self._client.context
             self._client.ensure_safe_store()
-            self._client.context.held = None
+            context.held = None
+            work = (
+                rebuilding.rebuild_head(context, force=force)
+                if reset_head is None
+                else rebuilding.reset_head(context, reset_head)
+            )
             with self._client.measured("recover"):
-                return self._client.run(rebuilding.rebuild_head(self._client.context))
+                return self._client.run(work)
         if not self.exists():
             return self._no_lake()
         self._client.ensure_safe_store()
@@ -199,6 +220,24 @@ class Upkeep:
             report = client.run(work(budget_seconds=budget, stops=stops))
         client.checkpoint_soon()
         return named_report(report, catalog_names(client.context))
+
+
+def _check_recovery(
+    rebuild_head: object, confirm_head: object, reset_head: object, force: object
+) -> None:
+    is_reset = reset_head is not None
+    if check_flag("confirm_head", confirm_head) and (rebuild_head or is_reset):
+        raise InvalidOperation("recover: read the report of the new HEAD before confirm_head")
+    if check_flag("rebuild_head", rebuild_head) and is_reset:
+        raise InvalidOperation("recover: choose either rebuild_head or reset_head")
+    if check_flag("force", force) and not rebuild_head:
+        raise InvalidOperation("recover: force is for rebuild_head alone")
+    is_number = isinstance(reset_head, int) and not isinstance(reset_head, bool)
+    if is_reset and not (is_number and 0 <= reset_head < 10**20):  # type: ignore[operator]
+        raise InvalidOperation(
+            f"reset_head must be the number of a HEAD, not {shown(reset_head)}: one that is not "
+            "kept is answered with those that are"
+        )
 
 
 def _tasks(tasks: object) -> list[str]:

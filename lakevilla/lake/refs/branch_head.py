@@ -52,6 +52,13 @@ def load_branch(name: str, entry: RefEntry) -> Program[HeldHead]:
         raise CorruptObject(
             f"{key} is not the HEAD of branch {name!r}: it was replaced by hand; {remedy}", key=key
         )
+    if held.head.replacement < entry.reached:
+        raise CorruptObject(
+            f"{key} (version {held.head.sequence} of branch {name!r}, replacement "
+            f"{held.head.replacement}) was set back, as by an old backup: the lake has seen "
+            f"replacement {entry.reached} of it; restore the newest copy of it",
+            key=key,
+        )
     yield from load_refs(held.head)
     return held
 

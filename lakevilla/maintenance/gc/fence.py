@@ -7,16 +7,18 @@ from collections.abc import Container, Iterable
 import msgspec
 
 from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedFormat
-from lakevilla.global_log.head import Head, TableState, find_commit, successor
+from lakevilla.global_log.head import Head, TableState, find_commit, successor, with_refs
 from lakevilla.global_log.keys import is_key_object, load_key_object, put_key
-from lakevilla.global_log.repo import commits_since, load_tables, make_room
-from lakevilla.ids import uuid7
+from lakevilla.global_log.refs import RefEntry
+from lakevilla.global_log.repo import commits_since, load_head, load_refs, load_tables, make_room
+from lakevilla.ids import started_at, uuid7
 from lakevilla.lake.absorb import Absorbed, absorb, moved_to
 from lakevilla.lake.context import Context
 from lakevilla.lake.table_log import open_tail, probe
 from lakevilla.maintenance.gc.listing import Listing
 from lakevilla.store.base import ObjectInfo
 from lakevilla.store.effects import Program, parallel
+from lakevilla.store.home import at_home
 from lakevilla.tables.registration import replace_until_stored
 
 
@@ -42,7 +44,7 @@ def _raised(
     is, unless there are pages that it does not name.
     """
     yield from load_tables(head)
-    floor = _floor(context, head, listed.now)
+    floor = _floor(context, head, listed)
     history_start, forgotten = head.history_start, head.forgotten
     if listed.history is None:
         history_start, forgotten = yield from _kept_history(context, head, listed)
@@ -53,17 +55,19 @@ def _raised(
         for one in head.reserved
         if not (one.txn in listed.ended or one.txn <= floor or one.txn in aborted)
     )
+    reached = yield from _reached(head)
     if (
         floor == head.floor
         and history_start == head.history_start
         and not tables
         and aborted == head.aborted
         and reserved == head.reserved
+        and not reached
         and not listed.has_stray_pages
     ):
         return None
     page = None if dry_run else (yield from make_room(head, context.ids))
-    return successor(
+    new = successor(
         head,
         nonce=context.ids.nonce(),
         now_ms=context.now_ms(),
@@ -77,11 +81,41 @@ def _raised(
         page=page,
         reserved=reserved,
     )
+    return with_refs(new, reached) if reached else new
 
 
-def _floor(context: Context, head: Head, now: float) -> str:
-    """The id up to which whoever has not committed is too old to do so."""
-    oldest = int((now - context.settings.max_age_seconds) * 1000)
+def _reached(head: Head) -> Program[dict[str, RefEntry | None]]:
+    """The entries of branches whose own HEADs have gone on since that was noted.
+
+    So a branch that is set back behind this gc is told from then on, wherever it is opened.
+    """
+    yield from load_refs(head)
+    branches = {name: one for name, one in head.refs.items() if one.kind == "branch"}
+    numbers = yield from parallel([_number_of(entry) for entry in branches.values()])
+    seen = zip(branches.items(), numbers, strict=True)
+    return {
+        name: entry.having_reached(number)
+        for (name, entry), number in seen
+        if number > entry.reached
+    }
+
+
+def _number_of(entry: RefEntry) -> Program[int]:
+    """The number of a branch's own HEAD; 0 where it is lost or damaged."""
+    try:
+        held = yield from at_home(entry.life, load_head())
+    except (CorruptObject, UnsupportedFormat):
+        return 0
+    return 0 if held is None else held.head.replacement
+
+
+def _floor(context: Context, head: Head, listed: Listing) -> str:
+    """The id up to which whoever has not committed is too old to do so.
+
+    It stays below those that may have committed in a HEAD that is gone.
+    """
+    oldest = int((listed.now - context.settings.max_age_seconds) * 1000)
+    oldest = min([oldest, *(int(started_at(txn) * 1000) - 1 for txn in listed.in_doubt)])
     return max(head.floor, uuid7(max(oldest, 0), 0)) if oldest > 0 else head.floor
 
 

@@ -15,8 +15,10 @@ from collections.abc import Mapping
 
 from lakevilla.errors import LakeVillaError
 from lakevilla.global_log.head import Head
+from lakevilla.global_log.recent_heads import keep_recent, too_old
 from lakevilla.global_log.repo import load_tables
 from lakevilla.lake.context import Context, Event
+from lakevilla.lake.newer import refuse_gone_back, refuse_newer_logs
 from lakevilla.maintenance.gc.fence import fence, settle_keys
 from lakevilla.maintenance.gc.garbage import garbage
 from lakevilla.maintenance.gc.listing import Listing, look
@@ -34,7 +36,12 @@ def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
     if not dry_run:
         context.refuse_unconfirmed("gc")
     yield from load_tables(held.head)
+    signs = yield from refuse_gone_back(context, "gc")
     listed = yield from look(context, held.head, dry_run=dry_run)
+    yield from refuse_newer_logs(context, held.head, context.tails.values())
+    listed.leave_alone(signs.doubtful())
+    if not (dry_run or listed.in_doubt):
+        yield from keep_recent(held.head)
     damaged = yield from settle_keys(context, held.head, listed.keys, dry_run=dry_run)
     head = yield from fence(context, held.head, listed, dry_run=dry_run)
     yield from load_tables(head)
@@ -43,7 +50,7 @@ def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
     now_ms = int(listed.now * 1000)
     emptied = yield from clean_emptied(context, head, now_ms, dry_run=dry_run)
     if not dry_run:
-        yield from parallel([delete(key) for key in first])
+        yield from parallel([delete(key) for key in [*first, *too_old(listed.recent)]])
         yield from parallel([delete(key) for key in last])
         context.notify(Event("gc", None, f"gc deleted {len(doomed)} objects"))
     word = "would be" if dry_run else "was"

@@ -11,6 +11,7 @@ from lakevilla.global_log.commits import COMMITS_PREFIX
 from lakevilla.global_log.head import PAGES_PREFIX, Head
 from lakevilla.global_log.keys import KEYS_PREFIX
 from lakevilla.global_log.leaves import LEAVES_PREFIX
+from lakevilla.global_log.recent_heads import RECENT_PREFIX
 from lakevilla.global_log.refs import BASES_PREFIX
 from lakevilla.global_log.repo import load_page, pages_before, rules_table
 from lakevilla.ids import is_txn_id
@@ -64,6 +65,18 @@ class Listing:
     proposals: list[str] = field(default_factory=list)
     bases: list[str] = field(default_factory=list)
     of_branches: list[str] = field(default_factory=list)
+    recent: list[str] = field(default_factory=list)
+    in_doubt: set[str] = field(default_factory=set)
+
+    def leave_alone(self, in_doubt: set[str]) -> None:
+        """Let stay what a HEAD that is gone may have decided: the lake goes on before any of it.
+
+        That one may have moved its oldest commits to a page, which is of its own (note 53).
+        """
+        self.in_doubt = in_doubt
+        if in_doubt:
+            self.pages.clear()
+            self.has_stray_pages = False
 
 
 def look(context: Context, head: Head, *, dry_run: bool) -> Program[Listing]:
@@ -142,6 +155,7 @@ def _list(
             list_objects(INBOX_PREFIX),
             list_objects(BASES_PREFIX),
             list_objects(HOMES_PREFIX),
+            list_objects(RECENT_PREFIX),
             *[list_objects(location) for location in locations],
         ]
     )
@@ -164,7 +178,8 @@ def _list(
     listed.proposals = [info.key for info in results[5]]
     listed.bases = [info.key for info in results[6]]
     listed.of_branches = [info.key for info in results[7]]
-    for location, objects in zip(locations, results[8:], strict=True):
+    listed.recent = [info.key for info in results[8]]
+    for location, objects in zip(locations, results[9:], strict=True):
         files = []
         nested = nested_tables(location, [info.key for info in objects], head)
         for info in objects:

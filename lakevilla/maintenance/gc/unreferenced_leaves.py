@@ -43,7 +43,8 @@ def unreferenced_leaves(
     # A few marks are enough for ever: each run need not leave one.
     halfway = listed.now - max_age / 2
     waiting = ruling is None or any(not _is_unreferenced(key, ruling) for key in fallen)
-    if waiting and not dry_run and all(at <= halfway for at in made.values()):
+    may_mark = not (dry_run or listed.in_doubt)  # a mark tells that HEAD has come so far
+    if waiting and may_mark and all(at <= halfway for at in made.values()):
         # Refused: another gc has marked this very HEAD.
         yield from put(now.key, encode(now), ABSENT)
     if ruling is None:

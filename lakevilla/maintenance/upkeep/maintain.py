@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from lakevilla.errors import CorruptObject, LakeVillaError, StoreError, VersionNotFound
+from lakevilla.errors import (
+    ConflictError,
+    CorruptObject,
+    LakeVillaError,
+    StoreError,
+    VersionNotFound,
+)
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import commits_since, load_tables
 from lakevilla.lake.context import Context
+from lakevilla.lake.newer import refuse_gone_back, refuse_in_doubt
 from lakevilla.maintenance.upkeep.lease import (
     Lease,
     Seen,
@@ -70,6 +77,8 @@ class _Run:
     is_over: Callable[[], bool]
     #: HEAD for the first task, which has been read just now.
     just_read: Head | None
+    #: What was asked of HEAD in this run, which is asked once.
+    asked: set[Callable[..., object]] = field(default_factory=set)
     ok: bool = True
     findings: list[Finding] = field(default_factory=list)
 
@@ -86,7 +95,8 @@ class _Run:
             head = held.head
         if (yield from self.context.is_only_creating()):
             # Nothing is replaced there, so there is neither a lease nor a record to go by.
-            yield from self._do(name, head, None, None)
+            if (yield from self._may_begin(name)):
+                yield from self._do(name, head, None, None)
             return False
         try:
             seen = yield from look(name)
@@ -101,12 +111,32 @@ class _Run:
             return False
         if not is_free(self.context, name, seen):
             return True
+        if not (yield from self._may_begin(name)):
+            return False
         lease = yield from take(self.context, name, self.owner, seen)
         if lease is None:
             self._note(name, "somebody else has begun it")
             return False
         yield from self._do(name, head, seen, lease)
         return False
+
+    def _may_begin(self, name: str) -> Program[bool]:
+        """Whether HEAD may be relied on: each task moves it, or deletes by it."""
+        ask = refuse_in_doubt if TASKS[name].goes_on else refuse_gone_back
+        if ask in self.asked:
+            return True
+        try:
+            yield from ask(self.context, "maintain")
+        except ConflictError as error:
+            self._note(name, f"left for the next time: {error.message}")
+            return False
+        except CorruptObject as error:
+            if not any(finding.message == error.message for finding in self.findings):
+                self.findings.append(Finding("error", error.kind, error.message, key=error.key))
+            self.ok = False
+            return False
+        self.asked |= {ask, refuse_gone_back}
+        return True
 
     def watch(self, name: str) -> Program[None]:
         """Do a task whose lease is not renewed; leave it to who renews it."""

@@ -76,6 +76,8 @@ class UpkeepTask:
     idle_seconds: float = 7 * DAY_SECONDS
     #: Whether each run looks at all tables, and not at those alone that were written since.
     looks_at_all: bool = False
+    #: Whether it changes what HEAD names, or commits: not by a HEAD that may lack a commit.
+    goes_on: bool = False
 
 
 def table_work(
@@ -232,9 +234,11 @@ def _vacuum(context: Context, location: str, owner: str) -> Program[Piece]:
 #: In the order in which they are done: each leaves less to the next ones.
 TASKS: dict[str, UpkeepTask] = {
     "recover": UpkeepTask(lake=_recover),
-    "keep": UpkeepTask(lake=_keep, every_seconds=DAY_SECONDS, idle_seconds=DAY_SECONDS),
+    "keep": UpkeepTask(
+        lake=_keep, every_seconds=DAY_SECONDS, idle_seconds=DAY_SECONDS, goes_on=True
+    ),
     "checkpoint": UpkeepTask(table=_checkpoint),
-    "optimize": UpkeepTask(table=_optimize, idle_seconds=DAY_SECONDS),
+    "optimize": UpkeepTask(table=_optimize, idle_seconds=DAY_SECONDS, goes_on=True),
     "vacuum": UpkeepTask(table=_vacuum, every_seconds=DAY_SECONDS, looks_at_all=True),
     "gc": UpkeepTask(lake=_gc, every_seconds=DAY_SECONDS),
 }

@@ -70,6 +70,7 @@ def _commit_object(txn: TransactionState) -> Program[CommitObject]:
         started_ms=txn.bound.started_ms,
         merged="" if txn.work.merging is None else txn.work.merging.version,
         catalog=tuple(txn.work.catalog),
+        after=0 if txn.bound.held is None else txn.bound.held.head.sequence,
     )
 
 

@@ -54,13 +54,15 @@ class Merging:
 
     ``entry`` is the one that was read, which must be in the HEAD that is replaced. ``base`` is
     what counts as merged from then on: the next merge begins there. ``keys`` are those that were
-    committed there, and are the lake's from then on.
+    committed there, and are the lake's from then on. ``reached`` is the number of the branch's own
+    HEAD as it is merged.
     """
 
     name: str
     entry: RefEntry
     base: Base
     keys: tuple[KeyUse, ...] = ()
+    reached: int = 0
 
     @property
     def version(self) -> str:

@@ -23,7 +23,7 @@ def changed_entry(
 ) -> Program[ConflictError | None]:
     """The same of a branch by its name and the entry that was read."""
     yield from load_refs(head, [name])
-    if head.refs.get(name) == entry:
+    if entry.is_as(head.refs.get(name)):
         return None
     return ConflictError(
         f"branch {name!r} was merged, protected or deleted by another client meanwhile: "

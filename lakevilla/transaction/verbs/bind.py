@@ -13,7 +13,8 @@ from lakevilla.errors import (
     TableNotFound,
     VersionNotFound,
 )
-from lakevilla.global_log.head import HEAD_KEY, NOWHERE, Head, application_id
+from lakevilla.global_log.head import NOWHERE, Head, application_id
+from lakevilla.global_log.lineage import went_back
 from lakevilla.global_log.repo import (
     HeldHead,
     check_lake,
@@ -402,14 +403,10 @@ def _check_newer(txn: TransactionState, held: HeldHead | None, location: str) ->
         and txn.bound.held is not None
         and txn.bound.held.head.replacement <= held.head.replacement
     ):
-        raise CorruptObject(
-            f"{HEAD_KEY} (global version {held.head.sequence}) is older than the log of table "
-            f"{location}, which holds a later commit of this lake: HEAD was set back, as by "
-            "restoring it from a copy; restore the newest one",
-            key=HEAD_KEY,
-            table=location,
-            txn_id=txn.id,
-        )
+        evidence = f"the log of table {location} holds a later commit of this lake"
+        error = went_back(held.head, evidence, table=location)
+        error.txn_id = txn.id
+        raise error
 
 
 def _view(txn: TransactionState, location: str, probing: bool) -> Program[tuple[View, bool]]:

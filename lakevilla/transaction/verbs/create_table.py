@@ -13,6 +13,7 @@ from lakevilla.errors import InvalidOperation, StoreError, TableExists
 from lakevilla.formats.base import Change, FormatName, TableSnapshot
 from lakevilla.global_log.head import NOWHERE, Head, TableState
 from lakevilla.global_log.repo import load_names, load_tables
+from lakevilla.lake.newer import refuse_older
 from lakevilla.lake.table_log import open_tail
 from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import Placement, View
@@ -103,6 +104,8 @@ def _change(
         tail = yield from log_of_dropped(txn, location, state)
     else:
         tail = yield from open_tail(txn.context, location, missing_ok=True)
+    if not txn.context.life:
+        yield from refuse_older(txn.context, f"create_table({location!r})", [tail], once=True)
     if (state is not None and not dropped) or tail.tip >= 0 or location in txn.work.tables:
         new_name = None if dropped else (yield from _new_name(head, location))
         raise TableExists(

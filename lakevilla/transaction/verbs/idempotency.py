@@ -42,12 +42,26 @@ def enter_key(txn: TransactionState, use: KeyUse) -> Program[None]:
     """
     use.held = yield from load_key(use.key, use.version)
     if use.held is None:
+        _refuse_unknown(txn, use)
         return
     record = use.held.record
     use.committed = record.committed
     _refuse_done(txn, use)
     if record.is_settled or (yield from _settled(txn, use, record)):
         _refuse_gap(txn, use, record)
+
+
+def _refuse_unknown(txn: TransactionState, use: KeyUse) -> None:
+    """Refuse a key that nothing tells of, as long as nobody has confirmed that it is new."""
+    if txn.head is None or not txn.head.keys_lost:
+        return
+    raise CommitOutcomeUnknown(
+        f"whether idempotency key {use.key!r} was used before this lake lost all but its tables "
+        "can't be told: look whether what it stands for is there; once it is settled what was "
+        "done, `lakevilla recover ROOT --confirm-head` lets keys be used again",
+        txn_id=txn.id,
+        idempotency_key=use.key,
+    )
 
 
 def _settled(txn: TransactionState, use: KeyUse, record: KeyRecord) -> Program[bool]:
@@ -218,6 +232,7 @@ def _refuse_forgotten(context: Context, head: Head, use: KeyUse, record: KeyReco
         f"in the tables' histories; if it is in none, delete {key_object(use.key, use.version)} "
         "and run again",
         txn_id=record.txn,
+        idempotency_key=use.key,
     )
 
 

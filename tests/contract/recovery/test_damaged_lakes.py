@@ -75,7 +75,7 @@ def refused(place: Place, error: type[lv.LakeVillaError], *says: str) -> None:
 def test_a_truncated_head_is_refused_and_comes_back_whole(place: Place, length: int) -> None:
     body = head_file(place).read_bytes()
     head_file(place).write_bytes(body[:length])
-    refused(place, lv.CorruptObject, HEAD, "restore it from a copy")
+    refused(place, lv.CorruptObject, HEAD, "restore the newest copy")
     head_file(place).write_bytes(body)
     with place.connect() as lake:
         assert values(lake.snapshot().read(TABLE)) == [0, 1, 10, 11, 12]

@@ -408,11 +408,13 @@ def test_names_that_a_claim_lacks_are_noted_by_recover(place: Place) -> None:
     assert json.loads(claim.read_bytes())["aliases"] == ["a", "first"]
 
 
-def test_a_new_lake_costs_one_list_and_one_with_a_head_none(place: Place) -> None:
+def test_a_new_lake_costs_a_list_and_a_look_for_tables_and_one_with_a_head_none(
+    place: Place,
+) -> None:
     with place.connect() as lake, lake._client.runner.requests.counting() as requests:
         assert not lake.exists()
         assert not lake.exists()
-    assert (requests.list, requests.get) == (1, 2)
+    assert (requests.list, requests.get) == (2, 2)
     filled(place)
     with place.connect() as lake, lake._client.runner.requests.counting() as requests:
         assert lake.exists()

@@ -91,7 +91,7 @@ def admit(base: HeldHead, head: Head, candidate: Candidate) -> Program[Head | An
     fits = yield from fit(base, head, candidate)
     if not isinstance(fits, Fits):
         return fits
-    page = yield from make_room(head, candidate.txn.context.ids)
+    page = yield from make_room(head, candidate.txn.context.ids, is_stored=head is base.head)
     return (yield from joined_to(head, candidate, fits, page))
 
 

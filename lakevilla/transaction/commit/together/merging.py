@@ -21,5 +21,5 @@ def with_merged(merging: Merging, following: Head) -> Program[Head]:
     yield from store_leaves_of([merging.base.tables, merging.base.names], made)
     ref, body = seal_base(merging.base, made)
     yield from store_base(ref, body)
-    entry = msgspec.structs.replace(merging.entry, synced=ref)
+    entry = msgspec.structs.replace(merging.entry, synced=ref).having_reached(merging.reached)
     return with_refs(following, {merging.name: entry})

@@ -76,7 +76,7 @@ def merge_branch(
         raise
     if outcomes:
         base = now if tables is None else (yield from _merged_of(since, now, outcomes))
-        txn.work.merging = Merging(name, entry, base, taken)
+        txn.work.merging = Merging(name, entry, base, taken, branch.held.head.replacement)
     return outcomes, now
 
 

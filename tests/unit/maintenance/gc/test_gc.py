@@ -30,6 +30,12 @@ def left_behind(lake: MemoryLake) -> tuple[list[str], Peer, object]:
     return sorted(set(lake.keys("")) - before), slow, txn
 
 
+def go_on(lake: MemoryLake, number: int = 8) -> None:
+    """A commit after that: who was decided by then is in HEAD."""
+    other = lake.peer()
+    other.commit(other.appending("a", number))
+
+
 def grow_old(lake: MemoryLake) -> None:
     lake.pass_by(lake.peer().context.settings.max_age_seconds + 1)
 
@@ -45,16 +51,31 @@ def test_who_may_still_commit_keeps_his_files(lake: MemoryLake, peer: Peer) -> N
 
 def test_who_is_too_old_is_fenced_and_then_his_files_go(lake: MemoryLake, peer: Peer) -> None:
     files, slow, txn = left_behind(lake)
+    go_on(lake)
     grow_old(lake)
     peer.run(gc(peer.context))
     assert not set(files) & set(lake.keys(""))
     with pytest.raises(lv.TransactionAborted):
         slow.commit(txn)  # type: ignore[arg-type]
-    assert lake.ids("a") == [0, 1]
+    assert lake.ids("a") == [0, 1, 8]
+
+
+def test_what_a_head_that_is_gone_may_have_decided_stays_until_the_lake_goes_on(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    files, _, _ = left_behind(lake)
+    for _ in range(2):
+        grow_old(lake)
+        peer.run(gc(peer.context))
+        assert set(files) <= set(lake.keys(""))
+    go_on(lake)
+    peer.run(gc(peer.context))
+    assert not set(files) & set(lake.keys(""))
 
 
 def test_head_moves_before_anything_is_deleted(lake: MemoryLake, peer: Peer) -> None:
     left_behind(lake)
+    go_on(lake)
     grow_old(lake)
     peer.run(gc(peer.context))
     verbs = [

@@ -1,0 +1,397 @@
+"""Signs of a newer HEAD: what lies in the store that the HEAD at hand can't explain.
+
+HEAD is one object, and a restored backup, or a copy that went wrong, may bring an older one back.
+It looks sound. To whoever deletes by it, all that came later is nobody's: branches, their only
+files, bases of tags, commits that wait to be published. So whoever deletes asks first whether
+anything tells of a newer one (docs/design/0053-gone-back.md), and then deletes nothing.
+
+What tells. Objects whose names carry the number of the HEAD that they were stored for: who stores
+one has read the HEAD before that. Commit objects, which name the newest commit that their makers
+had read. Logs, whose ``txn`` action names the newest commit that they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from lakevilla.errors import (
+    ConflictError,
+    CorruptObject,
+    LakeVillaError,
+    StoreError,
+    UnsupportedFormat,
+)
+from lakevilla.global_log.commits import COMMITS_PREFIX, CommitObject, read_commit
+from lakevilla.global_log.head import HEAD_KEY, Head, application_id
+from lakevilla.global_log.head_log import HEADS_PREFIX
+from lakevilla.global_log.leaves import LEAVES_PREFIX, is_mark
+from lakevilla.global_log.lineage import went_back
+from lakevilla.global_log.numbered_log import entry_key
+from lakevilla.global_log.recent_heads import RECENT_PREFIX
+from lakevilla.global_log.refs import BASES_PREFIX
+from lakevilla.global_log.repo import commits_since, load_head
+from lakevilla.inbox.proposal import INBOX_PREFIX
+from lakevilla.lake.context import Context
+from lakevilla.lake.table_log import open_tail, probe
+from lakevilla.lake.tail import Tail
+from lakevilla.store.base import Found
+from lakevilla.store.effects import Program, get, list_objects, parallel, sleep
+from lakevilla.store.home import HOMES_PREFIX, at_home, home_of
+
+#: Objects asked for in one round.
+_AT_ONCE = 64
+#: For how long a maker is waited for whose object is there and whose HEAD is not.
+_PATIENCE_SECONDS = 2.0
+_LOOKS = 4
+_DIGITS = 20
+
+
+@dataclass(slots=True)
+class Signs:
+    """What was found, by the HEAD that each sign asks for at least.
+
+    ``numbers`` and ``sequences`` are of signs that prove that HEAD was there; ``next_number`` is
+    an object that was stored for the HEAD with that number: its maker may have died before that.
+    ``in_doubt`` are commit objects that this HEAD may lack because it was set back by one commit.
+    """
+
+    numbers: dict[str, int] = field(default_factory=dict)
+    sequences: dict[str, int] = field(default_factory=dict)
+    next_number: dict[str, int] = field(default_factory=dict)
+    in_doubt: list[str] = field(default_factory=list)
+
+    def against(self, head: Head) -> str | None:
+        """The object that shows a newer HEAD than this one, if any does."""
+        for key, number in self.numbers.items():
+            if number > head.replacement:
+                return key
+        for key, number in self.next_number.items():
+            if number > head.replacement + 1:
+                return key
+        return next((key for key, n in self.sequences.items() if n > head.sequence), None)
+
+    def doubtful(self) -> set[str]:
+        """The transactions that are in doubt."""
+        return {_txn_of(key) for key in self.in_doubt}
+
+    def to_come(self, head: Head) -> str | None:
+        """An object that was stored for the HEAD which is to come next, if there is one."""
+        following = head.replacement + 1
+        return next((key for key, n in self.next_number.items() if n == following), None)
+
+
+def refuse_gone_back(
+    context: Context,
+    what: str,
+    locations: Iterable[str] = (),
+    *,
+    waits: bool = True,
+) -> Program[Signs]:
+    """Refuse to delete, or to move a floor, by a HEAD that anything shows to be an older one.
+
+    Looks at all that is named by numbers, at commit objects that HEAD does not know, and at the
+    logs of the tables at ``locations``, and of those that such commits are about.
+
+    Parameters
+    ----------
+    what : str
+        The verb, for the message.
+    waits : bool
+        Refuse also where an object was stored for the next HEAD and that is not there: nobody can
+        tell whether its maker has died. A maker that is at work is waited for.
+
+    Returns
+    -------
+    Signs
+        What was found, none of it against HEAD.
+
+    Raises
+    ------
+    CorruptObject
+        HEAD was set back.
+    ConflictError
+        It may have been, by one replacement.
+    """
+    held = yield from context.head()
+    if held is None:
+        return Signs()
+    signs = yield from _of_numbers(held.head)
+    yield from _add_commits(context, held.head, signs)
+    yield from _add_logs(context, locations, held.head, signs)
+    patience = context.clock.elapsed() + _PATIENCE_SECONDS
+    while True:
+        # Asked for after they were listed: a HEAD that has come since explains them.
+        held = yield from context.head()
+        assert held is not None, "a client that has seen a HEAD is told if it is gone"
+        key = signs.against(held.head)
+        if key is not None:
+            raise gone_back(held.head, key, what)
+        key = signs.to_come(held.head) if waits else None
+        if key is None:
+            return signs
+        if context.clock.elapsed() >= patience:
+            raise _in_doubt(held.head, key, what)
+        yield from sleep(_PATIENCE_SECONDS / _LOOKS)
+
+
+def refuse_in_doubt(context: Context, what: str) -> Program[None]:
+    """As ``refuse_gone_back``, for who changes what HEAD names, or commits, with nobody asking.
+
+    Refused is also a HEAD that may lack the commit of a transaction that has stored all. Where it
+    is at work, or others are, HEAD goes on soon.
+
+    Raises
+    ------
+    CorruptObject
+        HEAD was set back.
+    ConflictError
+        It may have been, by one replacement.
+    """
+    signs = yield from refuse_gone_back(context, what)
+    held = context.held
+    if held is None or not signs.in_doubt:
+        return
+    patience = context.clock.elapsed() + _PATIENCE_SECONDS
+    while (yield from _stands_still(context, held.head)):
+        if context.clock.elapsed() >= patience:
+            raise ConflictError(
+                f"{what}: {signs.in_doubt[0]} was never committed: its transaction has died, or "
+                f"{HEAD_KEY} was set back by that commit; run it again after the lake's next "
+                "commit, or, where nothing is missing, `lakevilla recover ROOT --confirm-head` "
+                "says that HEAD is right"
+            )
+        yield from sleep(_PATIENCE_SECONDS / _LOOKS)
+
+
+def _stands_still(context: Context, head: Head) -> Program[bool]:
+    held = yield from context.head()
+    return held is not None and held.head.sequence == head.sequence
+
+
+def refuse_older(
+    context: Context, what: str, tails: Iterable[Tail] = (), *, once: bool = False
+) -> Program[None]:
+    """Refuse to begin something by a HEAD that was set back, as far as few LISTs tell that.
+
+    One for each kind of object that is named by numbers, of what lies above HEAD alone, and the
+    logs that the caller has opened anyway. ``once``: no LIST if this client has sent them before.
+    It waits for nobody.
+
+    Raises
+    ------
+    CorruptObject
+        HEAD was set back.
+    """
+    held = context.held
+    if held is None:
+        return
+    is_known = once and context.asked.is_newest
+    signs = Signs() if is_known else (yield from _of_numbers(held.head))
+    context.asked.is_newest = True
+    signs.sequences.update(_marks(held.head, tails))
+    yield from _raise_if_against(context, held.head, signs, what)
+
+
+def in_doubt(context: Context, head: Head) -> Program[tuple[bool, list[str]]]:
+    """Whether something was stored for the next HEAD, and the transactions that may be in it."""
+    signs = yield from _of_numbers(head)
+    yield from _add_commits(context, head, signs)
+    return signs.to_come(head) is not None, sorted(signs.doubtful())
+
+
+def refuse_newer_logs(context: Context, head: Head, tails: Iterable[Tail]) -> Program[None]:
+    """Refuse a HEAD that is older than logs which were opened anyway. Raises ``CorruptObject``."""
+    yield from _raise_if_against(context, head, Signs(sequences=_marks(head, tails)), "")
+
+
+def _raise_if_against(context: Context, head: Head, signs: Signs, what: str) -> Program[None]:
+    """Raise what signs show, unless HEAD has moved on since."""
+    if signs.against(head) is None:
+        return
+    held = yield from context.head()
+    if held is not None and (key := signs.against(held.head)) is not None:
+        raise gone_back(held.head, key, what)
+
+
+def found_newer(context: Context, head: Head) -> Program[CorruptObject | None]:
+    """The error of ``refuse_gone_back``, for who only tells; logs are for the caller to look at."""
+    signs = yield from _of_numbers(head)
+    yield from _add_commits(context, head, signs)
+    try:
+        yield from _raise_if_against(context, head, signs, "")
+    except CorruptObject as error:
+        return error
+    return None
+
+
+def gone_back(head: Head, key: str, what: str = "", *, table: str | None = None) -> CorruptObject:
+    """The error of one who finds ``key``, which only a newer HEAD than this explains."""
+    evidence = f"{key} was stored when there was a newer one"
+    nothing = f"{what}: nothing was deleted or changed: " if what else ""
+    return went_back(head, evidence, before=nothing, table=table)
+
+
+# -- numbers ----------------------------------------------------------------------
+
+
+def _of_numbers(head: Head) -> Program[Signs]:
+    """What is named by numbers above that of ``head``: of each kind one LIST from there on."""
+    number = head.replacement
+    above = [
+        *[(prefix, f"{prefix}/{number:0{_DIGITS}}-~") for prefix in _STORED_FOR],
+        (of_heads := HEADS_PREFIX if head.as_log else RECENT_PREFIX, entry_key(of_heads, number)),
+    ]
+    listed = yield from parallel([list_objects(prefix, after) for prefix, after in above])
+    signs = Signs()
+    for (prefix, _), infos in zip(above, listed, strict=True):
+        for info in infos:
+            _note_number(signs, prefix, info.key)
+    yield from _look_into_lives(head, signs)
+    return signs
+
+
+#: Named by the number of the HEAD that is to name them, but for marks and proposals.
+_STORED_FOR = (LEAVES_PREFIX, BASES_PREFIX, HOMES_PREFIX, INBOX_PREFIX)
+
+
+def _note_number(signs: Signs, prefix: str, key: str) -> None:
+    digits = key.removeprefix(f"{prefix}/")[:_DIGITS]
+    if not (digits.isascii() and digits.isdigit() and len(digits) == _DIGITS):
+        return  # none of ours
+    number = int(digits)
+    if prefix in (INBOX_PREFIX, HEADS_PREFIX, RECENT_PREFIX) or is_mark(key):
+        signs.numbers[key] = number
+    else:
+        signs.next_number[key] = number
+
+
+def _look_into_lives(head: Head, signs: Signs) -> Program[None]:
+    """A branch on which anything was committed was in a HEAD of the lake by then."""
+    following = head.replacement + 1
+    lives = {
+        key.removeprefix(f"{HOMES_PREFIX}/").partition("/")[0]: key
+        for key, number in signs.next_number.items()
+        if number == following and key.startswith(f"{HOMES_PREFIX}/")
+    }
+    for life, key in lives.items():
+        try:
+            held = yield from at_home(life, load_head())
+        except (CorruptObject, UnsupportedFormat):
+            continue
+        if held is not None and held.head.replacement > 0:
+            signs.numbers[key] = following
+
+
+# -- commit objects ---------------------------------------------------------------
+
+
+def _add_commits(context: Context, head: Head, signs: Signs) -> Program[None]:
+    """What commit objects show that this HEAD does not know. Those of fenced ids can't be later."""
+    listed = yield from list_objects(COMMITS_PREFIX, f"{COMMITS_PREFIX}/{head.floor}")
+    unknown = yield from _unknown(head, [info.key for info in listed])
+    signs.sequences.update((key, commit.after) for key, commit in unknown.items())
+    # Where its maker may have decided it, the log of a table that it wrote may tell.
+    signs.in_doubt = [key for key, commit in unknown.items() if _may_be_decided(head, commit)]
+    wanted = sorted({place for key in signs.in_doubt for place in unknown[key].tables})
+    yield from _add_logs(context, wanted, head, signs)
+
+
+def signs_on_branch(head: Head) -> Program[Signs]:
+    """What commit objects show that the HEAD of their branch does not know."""
+    listed = yield from list_objects(f"{home_of(head.home)}/commits")
+    unknown = yield from at_home(head.home, _unknown(head, [info.key for info in listed]))
+    return Signs(
+        sequences={key: commit.after for key, commit in unknown.items()},
+        in_doubt=[key for key, commit in unknown.items() if _may_be_decided(head, commit)],
+    )
+
+
+def _may_be_decided(head: Head, commit: CommitObject) -> bool:
+    """Whether a HEAD that is gone may have decided it: nothing was committed since it was stored.
+
+    Most of those have died before their commit. But a HEAD that was set back by one looks just so.
+    """
+    own = [one.sequence for one in head.commits if one.kind != "foreign"]
+    return commit.after >= max(own, default=head.history_start)
+
+
+def _unknown(head: Head, keys: Iterable[str]) -> Program[dict[str, CommitObject]]:
+    """Of commit objects those whose transactions a HEAD has neither committed nor aborted.
+
+    It runs where HEAD's own history lies. What can't be read is left out.
+    """
+    try:
+        kept = yield from commits_since(head, head.history_start)
+    except (CorruptObject, UnsupportedFormat):
+        kept = None
+    states = head.tables.at_hand().values()
+    known = {commit.txn for commit in (head.commits if kept is None else kept)}
+    known |= {state.refreshed.txn for state in states if state.refreshed is not None}
+    known |= {ref.txn for state in states for ref in state.pending}
+    known.update(head.aborted)
+    wanted = [key for key in keys if _txn_of(key) not in known]
+    found: dict[str, CommitObject] = {}
+    for first in range(0, len(wanted), _AT_ONCE):
+        some = wanted[first : first + _AT_ONCE]
+        outcomes = yield from parallel([get(key) for key in some])
+        for key, outcome in zip(some, outcomes, strict=True):
+            try:
+                if isinstance(outcome, Found):
+                    found[key] = read_commit(key, outcome.body)
+            except LakeVillaError:
+                continue
+    return found
+
+
+def _txn_of(key: str) -> str:
+    return key.rpartition("/")[2].rpartition("-")[0]
+
+
+# -- logs -------------------------------------------------------------------------
+
+
+def _marks(head: Head, tails: Iterable[Tail]) -> dict[str, int]:
+    """The newest commit of this lake that each log holds, by the table's log."""
+    application = application_id(head)
+    return {
+        f"the log of table {tail.location}": sequence
+        for tail in tails
+        if tail.tip >= 0
+        and (sequence := tail.snapshot.application_version(application)) is not None
+    }
+
+
+def _add_logs(
+    context: Context, locations: Iterable[str], head: Head, signs: Signs
+) -> Program[None]:
+    tails = yield from _logs(context, list(locations))
+    signs.sequences.update(_marks(head, tails))
+
+
+def _logs(context: Context, locations: Sequence[str]) -> Program[list[Tail]]:
+    """The logs as they are now; what can't be read tells nothing."""
+    found: list[Tail] = []
+    for first in range(0, len(locations), _AT_ONCE):
+        some = yield from parallel([_log(context, one) for one in locations[first:][:_AT_ONCE]])
+        found += [tail for tail in some if tail is not None]
+    return found
+
+
+def _log(context: Context, location: str) -> Program[Tail | None]:
+    try:
+        tail = yield from open_tail(context, location, missing_ok=True)
+        return (yield from probe(context, tail))
+    except StoreError:
+        raise
+    except LakeVillaError:
+        return None
+
+
+def _in_doubt(head: Head, key: str, what: str) -> ConflictError:
+    return ConflictError(
+        f"{what}: nothing was deleted: {key} was stored for the HEAD after number "
+        f"{head.replacement}, which is not there: its maker is at work or has died, or "
+        f"{HEAD_KEY} was set back by one; run it again after the lake's next commit, or, where "
+        "nothing is missing, `lakevilla recover ROOT --confirm-head` says that HEAD is right"
+    )

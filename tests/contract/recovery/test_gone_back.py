@@ -1,0 +1,239 @@
+"""A lake that went back: by its HEAD, by that of a branch, or by all of its own directory."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import lakevilla as lv
+from lakevilla.cli.app import app
+from tests.support.places import Place, make_place
+from tests.support.tables import values
+
+HEAD = "_lakevilla/HEAD.json"
+SOON = lv.Settings(max_age_seconds=0.01, outcome_retention_seconds=0.01)
+
+
+@pytest.fixture(params=["local", "iceberg"])
+def place(request: pytest.FixtureRequest) -> Place:
+    return make_place(request.param, request)
+
+
+@pytest.fixture
+def one_place(request: pytest.FixtureRequest) -> Place:
+    return make_place("local", request)
+
+
+def head_of(place: Place) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path(place.root, HEAD).read_bytes())
+    return found
+
+
+def state_of(place: Place) -> dict[str, bytes]:
+    root = Path(place.root)
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in root.rglob("*")
+        if path.is_file() and "/probe/" not in str(path) and not path.name.endswith("lock")
+    }
+
+
+def gone_back(place: Place) -> bytes:
+    """A lake whose HEAD is an older one, from before a branch and a commit; the newest one."""
+    with place.connect() as lake:
+        lake.create_table("a", [{"id": 1}])
+        lake.create_table("sales/b", [{"id": 1}])
+        lake.register("revenue", "sales/b")
+        old = Path(place.root, HEAD).read_bytes()
+        lake.branch("etl", metadata={"who": "me"})
+        lake.on("etl").run(lambda txn: txn.append("a", [{"id": 100}]))
+        lake.run(lambda txn: txn.delete("a", "id = 1"))
+        lake.run(lambda txn: txn.append("a", [{"id": 2}]))
+    newest = Path(place.root, HEAD).read_bytes()
+    Path(place.root, HEAD).write_bytes(old)
+    return newest
+
+
+DELETING = {
+    "gc": lambda lake: lake.gc(),
+    "a dry gc": lambda lake: lake.gc(dry_run=True),
+    "vacuum": lambda lake: lake.table("a").vacuum(
+        0, dry_run=False, enforce_retention_duration=False
+    ),
+    "recover": lambda lake: lake.recover(),
+    "keep": lambda lake: lake.keep("closing"),
+    "delete_ref": lambda lake: lake.delete_ref("closing"),
+    "drop": lambda lake: lake.drop_table("sales/b", delete_data=True),
+    "tag": lambda lake: lake.tag("new"),
+    "branch": lambda lake: lake.branch("new"),
+    "create_table": lambda lake: lake.create_table("new", [{"id": 1}]),
+}
+
+
+@pytest.mark.parametrize("verb", DELETING)
+def test_who_deletes_or_forks_the_lake_is_told_and_changes_nothing(
+    one_place: Place, verb: str
+) -> None:
+    with one_place.connect() as lake:
+        lake.create_table("z", [{"id": 1}])
+        lake.tag("closing")
+    newest = gone_back(one_place)
+    before = state_of(one_place)
+    with one_place.connect(settings=SOON) as lake, pytest.raises(lv.CorruptObject) as caught:
+        DELETING[verb](lake)
+    assert caught.value.key == HEAD
+    assert "--reset-head" in str(caught.value)
+    assert state_of(one_place) == before
+    Path(one_place.root, HEAD).write_bytes(newest)
+    with one_place.connect() as lake:
+        assert values(lake.on("etl").read("a")) == [1, 100]
+        assert values(lake.read("a")) == [2]
+
+
+def test_upkeep_does_nothing_and_says_so(place: Place) -> None:
+    newest = gone_back(place)
+    before = {key for key in state_of(place) if "/maintenance/" not in key}
+    with place.connect(settings=SOON) as lake:
+        report = lake.maintain()
+        assert not report.ok
+        assert [one.key for one in report.findings if one.severity == "error"] == [HEAD]
+        for report in (lake.doctor(), lake.verify()):
+            assert any(one.key == HEAD and one.severity == "error" for one in report.findings)
+    assert {key for key in state_of(place) if "/maintenance/" not in key} == before
+    Path(place.root, HEAD).write_bytes(newest)
+    with place.connect() as lake:
+        assert values(lake.on("etl").read("a")) == [1, 100]
+
+
+def test_an_older_head_is_made_the_newest_state_again(place: Place) -> None:
+    gone_back(place)
+    number = head_of(place)["replacement"]
+    lake_id = head_of(place)["lake_id"]
+    told = CliRunner().invoke(app, ["recover", place.root, "--reset-head", str(number), "--json"])
+    assert told.exit_code == 1, told.output  # somebody is to read it
+    kinds = {one["kind"] for one in json.loads(told.stdout)["findings"]}
+    assert {"head_rebuilt", "ref_found"} <= kinds
+    assert not kinds & {"unpublished", "maybe_decided", "corrupt_object"}
+    assert head_of(place)["replacement"] > number + 1000
+    assert head_of(place)["former"] == [lake_id]
+    with place.connect() as lake:
+        assert values(lake.read("a")) == [2]  # what the logs hold is there
+        assert values(lake.read("revenue")) == [1]
+        assert values(lake.on("etl").read("a")) == [1, 100]
+        with pytest.raises(lv.InvalidOperation, match="--confirm-head"):
+            lake.gc()
+        assert lake.recover(confirm_head=True).ok
+        lake.run(lambda txn: txn.append("a", [{"id": 3}]))
+        lake.on("etl").run(lambda txn: txn.append("a", [{"id": 101}]))
+        assert lake.gc().ok
+        assert lake.doctor().ok
+        assert values(lake.read("a")) == [2, 3]
+        assert values(lake.on("etl").read("a")) == [1, 100, 101]
+
+
+def test_gc_and_pages_keep_recent_heads_to_go_back_to(one_place: Place) -> None:
+    with one_place.connect() as lake:
+        lake.create_table("a", [{"id": 1}])
+        lake.tag("closing", metadata={"year": "2026"})
+        lake.protect("closing")
+        lake.gc()
+        kept = head_of(one_place)["replacement"]
+        lake.run(lambda txn: txn.append("a", [{"id": 2}]))
+    Path(one_place.root, HEAD).write_bytes(b"damaged")
+    with one_place.connect() as lake:
+        with pytest.raises(lv.VersionNotFound, match=rf"{kept}|global version"):
+            lake.recover(reset_head=7_000)
+        numbers = [int(p.stem) for p in Path(one_place.root, "_lakevilla/recent").iterdir()]
+        assert max(numbers) in (kept, kept - 1)
+        report = lake.recover(reset_head=max(numbers))
+        assert not [one for one in report.findings if one.severity == "error"]
+        (ref,) = lake.refs()
+        assert (ref.name, ref.protected, dict(ref.metadata)) == ("closing", True, {"year": "2026"})
+        assert values(lake.read("a")) == [1, 2]
+
+
+def test_a_head_that_is_there_and_wrong_is_rebuilt_by_force(one_place: Place) -> None:
+    gone_back(one_place)
+    with one_place.connect() as lake:
+        with pytest.raises(lv.InvalidOperation, match="--force"):
+            lake.recover(rebuild_head=True)
+        lake.recover(rebuild_head=True, force=True)
+        lake.recover(confirm_head=True)
+        assert values(lake.read("a")) == [2]
+        assert values(lake.on("etl").read("a")) == [1, 100]
+        assert lake.gc().ok
+    for wrong in (
+        {"force": True},
+        {"reset_head": -1},
+        {"reset_head": 3, "rebuild_head": True},
+        {"reset_head": 3, "confirm_head": True},
+    ):
+        with one_place.connect() as lake, pytest.raises(lv.InvalidOperation):
+            lake.recover(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_branch_whose_head_went_back_is_told(one_place: Place) -> None:
+    with one_place.connect() as lake:
+        lake.create_table("a", [{"id": 1}])
+        lake.branch("b")
+        for number in (2, 3, 4):
+            lake.on("b").run(lambda txn, n=number: txn.append("a", [{"id": n}]))
+            (head,) = Path(one_place.root).glob("_lakevilla/branches/*/HEAD.json")
+            Path(one_place.root, f"after-{number}").write_bytes(head.read_bytes())
+        assert lake.doctor().ok
+    for number, kind in ((3, "ref_in_doubt"), (2, "corrupt_object")):
+        head.write_bytes(Path(one_place.root, f"after-{number}").read_bytes())
+        with one_place.connect() as lake:
+            for report in (lake.doctor(), lake.verify()):
+                assert kind in {one.kind for one in report.findings}
+                assert not report.ok
+    head.write_bytes(Path(one_place.root, "after-4").read_bytes())
+    with one_place.connect() as lake:
+        lake.gc()  # which notes how far the branch has come
+    head.write_bytes(Path(one_place.root, "after-3").read_bytes())
+    with one_place.connect() as lake, pytest.raises(lv.CorruptObject, match="was set back"):
+        lake.on("b")
+
+
+def test_a_lake_without_its_directory_is_no_new_one(place: Place) -> None:
+    with place.connect() as lake:
+        lake.create_table("deep/er/a", [{"id": 1}])
+        lake.run(lambda txn: txn.append("deep/er/a", [{"id": 2}]), idempotency_key="day 1")
+    shutil.rmtree(Path(place.root, "_lakevilla"))
+    for call in (
+        lambda lake: lake.exists(),
+        lambda lake: lake.create_table("z", [{"id": 1}]),
+        lambda lake: lake.run(lambda txn: txn.create_table("z", [{"id": 1}])),
+        lambda lake: lake.tag("closing"),
+        lambda lake: lake.gc(),
+    ):
+        with place.connect() as lake, pytest.raises(lv.CorruptObject) as caught:
+            call(lake)
+        assert caught.value.key == HEAD
+    assert not Path(place.root, HEAD).exists()
+    with place.connect() as lake:
+        assert [one.kind for one in lake.doctor().findings] == ["corrupt_object"]
+        lake.recover(rebuild_head=True)
+        assert values(lake.read("deep/er/a")) == [1, 2]
+        lake.run(lambda txn: txn.append("deep/er/a", [{"id": 3}]))
+        # Nobody can tell any more whether that was done, or what else was.
+        with pytest.raises(lv.CommitOutcomeUnknown, match="--confirm-head"):
+            lake.run(lambda txn: txn.append("deep/er/a", [{"id": 9}]), idempotency_key="day 1")
+        lake.recover(confirm_head=True)
+        lake.run(lambda txn: txn.append("deep/er/a", [{"id": 4}]), idempotency_key="day 2")
+        assert values(lake.read("deep/er/a")) == [1, 2, 3, 4]
+        assert lake.doctor().ok
+
+
+def test_tables_of_others_below_a_root_are_no_lake_that_was(one_place: Place) -> None:
+    with lv.connect(f"{one_place.root}/inner") as other:
+        other.create_table("a", [{"id": 1}])
+    with one_place.connect() as lake:
+        assert not lake.exists()
+        lake.create_table("z", [{"id": 1}])
+        assert values(lake.read("z")) == [1]
