@@ -81,7 +81,7 @@ class Signs:
         return next((key for key, n in self.next_number.items() if n == following), None)
 
 
-def refuse_gone_back(
+def refuse_older_head(
     context: Context,
     what: str,
     locations: Iterable[str] = (),
@@ -126,7 +126,7 @@ def refuse_gone_back(
         assert held is not None, "a client that has seen a HEAD is told if it is gone"
         key = signs.against(held.head)
         if key is not None:
-            raise gone_back(held.head, key, what)
+            raise older_head(held.head, key, what)
         key = signs.to_come(held.head) if waits else None
         if key is None:
             return signs
@@ -136,7 +136,7 @@ def refuse_gone_back(
 
 
 def refuse_in_doubt(context: Context, what: str) -> Program[None]:
-    """As ``refuse_gone_back``, for who changes what HEAD names, or commits, with nobody asking.
+    """As ``refuse_older_head``, for who changes what HEAD names, or commits, with nobody asking.
 
     Refused is also a HEAD that may lack the commit of a transaction that has stored all. Where it
     is at work, or others are, HEAD goes on soon.
@@ -148,7 +148,7 @@ def refuse_in_doubt(context: Context, what: str) -> Program[None]:
     ConflictError
         It may have been, by one replacement.
     """
-    signs = yield from refuse_gone_back(context, what)
+    signs = yield from refuse_older_head(context, what)
     held = context.held
     if held is None or not signs.in_doubt:
         return
@@ -211,11 +211,11 @@ def _raise_if_against(context: Context, head: Head, signs: Signs, what: str) -> 
         return
     held = yield from context.head()
     if held is not None and (key := signs.against(held.head)) is not None:
-        raise gone_back(held.head, key, what)
+        raise older_head(held.head, key, what)
 
 
 def found_newer(context: Context, head: Head) -> Program[CorruptObject | None]:
-    """The error of ``refuse_gone_back``, for who only tells; logs are for the caller to look at."""
+    """The error of ``refuse_older_head``, for who only tells; logs are for the caller."""
     signs = yield from _of_numbers(head)
     yield from _add_commits(context, head, signs)
     try:
@@ -225,7 +225,7 @@ def found_newer(context: Context, head: Head) -> Program[CorruptObject | None]:
     return None
 
 
-def gone_back(head: Head, key: str, what: str = "", *, table: str | None = None) -> CorruptObject:
+def older_head(head: Head, key: str, what: str = "", *, table: str | None = None) -> CorruptObject:
     """The error of one who finds ``key``, which only a newer HEAD than this explains."""
     evidence = f"{key} was stored when there was a newer one"
     nothing = f"{what}: nothing was deleted or changed: " if what else ""

@@ -67,7 +67,7 @@ def _head_of(name: str, entry: RefEntry) -> Program[list[Finding]]:
         states = held.head.tables.values()
         refs = {ref for state in states for ref in state.pending if ref.life == entry.life}
         yield from parallel([load_commit(ref.txn, ref.hash, ref.life) for ref in refs])
-        older = yield from _gone_back(name, held.head)
+        older = yield from _older_head(name, held.head)
     except StoreError:
         raise
     except LakeVillaError as error:
@@ -82,7 +82,7 @@ def _head_of(name: str, entry: RefEntry) -> Program[list[Finding]]:
     return older
 
 
-def _gone_back(name: str, head: Head) -> Program[list[Finding]]:
+def _older_head(name: str, head: Head) -> Program[list[Finding]]:
     """Whether commit objects of a branch show that its own HEAD is an older one."""
     signs = yield from signs_on_branch(head)
     newer = signs.against(head)

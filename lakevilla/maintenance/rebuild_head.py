@@ -111,7 +111,7 @@ def rebuild_head(context: Context, *, force: bool = False) -> Program[Report]:
         )
     if present is not None and not force:
         _refuse_sound(context, present, {one.lake_id for one in left.ours(context.root).values()})
-    return (yield from _made_anew(context, left, present, present, condition))
+    return (yield from _rebuilt(context, left, present, present, condition))
 
 
 def reset_head(context: Context, number: int) -> Program[Report]:
@@ -134,7 +134,7 @@ def reset_head(context: Context, number: int) -> Program[Report]:
         condition = ABSENT
     chosen = yield from _kept_head(number, newest)
     left = yield from look_for()
-    return (yield from _made_anew(context, left, newest, chosen, condition))
+    return (yield from _rebuilt(context, left, newest, chosen, condition))
 
 
 def _kept_head(number: int, newest: Head | None) -> Program[Head]:
@@ -157,7 +157,7 @@ def _kept_head(number: int, newest: Head | None) -> Program[Head]:
     )
 
 
-def _made_anew(
+def _rebuilt(
     context: Context,
     left: LeftBehind,
     present: Head | None,

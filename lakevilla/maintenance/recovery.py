@@ -18,7 +18,7 @@ from lakevilla.global_log.head import (
 )
 from lakevilla.global_log.repo import LakeFile, commits_since, lake_key, load_names, load_tables
 from lakevilla.lake.context import Context, Event
-from lakevilla.lake.newer import refuse_gone_back
+from lakevilla.lake.newer import refuse_older_head
 from lakevilla.lake.table_log import open_tail, probe, snapshot_at
 from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import is_another, place
@@ -59,7 +59,7 @@ def recover(context: Context, owner: str = "") -> Program[Report]:
         return Report(True)
     context.refuse_foreign_root()
     # To publish by an older one would decide anew what a newer one has replaced.
-    yield from refuse_gone_back(context, "recover", waits=False)
+    yield from refuse_older_head(context, "recover", waits=False)
     findings = yield from _publish(context, held.head)
     swept = yield from give_up_places(context, held.head, owner)
     findings += swept.findings

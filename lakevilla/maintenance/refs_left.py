@@ -53,9 +53,9 @@ def refs_left(
         if found is not None:  # else it was never made, or has ended
             refs[base.name] = found
     for name in sorted(known.keys() - refs.keys()):
-        gone = known[name]
-        message = f"{gone.kind} {name!r} is left out: what it was kept by is not there any more"
-        findings.append(Finding("warning", "ref_lost", message, key=gone.base.key))
+        lost = known[name]
+        message = f"{lost.kind} {name!r} is left out: what it was kept by is not there any more"
+        findings.append(Finding("warning", "ref_lost", message, key=lost.base.key))
     for name, entry in sorted(refs.items()):
         same = _as_known(known.get(name), entry)
         if same is not None:

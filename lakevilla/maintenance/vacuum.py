@@ -52,7 +52,7 @@ from lakevilla.lake.absorb import absorb, counted_sizes, moved_to
 from lakevilla.lake.context import Context, Event
 from lakevilla.lake.file_names import branch_of, owner_of
 from lakevilla.lake.fitness import needed_files
-from lakevilla.lake.newer import refuse_gone_back, refuse_older
+from lakevilla.lake.newer import refuse_older, refuse_older_head
 from lakevilla.lake.refs.kept import KeptByRefs, kept_of
 from lakevilla.lake.refs.lives import BranchLives
 from lakevilla.lake.refs.mounts import mount_of
@@ -102,7 +102,7 @@ def vacuum(
         The table is in a catalog.
     """
     if not dry_run:
-        yield from refuse_gone_back(context, f"vacuum of table {location}", [location])
+        yield from refuse_older_head(context, f"vacuum of table {location}", [location])
     is_checked = not dry_run and (yield from _refuse_anothers(context, location))
     asked = None if dry_run else (yield from ask_time(context, f"{location}/_lakevilla"))
     listed = yield from list_objects(location)

@@ -12,7 +12,7 @@ from lakevilla.global_log.head import Head, successor, with_policy, with_refs
 from lakevilla.global_log.refs import Policy, RefEntry
 from lakevilla.global_log.repo import HeldHead, load_head, load_refs
 from lakevilla.lake.context import Context
-from lakevilla.lake.newer import refuse_gone_back
+from lakevilla.lake.newer import refuse_older_head
 from lakevilla.lake.refs.branch_head import has_ended, has_moved
 from lakevilla.lake.refs.states import not_found
 from lakevilla.refs.branches import close
@@ -36,7 +36,7 @@ def delete_ref(context: Context, name: str) -> Program[None]:
         It is protected, or a clone of which a table names files that it keeps.
     """
     _, first = yield from find_ref(context, name)
-    yield from refuse_gone_back(context, f"delete_ref({name!r})", waits=False)
+    yield from refuse_older_head(context, f"delete_ref({name!r})", waits=False)
 
     def ended(entry: RefEntry) -> RefEntry | None:
         if entry.protected and not closed:
@@ -89,7 +89,7 @@ def delete_merged(context: Context, name: str, merged: Base) -> Program[bool]:
     Raises ``RefNotFound``.
     """
     _, first = yield from find_ref(context, name)
-    yield from refuse_gone_back(context, f"ending branch {name!r}", waits=False)
+    yield from refuse_older_head(context, f"ending branch {name!r}", waits=False)
     if first.life != merged.life:
         return False  # its versions may be numbered as those of the life before
     if not (yield from close(context, first, at=merged.sequence)):

@@ -14,7 +14,7 @@ from lakevilla.formats.base import Leftovers
 from lakevilla.global_log.head import Head, TableState
 from lakevilla.global_log.repo import load_tables
 from lakevilla.lake.context import Context
-from lakevilla.lake.newer import refuse_gone_back
+from lakevilla.lake.newer import refuse_older_head
 from lakevilla.lake.refs.kept import refuse_kept
 from lakevilla.results import Finding
 from lakevilla.store.effects import Program, parallel
@@ -59,7 +59,7 @@ def refuse_to_delete(context: Context, location: str) -> Program[None]:
         HEAD was set back.
     """
     what = f"drop_table with delete_data: table {location}"
-    yield from refuse_gone_back(context, what, [location], waits=False)
+    yield from refuse_older_head(context, what, [location], waits=False)
     held = yield from context.head()
     head = None if held is None else held.head
     if head is not None:

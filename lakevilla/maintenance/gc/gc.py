@@ -18,7 +18,7 @@ from lakevilla.global_log.head import Head
 from lakevilla.global_log.recent_heads import keep_recent, too_old
 from lakevilla.global_log.repo import load_tables
 from lakevilla.lake.context import Context, Event
-from lakevilla.lake.newer import refuse_gone_back, refuse_newer_logs
+from lakevilla.lake.newer import refuse_newer_logs, refuse_older_head
 from lakevilla.maintenance.gc.fence import fence, settle_keys
 from lakevilla.maintenance.gc.garbage import garbage
 from lakevilla.maintenance.gc.listing import Listing, look
@@ -36,7 +36,7 @@ def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
     if not dry_run:
         context.refuse_unconfirmed("gc")
     yield from load_tables(held.head)
-    signs = yield from refuse_gone_back(context, "gc")
+    signs = yield from refuse_older_head(context, "gc")
     listed = yield from look(context, held.head, dry_run=dry_run)
     yield from refuse_newer_logs(context, held.head, context.tails.values())
     listed.leave_alone(signs.doubtful())

@@ -15,7 +15,7 @@ from lakevilla.errors import (
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import commits_since, load_tables
 from lakevilla.lake.context import Context
-from lakevilla.lake.newer import refuse_gone_back, refuse_in_doubt
+from lakevilla.lake.newer import refuse_in_doubt, refuse_older_head
 from lakevilla.maintenance.upkeep.lease import (
     Lease,
     Seen,
@@ -122,7 +122,7 @@ class _Run:
 
     def _may_begin(self, name: str) -> Program[bool]:
         """Whether HEAD may be relied on: each task moves it, or deletes by it."""
-        ask = refuse_in_doubt if TASKS[name].goes_on else refuse_gone_back
+        ask = refuse_in_doubt if TASKS[name].goes_on else refuse_older_head
         if ask in self.asked:
             return True
         try:
@@ -135,7 +135,7 @@ class _Run:
                 self.findings.append(Finding("error", error.kind, error.message, key=error.key))
             self.ok = False
             return False
-        self.asked |= {ask, refuse_gone_back}
+        self.asked |= {ask, refuse_older_head}
         return True
 
     def watch(self, name: str) -> Program[None]:

@@ -43,7 +43,7 @@ def state_of(place: Place) -> dict[str, bytes]:
     }
 
 
-def gone_back(place: Place) -> bytes:
+def older_head(place: Place) -> bytes:
     """A lake whose HEAD is an older one, from before a branch and a commit; the newest one."""
     with place.connect() as lake:
         lake.create_table("a", [{"id": 1}])
@@ -82,7 +82,7 @@ def test_who_deletes_or_forks_the_lake_is_told_and_changes_nothing(
     with one_place.connect() as lake:
         lake.create_table("z", [{"id": 1}])
         lake.tag("closing")
-    newest = gone_back(one_place)
+    newest = older_head(one_place)
     before = state_of(one_place)
     with one_place.connect(settings=SOON) as lake, pytest.raises(lv.CorruptObject) as caught:
         DELETING[verb](lake)
@@ -96,7 +96,7 @@ def test_who_deletes_or_forks_the_lake_is_told_and_changes_nothing(
 
 
 def test_upkeep_does_nothing_and_says_so(place: Place) -> None:
-    newest = gone_back(place)
+    newest = older_head(place)
     before = {key for key in state_of(place) if "/maintenance/" not in key}
     with place.connect(settings=SOON) as lake:
         report = lake.maintain()
@@ -111,12 +111,12 @@ def test_upkeep_does_nothing_and_says_so(place: Place) -> None:
 
 
 def test_an_older_head_is_made_the_newest_state_again(place: Place) -> None:
-    gone_back(place)
+    older_head(place)
     number = head_of(place)["replacement"]
     lake_id = head_of(place)["lake_id"]
-    told = CliRunner().invoke(app, ["recover", place.root, "--reset-head", str(number), "--json"])
-    assert told.exit_code == 1, told.output  # somebody is to read it
-    kinds = {one["kind"] for one in json.loads(told.stdout)["findings"]}
+    said = CliRunner().invoke(app, ["recover", place.root, "--reset-head", str(number), "--json"])
+    assert said.exit_code == 1, said.output  # somebody is to read it
+    kinds = {one["kind"] for one in json.loads(said.stdout)["findings"]}
     assert {"head_rebuilt", "ref_found"} <= kinds
     assert not kinds & {"unpublished", "maybe_decided", "corrupt_object"}
     assert head_of(place)["replacement"] > number + 1000
@@ -158,7 +158,7 @@ def test_gc_and_pages_keep_recent_heads_to_go_back_to(one_place: Place) -> None:
 
 
 def test_a_head_that_is_there_and_wrong_is_rebuilt_by_force(one_place: Place) -> None:
-    gone_back(one_place)
+    older_head(one_place)
     with one_place.connect() as lake:
         with pytest.raises(lv.InvalidOperation, match="--force"):
             lake.recover(rebuild_head=True)

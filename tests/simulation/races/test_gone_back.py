@@ -140,10 +140,10 @@ def is_whole_after_upkeep(simulation, older):
     """Whether all is there after each; how often anything was refused."""
     before = shown(simulation, "first")
     objects, now = dict(simulation.store.objects), simulation.now
-    told = 0
+    said = 0
     for number, (key, body) in enumerate(older):
         simulation.store.objects, simulation.now = dict(objects), now
-        told += bool(upkeep_on(simulation, key, body))
+        said += bool(upkeep_on(simulation, key, body))
         assert shown(simulation, number) == before, (key, number)
         # What is behind its retention goes by any HEAD; the newest says so once it was cleaned by.
         alone(simulation, collects, "collector of the newest")
@@ -155,7 +155,7 @@ def is_whole_after_upkeep(simulation, older):
         after = shown(simulation, f"{number} again")
         assert after["lake"] == {**before["lake"], 0: before["lake"][0] + 10}, (key, number)
         assert (after["closing"], after["etl"]) == (before["closing"], before["etl"])
-    return told
+    return said
 
 
 def test_a_head_that_went_back_is_told_by_who_looks_and_by_who_makes_refs():

@@ -14,12 +14,12 @@ from lakevilla.testing.planted.bugs import attribute, instead, nothing, planted
 def old_head_is_believed() -> Iterator[None]:
     """Whoever deletes takes the HEAD that is there for the newest, whatever else lies there."""
 
-    def refuse_gone_back(*_: Any, **__: Any) -> Program[newer.Signs]:
+    def refuse_older_head(*_: Any, **__: Any) -> Program[newer.Signs]:
         yield from ()
         return newer.Signs()
 
     with (
-        instead(newer.refuse_gone_back, refuse_gone_back),
+        instead(newer.refuse_older_head, refuse_older_head),
         instead(newer.refuse_newer_logs, nothing),
         instead(newer.refuse_older, nothing),
     ):
