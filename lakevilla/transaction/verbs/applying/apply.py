@@ -17,7 +17,6 @@ from lakevilla.errors import (
 from lakevilla.formats.base import TableSnapshot
 from lakevilla.formats.files import data_files
 from lakevilla.global_log.head import Head, TableState
-from lakevilla.global_log.refs import parsed
 from lakevilla.global_log.repo import load_all, load_tables
 from lakevilla.lake.own_versions import OwnVersion, own_view
 from lakevilla.lake.refs.mounts import is_there_in
@@ -32,7 +31,7 @@ from lakevilla.lake.refs.states import (
 from lakevilla.lake.row_changes import rows_fit
 from lakevilla.lake.view import View
 from lakevilla.operations.comparing.dropped_columns import missing_fields, named
-from lakevilla.operations.difference import Difference, difference
+from lakevilla.operations.difference import difference
 from lakevilla.phases import during
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import (
@@ -52,9 +51,11 @@ from lakevilla.transaction.verbs.applying.asked import (
     Settle,
     check_keys,
     conflict_of,
+    is_later,
     names_of,
     reached,
     together,
+    transplant_of,
 )
 from lakevilla.transaction.verbs.applying.columns import hiding
 from lakevilla.transaction.verbs.bind import bind_to_head, join_head, take_places, touch
@@ -99,7 +100,7 @@ def apply(
         A pattern fits no table, or ``keys`` names what a table lacks.
     """
     head = yield from bound(txn)
-    if _is_later(before, after):
+    if is_later(before, after):
         # Of two versions that are not there the one that was asked for is named.
         old = yield from state_of(head, before)
         new = yield from state_of(head, after)
@@ -107,21 +108,6 @@ def apply(
         new = yield from state_of(head, after)
         old = yield from state_of(head, before)
     return (yield from apply_states(txn, head, old, new, tables, keys, settle, verb))
-
-
-def _is_later(one: StateName, other: StateName) -> bool:
-    """Whether of two versions of the lake, or of one branch, the one comes after the other."""
-    numbers = [_number(name) for name in (one, other)]
-    return numbers[0] > numbers[1]
-
-
-def _number(name: StateName) -> int:
-    match name:
-        case ("version", int(version)):
-            return version
-        case ("ref", str(ref)):
-            return parsed(ref)[1] or -1
-    return -1
 
 
 def apply_states(
@@ -366,7 +352,7 @@ def _applied(
     parameters = request.parameters
     try:
         if rows_fit(old.snapshot.layout, new.snapshot.layout):
-            operation = _transplant(request, found)
+            operation = transplant_of(request, found)
             operation = yield from hiding(txn, operation, old.snapshot, new.snapshot)
             return (yield from _done(txn, operation))
         yield from _refuse_rows_of_others(txn, request, old.snapshot, new.snapshot)
@@ -401,23 +387,6 @@ def _refuse_rows_of_others(
         request,
         f"{what} ({' to '.join(request.parameters.values())}), and it was changed by others, whose "
         "rows may not fit its columns, partitions or constraints then",
-    )
-
-
-def _transplant(request: Request, found: Difference) -> Transplant:
-    return Transplant(
-        request.location,
-        found.removes,
-        found.adds,
-        found.before,
-        found.after,
-        keys=request.keys,
-        on_conflict=request.on_conflict,
-        on_equal=request.settle.on_equal,
-        since=request.since,
-        until=request.until,
-        verb=request.verb,
-        parameters=request.parameters,
     )
 
 

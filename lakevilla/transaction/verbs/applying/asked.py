@@ -9,9 +9,11 @@ import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation, MergeConflict
 from lakevilla.formats.base import TableSnapshot
-from lakevilla.lake.refs.states import AtBase, LakeState
+from lakevilla.global_log.refs import parsed
+from lakevilla.lake.refs.states import AtBase, LakeState, StateName
 from lakevilla.operations.comparing.computed import reached_by
-from lakevilla.sublogs.operations import OnConflict, OnEqual, Reached
+from lakevilla.operations.difference import Difference
+from lakevilla.sublogs.operations import OnConflict, OnEqual, Reached, Transplant
 
 #: How far a table was in its histories where nobody can tell.
 UNKNOWN: tuple[Reached, Reached] = ({}, {})
@@ -103,3 +105,36 @@ def names_of(old: LakeState, new: LakeState) -> dict[str, str]:
     if isinstance(new, AtBase) and new.base.kind == "branch" and isinstance(old, AtBase):
         return {"branch": f"{new.base.name}@{new.version}"}
     return {"before": old.name, "after": new.name}
+
+
+def is_later(one: StateName, other: StateName) -> bool:
+    """Whether of two versions of the lake, or of one branch, the one comes after the other."""
+    numbers = [_number(name) for name in (one, other)]
+    return numbers[0] > numbers[1]
+
+
+def _number(name: StateName) -> int:
+    match name:
+        case ("version", int(version)):
+            return version
+        case ("ref", str(ref)):
+            return parsed(ref)[1] or -1
+    return -1
+
+
+def transplant_of(request: Request, found: Difference) -> Transplant:
+    """The operation that does what is asked."""
+    return Transplant(
+        request.location,
+        found.removes,
+        found.adds,
+        found.before,
+        found.after,
+        keys=request.keys,
+        on_conflict=request.on_conflict,
+        on_equal=request.settle.on_equal,
+        since=request.since,
+        until=request.until,
+        verb=request.verb,
+        parameters=request.parameters,
+    )
