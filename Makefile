@@ -16,7 +16,7 @@ endif
 # starts compiles all of them anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo java test test-unit test-rest test-failed test-all spark-versions lint format soak integration bench-smoke docs docs-check clean
+.PHONY: help demo java test test-unit test-rest test-failed test-all spark-versions versions lint format soak integration bench-smoke docs docs-check clean
 
 help:
 	@echo "make demo         what LakeVilla does, in half a minute, on local files"
@@ -26,6 +26,7 @@ help:
 	@echo "make test-failed  what failed in the run before, once more, one after the other"
 	@echo "make test-all     the whole test suite, in about an hour"
 	@echo "make spark-versions  the tests of Spark with other versions of it (SPARKS, SPARK_TESTS)"
+	@echo "make versions     the tests of rows with the newest, or oldest, of each dependency (COLUMN)"
 	@echo "make lint         ruff, mypy, what may import what, and the shape of the code"
 	@echo "make docs         the documentation site, in .cache/site; a broken link fails"
 	@echo "make docs-check   each page of it in a headless Chromium, at phone and desk width"
@@ -85,6 +86,13 @@ spark-versions: java $(STAMP) $(SPARKS:%=$(OTHERS)/%)
 		PYTHONPATH=$(OTHERS)/$$version SPARK_HOME=$(OTHERS)/$$version/pyspark \
 			$(BIN)/python -m pytest $(SPARK_TESTS) || exit; \
 	done
+
+# Other versions of what rows are read and written with, in an environment below .cache.
+COLUMN ?= newest
+VERSIONS_ARGS ?=
+
+versions: $(STAMP)
+	$(BIN)/python tests/versions.py $(COLUMN) -n $(WORKERS) --dist loadgroup $(VERSIONS_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

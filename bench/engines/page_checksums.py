@@ -43,7 +43,7 @@ def measure(run: Run) -> None:
         ("write 100 rows", SUMMED): lambda: written(few, checksums=True),
         (f"write {rows:,} rows", PLAIN): lambda: written(table, checksums=False),
         (f"write {rows:,} rows", SUMMED): lambda: written(table, checksums=True),
-        (READ, SCAN): lambda: connection.execute(whole).to_arrow_table(),
+        (READ, SCAN): lambda: connection.sql(whole).to_arrow_table(),
         (READ, PART): lambda: connection.execute(part).fetchall(),
         (READ, BYTES): lambda: zlib.crc32(body),
         (READ, AGAIN): lambda: pq.read_table(path, page_checksum_verification=True),

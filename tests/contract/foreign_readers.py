@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -13,6 +14,8 @@ from deltalake import DeltaTable
 from pyiceberg.table import StaticTable
 
 Format = Literal["delta", "iceberg"]
+#: In a column of other versions (tests/versions.py) there are no extensions of DuckDB.
+HAS_EXTENSIONS = "LAKEVILLA_COLUMN" not in os.environ
 FORMATS: tuple[Format, ...] = ("delta", "iceberg")
 
 
@@ -24,16 +27,20 @@ def read_by_others(
     deltalake's reader by Arrow knows no mapping of columns: then DuckDB alone is asked.
     """
     if format == "delta":
-        found = {"duckdb": duckdb_reader().sql(f"FROM delta_scan('{path}')").to_arrow_table()}
+        found = _by_duckdb(f"delta_scan('{path}')")
         if not is_mapped:
             found["deltalake"] = DeltaTable(str(path)).to_pyarrow_table()
         return found
     version = (Path(path) / "metadata" / "version-hint.text").read_text().strip()
     metadata = f"{path}/metadata/v{version}.metadata.json"
-    return {
-        "pyiceberg": StaticTable.from_metadata(metadata).scan().to_arrow(),
-        "duckdb": duckdb_reader().sql(f"FROM iceberg_scan('{metadata}')").to_arrow_table(),
-    }
+    found = _by_duckdb(f"iceberg_scan('{metadata}')")
+    return found | {"pyiceberg": StaticTable.from_metadata(metadata).scan().to_arrow()}
+
+
+def _by_duckdb(scan: str) -> dict[str, pa.Table]:
+    if not HAS_EXTENSIONS:
+        return {}
+    return {"duckdb": duckdb_reader().sql(f"FROM {scan}").to_arrow_table()}
 
 
 @cache

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
-from pyspark.errors import PySparkException
 
 from lakevilla import errors
 from lakevilla.clock import SystemClock
@@ -194,6 +193,8 @@ class _Remote:
 
 def collected(frame: DataFrame) -> pa.Table:
     """What Spark reads; it must name the library's own error where there is one."""
+    from pyspark.errors import PySparkException  # where there is a frame there is PySpark
+
     try:
         return frame.toArrow()
     except PySparkException as error:

@@ -6,7 +6,8 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -92,6 +93,20 @@ class Database:
             return self._connection
 
 
+#: DuckDB 2 takes our files for local ones, which it does not keep by itself, and reads in requests
+#: of 16 KB. It fetches a file that is smaller than a block whole, of others what it needs.
+_KEPT_BY_DUCKDB_2: dict[str, str | int | float | list[str]] = {
+    "cache_local_files": True,
+    "external_file_cache_local_max_block_size": 4 << 20,
+    "external_file_cache_request_sizing": "EXACT",
+}
+
+
+def is_duckdb_1() -> bool:
+    """Whether it is DuckDB 1 that is installed, of whose ways some are others."""
+    return duckdb.__version__.startswith("1.")
+
+
 def _connect(
     settings: Settings, directory: str, threads: int | None, files: StoreFileSystem, keeps: bool
 ) -> duckdb.DuckDBPyConnection:
@@ -107,6 +122,7 @@ def _connect(
                 "autoinstall_known_extensions": False,
                 "autoload_known_extensions": False,
                 "enable_external_file_cache": keeps,
+                **(_KEPT_BY_DUCKDB_2 if keeps and not is_duckdb_1() else {}),
                 **({} if threads is None else {"threads": threads}),
             },
         )
@@ -122,6 +138,26 @@ def _remove(directory: str, owner: int) -> None:
         shutil.rmtree(directory, ignore_errors=True)
 
 
+def asked(
+    connection: duckdb.DuckDBPyConnection, sql: str, params: Mapping[str, object] | None = None
+) -> Any:
+    """The answer of a SELECT, from which ``to_arrow_reader`` brings rows as they are made.
+
+    DuckDB 2 brings them so from a relation alone, and copies the whole answer of a statement that
+    is executed. DuckDB 1 copies that of a relation with parameters.
+    """
+    values: Any = dict(params) if params else None
+    if is_duckdb_1():
+        return connection.execute(sql, values)
+    return connection.sql(sql, params=values)
+
+
+def arrow_reader(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.RecordBatchReader:
+    """The rows of a SELECT as they are made."""
+    reader: pa.RecordBatchReader = asked(connection, sql).to_arrow_reader(BATCH_ROWS)
+    return reader
+
+
 def stream(
     cursor: duckdb.DuckDBPyConnection,
     sql: str,
@@ -134,7 +170,7 @@ def stream(
     The cursor must do nothing else until the rows are read.
     """
     with translated(table, taps):
-        reader = cursor.execute(sql).to_arrow_reader(BATCH_ROWS)
+        reader = arrow_reader(cursor, sql)
 
     def batches() -> Iterator[pa.RecordBatch]:
         with translated(table, taps):

@@ -42,6 +42,12 @@ _OURS = re.compile(
     r"(?:[A-Z][A-Za-z ]* Error: )?(?P<kind>StoreError|CorruptObject): (?P<message>.*?)\n\nAt:\n",
     re.DOTALL,
 )
+# What Python code that DuckDB 2 has called raises: the stack in front, the statement behind.
+_TRACEBACK = re.compile(
+    r"(?P<kind>(?:[A-Z][A-Za-z ]* Error: )?)Traceback \(most recent call last\):\n"
+    r"(?P<stack>(?:  [^\n]*\n)+)(?P<raised>.*?)(?:\n\nLINE \d+: .*)?\Z",
+    re.DOTALL,
+)
 # A query has no names but its tables': DuckDB takes a file of theirs that is gone for a directory.
 _REMOVED = re.compile(
     r"""^Permission Error: Cannot access file "(?P<path>[^"]+)/\*\*/\*\.parquet" """
@@ -104,7 +110,7 @@ def translated(table: str | None, taps: Iterable[Tap] = ()) -> Iterator[None]:
         interruption = _interruption(error)
         if interruption is not None:
             raise interruption from None
-        text = with_keys(str(error))
+        text = with_keys(said(error))
         ours = _OURS.match(text)
         if ours is not None:
             kind = StoreError if ours["kind"] == "StoreError" else CorruptObject
@@ -120,6 +126,15 @@ def translated(table: str | None, taps: Iterable[Tap] = ()) -> Iterator[None]:
             doubt = "decoding" if undecodable else "values"
             setattr(explained, _DOUBT, doubt)
         raise explained from None
+
+
+def said(error: Exception) -> str:
+    """What an error says, that of Python code that DuckDB has called as DuckDB 1 tells it."""
+    text = str(error)
+    match = _TRACEBACK.match(text)
+    if match is None:
+        return text
+    return f"{match['kind']}{match['raised']}\n\nAt:\n{match['stack']}"
 
 
 def _is_known(text: str, explained: LakeVillaError) -> bool:
@@ -152,7 +167,7 @@ def _interruption(error: Exception) -> BaseException | None:
     if type(error) is RuntimeError and str(error) == "Query interrupted":
         # DuckDB polls for signals; what their handler has raised is the cause.
         return error.__cause__ or KeyboardInterrupt()
-    return KeyboardInterrupt() if _INTERRUPTED.match(str(error)) else None
+    return KeyboardInterrupt() if _INTERRUPTED.match(said(error)) else None
 
 
 def _explain(text: str, match: re.Match[str] | None, table: str | None) -> LakeVillaError:

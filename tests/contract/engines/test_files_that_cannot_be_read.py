@@ -14,6 +14,7 @@ import pytest
 from deltalake import write_deltalake
 
 import lakevilla as lv
+from lakevilla.engines.duckdb.database import is_duckdb_1
 from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
 
 OPERATIONS: dict[str, Callable[[lv.Lake], object]] = {
@@ -105,14 +106,15 @@ def as_others_write(root: Path, rows: pa.Table, plain: pa.Table, **how: Any) -> 
     return file
 
 
-#: Types whose values pyarrow's writer splits into streams, and DuckDB does not read so.
+#: Types whose values pyarrow's writer splits into streams, and DuckDB 1 does not read so; DuckDB 2
+#: lacks the last alone.
 SPLIT = {
     "int": pa.array([1, 2], pa.int32()),
     "long": pa.array([1, 2], pa.int64()),
     "date": pa.array([1, 2], pa.int32()).cast(pa.date32()),
     "timestamp": pa.array([1, 2], pa.timestamp("us", "UTC")),
-    "decimal": pa.array([decimal.Decimal("1.5"), None], pa.decimal128(9, 2)),
     "struct": pa.array([{"x": 1}, {"x": 2}]),
+    "decimal": pa.array([decimal.Decimal("1.5"), None], pa.decimal128(9, 2)),
 }
 
 
@@ -133,6 +135,9 @@ def test_an_encoding_that_is_not_read_is_refused_by_file_column_and_name(
         lambda lake: lake.table("t").optimize(z_order_by="f"),
     ]
     with lv.connect(str(tmp_path)) as lake:
+        if kind != "decimal" and not is_duckdb_1():
+            assert lake.snapshot().read("t").equals(rows)
+            return
         for act in verbs:
             with pytest.raises(lv.UnsupportedTableFeature, match="BYTE_STREAM_SPLIT") as told:
                 act(lake)

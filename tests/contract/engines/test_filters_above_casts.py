@@ -12,18 +12,20 @@ from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
 from lakevilla.engines.base import TableInput
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.evaluate import is_true
 from lakevilla.expressions.parse import parse_predicate
 from tests.support.engine_lake import Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 NAN = math.nan
 

@@ -46,7 +46,7 @@ def test_a_script_over_tables_in_all_layouts_does_what_it_does_in_duckdb(seed: i
         text = writer.altered()[0] if turn == 6 else writer.statement()
         outcomes[_both(session, oracle, text, done)] += 1
         for table in writer.tables:
-            _same(session.sql(f"FROM {table}"), oracle.execute(f"FROM {table}"), done)
+            _same(session.sql(f"FROM {table}"), oracle.sql(f"FROM {table}"), done)
     assert outcomes[True] > 2, "\n".join(done)
     session.close()
 
@@ -82,10 +82,10 @@ def test_rows_that_a_deletion_vector_takes_away_are_not_there(seed: int, tmp_pat
     deleted = _mark_deleted(tmp_path / "t0", random)
     oracle.execute(f"DELETE FROM t0 WHERE u IN ({', '.join(map(str, deleted))})")
     done.append(f"-- deleted by a vector: {deleted}")
-    _same(session.sql("FROM t0"), oracle.execute("FROM t0"), done)
+    _same(session.sql("FROM t0"), oracle.sql("FROM t0"), done)
     for _ in range(8):
         _both(session, oracle, writer.statement(), done)
-        _same(session.sql("FROM t0"), oracle.execute("FROM t0"), done)
+        _same(session.sql("FROM t0"), oracle.sql("FROM t0"), done)
     session.close()
 
 
@@ -118,7 +118,7 @@ def _mark_deleted(table: Path, random: Random) -> list[int]:
     return [numbers[row] for row in rows]
 
 
-def _same(ours: Any, theirs: duckdb.DuckDBPyConnection, done: list[str]) -> None:
+def _same(ours: Any, theirs: duckdb.DuckDBPyRelation, done: list[str]) -> None:
     rows = Counter(_shown(row) for row in ours.to_pylist())
     wanted = Counter(_shown(row) for row in theirs.to_arrow_table().to_pylist())
     assert rows == wanted, "\n".join([*done, repr(rows - wanted), repr(wanted - rows)])

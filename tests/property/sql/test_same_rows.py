@@ -73,14 +73,14 @@ def _values(database: duckdb.DuckDBPyConnection, text: str) -> list[Any] | None:
     """The value on each row; None where it is none on any."""
     query = f"SELECT {text} FROM t"
     try:
-        return _plain(database.execute(f"{query} ORDER BY id").to_arrow_table())
+        return _plain(database.sql(f"{query} ORDER BY id").to_arrow_table())
     except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException):
         return None
     except duckdb.Error:
         found: list[Any] = []
         for row in range(ROWS):
             try:
-                found += _plain(database.execute(f"{query} WHERE id = {row}").to_arrow_table())
+                found += _plain(database.sql(f"{query} WHERE id = {row}").to_arrow_table())
             except duckdb.Error:
                 found.append(_RAISED)
         return found

@@ -34,6 +34,15 @@ def above(sql: str) -> str:
     return f"CASE WHEN {sql} IS NULL THEN NULL ELSE {sql} END"
 
 
+def above_lists(sql: str) -> str:
+    """The same value, of whose lists and maps no statistic is known either.
+
+    In DuckDB 2 those of what is within lists pass ``above``. The greatest of one value is that
+    value, and a function of which DuckDB knows no bounds.
+    """
+    return f"greatest({sql})"
+
+
 def all_above(sql: str, names: Iterable[str]) -> str:
     """The same rows, of which no filter or statistic meets a value below."""
     columns = (f"{above(quote_name(name))} AS {quote_name(name)}" for name in names)

@@ -13,15 +13,15 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from itertools import count
-from typing import Any
 
 import pyarrow as pa
 
 from lakevilla.arrow.unkept import as_in_duckdb
 from lakevilla.engines.duckdb import late as duckdb
-from lakevilla.engines.duckdb.database import Database
+from lakevilla.engines.duckdb.database import Database, asked
 from lakevilla.engines.duckdb.failures import Tap, translated
 from lakevilla.engines.duckdb.file_system import STORE_URL, GivenFiles
+from lakevilla.engines.duckdb.heard import heard
 from lakevilla.engines.duckdb.reading.above import all_above
 from lakevilla.engines.duckdb.reading.admission import Admission, Parts, admission_of
 from lakevilla.engines.duckdb.reading.relation import Files
@@ -241,10 +241,12 @@ class ClosedSession:
 
     def run(self, sql: str, params: Mapping[str, object]) -> pa.Table:
         """The rows of a SELECT."""
-        values: Any = dict(params) if params else None
-        cursor = self.connection.execute(sql, values)
-        types = [kind for _, kind, *_ in cursor.description or ()]
-        reader = cursor.to_arrow_reader(_ROWS_AT_ONCE)
+        return heard(self.connection, lambda: self._rows(sql, params))
+
+    def _rows(self, sql: str, params: Mapping[str, object]) -> pa.Table:
+        answer = asked(self.connection, sql, params)
+        types = [kind for _, kind, *_ in answer.description or ()]
+        reader = answer.to_arrow_reader(_ROWS_AT_ONCE)
         schema = reader.schema
         # Not in one call, which would hear Ctrl-C when it has all rows, if they fit in memory.
         batches = []

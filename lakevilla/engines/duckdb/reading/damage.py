@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from lakevilla.engines.base import DataAccess, TableInput
 from lakevilla.engines.duckdb import late as duckdb
-from lakevilla.engines.duckdb.database import BATCH_ROWS, Database
-from lakevilla.engines.duckdb.failures import doubt_of, is_lacking, is_no_text, translated
+from lakevilla.engines.duckdb.database import Database, arrow_reader
+from lakevilla.engines.duckdb.failures import doubt_of, is_lacking, is_no_text, said, translated
 from lakevilla.engines.duckdb.file_system import readable_path
 from lakevilla.engines.duckdb.reading.relation import Files, data_columns, whole_files
 from lakevilla.engines.duckdb.sqltext import quote_name, quote_text, sql_type
@@ -140,10 +140,10 @@ def _unfit(database: Database, file: Files, key: str) -> UnsupportedTableFeature
         try:
             with closing(database.cursor()) as cursor:
                 sql = f"SELECT {quote_name(field.name)} FROM ({file.bind(cursor)})"
-                for _ in cursor.execute(sql).to_arrow_reader(BATCH_ROWS):
+                for _ in arrow_reader(cursor, sql):
                     pass
         except (duckdb.Error, pa.ArrowException, OSError) as error:
-            column, text = f"column {field.name} of table {layout.table}", str(error)
+            column, text = f"column {field.name} of table {layout.table}", said(error)
             misfit = _MISFIT.search(text)
             if misfit is not None:
                 return UnsupportedTableFeature(
@@ -212,9 +212,8 @@ def _damage_to_duckdb(data: DataAccess, database: Database, key: str, size: int)
     try:
         with closing(database.cursor()) as cursor:
             path = quote_text(readable_path(data, key, size))
-            rows = cursor.execute(f"SELECT * FROM read_parquet({path})")
-            for _ in rows.to_arrow_reader(BATCH_ROWS):
+            for _ in arrow_reader(cursor, f"SELECT * FROM read_parquet({path})"):
                 pass
     except (duckdb.Error, pa.ArrowException, OSError) as error:
-        return str(error).strip().splitlines()[0]
+        return said(error).strip().splitlines()[0]
     return None

@@ -22,6 +22,7 @@ from lakevilla.engines.duckdb.expressions import to_duckdb
 from lakevilla.engines.duckdb.file_system import GivenFiles, readable_path, with_keys
 from lakevilla.engines.duckdb.reading.above import (
     above,
+    above_lists,
     may_be_narrower,
     may_have_nan,
     nan_within_lists,
@@ -324,6 +325,8 @@ class Files:
                 or (may_be_narrower(kind) and field.name not in reading.as_stored)
             ):
                 value = above(value)
+            if nan_within_lists(kind):
+                value = above_lists(value)
             columns.append(f"{value} AS {quote_name(field.name)}")
         if not entries:
             entries.append(

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from lakevilla.arrow.row_digest import RowDigest
 from lakevilla.engines.base import ROWS_TAG, Refreshed, Written
-from lakevilla.engines.duckdb.database import Database
+from lakevilla.engines.duckdb.database import Database, arrow_reader
 from lakevilla.engines.duckdb.reading.constants import PartitionKey
 from lakevilla.engines.duckdb.sqltext import name_list, quote_name
 from lakevilla.engines.duckdb.writing.writer import Writer
@@ -286,9 +286,10 @@ def _ordered(
             cursor.execute(
                 f"CREATE TEMP TABLE {relation} AS SELECT {names} FROM __lakevilla_refresh"
             ).fetchall()
-            doubled = cursor.execute(
-                f"SELECT {name_list(key)} FROM {relation} GROUP BY ALL HAVING count(*) > 1 LIMIT 1"
-            ).to_arrow_table()
+            doubled = arrow_reader(
+                cursor,
+                f"SELECT {name_list(key)} FROM {relation} GROUP BY ALL HAVING count(*) > 1 LIMIT 1",
+            ).read_all()
         for row in doubled.to_pylist():
             if None not in row.values():
                 raise _doubled(layout, row)

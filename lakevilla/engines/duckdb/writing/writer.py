@@ -365,7 +365,7 @@ class Writer:
             ).fetchall()  # to its end: see digest
         if not found:
             return 0, 0, {}
-        ((_, rows, size, _, summary, _),) = found
+        ((_, rows, size, _, summary, *_),) = found
         return int(rows), int(size), summary or {}
 
     def _new_path(self, key: PartitionKey) -> str:

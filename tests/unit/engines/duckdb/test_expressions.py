@@ -49,7 +49,7 @@ def reference(tree: Expr, row: dict[str, Any]) -> Any:
 
 def computed(connection: duckdb.DuckDBPyConnection, sql: str, at: int) -> Any:
     try:
-        found = connection.execute(f"select {sql} from numbered where number = {at}")
+        found = connection.sql(f"select {sql} from numbered where number = {at}")
         return found.to_arrow_table().column(0).to_pylist()[0]
     except duckdb.Error:
         return RAISED
@@ -107,7 +107,7 @@ def test_case_mapping_is_unicodes_simple_one() -> None:
         tree = bind(parse_expression(f"{name}(c)"), schema, predicate=False)
         connection = duckdb.connect()
         connection.register("letters", pa.table({"c": known}))
-        found = connection.execute(f"select {to_duckdb(tree, schema)} from letters")
+        found = connection.sql(f"select {to_duckdb(tree, schema)} from letters")
         mapped = found.to_arrow_table().column(0).to_pylist()
         assert mapped == [evaluate(tree, {"c": c}) for c in known]
 

@@ -41,7 +41,7 @@ def test_duckdb_says_what_the_reference_says(
     text = to_duckdb(cases.bound(one), cases.schema)
     fine = [at for at, value in enumerate(expected) if value is not RAISED]
     where = f"list_contains({fine}, __at)"
-    found = connection.execute(f'select __at, {text} from "{name}" where {where} order by __at')
+    found = connection.sql(f'select __at, {text} from "{name}" where {where} order by __at')
     column = found.to_arrow_table().column(1)
     if pa.types.is_timestamp(column.type) and column.type.tz is not None:
         column = column.cast(pa.timestamp("us", "UTC"))  # year 1 is not in New York

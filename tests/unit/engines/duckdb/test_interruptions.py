@@ -47,14 +47,14 @@ def alarm(number: int, frame: FrameType | None) -> None:
     [(signal.default_int_handler, KeyboardInterrupt), (alarm, Alarmed)],
 )
 def test_a_query_that_a_signal_stops_raises_what_its_handler_raised(
-    on_signal: Callable[[Any], None], handler: Any, raised: type[BaseException]
+    on_signal: Callable[[Any], None], handler: Any, raised: type[BaseException], tmp_path: Path
 ) -> None:
-    connection = duckdb.connect()
-    on_signal(handler)
-    with pytest.raises(raised), translated("t"):
-        connection.execute(ENDLESS).fetchall()
-    connection.interrupt()
-    assert connection.execute("SELECT 42").fetchall() == [(42,)]
+    with lv.connect(str(tmp_path / "lake")) as lake:
+        assert lake.sql("SELECT 41 AS n").to_pylist() == [{"n": 41}]
+        on_signal(handler)
+        with pytest.raises(raised):
+            lake.sql(ENDLESS)
+        assert lake.sql("SELECT 42 AS n").to_pylist() == [{"n": 42}]
 
 
 def test_ctrl_c_stops_a_statement_of_a_transaction_and_leaves_nothing_behind(

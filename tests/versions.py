@@ -1,0 +1,99 @@
+"""Tests of rows with other versions of what LakeVilla stands on: ``make versions COLUMN=newest``.
+
+A column is an environment of its own below ``.cache``. ``newest`` has of each dependency the
+newest version that ``pyproject.toml`` allows, ``oldest`` the one that its lower bound names; the
+tools that test are the newest in both. Neither has PySpark, nor DuckDB's extensions, which are of
+one release of DuckDB's each. The arguments behind the column are pytest's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from hashlib import blake2b
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+COLUMNS = ("newest", "oldest")
+#: Of the extras: what the tested part of the library reads and writes rows with.
+EXTRAS = ("iceberg",)
+FRAMES = ("pandas", "polars")
+TOOLS = (
+    *("boto3", "deltalake", "hypothesis", "moto", "pyroaring", "networkx", "pyiceberg"),
+    *("pytest", "pytest-timeout", "pytest-xdist"),
+)
+#: Engines, expressions, rows and SQL.
+TESTS = (
+    *("tests/unit/engines", "tests/unit/expressions", "tests/unit/arrow"),
+    *("tests/contract/engines", "tests/contract/rows", "tests/contract/sql", "tests/property"),
+)
+#: What needs PySpark to be collected; tests in its session are left out by their group.
+WITHOUT = ("tests/unit/engines/spark", "tests/contract/sql/test_on_spark.py")
+MARKS = "not soak and not integration and not xdist_group"
+
+
+def main(column: str, arguments: list[str]) -> int:
+    if column not in COLUMNS:
+        print(f"no column {column!r}: choose one of {', '.join(COLUMNS)}", file=sys.stderr)
+        return 2
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    python = installed(column, wanted(project, column))
+    command = [str(python), "-m", "pytest", *TESTS, "-m", MARKS, "-p", "no:cacheprovider"]
+    command += [f"--ignore={path}" for path in WITHOUT]
+    environment = {**os.environ, "LAKEVILLA_COLUMN": column}
+    return subprocess.run([*command, *arguments], cwd=ROOT, env=environment, check=False).returncode
+
+
+def wanted(project: dict[str, object], column: str) -> list[str]:
+    """What is installed beside the library itself, as pip takes it."""
+    extras: dict[str, list[str]] = project["optional-dependencies"]  # type: ignore[assignment]
+    depends: list[str] = project["dependencies"]  # type: ignore[assignment]
+    tested = [*depends, *(one for extra in EXTRAS for one in extras[extra])]
+    tested += [one for one in extras["dev"] if name_of(one) in FRAMES]
+    tools = [one for one in extras["dev"] if name_of(one) in TOOLS]
+    return [*(map(at_its_lowest, tested) if column == "oldest" else tested), *tools]
+
+
+def name_of(requirement: str) -> str:
+    return re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
+
+
+def at_its_lowest(requirement: str) -> str:
+    """``pyarrow>=20,<30`` as ``pyarrow==20``."""
+    found = re.fullmatch(r"([^<>=!~]+)>=([\w.]+)(?:,.*)?", requirement)
+    if found is None:
+        raise SystemExit(f"{requirement}: a dependency says from which version on it is good")
+    return f"{found[1]}=={found[2]}"
+
+
+def installed(column: str, requirements: list[str]) -> Path:
+    """The Python of the column's environment, which is made anew where it is of other versions."""
+    directory = ROOT / ".cache" / "versions" / column
+    python, stamp = directory / "bin" / "python", directory / "installed"
+    pinned = "\n".join([sys.version, *requirements])
+    made = blake2b(pinned.encode()).hexdigest()
+    if not stamp.is_file() or stamp.read_text() != made:
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(directory)], check=True)
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        # What no test imports need not be compiled.
+        subprocess.run([*pip, "--no-compile", *requirements, "-e", str(ROOT)], check=True)
+        stamp.write_text(made)
+    shown = [
+        str(python),
+        "-m",
+        "pip",
+        "freeze",
+        "--disable-pip-version-check",
+        "--exclude-editable",
+    ]
+    versions = subprocess.run(shown, check=True, capture_output=True, text=True).stdout.split()
+    names = {name_of(one).lower() for one in requirements}
+    print(column, *(one for one in versions if name_of(one).lower() in names), flush=True)
+    return python
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1], sys.argv[2:]))
