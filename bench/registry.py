@@ -35,6 +35,7 @@ MODULES = {
     "spark": "bench.engines.spark",
     "page_checksums": "bench.engines.page_checksums",
     "file_hashes": "bench.engines.file_hashes",
+    "deleted_rows": "bench.engines.deleted_rows",
     "cab_lh": "bench.cab_lh.driver",
     "tpcds": "bench.tpcds.driver",
     "tpcds_warm": "bench.tpcds.warm",

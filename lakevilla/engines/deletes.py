@@ -48,6 +48,12 @@ class Deleted:
     def __bool__(self) -> bool:
         return self.positions is not None or bool(self.equality)
 
+    @property
+    def nbytes(self) -> int:
+        """So much memory it takes."""
+        rows = sum(int(one.rows.nbytes) for one in self.equality)
+        return rows if self.positions is None else rows + int(self.positions.nbytes)
+
 
 def read_deletes(table: TableInput) -> Program[Deleted]:
     """All that is deleted of a table's files.

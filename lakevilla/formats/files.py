@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Any, Literal
 
@@ -253,6 +253,9 @@ class _Rows(msgspec.Struct):
 
 
 _rows = msgspec.json.Decoder(_Rows)
+#: So wide a row is taken to be where a file does not say how many it has: rather too narrow, so
+#: that what is deleted of it is still the smaller side of a join.
+_ROW_BYTES = 32
 
 
 def size_of(files: Iterable[DataFile | RemovedFile]) -> TableSize:
@@ -275,6 +278,16 @@ def rows_in(stats: str | None) -> int | None:
         return None if stats is None else _rows.decode(stats).numRecords
     except msgspec.DecodeError:
         return None
+
+
+def about_rows(stats: pa.ChunkedArray | None, sizes: Sequence[int]) -> int:
+    """About so many rows, at least one, are in files of these statistics and sizes."""
+    counts = [None] * len(sizes) if stats is None else map(rows_in, stats.to_pylist())
+    found = [
+        size // _ROW_BYTES if count is None else count
+        for count, size in zip(counts, sizes, strict=True)
+    ]
+    return max(sum(found), 1)
 
 
 def rows_of(file: DataFile | RemovedFile) -> int | None:

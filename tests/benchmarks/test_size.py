@@ -27,6 +27,7 @@ SMALL = {
     "refresh": {"rows": "2000", "repeats": "1"},
     "page_checksums": {"rows": "1000", "repeats": "1"},
     "file_hashes": {"rows": "1000", "repeats": "1"},
+    "deleted_rows": {"repeats": "1"},
 }
 
 

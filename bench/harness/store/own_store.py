@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import obstore
-from obstore.store import from_url
+from obstore.store import LocalStore, ObjectStore, from_url
 
 from bench.harness.parameters import WrongParameter
 from bench.harness.store.places import Places
@@ -60,11 +60,14 @@ class _Roots(Places):
         self.made.append(root)
         return root
 
+    def objects(self, root: str) -> ObjectStore:
+        return LocalStore(root) if "://" not in root else _opened(root, self.store.options)
+
     def discard(self, root: str) -> None:
         if "://" not in root:
             shutil.rmtree(root, ignore_errors=True)
         else:
-            handle = _opened(root, self.store.options)
+            handle = self.objects(root)
             for batch in obstore.list(handle):
                 obstore.delete(handle, [found["path"] for found in batch])
 
@@ -102,7 +105,7 @@ def on_own_store(store: OwnStore) -> Iterator[Places]:
                 roots.discard(root)
 
 
-def _opened(uri: str, options: Mapping[str, str]) -> obstore.store.ObjectStore:
+def _opened(uri: str, options: Mapping[str, str]) -> ObjectStore:
     config = {key.lower(): value for key, value in options.items()}
     allow_http = config.pop("aws_allow_http", config.pop("allow_http", "false")) == "true"
     # The options are the user's, of whatever store: that they are of S3 is for the types alone.

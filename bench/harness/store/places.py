@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import obstore
-from obstore.store import S3Store
+from obstore.store import LocalStore, ObjectStore, S3Store
 
 from bench.harness.parameters import WrongParameter
 from bench.harness.results import by_verb
@@ -57,13 +57,12 @@ class Places:
         path.mkdir()
         return str(path)
 
-    def discard(self, root: str) -> None:
-        """Delete what is in a root that was made here: a server keeps it in its memory."""
+    def objects(self, root: str) -> ObjectStore:
+        """The objects below a root, past the latency."""
         if self.proxy is None:
-            shutil.rmtree(root, ignore_errors=True)
-            return
+            return LocalStore(root)
         options = self.options
-        store = S3Store.from_url(
+        return S3Store.from_url(
             root,
             config={
                 "access_key_id": options["AWS_ACCESS_KEY_ID"],
@@ -73,6 +72,13 @@ class Places:
             endpoint=self.proxy.upstream,
             client_options={"allow_http": True},
         )
+
+    def discard(self, root: str) -> None:
+        """Delete what is in a root that was made here: a server keeps it in its memory."""
+        if self.proxy is None:
+            shutil.rmtree(root, ignore_errors=True)
+            return
+        store = self.objects(root)
         for batch in obstore.list(store):
             obstore.delete(store, [found["path"] for found in batch])
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import re
 import secrets
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakevilla.engines.base import TableInput
+from lakevilla.engines.deletes import Deleted, EqualityDeletes
 from lakevilla.engines.duckdb.file_system import _File
 from lakevilla.engines.duckdb.reading.closed import ClosedSession
 from lakevilla.engines.duckdb.reading.query import opened
+from lakevilla.engines.duckdb.reading.relation import Files
 from lakevilla.engines.sql.select import select_of
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from tests.support.engine_lake import Lake, ordered
@@ -38,13 +43,17 @@ def query(
     return lake.runner.run(lake.engine.query(sql, inputs, readers, params or {})).to_pylist()
 
 
-def shown(lake: Lake, sql: str) -> AbstractContextManager[ClosedSession]:
-    """What a statement runs in, with the tables that it names."""
+def shown(
+    lake: Lake, sql: str, deleted: Deleted | None = None
+) -> AbstractContextManager[ClosedSession]:
+    """What a statement runs in, with the tables that it names, all but what is ``deleted``."""
     references = select_of(sql).references
     tables = {
         "/".join(parts): lake.runner.run(lake.engine._given.files(lake.input("/".join(parts))))
         for parts in references
     }
+    if deleted is not None:
+        tables = {name: replace(files, deleted=deleted) for name, files in tables.items()}
     far = not lake.engine._database.is_local
     return opened(lake.engine._closed, sql, references, tables, {}, plans_by_footers=not far)
 
@@ -132,6 +141,110 @@ def test_a_join_is_planned_by_how_many_rows_its_tables_have(
             "EXPLAIN (FORMAT json) SELECT max(many.paid) FROM many JOIN few USING (k)"
         ).fetchall()
     assert {"7000", "3"} <= set(re.findall(r'"Estimated Cardinality": "(\d+)"', plan))
+
+
+def with_vectors(table: TableInput, *vectors: dict[str, Any] | None) -> TableInput:
+    """The table with these deletion vectors of its files."""
+    place = table.files.schema.get_field_index("deletion_vector")
+    held = pa.array(vectors, table.files.schema.field(place).type)
+    return replace(table, files=table.files.set_column(place, "deletion_vector", held))
+
+
+#: Rows 3, 4, 7, 11, 18 and 29: the inline example of Delta's PROTOCOL.md.
+VECTOR = {
+    "storage_type": "i",
+    "path_or_inline": "^Bg9^0rr910000000000iXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L",
+    "offset": None,
+    "size_in_bytes": 44,
+    "cardinality": 6,
+}
+DELETED_ROWS = pa.array([3, 4, 7], pa.int64())
+
+
+@pytest.mark.parametrize("has_statistics", [True, False], ids=["counted", "without statistics"])
+@pytest.mark.parametrize("sql", ["SELECT sum(v) FROM t", "SELECT count(*) FROM t WHERE k < 6000"])
+@pytest.mark.parametrize("remote", [False, True])
+@pytest.mark.parametrize(
+    "deleted",
+    [
+        Deleted(pa.table({"file": pa.array([0] * 3, pa.int64()), "row": DELETED_ROWS})),
+        Deleted(equality=(EqualityDeletes(pa.table({"k": DELETED_ROWS}), (0,)),)),
+    ],
+    ids=["positions", "values"],
+)
+def test_what_is_deleted_is_hashed_and_not_the_rows_that_are_left(
+    tmp_path: Path, deleted: Deleted, remote: bool, sql: str, has_statistics: bool
+) -> None:
+    """A hash table of the file's rows takes many times as long as reading them."""
+    lake = Lake(str(tmp_path), remote=remote)
+    lake.make("t", pa.table({"k": range(7000), "v": [1.5] * 7000}))
+    if not has_statistics:
+        without_statistics(lake, "t")
+    with shown(lake, sql, deleted) as session:
+        ((_, plan),) = session.connection.execute(f"EXPLAIN (FORMAT json) {sql}").fetchall()
+    assert re.findall(r'"Join Type": "(\w+)"', plan) == ["ANTI"], plan
+
+
+def without_statistics(lake: Lake, name: str) -> None:
+    """As clients write a table that are spared them."""
+    (entry,) = Path(lake.root, name, "_delta_log").glob("*.json")
+    actions = [json.loads(line) for line in entry.read_text().splitlines()]
+    for action in actions:
+        action.get("add", {}).pop("stats", None)
+    entry.write_text("\n".join(map(json.dumps, actions)))
+
+
+def test_a_file_with_deleted_rows_is_fetched_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(str(tmp_path), remote=True)
+    lake.make("t", pa.table({"k": range(1000)}))
+    asked: list[int] = []
+    read = _File.read
+
+    def counted(self: _File, length: int = -1) -> bytes:
+        asked.append(length)
+        return read(self, length)
+
+    monkeypatch.setattr(_File, "read", counted)
+    table = with_vectors(lake.input("t"), VECTOR)
+    for fetches in (True, False):
+        asked.clear()
+        query = lake.engine.query("SELECT sum(k)::INT AS s FROM t", {"t": table}, {}, {})
+        assert lake.runner.run(query).to_pylist() == [
+            {"s": sum(range(1000)) - 3 - 4 - 7 - 11 - 18 - 29}
+        ]
+        assert bool(asked) == fetches
+
+
+def test_what_is_deleted_is_read_once_and_anew_where_it_is_another(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path), remote=True)
+    lake.make("t", pa.table({"k": range(1000)}))
+
+    table = lake.input("t")
+
+    def given(vector: dict[str, Any] | None) -> Files:
+        files: Files = lake.runner.run(lake.engine._given.files(with_vectors(table, vector)))
+        return files
+
+    first = given(VECTOR)
+    assert first.deleted
+    assert given(VECTOR) is first
+    assert not given(None).deleted
+
+
+def test_deletes_that_would_fill_the_memory_are_not_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(str(tmp_path), remote=True)
+    lake.make("t", pa.table({"k": range(1000)}))
+    table = with_vectors(lake.input("t"), VECTOR)
+    monkeypatch.setattr("lakevilla.engines.duckdb.reading.given._MOST_FILES", 1)
+    monkeypatch.setattr("lakevilla.engines.duckdb.reading.given._BYTES_OF_A_FILE", 16)
+    first = lake.runner.run(lake.engine._given.files(table))
+    again = lake.runner.run(lake.engine._given.files(table))
+    assert again is not first
+    assert again.paths == first.paths  # under the names by which its bytes are held
 
 
 ORDERS = {"sales/orders": "sales/orders", "customers": "customers"}

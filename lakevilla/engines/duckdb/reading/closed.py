@@ -199,7 +199,9 @@ class ClosedSession:
             connection = self.connection
             uniform = planned and files.is_uniform(connection)
             as_stored = files.as_stored(connection)
-            sql = files.bind(connection, uniform=uniform, as_stored=as_stored, placed=False)
+            sql = files.bind(
+                connection, uniform=uniform, as_stored=as_stored, placed=False, counted=True
+            )
             if above:
                 sql = all_above(sql, files.layout.schema.names)
             self._replace(path, f"VIEW {quote_name(path)} AS {sql}")

@@ -18,13 +18,16 @@ from lakevilla.store.effects import Program
 
 #: Of all tables together: of each some hundred bytes are held.
 _MOST_FILES = 100_000
+#: So much of what is deleted of a table's files counts as one file more.
+_BYTES_OF_A_FILE = 256
 
 
 class GivenTables:
     """``Files`` of tables as they were last asked for: the same object while a table is the same.
 
-    Those that have deleted rows are made anew each time: deletes are read with their files.
-    Threads need no lock for them: what one has put in the place of another's is as good.
+    With what is deleted of them: vectors and delete files never change, and a table of other
+    ones is not the same. Threads need no lock for them: what one has put in the place of
+    another's is as good.
 
     Names of files are held for longer: queries with other conditions leave other files of a
     table, and what was read of a file is found by its name alone.
@@ -47,10 +50,9 @@ class GivenTables:
             return known[2]
         files = yield from self.apart(table)
         self._known.pop(location, None)
-        if not files.deleted:
-            self._known[location] = (table.layout, table.files, files)
-            self._drop_oldest()
-            self._hold(files.paths)
+        self._known[location] = (table.layout, table.files, files)
+        self._drop_oldest()
+        self._hold(files.paths)
         return files
 
     def apart(self, table: TableInput) -> Program[Files]:
@@ -68,18 +70,23 @@ class GivenTables:
 
     def _drop_oldest(self) -> None:
         known = list(self._known.items())
-        held = sum(files.num_rows for _, (_, files, _) in known)
-        for location, (_, files, _) in known:
+        held = sum(_weight(files) for _, (_, _, files) in known)
+        for location, (_, _, files) in known:
             if held <= _MOST_FILES:
                 return
             self._known.pop(location, None)
-            held -= files.num_rows
+            held -= _weight(files)
 
     def forget(self) -> None:
         """Hold no table's files any more."""
         self._known.clear()
         with self._lock:
             self._held.clear()
+
+
+def _weight(files: Files) -> int:
+    """As so many files it counts."""
+    return len(files.paths) + files.deleted.nbytes // _BYTES_OF_A_FILE
 
 
 def _same(one: pa.Table, other: pa.Table) -> bool:

@@ -52,7 +52,7 @@ from lakevilla.engines.duckdb.sqltext import (
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
 from lakevilla.expressions.loosen import loosened
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.files import file_key, paths_elsewhere
+from lakevilla.formats.files import about_rows, file_key, paths_elsewhere
 from lakevilla.formats.layout import Layout
 from lakevilla.store.effects import Program
 
@@ -83,6 +83,7 @@ class _Reading:
     as_stored: frozenset[str]
     where: Expr | None
     placed: bool
+    counted: bool
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,7 @@ class Files:
     chosen: tuple[int, ...]
     within: tuple[frozenset[int], ...] = ()
     parts: tuple[FilePart | None, ...] = ()
+    stats: pa.ChunkedArray | None = dataclasses.field(default=None, repr=False, compare=False)
     called: dict[str, Called] = dataclasses.field(default_factory=dict, repr=False)
     helpers: set[str] = dataclasses.field(default_factory=set, repr=False)
 
@@ -182,19 +184,24 @@ class Files:
         uniform: bool = False,
         as_stored: frozenset[str] = frozenset(),
         placed: bool = True,
+        counted: bool = False,
     ) -> str:
         """The relation's SQL, its helper tables registered on ``cursor``.
 
         Rows for which ``where``, bound, is not true may be left out. Unless it is ``placed``,
-        the relation has the table's columns alone: that spares DuckDB counting rows.
+        the relation has the table's columns alone: that spares DuckDB counting rows. If it is
+        ``counted``, the planner is told how many rows there are, as the table's log says; of
+        ``uniform`` files it knows by their footers.
         """
         if not placed and self.deleted:
-            sql = self.bind(cursor, where=where, uniform=uniform, as_stored=as_stored)
+            sql = self.bind(
+                cursor, where=where, uniform=uniform, as_stored=as_stored, counted=counted
+            )
             return f"SELECT * EXCLUDE ({FILE}, {ROW}) FROM ({sql})"
         if not self.chosen:
             return self._empty(placed)
         self._look(cursor)
-        reading = _Reading(uniform, as_stored, self._loosened(where), placed)
+        reading = _Reading(uniform, as_stored, self._loosened(where), placed, counted)
         groups: dict[tuple[Constants, Called, str], list[int]] = {}
         for ordinal in self.chosen:
             called, constants = self._called(ordinal), self.constants[ordinal]
@@ -336,6 +343,10 @@ class Files:
         if reading.placed:
             columns += [f"{_place(members)} AS {FILE}", f"file_row_number AS {ROW}"]
         how = f"schema = MAP {{{', '.join(entries)}}}"
+        if reading.counted:
+            stats = None if self.stats is None else self.stats.take(members)
+            count = about_rows(stats, [self.sizes[i] for i in members])
+            how += f", explicit_cardinality = {count}"
         if reading.uniform:
             how = _UNION if len(members) > 1 else _ALONE
         conditions = [rows] if rows else []
@@ -450,6 +461,7 @@ def whole_files(
         chosen=tuple(range(len(paths))),
         within=constants_within(table),
         parts=table.parts,
+        stats=files.column("stats"),
     )
 
 
