@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -49,7 +50,7 @@ def reason(head: Head, one: Proposal, base: Head | None = None) -> str | None:
 
 def after(lake: MemoryLake, head: Head, *proposals: Proposal) -> Head:
     peer = lake.peer()
-    taken = peer.run(take_along(head, head, proposals, peer.context.ids, 0, 0.0))
+    taken = peer.run(take_along(head, head, proposals, peer.context.ids, 0, math.inf))
     return taken.head
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from random import Random
@@ -84,7 +85,7 @@ def reason(head: Head, one: Proposal, base: Head | None = None) -> str | None:
 
 def after(lake: MemoryLake, head: Head, *proposals: Proposal) -> Head:
     peer = lake.peer()
-    return peer.run(take_along(head, head, proposals, peer.context.ids, 0, 0.0)).head
+    return peer.run(take_along(head, head, proposals, peer.context.ids, 0, math.inf)).head
 
 
 def update(number: int) -> Callable[[Peer, TransactionState], Any]:
