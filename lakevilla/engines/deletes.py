@@ -21,7 +21,14 @@ import pyarrow.parquet as pq
 from lakevilla.engines.base import TableInput
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
 from lakevilla.formats.delta.deletion_vectors import decode_bitmap, read_vector
-from lakevilla.formats.files import DataFile, DeleteFile, data_files, file_key
+from lakevilla.formats.files import (
+    DataFile,
+    DeleteFile,
+    DeletionVector,
+    data_files,
+    file_key,
+    rows_in,
+)
 from lakevilla.formats.iceberg.metadata.paths import TableAddress
 from lakevilla.formats.layout import Layout
 from lakevilla.store.base import Found
@@ -80,7 +87,10 @@ def read_deletes(table: TableInput) -> Program[Deleted]:
     for (delete, ordinals), body in zip(users.items(), bodies, strict=True):
         match delete.kind:
             case "vector":
-                parts += [_rows_of_vector(table.layout, delete, body, n) for n in ordinals]
+                parts += [
+                    _rows_of_vector(table.layout, delete, body, n, rows_in(places[n].stats))
+                    for n in ordinals
+                ]
             case "position":
                 named = {called[delete.path, n]: n for n in ordinals}
                 parts.append(_rows_of_positions(table.layout, delete, body, named))
@@ -91,9 +101,24 @@ def read_deletes(table: TableInput) -> Program[Deleted]:
 
 
 def _vectors(layout: Layout, places: dict[int, DataFile]) -> Program[list[pa.Table]]:
-    held = {n: file.deletion_vector for n, file in places.items() if file.deletion_vector}
+    held = {n: _credible(layout, file) for n, file in places.items() if file.deletion_vector}
     rows_of = yield from parallel([read_vector(layout.location, one) for one in held.values()])
     return [_positions(n, rows) for n, rows in zip(held, rows_of, strict=True)]
+
+
+def _credible(layout: Layout, file: DataFile) -> DeletionVector:
+    """A file's vector, before a row is made of it: it deletes no more rows than there are."""
+    vector, rows = file.deletion_vector, rows_in(file.stats)
+    assert vector is not None
+    if rows is not None and vector.cardinality > rows:
+        raise CorruptObject(
+            f"the deletion vector of {file.path} of table {layout.table} can't be right: it "
+            f"deletes {vector.cardinality} rows, and the log says that the file has {rows}; "
+            "restore the table to a version before it",
+            key=file_key(layout.location, file.path),
+            table=layout.table,
+        )
+    return vector
 
 
 def _positions(ordinal: int, rows: Any) -> pa.Table:
@@ -114,15 +139,21 @@ def _body(layout: Layout, delete: DeleteFile) -> Program[bytes]:
     return outcome.body
 
 
-def _rows_of_vector(layout: Layout, delete: DeleteFile, body: bytes, ordinal: int) -> pa.Table:
-    """A ``deletion-vector-v1`` blob: the same bytes as Delta's, with length and checksum."""
+def _rows_of_vector(
+    layout: Layout, delete: DeleteFile, body: bytes, ordinal: int, limit: int | None
+) -> pa.Table:
+    """A ``deletion-vector-v1`` blob: the same bytes as Delta's, with length and checksum.
+
+    ``limit``: how many rows its data file has.
+    """
     data = body[4:-4]
     if int.from_bytes(body[:4], "big") != len(data):
         raise _corrupt(layout, delete, "a vector in it is not of the length that it says")
     if zlib.crc32(data) != int.from_bytes(body[-4:], "big"):
         raise _corrupt(layout, delete, "the checksum of a vector in it is wrong")
-    source = f"deletion vector {delete.path} at {delete.offset}"
-    return _positions(ordinal, decode_bitmap(data, source, delete.path))
+    source = f"deletion vector {delete.path} at {delete.offset} of table {layout.table}"
+    key = file_key(layout.location, delete.path)
+    return _positions(ordinal, decode_bitmap(data, limit, source, key))
 
 
 def _rows_of_positions(

@@ -31,7 +31,8 @@ _UUID_LENGTH = 20
 def read_vector(location: str, vector: DeletionVector) -> Program[RowIndices]:
     """The deleted rows of a file, ascending, counted from zero.
 
-    At most one request: none for an inline vector, else the vector's own bytes.
+    At most one request: none for an inline vector, else the vector's own bytes. No more rows
+    are made of them than the log says that there are.
 
     Raises
     ------
@@ -41,11 +42,11 @@ def read_vector(location: str, vector: DeletionVector) -> Program[RowIndices]:
         It lies where the protocol did not put vectors yet.
     """
     if vector.storage_type == "i":
-        name = f"the inline deletion vector {vector.path_or_inline[:40]!r}"
+        name = f"the inline deletion vector {vector.path_or_inline[:40]!r} of {location}"
         data = _z85(vector.path_or_inline, name)[: vector.size_in_bytes]
         if len(data) < vector.size_in_bytes:
             raise _corrupt(name, None, "it is shorter than its size")
-        return _checked(decode_bitmap(data, name), vector, name)
+        return _checked(decode_bitmap(data, vector.cardinality, name), vector, name)
     key = vector_key(location, vector)
     start = 1 if vector.offset is None else vector.offset
     outcome = yield from get(key, byte_range=(start, start + vector.size_in_bytes + 8))
@@ -60,7 +61,7 @@ def read_vector(location: str, vector: DeletionVector) -> Program[RowIndices]:
         )
     if zlib.crc32(data) != int.from_bytes(body[-4:], "big"):
         raise _corrupt(name, key, "its checksum is wrong")
-    return _checked(decode_bitmap(data, name, key), vector, name, key)
+    return _checked(decode_bitmap(data, vector.cardinality, name, key), vector, name, key)
 
 
 def vector_key(location: str, vector: DeletionVector) -> str:
@@ -97,20 +98,36 @@ def _checked(
 _NO_RUNS, _RUNS = 12346, 12347
 _ARRAY_LIMIT = 4096
 _OFFSETS_FROM = 4
+_OTHER_COUNT = "a block has not as many rows as it says"
 
 
 def decode_bitmap(
-    data: bytes, name: str = "a deletion vector", key: str | None = None
+    data: bytes,
+    limit: int | None = None,
+    name: str = "a deletion vector",
+    key: str | None = None,
 ) -> RowIndices:
-    """Row indices of Delta's form of a 64-bit Roaring bitmap. Raises ``CorruptObject``."""
+    """Row indices of Delta's form of a 64-bit Roaring bitmap.
+
+    A block of 65,536 rows takes ten bytes, so that small vectors can say a great many rows. How
+    many is read before any is made: beyond ``limit`` none is.
+
+    Raises
+    ------
+    CorruptObject
+        It is damaged, or has more than ``limit`` rows.
+    """
     if int.from_bytes(data[:4], "little") != _MAGIC:
         raise _corrupt(name, key, "it has not the magic number of a deletion vector")
     reader = _Reader(data, 4)
     parts: list[npt.NDArray[np.int64]] = []
+    made = 0
     try:
         for _ in range(reader.number(8)):
             high = reader.number(4) << 32
-            parts.extend(rows + high for rows in _containers(reader))
+            found = _containers(reader, made, limit)
+            made += sum(map(len, found))
+            parts.extend(rows + high for rows in found)
     except _TooShort:
         raise _corrupt(name, key, "it ends too early") from None
     except ValueError as error:
@@ -147,7 +164,7 @@ class _Reader:
         return np.frombuffer(self.bytes(count * np.dtype(kind).itemsize), dtype=kind)
 
 
-def _containers(reader: _Reader) -> list[npt.NDArray[np.int64]]:
+def _containers(reader: _Reader, before: int, limit: int | None) -> list[npt.NDArray[np.int64]]:
     """One 32-bit bitmap: blocks of 65,536 values, each as an array, a bitmap or runs."""
     cookie = reader.number(4)
     if cookie & 0xFFFF == _RUNS:
@@ -161,31 +178,35 @@ def _containers(reader: _Reader) -> list[npt.NDArray[np.int64]]:
     else:
         raise ValueError("it is no roaring bitmap")
     header = reader.array("<u2", 2 * count).astype(np.int64).reshape(count, 2)
+    if limit is not None and before + int(header[:, 1].sum()) + count > limit:
+        raise ValueError(f"it has more rows than the {limit} that there can be")
     if cookie == _NO_RUNS or count >= _OFFSETS_FROM:
         reader.bytes(4 * count)  # where each block begins; they are read in order
     found = []
     for (block, cardinality_less_one), is_runs in zip(header.tolist(), flags, strict=False):
         cardinality = cardinality_less_one + 1
         if is_runs:
-            values = _runs(reader)
+            values = _runs(reader, cardinality)
         elif cardinality > _ARRAY_LIMIT:
             bits = np.unpackbits(reader.array("u1", 8192), bitorder="little")
             values = np.flatnonzero(bits).astype(np.int64)
         else:
             values = reader.array("<u2", cardinality).astype(np.int64)
         if len(values) != cardinality:
-            raise ValueError("a block has not as many rows as it says")
+            raise ValueError(_OTHER_COUNT)
         found.append(values + (block << 16))
     return found
 
 
-def _runs(reader: _Reader) -> npt.NDArray[np.int64]:
+def _runs(reader: _Reader, cardinality: int) -> npt.NDArray[np.int64]:
     pairs = reader.array("<u2", 2 * reader.number(2)).astype(np.int64).reshape(-1, 2)
     if len(pairs) == 0:
         return np.zeros(0, dtype=np.int64)
     starts, lengths = pairs[:, 0], pairs[:, 1] + 1
-    if int((starts + lengths).max()) > 65_536 or int(lengths.sum()) > 65_536:
+    if int((starts + lengths).max()) > 65_536:
         raise ValueError("a run goes beyond its block")
+    if int(lengths.sum()) != cardinality:
+        raise ValueError(_OTHER_COUNT)
     before = np.cumsum(lengths) - lengths
     return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()), dtype=np.int64)
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
+from lakevilla.formats.delta import deletion_vectors
 from lakevilla.formats.delta.deletion_vectors import decode_bitmap, read_vector, vector_key
 from lakevilla.formats.files import DeletionVector
 from tests.support.delta_by_hand import Tables
@@ -106,6 +107,54 @@ def test_a_vector_of_another_size_than_the_log_says_is_refused(tables: Tables) -
     (offset,) = store(tables, bitmap)
     with pytest.raises(CorruptObject, match="has 2 rows, the log says 3"):
         tables.run(read_vector("t", vector(bitmap, 3, offset)))
+
+
+def full_blocks(count: int) -> bytes:
+    """A vector of ``count`` times 65,536 rows, ten bytes each (and four where it begins)."""
+    cookie = (12347 | (count - 1) << 16).to_bytes(4, "little")
+    flags = b"\xff" * ((count + 7) // 8)
+    header = b"".join(n.to_bytes(2, "little") + b"\xff\xff" for n in range(count))
+    begins = bytes(4 * count) if count >= 4 else b""
+    runs = b"\x01\x00\x00\x00\xff\xff" * count
+    one = bytes(4) + cookie + flags + header + begins + runs
+    return (1681511377).to_bytes(4, "little") + (1).to_bytes(8, "little") + one
+
+
+def test_rows_beyond_what_the_log_says_are_never_made(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len(decode_bitmap(full_blocks(4))) == 4 * 65_536
+    bomb = full_blocks(400)
+    assert len(bomb) < 6_000
+    (offset,) = store(tables, bomb)
+
+    def made(*_: object) -> None:
+        raise AssertionError("rows were made")
+
+    monkeypatch.setattr(deletion_vectors, "_runs", made)
+    for cardinality in (-1, 0, 3, 400 * 65_536 - 1):
+        with pytest.raises(CorruptObject, match=f"more rows than the {cardinality} that") as caught:
+            tables.run(read_vector("t", vector(bomb, cardinality, offset)))
+        assert caught.value.key == vector_key("t", RELATIVE)
+
+
+def test_a_block_that_says_few_rows_and_holds_many_makes_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lying = full_blocks(1).replace(b"\x00\x00\xff\xff\x01\x00", b"\x00\x00\x00\x00\x01\x00", 1)
+    monkeypatch.setattr(np, "repeat", None)
+    with pytest.raises(CorruptObject, match="not as many rows as it says"):
+        decode_bitmap(lying, limit=1)
+
+
+@given(st.lists(st.integers(0, 2**34), max_size=20), st.integers(-1, 20))
+def test_a_limit_lets_through_what_it_holds(values: list[int], limit: int) -> None:
+    bitmap = encoded(values)
+    if len(set(values)) <= limit:
+        assert decode_bitmap(bitmap, limit).tolist() == sorted(set(values))
+    else:
+        with pytest.raises(CorruptObject):
+            decode_bitmap(bitmap, limit)
 
 
 @given(st.binary(max_size=80))
