@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,6 +17,7 @@ from lakevilla.lake.own_versions import OwnVersion, kept_versions
 from lakevilla.lake.past import Recorded, recorded_commits, table_entries
 from lakevilla.lake.refs.frozen import frozen_view
 from lakevilla.lake.view import View
+from lakevilla.nesting import document
 from lakevilla.results import HistoryEntry, KeptVersion, LoggedOperation, TableHistoryEntry
 from lakevilla.settings import shown
 from lakevilla.transaction.state.transaction import TransactionState
@@ -220,8 +220,8 @@ def _metadata(info: Mapping[str, Any]) -> dict[str, object]:
     if text is None:
         return others
     try:
-        given = json.loads(text)
-    except (TypeError, ValueError, RecursionError):
+        given = document(text)
+    except (TypeError, ValueError):
         given = None
     return {**others, **(given if isinstance(given, dict) else {"userMetadata": text})}
 

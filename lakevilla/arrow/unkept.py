@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from datetime import time
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
+from lakevilla.nesting import document
 
 #: What a field's metadata calls the type that its values had, where Arrow's does not tell.
 _ORIGIN = b"lakevilla:type"
@@ -131,7 +131,7 @@ def _unkept_type(kind: pa.DataType) -> str | None:
 
 def _type_within(metadata: bytes) -> str:
     try:
-        return _plain(str(msgspec.json.decode(metadata)["type_name"]))
+        return _plain(str(document(metadata)["type_name"]))
     except (ValueError, KeyError, TypeError):
         return "arrow.opaque"
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lakevilla.formats.files import DataFile, file_key, rows_of
 from lakevilla.formats.layout import Layout
+from lakevilla.nesting import JsonDecoder
 from lakevilla.store.location import is_external
 
 Row = dict[str, Any]
@@ -41,14 +42,14 @@ class _Statistics(msgspec.Struct, rename="camel"):
     null_count: dict[str, Any] = {}
 
 
-_decoder = msgspec.json.Decoder(_Statistics)
+_decoder = JsonDecoder(_Statistics)
 
 
 def statistics_of(table: str, layout: Layout, file: DataFile) -> Iterator[Row]:
     """What a file says of each of its columns, as text; of those within columns nothing."""
     try:
         known = _Statistics() if file.stats is None else _decoder.decode(file.stats)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except ValueError:
         known = _Statistics()
     for field, stored in zip(layout.schema, layout.statistics_schema, strict=True):
         if pa.types.is_nested(field.type):

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakevilla.arrow.made import array
+from lakevilla.nesting import JsonDecoder
 
 DELETION_VECTOR_TYPE = pa.struct(
     [
@@ -252,7 +253,7 @@ class _Rows(msgspec.Struct):
     numRecords: int | None = None
 
 
-_rows = msgspec.json.Decoder(_Rows)
+_rows = JsonDecoder(_Rows)
 #: So wide a row is taken to be where a file does not say how many it has: rather too narrow, so
 #: that what is deleted of it is still the smaller side of a join.
 _ROW_BYTES = 32

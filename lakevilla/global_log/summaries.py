@@ -15,6 +15,7 @@ from blake3 import blake3
 
 from lakevilla.formats.base import Change
 from lakevilla.formats.files import FileRef
+from lakevilla.nesting import JsonDecoder
 
 #: What the summaries of one commit take in HEAD at most, all its tables together.
 SUMMARY_BYTES = 448
@@ -49,7 +50,7 @@ class _Statistics(msgspec.Struct, rename="camel", omit_defaults=True):
     null_count: dict[str, msgspec.Raw] = {}
 
 
-_decoder = msgspec.json.Decoder(_Statistics)
+_decoder = JsonDecoder(_Statistics)
 _NULL = msgspec.Raw(b"null")
 
 
@@ -118,7 +119,7 @@ def _shortened(
     """The file with as many columns as there is room for; None if that tells nothing of it."""
     try:
         known = _Statistics() if stats is None else _decoder.decode(stats)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except ValueError:
         known = _Statistics()
     short = Added(known.num_records, {}, partition_values)
     if len(msgspec.json.encode(short)) >= allowance:

@@ -40,6 +40,7 @@ from lakevilla.lake.context import Context
 from lakevilla.lake.net_change import compose
 from lakevilla.lake.refs.by_uri import file_by_uri
 from lakevilla.lake.refs.frozen import source_of_clone
+from lakevilla.nesting import JsonDecoder
 from lakevilla.operations.change_feed import in_one_entry
 from lakevilla.operations.compaction import moved, moving_metrics
 from lakevilla.operations.comparing.computed import Beneath
@@ -425,7 +426,7 @@ class _Stats(msgspec.Struct):
     numRecords: int = 0
 
 
-_stats = msgspec.json.Decoder(_Stats)
+_stats = JsonDecoder(_Stats)
 
 
 def _rows(file: DataFile) -> int:
@@ -434,7 +435,7 @@ def _rows(file: DataFile) -> int:
         return 0
     try:
         rows = _stats.decode(file.stats).numRecords
-    except (ValueError, RecursionError):
+    except ValueError:
         return 0  # another client's, and only ever a count
     return rows - (0 if file.deletion_vector is None else file.deletion_vector.cardinality)
 

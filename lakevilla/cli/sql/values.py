@@ -38,6 +38,8 @@ def value_of(text: str) -> object:
         return json.loads(text, parse_float=_number, parse_constant=_no_constant)
     except ValueError:
         return text
+    except RecursionError:
+        raise InvalidOperation(f"value {text[:40]!r}... is nested too deeply") from None
 
 
 def used_by(text: str, values: Values) -> dict[str, object] | None:

@@ -16,6 +16,7 @@ from blake3 import blake3
 
 from lakevilla.engines.spark.rows import is_frame
 from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.nesting import JsonDecoder
 from lakevilla.store.base import Found, GetOutcome
 from lakevilla.store.effects import Program, get
 from lakevilla.store.location import parse_location, root_location
@@ -65,8 +66,8 @@ def digest_of_plan(read: Read | None, checkpoint: str, query_id: str, batch: int
 def _is_of(read: Read, checkpoint: str) -> bool:
     try:
         body = read("metadata")
-        return body is not None and msgspec.json.decode(body, type=_Metadata).id == checkpoint
-    except (LakeVillaError, OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return body is not None and JsonDecoder(_Metadata).decode(body).id == checkpoint
+    except (LakeVillaError, OSError, ValueError):
         return False
     except Exception as error:
         if _is_of_spark(error):

@@ -27,6 +27,7 @@ from lakevilla.formats.delta.paths import encode_path, log_directory
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
 from lakevilla.formats.file_sets import Masks, is_masked
 from lakevilla.formats.files import DataFile, DeletionVector, RemovedFile
+from lakevilla.nesting import document
 from lakevilla.store.base import ABSENT, ANY, Found, Unknown
 from lakevilla.store.effects import Program, get, put
 
@@ -164,9 +165,9 @@ def _hinted_version(location: str) -> Program[int]:
     outcome = yield from get(f"{log_directory(location)}/_last_checkpoint")
     if isinstance(outcome, Found):
         try:
-            version = msgspec.json.decode(outcome.body)["version"]
+            version = document(outcome.body)["version"]
             return version if isinstance(version, int) else -1
-        except (ValueError, RecursionError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError):
             return -1
     return -1
 

@@ -18,6 +18,7 @@ from lakevilla.formats.delta.actions import add_line, cdc_line, json_line, lines
 from lakevilla.formats.delta.metadata.layout import DeltaDefinition
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
 from lakevilla.formats.files import DataFile, RemovedFile
+from lakevilla.nesting import document
 
 ROW_TRACKING_DOMAIN = "delta.rowTracking"
 
@@ -172,8 +173,8 @@ def high_water_mark(domains: Mapping[str, str], table: str) -> int:
     if text is None:
         return -1
     try:
-        return int(msgspec.json.decode(text)["rowIdHighWaterMark"])
-    except (ValueError, RecursionError, KeyError, TypeError):
+        return int(document(text)["rowIdHighWaterMark"])
+    except (ValueError, KeyError, TypeError):
         raise CorruptObject(
             f"table {table} has a {ROW_TRACKING_DOMAIN} domain that cannot be read: {text!r}; "
             "restore its log",
@@ -187,8 +188,8 @@ def _row_ids_of(removes: Iterable[RemovedFile]) -> dict[str, tuple[int | None, i
 
 def _row_count(file: DataFile, table: str) -> int:
     try:
-        count = msgspec.json.decode(file.stats or "{}")["numRecords"]
-    except (ValueError, RecursionError, KeyError, TypeError):
+        count = document(file.stats or "{}")["numRecords"]
+    except (ValueError, KeyError, TypeError):
         count = None
     if not isinstance(count, int):
         raise InvalidOperation(

@@ -28,6 +28,7 @@ from lakevilla.formats.delta.checkpoint.reader import Checkpoint, open_checkpoin
 from lakevilla.formats.delta.paths import entry_key, log_directory
 from lakevilla.formats.delta.snapshot import DeltaSnapshot, blank_snapshot, snapshot_of
 from lakevilla.formats.delta.unsettled import Unsettled
+from lakevilla.nesting import JsonDecoder
 from lakevilla.store.base import Found, GetOutcome
 from lakevilla.store.effects import Effect, Get, Program, get, list_objects, parallel
 
@@ -361,7 +362,7 @@ class _Hint(msgspec.Struct, rename="camel"):
     v2_checkpoint: dict[str, Any] | None = None
 
 
-_hints = msgspec.json.Decoder(_Hint)
+_hints = JsonDecoder(_Hint)
 
 
 def _hint(location: str) -> Program[_CheckpointFiles | None]:
@@ -371,7 +372,7 @@ def _hint(location: str) -> Program[_CheckpointFiles | None]:
         return None
     try:
         hint = _hints.decode(outcome.body)
-    except (ValueError, RecursionError):
+    except ValueError:
         # It is written without a condition and only ever a hint: a torn one is no error.
         return None
     base = f"{log_directory(location)}/{hint.version:020}.checkpoint"

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.manifest import (
@@ -23,6 +22,7 @@ from pyiceberg.manifest import (
 
 from lakevilla.errors import CorruptObject, InvalidOperation, TableNotFound
 from lakevilla.formats.base import Attempt, Change, CommitInfo
+from lakevilla.formats.files import rows_in
 from lakevilla.formats.iceberg.catalog.commit_request import commit_request
 from lakevilla.formats.iceberg.entries import NONCE, TXN_IDS, IcebergEntry, commit_note
 from lakevilla.formats.iceberg.log import compressed_metadata
@@ -359,4 +359,4 @@ def _operation(change: Change) -> str:
 
 
 def _rows(stats: str | None) -> int:
-    return 0 if stats is None else int(msgspec.json.decode(stats).get("numRecords") or 0)
+    return rows_in(stats) or 0

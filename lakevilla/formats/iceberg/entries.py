@@ -21,6 +21,7 @@ from lakevilla.formats.iceberg.snapshot import (
     files_of,
     manifests_of,
 )
+from lakevilla.nesting import JsonDecoder
 from lakevilla.store.effects import Program
 
 #: Where a snapshot's summary tells which transactions made it, and the nonce of its write.
@@ -53,7 +54,7 @@ class _Note(msgspec.Struct):
     operation: str = ""
 
 
-_notes = msgspec.json.Decoder(_Note)
+_notes = JsonDecoder(_Note)
 
 
 def commit_note(txns: tuple[str, ...], nonce: str | None, operation: str) -> str:
@@ -118,7 +119,7 @@ def _note(old: Metadata | None, new: Metadata) -> _Note:
         return _Note()
     try:
         return _notes.decode(text)
-    except (ValueError, RecursionError):
+    except ValueError:
         return _Note()  # another client's: it proves nothing
 
 

@@ -21,6 +21,7 @@ from lakevilla.formats.files import FILES_SCHEMA, DataFile, data_files
 from lakevilla.global_log.head import TableState
 from lakevilla.global_log.refs import KeptTable
 from lakevilla.lake.context import Context
+from lakevilla.nesting import JsonDecoder
 from lakevilla.store.base import ABSENT, Found, Unknown
 from lakevilla.store.effects import Program, get_immutable, put
 
@@ -34,6 +35,9 @@ class _Definition(msgspec.Struct, frozen=True):
     metadata: dict[str, Any]
     protocol: dict[str, Any]
     domains: tuple[dict[str, Any], ...]
+
+
+_definitions = JsonDecoder(_Definition)
 
 
 def kept_object(snapshot: TableSnapshot, files: pa.Table) -> tuple[str, bytes]:
@@ -76,7 +80,7 @@ def kept_snapshot(
     if blake3(outcome.body).hexdigest(length=16) != kept.hash:
         raise VersionNotFound(f"{kept.key} was damaged: restore it from a copy")
     found = pq.read_table(pa.BufferReader(outcome.body))
-    definition = msgspec.json.decode(found.schema.metadata[_FOOTER], type=_Definition)
+    definition = _definitions.decode(found.schema.metadata[_FOOTER])
     files = found.replace_schema_metadata(None).cast(FILES_SCHEMA)
     return _made_of(context, location, state, definition, data_files(files))
 

@@ -6,7 +6,6 @@ others the footer is read: a HEAD and a GET. What deletes rows is read as a scan
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ from lakevilla.errors import (
     UnsupportedTableFeature,
     VersionNotFound,
 )
-from lakevilla.formats.files import FileRef, file_key, file_refs, hashes
+from lakevilla.formats.files import FileRef, file_key, file_refs, hashes, rows_in
 from lakevilla.formats.layout import Layout
 from lakevilla.global_log.bases import Base
 from lakevilla.ids import txn_in
@@ -112,7 +111,7 @@ class _State:
             columns = (rows["size"].to_pylist(), rows["stats"].to_pylist(), hashes(rows))
             for ref, size, stats, content in zip(file_refs(rows), *columns, strict=True):
                 key = file_key(location, ref[0])
-                yield _File(self, ref, key, size, _logged_rows(stats), content)
+                yield _File(self, ref, key, size, rows_in(stats), content)
 
 
 def look_at_files(
@@ -312,11 +311,3 @@ def _of_deletes(state: _State, error: CorruptObject) -> Program[Finding]:
         if isinstance(info, Missing):
             return _lost(location, not_kept(base, location, f"{key} was removed").message)
     return Finding("error", "damaged_file", error.message, table=location, key=key)
-
-
-def _logged_rows(stats: str | None) -> int | None:
-    try:
-        count = None if stats is None else json.loads(stats).get("numRecords")
-    except (ValueError, AttributeError):
-        return None
-    return count if isinstance(count, int) else None

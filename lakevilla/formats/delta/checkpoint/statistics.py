@@ -19,6 +19,7 @@ import pyarrow.types as types
 
 from lakevilla.arrow.years import in_years
 from lakevilla.formats.delta.metadata.layout import DeltaDefinition
+from lakevilla.nesting import JsonDecoder
 
 # The thread's own context has 28 digits, too few for a decimal(38).
 _DECIMALS = Context(prec=38)
@@ -120,13 +121,13 @@ def _parsed_stats(rows: pa.StructArray, kind: pa.StructType) -> pa.Array:
     return pa.array(parsed, kind)
 
 
-_decoder = msgspec.json.Decoder(float_hook=Decimal)
+_decoder = JsonDecoder(float_hook=Decimal)
 
 
 def _decode(text: str) -> Mapping[str, Any]:
     try:
         value = _decoder.decode(text)
-    except (ValueError, RecursionError, ArithmeticError):
+    except (ValueError, ArithmeticError):
         return {}
     return value if isinstance(value, dict) else {}
 

@@ -44,6 +44,7 @@ from lakevilla.formats.delta.metadata.schema import (
     walk,
 )
 from lakevilla.formats.layout import Constraint, Layout
+from lakevilla.nesting import document
 
 #: Where Spark keeps the type that it declares for a column of strings.
 CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
@@ -260,8 +261,8 @@ class DeltaDefinition:
                 continue
             name = ".".join(path)
             try:
-                sql = msgspec.convert(msgspec.json.decode(text)["expression"]["expression"], str)
-            except (ValueError, RecursionError, KeyError, TypeError):
+                sql = msgspec.convert(document(text)["expression"]["expression"], str)
+            except (ValueError, KeyError, TypeError):
                 # Bare text, as Databricks has written: of another grammar, or of none.
                 yield f"invariant of {name}", None, str(text)
             else:
@@ -291,9 +292,9 @@ class DeltaDefinition:
             return []
         try:
             columns = msgspec.convert(
-                msgspec.json.decode(self.clustering)["clusteringColumns"], list[list[str] | str]
+                document(self.clustering)["clusteringColumns"], list[list[str] | str]
             )
-        except (ValueError, RecursionError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError):
             return []
         # Each column is a path of physical names; an old spelling has a top-level name.
         return [".".join(path) if isinstance(path, list) else str(path) for path in columns]

@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from lakevilla.errors import CorruptObject, InvalidOperation, UnsupportedTableFeature
+from lakevilla.nesting import document
 
 MappingMode = Literal["none", "name", "id"]
 Field = dict[str, Any]
@@ -70,7 +71,7 @@ def parse_schema(text: object, table: str) -> list[Field]:
         It has a type that LakeVilla does not know, or none of whose values can be told.
     """
     try:
-        root = msgspec.json.decode(text if isinstance(text, str | bytes) else b"")
+        root = document(text if isinstance(text, str | bytes) else b"")
         fields = root["fields"]
         _check_fields(fields, "")
         for field in fields:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from lakevilla.formats.iceberg.metadata.file import MAIN, Metadata, property_of
+from lakevilla.nesting import JsonDecoder
 
 
 class CommitRequest(msgspec.Struct, frozen=True):
@@ -26,7 +27,7 @@ class CommitRequest(msgspec.Struct, frozen=True):
     updates: list[Any]
 
 
-_requests = msgspec.json.Decoder(CommitRequest)
+_requests = JsonDecoder(CommitRequest)
 
 
 def decode_request(body: bytes) -> CommitRequest:

@@ -11,7 +11,6 @@ are encoded once.
 from __future__ import annotations
 
 import io
-import json
 import struct
 import zlib
 from collections.abc import Mapping
@@ -36,6 +35,7 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from lakevilla.formats.iceberg.manifests.avro_schema import numbered
 from lakevilla.formats.iceberg.metadata.cache import Cache
+from lakevilla.nesting import document
 
 D = TypeVar("D", bound=StructProtocol)
 
@@ -54,13 +54,13 @@ class WholeAvroFile(AvroFile[D]):
             self.decoder = new_decoder(stream.read())
         self.header = construct_reader(META_SCHEMA, {-1: _Header}).read(self.decoder)
         assert self.read_schema is not None
-        document = json.loads(self.header.meta["avro.schema"])
-        made = numbered(document, self.read_schema, self.named)
+        written = document(self.header.meta["avro.schema"])
+        made = numbered(written, self.read_schema, self.named)
         self.schema = AvroSchemaConversion().avro_to_iceberg(made)
         resolver = ReadSchemaResolver(self.read_types, self.read_enums)
         resolve: Any = visit_with_partner  # as in pyiceberg's resolve_reader
         reader = _whole(resolve(self.schema, self.read_schema, resolver, _Partners()))
-        self.reader = _with_optional_pairs(reader, document)
+        self.reader = _with_optional_pairs(reader, written)
         return self
 
 

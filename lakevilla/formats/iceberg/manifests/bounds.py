@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from lakevilla.formats.iceberg.metadata.schema import LeafField
+from lakevilla.nesting import JsonDecoder
 
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 (the zone is written by hand)
 _DAY = datetime.date(1970, 1, 1)
@@ -36,7 +37,7 @@ _LENGTHS = {
 _EXACT = Context(prec=76)
 
 _encoder = msgspec.json.Encoder(decimal_format="number")
-_decoder = msgspec.json.Decoder(float_hook=Decimal)
+_decoder = JsonDecoder(float_hook=Decimal)
 
 
 @dataclass(slots=True)

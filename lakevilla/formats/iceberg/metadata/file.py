@@ -8,7 +8,7 @@ neither parsed nor rendered to add one (docs/design/0015-iceberg.md).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ import msgspec
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
 from lakevilla.formats.iceberg.metadata.properties import whole_number
 from lakevilla.formats.iceberg.metadata.validation import check_definition
+from lakevilla.nesting import JsonDecoder, document
 
 MAIN = "main"
 #: The parts with statistics of snapshots, each in a file of its own.
@@ -50,9 +51,8 @@ _FIRST_PARTITION_ID = 1000
 
 _NOTHING = re.compile(rb"null|\[\s*\]")
 
-_parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_raws = msgspec.json.Decoder(list[msgspec.Raw])
-_any = msgspec.json.Decoder()
+_parts = JsonDecoder(dict[str, msgspec.Raw])
+_raws = JsonDecoder(list[msgspec.Raw])
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class _SnapshotId(msgspec.Struct, rename="kebab"):
     snapshot_id: int
 
 
-_ids = msgspec.json.Decoder(list[_SnapshotId])
+_ids = JsonDecoder(list[_SnapshotId])
 
 
 class Metadata:
@@ -92,9 +92,9 @@ class Metadata:
         return msgspec.json.encode(self.parts)
 
     def get(self, name: str) -> Any:
-        """A top-level part, parsed; None if it is absent."""
+        """A top-level part, parsed; None if it is absent. Raises ``CorruptObject``."""
         part = self.parts.get(name)
-        return None if part is None else _any.decode(part)
+        return None if part is None else self._read(name, document, part)
 
     def replaced(self, parts: Mapping[str, Any]) -> Metadata:
         """The same file with some parts as given."""
@@ -106,8 +106,11 @@ class Metadata:
         part = self.parts.get(name)
         if part is None or bytes(memoryview(part)[:4]) == b"null":
             return None
+        return self._read(name, JsonDecoder(kind).decode, part)
+
+    def _read(self, name: str, decode: Callable[[msgspec.Raw], T], part: msgspec.Raw) -> T:
         try:
-            return msgspec.json.decode(part, type=kind)
+            return decode(part)
         except ValueError as error:
             raise CorruptObject(
                 f"{name} in metadata file {self.key} of table {self.table} can't be read "
@@ -164,9 +167,9 @@ class Metadata:
         return dict(zip(ids, _raws.decode(raws), strict=True))
 
     def snapshot(self, snapshot_id: int | None) -> dict[str, Any] | None:
-        """One snapshot, parsed; None if the table has it no more."""
+        """One snapshot, parsed; None if the table has it no more. Raises ``CorruptObject``."""
         raw = None if snapshot_id is None else self.snapshots.get(snapshot_id)
-        return None if raw is None else _any.decode(raw)
+        return None if raw is None else self._read(f"snapshot {snapshot_id}", document, raw)
 
     @cached_property
     def current(self) -> Mapping[str, Any] | None:

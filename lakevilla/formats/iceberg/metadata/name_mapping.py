@@ -13,6 +13,7 @@ import msgspec
 
 from lakevilla.errors import CorruptObject
 from lakevilla.formats.iceberg.metadata.schema import Field
+from lakevilla.nesting import JsonDecoder
 
 NAME_MAPPING = "schema.name-mapping.default"
 
@@ -23,7 +24,7 @@ class _Mapped(msgspec.Struct, rename={"field_id": "field-id"}, omit_defaults=Tru
     fields: list[_Mapped] = []
 
 
-_mapping = msgspec.json.Decoder(list[_Mapped])
+_mapping = JsonDecoder(list[_Mapped])
 
 
 def names_of(properties: Mapping[str, str], table: str) -> dict[int, tuple[str, ...]] | None:
@@ -68,7 +69,7 @@ def _decoded(properties: Mapping[str, str], table: str) -> list[_Mapped] | None:
         return None
     try:
         return _mapping.decode(text)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise CorruptObject(
             f"property {NAME_MAPPING} of table {table} can't be read ({error}): set it right, or "
             "unset it if every data file has field ids",

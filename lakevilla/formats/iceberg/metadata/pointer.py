@@ -8,6 +8,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
+from lakevilla.nesting import JsonDecoder
 from lakevilla.store.location import CATALOG
 
 _NUMBERED = re.compile(r"(\d{1,18})-[^/]*\.metadata\.json(?:\.gz)?")
@@ -20,7 +21,7 @@ class Pointer(msgspec.Struct, frozen=True):
     location: str
 
 
-_pointers = msgspec.json.Decoder(Pointer)
+_pointers = JsonDecoder(Pointer)
 
 
 def pointer_key(catalog: str, identifier: Sequence[str]) -> str:
