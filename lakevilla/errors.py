@@ -493,7 +493,7 @@ class TransactionNotFound(LakeVillaError):
 
 
 #: What an ``InvalidOperation`` is about, where a program may want to tell it apart.
-Reason = Literal["constraint", "value", "unsupported"]
+Reason = Literal["constraint", "value", "unsupported", "limit"]
 
 
 class InvalidOperation(LakeVillaError):
@@ -501,10 +501,11 @@ class InvalidOperation(LakeVillaError):
 
     Attributes
     ----------
-    reason : {"constraint", "value", "unsupported"} or None
+    reason : {"constraint", "value", "unsupported", "limit"} or None
         ``constraint``: a row breaks a rule of the table, such as NOT NULL or CHECK. ``value``: a
         value can't be computed, or does not fit its type. ``unsupported``: LakeVilla has no such
-        statement. None: anything else.
+        statement. ``limit``: it goes beyond a limit of its session, such as ``max_rows``. None:
+        anything else.
 
     Examples
     --------

@@ -10,7 +10,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated, ParamSpec
+from typing import Annotated, Any, ParamSpec
 
 import typer
 from typer.core import TyperGroup
@@ -106,6 +106,23 @@ Limit = Annotated[
     int | None,
     typer.Option("--limit", "-n", min=0, help="Show this many rows, and count the rest."),
 ]
+MaxRows = Annotated[
+    int | None,
+    typer.Option("--max-rows", min=0, help="Stop a query that finds more rows."),
+]
+MaxBytes = Annotated[
+    int | None,
+    typer.Option("--max-bytes", min=0, help="Stop a query whose rows take more memory."),
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option("--timeout", metavar="SECONDS", help="Stop a statement that takes longer."),
+]
+
+
+def limits_of(max_rows: int | None, max_bytes: int | None, timeout: float | None) -> dict[str, Any]:
+    """What sessions are given of these three."""
+    return {"max_rows": max_rows, "max_bytes": max_bytes, "timeout_seconds": timeout}
 
 
 def command(function: Callable[P, Report | None], *, hidden: bool = False) -> Callable[P, None]:

@@ -26,6 +26,9 @@ def connect(
     isolation: Isolation | None = None,
     autocommit: bool = False,
     fail_on_error: bool = False,
+    max_rows: int | None = None,
+    max_bytes: int | None = None,
+    timeout_seconds: float | None = None,
     **options: Any,
 ) -> Connection:
     """A connection to a lake, as PEP 249 has it.
@@ -45,6 +48,9 @@ def connect(
         Whether a statement that raises fails the whole transaction, as in PostgreSQL. If not, it
         has changed nothing, and the transaction goes on. SQLAlchemy's engines set it, since tools
         above them (pandas) commit after an error.
+    max_rows, max_bytes, timeout_seconds : optional
+        Limits of its statements, as of ``Lake.session``: one that goes beyond is an
+        ``OperationalError``.
     **options
         Of ``lakevilla.connect``: ``settings``, ``boto3_session``, ``catalogs`` and so on.
 
@@ -69,9 +75,10 @@ def connect(
             "autocommit": check_flag("autocommit", autocommit),
             "fail_on_error": check_flag("fail_on_error", fail_on_error),
         }
+        limits = {"max_rows": max_rows, "max_bytes": max_bytes, "timeout_seconds": timeout_seconds}
         if not isinstance(lake, Lake):
             opened: Lake[Any] = open_lake(lake, storage_options=storage_options, **options)
-            return Connection(opened, isolation, owns_lake=True, **modes)
+            return Connection(opened, isolation, owns_lake=True, limits=limits, **modes)
         given = [
             name
             for name, value in {"storage_options": storage_options, **options}.items()
@@ -82,7 +89,7 @@ def connect(
                 f"connect was given an open lake and {', '.join(given)}, which is for opening "
                 "one: leave it out, or pass the root"
             )
-        return Connection(lake, isolation, owns_lake=False, **modes)
+        return Connection(lake, isolation, owns_lake=False, limits=limits, **modes)
 
 
 class Connection:
@@ -129,10 +136,11 @@ class Connection:
         autocommit: bool,
         fail_on_error: bool,
         owns_lake: bool,
+        limits: Mapping[str, Any],
     ) -> None:
         self._owns_lake = owns_lake
         self._state = ConnectionState(
-            lake, isolation, autocommit=autocommit, fail_on_error=fail_on_error
+            lake, isolation, autocommit=autocommit, fail_on_error=fail_on_error, limits=limits
         )
 
     @property

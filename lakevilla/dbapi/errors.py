@@ -113,6 +113,7 @@ _BY_REASON: dict[str, type[Error]] = {
     "constraint": IntegrityError,
     "value": DataError,
     "unsupported": NotSupportedError,
+    "limit": OperationalError,
 }
 #: Anything else that LakeVilla raises, also of a later release, is an ``OperationalError``.
 _BY_TYPE: dict[type[errors.LakeVillaError], type[Error]] = {

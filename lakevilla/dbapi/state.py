@@ -30,12 +30,14 @@ class ConnectionState:
         *,
         autocommit: bool,
         fail_on_error: bool,
+        limits: Mapping[str, Any],
     ) -> None:
         self.lake = lake
         self._fail_on_error = fail_on_error
         self._isolation = isolation
         self._autocommit = autocommit
-        self._session = lake.session(isolation=isolation)
+        self._limits = limits
+        self._session = lake.session(isolation=isolation, **limits)
         self._lock = threading.RLock()
         self._closed = False
         self._failed: str | None = None
@@ -66,7 +68,7 @@ class ConnectionState:
     def set_isolation(self, isolation: Isolation | None) -> None:
         with self._turn("isolation can be set"):
             self._refuse_within("isolation")
-            session = self.lake.session(isolation=isolation)
+            session = self.lake.session(isolation=isolation, **self._limits)
             self._session.close()
             self._session, self._isolation = session, isolation
 

@@ -9,6 +9,7 @@ from lakevilla.api.arguments import check_choice
 from lakevilla.api.begin import begin_transaction
 from lakevilla.api.frame import Frame
 from lakevilla.api.session.host import Host
+from lakevilla.api.session.options import checked_limits
 from lakevilla.api.session.session import Session
 from lakevilla.errors import InvalidOperation
 from lakevilla.global_log.rules import Isolation
@@ -25,6 +26,10 @@ class Sessions(Generic[Frame]):
         self,
         isolation: Isolation | None = None,
         features: Feature | None = None,
+        *,
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
+        timeout_seconds: float | None = None,
         **transaction_options: Any,
     ) -> Session[Frame]:
         """Begin a session, which runs SQL statements and keeps a transaction open between them.
@@ -33,13 +38,19 @@ class Sessions(Generic[Frame]):
         ----------
         isolation, features : optional
             Of its transactions, as for ``transaction``; SET and BEGIN change them.
+        max_rows, max_bytes : int, optional
+            The most rows that a query may find, and the most bytes that they take as Arrow. It
+            stops there with an error, and has read little more. SET changes them.
+        timeout_seconds : float, optional
+            How long a statement may run; its commit is never cut off.
         **transaction_options
             As for ``transaction``, except ``idempotency_key``.
 
         Raises
         ------
         InvalidOperation
-            An option is unknown, or belongs to one transaction alone.
+            An option is unknown, or belongs to one transaction alone; or a limit is given, and the
+            lake is one with ``spark=``.
 
         Examples
         --------
@@ -69,4 +80,6 @@ class Sessions(Generic[Frame]):
                     f"features must be a lakevilla.Feature, not {shown(features)}"
                 )
             options["features"] = features
-        return Session(cast("Host[Frame]", self), options)
+        host = cast("Host[Frame]", self)
+        given = {"max_rows": max_rows, "max_bytes": max_bytes, "timeout_seconds": timeout_seconds}
+        return Session(host, options | checked_limits(host._executor.dialect, given))

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping
 from difflib import get_close_matches
+from typing import Any
 
 from lakevilla.api.arguments import check_number
 from lakevilla.api.begin import begin_transaction, check_timeout
+from lakevilla.engines.limits import LIMITS, StatementLimits
 from lakevilla.engines.sql.script.control import SETTINGS
 from lakevilla.errors import InvalidOperation
+from lakevilla.settings import shown
 from lakevilla.transaction.state.features import Feature
 
-__all__ = ["DEFAULTS", "setting", "spelled"]
+__all__ = ["DEFAULTS", "checked_limits", "limits_of", "refuse_of_spark", "setting", "spelled"]
+
+#: How SET takes a limit away, as SHOW SETTINGS spells it.
+_NO_LIMIT = ("none", "null", "default")
 
 #: What a session's transactions begin with if nothing else is said.
 DEFAULTS: Mapping[str, object] = {
     name: one.default
     for name, one in inspect.signature(begin_transaction).parameters.items()
     if name in SETTINGS
-}
+} | dict.fromkeys(LIMITS)
 
 
 def spelled(value: object) -> str:
@@ -42,6 +49,8 @@ def setting(name: str, text: str) -> object:
         plain = plain[1:-1]
     if name == "features":
         return features_of(plain)
+    if name in LIMITS:
+        return None if plain.lower() in _NO_LIMIT else checked(name, _number(name, plain))
     if name == "slack":
         return check_number(name, _number(name, plain))
     if name in ("wait_timeout_seconds", "idle_timeout_seconds"):
@@ -54,6 +63,60 @@ def setting(name: str, text: str) -> object:
         if word.replace(" ", "-").replace("_", "-") == one.replace("_", "-"):
             return one
     raise InvalidOperation(f"{name} is {' or '.join(known)}, not {plain!r}")
+
+
+def checked(name: str, value: object) -> object:
+    """A limit of statements.
+
+    Raises
+    ------
+    InvalidOperation
+        It is no number, or none that leaves room for anything.
+    """
+    if value is None:
+        return None
+    if name == "timeout_seconds":
+        check_timeout(name, value)
+        if value == 0:
+            raise InvalidOperation("timeout_seconds is more than 0; leave it out for no limit")
+        return None if value == math.inf else value
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InvalidOperation(f"{name} is a whole number, 0 or more, not {shown(value)}")
+    return value
+
+
+def checked_limits(dialect: str, given: Mapping[str, object]) -> dict[str, object]:
+    """StatementLimits as arguments give them, without those that are None.
+
+    Raises
+    ------
+    InvalidOperation
+        One has a wrong value, or the statements are Spark's.
+    """
+    found = {name: checked(name, one) for name, one in given.items() if one is not None}
+    refuse_of_spark(dialect, *found)
+    return found
+
+
+def limits_of(options: Mapping[str, Any]) -> StatementLimits:
+    """What a session's options say of how much a statement may cost."""
+    return StatementLimits(**{name: options.get(name) for name in LIMITS})
+
+
+def refuse_of_spark(dialect: str, *names: str) -> None:
+    """Refuse limits of statements that Spark runs: rows come when a DataFrame is used.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    given = [name for name in names if name in LIMITS]
+    if given and dialect != "duckdb":
+        raise InvalidOperation(
+            f"Spark's statements take no {' or '.join(given)}: limit the rows of its frames, and "
+            "set spark.driver.maxResultSize in its session",
+            reason="unsupported",
+        )
 
 
 def features_of(text: str) -> Feature:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Generic, Self
@@ -14,7 +14,7 @@ from lakevilla.api.parameters import parameters
 from lakevilla.api.session.apart import apart
 from lakevilla.api.session.given import Given, script_text
 from lakevilla.api.session.host import Host
-from lakevilla.api.session.options import DEFAULTS, setting, spelled
+from lakevilla.api.session.options import DEFAULTS, limits_of, refuse_of_spark, setting, spelled
 from lakevilla.api.session.performing import perform, tell
 from lakevilla.api.session.placing import placing
 from lakevilla.api.session.planning import (
@@ -27,6 +27,7 @@ from lakevilla.api.session.planning import (
 from lakevilla.api.snapshot import once
 from lakevilla.api.transaction import Transaction
 from lakevilla.client.sql_names import refuse_places
+from lakevilla.engines.limits import LIMITS, limited
 from lakevilla.engines.sql.script.control import Begin, Commit, Rollback, SetOption
 from lakevilla.engines.sql.script.cutting import ScriptStatement, is_complete, statements_of
 from lakevilla.engines.sql.script.named import named_tables
@@ -226,7 +227,8 @@ class Session(Generic[Frame]):
                 self._set(statement, node)
             case _ if self._transaction is not None:
                 refuse_in_transaction(statement)
-                return perform(self._transaction, statement, given)
+                with self._limited():
+                    return perform(self._transaction, statement, given)
             case _:
                 return self._alone(statement, given)
         return None
@@ -236,14 +238,15 @@ class Session(Generic[Frame]):
         if isinstance(statement.node, Apart):
             return self._apart(statement.node, given)
         if only_reads(statement):
-            with once(self._lake.snapshot()) as state:
+            with once(self._lake.snapshot()) as state, self._limited():
                 return tell(state, statement, given)
 
         def body(txn: Transaction[Frame]) -> Frame | OperationResult | None:
             self._last = txn
-            return perform(txn, statement, given)
+            with self._limited():
+                return perform(txn, statement, given)
 
-        return self._lake.run(body, **self._options)
+        return self._lake.run(body, **self._of_transactions())
 
     def _apart(self, node: Apart, given: Given[Frame]) -> Frame | None:
         """What takes effect by itself; USE takes the session to a branch, or back."""
@@ -267,7 +270,7 @@ class Session(Generic[Frame]):
         if part.reads:
             with once(self._lake.snapshot()) as state:
                 for one in part.statements:
-                    with placing(one.number, one.source, is_script=True):
+                    with placing(one.number, one.source, is_script=True), self._limited():
                         result = tell(state, one, given)
             return result
 
@@ -275,23 +278,30 @@ class Session(Generic[Frame]):
             self._last = txn
             result: Frame | OperationResult | None = None
             for one in part.statements:
-                with placing(one.number, one.source, is_script=True):
+                with placing(one.number, one.source, is_script=True), self._limited():
                     result = perform(txn, one, given)
             return result
 
-        options = self._options if part.begin is None else self._with(part.begin)
+        options = self._of_transactions() if part.begin is None else self._with(part.begin)
         result = self._lake.run(body, **options)
         last = self._last
         if part.begin is None or last is None:
             return result
         return last.result or self._lake.outcome(last.id).result
 
+    def _limited(self) -> AbstractContextManager[None]:
+        """A block for one statement: not for the commit, which must not end halfway."""
+        return limited(limits_of(self._options))
+
+    def _of_transactions(self) -> dict[str, Any]:
+        return {name: one for name, one in self._options.items() if name not in LIMITS}
+
     # -- the transaction ---------------------------------------------------------
 
     def _with(self, begin: Begin) -> dict[str, Any]:
         """The options of a transaction that begins so."""
         own = {name: setting(name, text) for name, text in begin.settings.items()}
-        return self._options | own | ({"read_only": True} if begin.read_only else {})
+        return self._of_transactions() | own | ({"read_only": True} if begin.read_only else {})
 
     def _begin(self, node: Begin) -> None:
         self._last = self._transaction = self._lake.transaction(**self._with(node))
@@ -320,6 +330,7 @@ class Session(Generic[Frame]):
         if self._transaction is not None:
             refuse_in_transaction(statement)
         if node.value is not None:
+            refuse_of_spark(self._dialect, node.name)
             self._options[node.name] = setting(node.name, node.value)
         elif node.name in self._begun_with:
             self._options[node.name] = self._begun_with[node.name]

@@ -11,7 +11,9 @@ import pyarrow as pa
 from lakevilla.api.arguments import check_choice
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
+from lakevilla.api.session.options import checked_limits, limits_of
 from lakevilla.api.snapshot import Snapshot, once
+from lakevilla.engines.limits import limited
 from lakevilla.expressions.given import Predicate
 
 __all__ = ["States", "Verify"]
@@ -118,6 +120,9 @@ class States(Generic[Frame]):
         views: Mapping[str, object] | None = None,
         version: int | None = None,
         timestamp: datetime | None = None,
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
+        timeout_seconds: float | None = None,
     ) -> Frame:
         """One SELECT over the lake as it is now, or was; as ``sql`` of a new ``snapshot``.
 
@@ -133,6 +138,8 @@ class States(Generic[Frame]):
             Frames by the names that the query uses for them.
         version, timestamp : optional
             A global version, or a time, as ``snapshot`` takes them.
+        max_rows, max_bytes, timeout_seconds : optional
+            Limits, as of ``session``: the query stops there with an error.
 
         Raises
         ------
@@ -144,8 +151,11 @@ class States(Generic[Frame]):
         >>> lake.sql("SELECT sku, qty * 2 AS pieces FROM stock").to_pylist()
         [{'sku': 'tea', 'pieces': 10}]
         """
+        given = {"max_rows": max_rows, "max_bytes": max_bytes, "timeout_seconds": timeout_seconds}
         with once(self.snapshot(version, timestamp)) as state:
-            return state.sql(query, params, views=views)
+            limits = checked_limits(state._executor.dialect, given)
+            with limited(limits_of(limits)):
+                return state.sql(query, params, views=views)
 
     def attach(
         self, connection: object, tables: str | Sequence[str] | Mapping[str, str] | None = None

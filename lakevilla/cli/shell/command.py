@@ -6,7 +6,18 @@ from typing import Annotated
 
 import typer
 
-from lakevilla.cli.command import On, Options, Params, Profile, Root, command
+from lakevilla.cli.command import (
+    MaxBytes,
+    MaxRows,
+    On,
+    Options,
+    Params,
+    Profile,
+    Root,
+    Timeout,
+    command,
+    limits_of,
+)
 from lakevilla.cli.connection import open_lake
 
 
@@ -17,6 +28,9 @@ def shell(
     option: Options = None,
     profile: Profile = None,
     param: Params = None,
+    max_rows: MaxRows = None,
+    max_bytes: MaxBytes = None,
+    timeout: Timeout = None,
     text: Annotated[
         list[str] | None,
         typer.Option("--command", "-c", help="Run this and leave; several.", metavar="TEXT"),
@@ -31,4 +45,4 @@ def shell(
 
     values = values_of(param)
     with open_lake(root, option, profile) as lake:
-        run_shell(lake, on, text, values)
+        run_shell(lake, on, text, values, limits_of(max_rows, max_bytes, timeout))

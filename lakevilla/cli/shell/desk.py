@@ -21,8 +21,13 @@ class Desk:
     """
 
     def __init__(
-        self, lake: lv.Lake[Any], ref: str | None, values: Mapping[str, object] | None = None
+        self,
+        lake: lv.Lake[Any],
+        ref: str | None,
+        values: Mapping[str, object] | None = None,
+        limits: Mapping[str, Any] | None = None,
     ) -> None:
+        self._limits = dict(limits or {})
         self._whole = lake
         self.choices = Choices()
         self.screen = Screen(self.choices)
@@ -34,7 +39,7 @@ class Desk:
         lake = self._whole if ref == MAIN else self._whole.on(ref)
         self.lake, self.ref = lake, ref
         self.names = LakeNames(lake)
-        self.session = lake.session()
+        self.session = lake.session(**self._limits)
 
     def go_to(self, ref: str) -> None:
         """Work at another ref.

@@ -24,9 +24,10 @@ def run_shell(
     ref: str | None,
     texts: Sequence[str] | None,
     values: Mapping[str, object],
+    limits: Mapping[str, Any],
 ) -> None:
     """Run the texts; without any, what comes in until its end, or until somebody leaves."""
-    desk = Desk(lake, ref, values)
+    desk = Desk(lake, ref, values, limits)
     try:
         if texts:
             _run_texts(desk, Shell(desk), [("-c", io.StringIO(text)) for text in texts])

@@ -10,14 +10,18 @@ from lakevilla.cli.command import (
     INTERRUPTED,
     Json,
     Limit,
+    MaxBytes,
+    MaxRows,
     On,
     Options,
     Params,
     Profile,
     Root,
+    Timeout,
     Timestamp,
     Version,
     command,
+    limits_of,
     moment,
 )
 from lakevilla.cli.connection import open_lake
@@ -44,6 +48,9 @@ def sql(
         bool, typer.Option("--atomic", help="With --write: commit all of them at the end, or none.")
     ] = False,
     param: Params = None,
+    max_rows: MaxRows = None,
+    max_bytes: MaxBytes = None,
+    timeout: Timeout = None,
     version: Version = None,
     timestamp: Timestamp = None,
     limit: Limit = None,
@@ -73,8 +80,11 @@ def sql(
     from lakevilla.cli.sql.values import values_of
 
     scripts, values = scripts_of(query, file), values_of(param)
+    limits = limits_of(max_rows, max_bytes, timeout)
     with open_lake(root, option, profile, on=on) as lake:
         if version is not None or timestamp is not None:
-            read_past(lake, scripts, values, version, moment(timestamp), output, limit)
-        elif not run_scripts(lake, scripts, values, output, limit, write=write, atomic=atomic):
+            read_past(lake, scripts, values, version, moment(timestamp), output, limit, limits)
+        elif not run_scripts(
+            lake, scripts, values, output, limit, limits, write=write, atomic=atomic
+        ):
             raise typer.Exit(INTERRUPTED)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,8 @@ class ScriptRun:
         If False, all is one read-only transaction.
     atomic : bool
         All is one transaction, which commits at the end.
+    limits : Mapping, optional
+        Of its statements, as ``Lake.session`` takes them.
     """
 
     def __init__(
@@ -86,11 +88,12 @@ class ScriptRun:
         *,
         write: bool,
         atomic: bool,
+        limits: Mapping[str, Any] | None = None,
     ) -> None:
         self._values = values or {}
         self._lake, self._output, self._limit = lake, output, limit
         self._write, self._atomic = write, atomic
-        self._session = lake.session()
+        self._session = lake.session(**(limits or {}))
         self._versions: list[int] = []
 
     def run(self, scripts: Sequence[Script]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +13,7 @@ from lakevilla.cli.sql.ending import Interrupted
 from lakevilla.cli.sql.placing import placed
 from lakevilla.cli.sql.script import Script, ScriptRun, read_script
 from lakevilla.cli.sql.values import Values, refuse_unused, used_by
+from lakevilla.engines.limits import StatementLimits, limited
 from lakevilla.errors import InvalidOperation
 
 
@@ -36,15 +38,18 @@ def read_past(
     when: datetime | None,
     output: Output,
     limit: int | None,
+    limits: Mapping[str, Any],
 ) -> None:
     """Run the queries over one older state of the lake."""
-    session = lake.session()
+    session = lake.session(**limits)
     refuse_unused((script.text for script in scripts), values)
     with lake.snapshot(version, when) as state:
         for script in scripts:
             for statement in session.statements(script.text):
                 with placed(script.name, statement.line, column=statement.column):
-                    output.frame(state.sql(statement.text, used_by(statement.text, values)), limit)
+                    with limited(StatementLimits(**limits)):
+                        rows = state.sql(statement.text, used_by(statement.text, values))
+                    output.frame(rows, limit)
 
 
 def run_scripts(
@@ -53,13 +58,15 @@ def run_scripts(
     values: Values,
     output: Output,
     limit: int | None,
+    limits: Mapping[str, Any],
     *,
     write: bool,
     atomic: bool,
 ) -> bool:
     """Run the statements up to the first error; False if Ctrl-C has ended one."""
     try:
-        ScriptRun(lake, output, limit, values, write=write, atomic=atomic).run(scripts)
+        run = ScriptRun(lake, output, limit, values, write=write, atomic=atomic, limits=limits)
+        run.run(scripts)
     except Interrupted as interrupted:
         output.aside(str(interrupted))
         return False

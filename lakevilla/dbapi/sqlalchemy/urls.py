@@ -7,6 +7,8 @@ from typing import Any
 from sqlalchemy import exc
 from sqlalchemy.engine import URL
 
+from lakevilla.engines.limits import LIMITS
+
 #: What stands behind ``+`` where it is no store.
 _DRIVER = "dbapi"
 
@@ -38,6 +40,8 @@ def connect_arguments(url: URL) -> dict[str, Any]:
             options["isolation"] = value
         elif name == "autocommit":
             options["autocommit"] = _flag(value)
+        elif name in LIMITS:
+            options[name] = _number(name, value)
         else:
             storage[name] = value
     if storage:
@@ -63,6 +67,13 @@ def _root(url: URL) -> str | None:
         )
     host = f"{url.username}@{url.host}" if url.username else url.host
     return f"{scheme}://{host}/{path}".rstrip("/")
+
+
+def _number(name: str, value: str) -> int | float:
+    try:
+        return float(value) if name == "timeout_seconds" else int(value)
+    except ValueError:
+        raise exc.ArgumentError(f"{name} is a number, not {value!r}") from None
 
 
 def _flag(value: str) -> bool:

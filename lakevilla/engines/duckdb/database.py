@@ -16,6 +16,7 @@ from lakevilla.engines.base import DataAccess
 from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.failures import Tap, translated
 from lakevilla.engines.duckdb.file_system import StoreFileSystem
+from lakevilla.engines.limits import running
 from lakevilla.forked import lock, not_closed_in_child
 from lakevilla.settings import Settings
 
@@ -40,9 +41,16 @@ class Database:
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._directory: str | None = None
 
-    def cursor(self) -> duckdb.DuckDBPyConnection:
-        """A fresh connection to the database."""
-        return not_closed_in_child(self._open().cursor())
+    def cursor(self, *, watched: bool = True) -> duckdb.DuckDBPyConnection:
+        """A fresh connection to the database.
+
+        ``watched``: what it does ends with the time of the statement. It must not be closed by
+        hand then: DuckDB does not bear that while it is interrupted.
+        """
+        cursor = not_closed_in_child(self._open().cursor())
+        if watched and (statement := running()) is not None:
+            statement.watch(cursor)
+        return cursor
 
     @property
     def is_local(self) -> bool:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.file_system import with_keys
+from lakevilla.engines.limits import running
 from lakevilla.errors import (
     CorruptObject,
     InvalidOperation,
@@ -163,10 +164,12 @@ def doubt_of(error: LakeVillaError) -> Literal["decoding", "values"] | None:
 
 
 def _interruption(error: Exception) -> BaseException | None:
-    """What a signal raised while DuckDB ran; None if none did."""
+    """What a signal raised while DuckDB ran, or that time was over; None if neither."""
     if type(error) is RuntimeError and str(error) == "Query interrupted":
         # DuckDB polls for signals; what their handler has raised is the cause.
         return error.__cause__ or KeyboardInterrupt()
+    if "INTERRUPT Error" in str(error) and (statement := running()) is not None:
+        return statement.expiry()
     return KeyboardInterrupt() if _INTERRUPTED.match(said(error)) else None
 
 

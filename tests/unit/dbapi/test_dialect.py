@@ -53,6 +53,10 @@ def test_each_entry_point_is_the_dialect(name: str) -> None:
             {"lake": "abfss://box@account.dfs.core.windows.net/lake"},
         ),
         (
+            "lakevilla:///w?max_rows=5&max_bytes=100&timeout_seconds=0.5",
+            {"lake": "w", "max_rows": 5, "max_bytes": 100, "timeout_seconds": 0.5},
+        ),
+        (
             "lakevilla+s3://b/p?aws_region=eu-west-1&isolation=snapshot&autocommit=true",
             {
                 "lake": "s3://b/p",

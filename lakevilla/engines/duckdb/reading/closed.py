@@ -26,6 +26,7 @@ from lakevilla.engines.duckdb.reading.above import all_above
 from lakevilla.engines.duckdb.reading.admission import Admission, Parts, admission_of
 from lakevilla.engines.duckdb.reading.relation import Files
 from lakevilla.engines.duckdb.sqltext import quote_name
+from lakevilla.engines.limits import running
 from lakevilla.engines.sql.remembered import remembered
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.forked import lock, not_closed_in_child
@@ -63,12 +64,12 @@ class ClosedDatabases:
     def session(self, *, shared: bool) -> Iterator[ClosedSession]:
         """A connection of the kept database's, or of one for this block alone."""
         if not shared:
-            with _of_its_own(ClosedSession(self._connect())) as session:
+            with _of_its_own(ClosedSession(self._connect())) as session, _watched(session):
                 yield session
             return
         kept = self._open()
         try:
-            with kept.session() as session:
+            with kept.session() as session, _watched(session):
                 yield session
         except (duckdb.FatalException, duckdb.InternalException):
             self._forget(kept)  # DuckDB runs nothing more in it
@@ -251,9 +252,13 @@ class ClosedSession:
         reader = answer.to_arrow_reader(_ROWS_AT_ONCE)
         schema = reader.schema
         # Not in one call, which would hear Ctrl-C when it has all rows, if they fit in memory.
-        batches = []
+        batches: list[pa.RecordBatch] = []
+        statement, count, size = running(), 0, 0
         for batch in reader:
             batches.append(batch)
+            if statement is not None:
+                count, size = count + batch.num_rows, size + batch.nbytes
+                statement.check(count, size)
         rows = pa.Table.from_batches(batches, schema)
         noted = as_in_duckdb(schema, types)
         return rows if noted is schema else rows.cast(noted)
@@ -303,6 +308,24 @@ class _View:
         # The very object: ``GivenTables`` gives it again while the table is the same.
         same = self._path == path and self._files() is files
         return same and self._planned >= planned and self._above == above
+
+
+@contextmanager
+def _watched(session: ClosedSession) -> Iterator[None]:
+    """A block that ends when the time of its statement is over.
+
+    A connection is watched only within: the next statement in it may be anybody's.
+    """
+    statement = running()
+    if statement is None:
+        yield
+        return
+    statement.watch(session.connection)
+    try:
+        yield
+        statement.check()
+    finally:
+        statement.leave(session.connection)
 
 
 @contextmanager

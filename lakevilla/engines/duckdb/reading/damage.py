@@ -78,7 +78,7 @@ def _first_unreadable(database: Database, tables: Iterable[TableInput]) -> Corru
                 query_key=layout.physical.field(place).name,
                 occurrence="first",
             )
-            with closing(database.cursor()) as cursor:
+            with closing(database.cursor(watched=False)) as cursor:
                 texts = pa.table({"v": values.unique()})
                 cursor.register("__lakevilla_texts", texts)
                 bad = cursor.execute(
@@ -138,7 +138,7 @@ def _unfit(database: Database, file: Files, key: str) -> UnsupportedTableFeature
     layout = file.layout
     for field in (layout.schema.field(place) for place in data_columns(layout)):
         try:
-            with closing(database.cursor()) as cursor:
+            with closing(database.cursor(watched=False)) as cursor:
                 sql = f"SELECT {quote_name(field.name)} FROM ({file.bind(cursor)})"
                 for _ in arrow_reader(cursor, sql):
                     pass
@@ -210,7 +210,7 @@ def _decodes(file: pq.ParquetFile, columns: list[str] | None) -> bool:
 def _damage_to_duckdb(data: DataAccess, database: Database, key: str, size: int) -> str | None:
     """The same by DuckDB, which reads what pyarrow lacks."""
     try:
-        with closing(database.cursor()) as cursor:
+        with closing(database.cursor(watched=False)) as cursor:
             path = quote_text(readable_path(data, key, size))
             for _ in arrow_reader(cursor, f"SELECT * FROM read_parquet({path})"):
                 pass

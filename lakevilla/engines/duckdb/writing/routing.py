@@ -136,7 +136,7 @@ class Routing:
         source: pa.Schema,
     ) -> None:
         self._table = layout.table
-        self._cursor: duckdb.DuckDBPyConnection = database.cursor()
+        self._cursor: duckdb.DuckDBPyConnection = database.cursor(watched=False)
         self._source = source
         keys = pa.schema([*(layout.schema.field(name) for name in names), PART])
         self._schemas = {spec.source_alias: source, spec.target_alias: layout.schema}

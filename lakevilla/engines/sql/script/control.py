@@ -19,6 +19,9 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
     "slack": (),
     "wait_timeout_seconds": (),
     "idle_timeout_seconds": (),
+    "max_rows": (),
+    "max_bytes": (),
+    "timeout_seconds": (),
 }
 
 
