@@ -8,6 +8,9 @@ repeats of what may be empty, classes within classes.
 In Java ``$`` is the end of the text, or the place before a line break that ends it. RE2 has
 no such place. As ``$`` may only stand last, a text has a match if it has one that ends at
 ``\z``, itself or without its last line break (``LAST_BREAK``).
+
+What is computed here is computed by Arrow's RE2, in time that grows with the text. Python's own
+would try ``(a+)+$`` at "aaaa..." in twice as many ways for each letter more.
 """
 
 from __future__ import annotations
@@ -15,12 +18,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import count
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakevilla.arrow.made import scalar
 from lakevilla.expressions.functions.declaring import WrongTypes
 
 #: The line break that ends a text, for every engine.
 LAST_BREAK = "(?:\r\n|[\n\r\x85\u2028\u2029])\\z"
 
+_LAST_BREAK = re.compile(LAST_BREAK.replace(r"\z", r"\Z"))
 _ANY = "[^\n\r\x85\u2028\u2029]"
 _END = "\\z"
 _CLASSES = {"d": "0-9", "w": "0-9A-Za-z_", "s": "\t\n\x0b\f\r "}
@@ -54,20 +63,51 @@ class Pattern:
     dollar: bool
     anchored: bool
 
-    @property
-    def compiled(self) -> re.Pattern[str]:
-        return _compiled(self.text)
+    def is_in(self, text: str) -> bool:
+        """Whether some part of a text matches."""
+        found: bool = pc.match_substring_regex(scalar(text, _TEXT), self.text).as_py()
+        return found
+
+    def first(self, text: str, group: int) -> str:
+        """A group of the first match, 0 for all of it; "" if there is none."""
+        named = _with_name(self.text, group)
+        found = pc.extract_regex(scalar(text, _TEXT), named).as_py()
+        return "" if found is None else found["one"] or ""
+
+    def replaced(self, text: str, template: str) -> str:
+        """A text with ``template``, as ``replacement`` gives it, for each match."""
+        found: str = pc.replace_substring_regex(scalar(text, _TEXT), self.text, template).as_py()
+        return found
+
+    def split(self, text: str) -> list[str]:
+        """What lies between the matches."""
+        found: list[str] = pc.split_pattern_regex(scalar(text, _TEXT), self.text).as_py()
+        return found
+
+
+_TEXT = pa.string()
 
 
 @lru_cache(maxsize=256)
-def _compiled(text: str) -> re.Pattern[str]:
-    # Backslashes stand in pairs, but for those that begin an escape.
-    return re.compile(re.sub(r"\\(.)", lambda m: r"\Z" if m[1] == "z" else m[0], text, flags=re.S))
+def _with_name(text: str, group: int) -> str:
+    """A pattern whose one group with a name is that group: Arrow takes no others.
+
+    A ( that is no escape begins a group; within classes it is an escape.
+    """
+    numbers = count(1)
+
+    def opened(match: re.Match[str]) -> str:
+        if match[0] != "(":
+            return match[0]
+        return "(?P<one>" if next(numbers) == group else "(?:"
+
+    inner = re.sub(r"\\.|\((?!\?)", opened, text, flags=re.DOTALL)
+    return inner if group else f"(?P<one>{inner})"
 
 
 def last_break_cut(text: str) -> str:
     """A text without the line break that ends it."""
-    return _compiled(LAST_BREAK).sub("", text)
+    return _LAST_BREAK.sub("", text)
 
 
 @lru_cache(maxsize=256)

@@ -157,23 +157,21 @@ TEXT: dict[str, Function] = {
 
 def _matches(text: str, regexp: str) -> bool:
     found = pattern(regexp)
-    search = found.compiled.search
-    return bool(search(text) or (found.dollar and search(last_break_cut(text))))
+    return found.is_in(text) or (found.dollar and found.is_in(last_break_cut(text)))
 
 
 def _replaced(text: str, regexp: str, with_: str) -> str:
     found = pattern(regexp)
     template = replacement(with_, found.groups)
-    return found.compiled.sub(template, text)
+    return found.replaced(text, template)
 
 
 def _extracted(text: str, regexp: str, group: int) -> str:
-    match = pattern(regexp).compiled.search(text)
-    return "" if match is None else match[group] or ""
+    return pattern(regexp).first(text, group)
 
 
 def _pieces(text: str, regexp: str) -> list[str]:
-    return pattern(regexp).compiled.split(text)
+    return pattern(regexp).split(text)
 
 
 def _part_of(text: str, between: str, number: int) -> str:

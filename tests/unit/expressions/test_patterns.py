@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import duckdb
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -85,6 +87,26 @@ def test_a_dollar_is_before_a_last_line_break_too_and_an_end_is_not() -> None:
     assert not any([like("ab\n\n", "b$"), like("ab\nc", "b$"), like("\r\n", "^[^a]$")])
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("regexp", ["^(a+)+$", r"^(a|aa)+\z", "^(?:a|ba*|ca*)+d", "(x+x+)+y"])
+def test_no_pattern_takes_time_that_doubles_with_each_letter(regexp: str) -> None:
+    text = "a" * 20_000 + "!" if "x" not in regexp else "x" * 20_000
+    assert TEXT_MEANINGS["regexp_like"](text, regexp) is False
+    without = regexp.replace("$", "")
+    assert TEXT_MEANINGS["regexp_extract"]("b" * 20_000, without, 0) == ""
+    if not pattern(without).empty:
+        assert TEXT_MEANINGS["regexp_replace"](text, without + "!!", "") == text
+
+
+def test_each_group_of_a_match_is_told() -> None:
+    extract = TEXT_MEANINGS["regexp_extract"]
+    regexp = r"(\()([(a]+)(?:b)(c(d)?)\)"
+    text = "x(a(bcd) (abc)"
+    assert [extract(text, regexp, n) for n in range(5)] == ["(a(bcd)", "(", "a(", "cd", "d"]
+    assert extract("(abc)", regexp, 4) == ""
+    assert TEXT_MEANINGS["regexp_replace"](text, "([ad])([()])", "$2$1") == "x((abc)d (abc)"
+
+
 _ATOMS = st.sampled_from(
     ["a", "b", "é", "😀", ".", r"\d", r"\w", r"\s", r"\S", "[ab]", "[^a]", r"[\s,-]", "[a-cé]",
      r"\.", r"\\", "^", r"\z", ",", "1", "\n", r"\W", "x|", "|"]
@@ -96,6 +118,10 @@ _GROUPED = st.tuples(
 ).map(lambda parts: parts[0] + parts[1].format(parts[2]))
 _PATTERNS = st.one_of(_PIECES, _GROUPED, _GROUPED.map(lambda text: text + "$"))
 _TEXTS = st.text(alphabet="aab,1é😀 \n\r\u2028x.\\", max_size=7)
+
+
+def _of_python(match: re.Match[str]) -> str:
+    return r"\Z" if match[1] == "z" else match[0]
 
 
 @settings(
@@ -114,18 +140,19 @@ def test_patterns_mean_the_same_to_duckdb(
         raise
     regexp = quote_text(found.text)
     for subject in subjects:
-        value, compiled = quote_text(subject), found.compiled
-        group = min(1, found.groups)
-        match = compiled.search(subject)
-        wanted = (match is not None, "" if match is None else match[group] or "")
+        value, group = quote_text(subject), min(1, found.groups)
+        wanted = (found.is_in(subject), found.first(subject, group))
+        by_python = re.compile(re.sub(r"\\(.)", _of_python, found.text, flags=re.DOTALL))
+        match = by_python.search(subject)
+        assert wanted == (match is not None, "" if match is None else match[group] or "")
         asked = f"regexp_matches({value}, {regexp}), regexp_extract({value}, {regexp}, {group})"
         assert connection.execute(f"select {asked}").fetchone() == wanted, (text, subject)
         if not found.empty:
             replaced = f"select regexp_replace({value}, {regexp}, '<>', 'g')"
-            assert connection.execute(replaced).fetchone() == (compiled.sub("<>", subject),)
+            assert connection.execute(replaced).fetchone() == (found.replaced(subject, "<>"),)
         if not (found.empty or found.groups or found.anchored):
             parts = f"select string_split_regex({value}, {regexp})"
-            assert connection.execute(parts).fetchone() == (compiled.split(subject),)
+            assert connection.execute(parts).fetchone() == (found.split(subject),)
 
 
 @pytest.mark.parametrize(
