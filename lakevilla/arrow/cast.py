@@ -210,13 +210,13 @@ def match_fields(source: list[str], target: list[str], describe: str, table: str
     for names, whose in ((target, "the table"), (source, "the data")):
         seen: dict[str, str] = {}
         for name in names:
-            other = seen.setdefault(name.lower(), name)
-            if other is not name or names.count(name) > 1:
+            if (other := seen.get(name.lower())) is not None:
                 raise InvalidOperation(
                     f"{describe}: {whose} has the columns {other!r} and {name!r}, and names are"
                     " matched without regard to case: rename one",
                     table=table,
                 )
+            seen[name.lower()] = name
     for name in source:
         if "\0" in name or not is_unicode(name):
             raise InvalidOperation(

@@ -54,7 +54,8 @@ def projection(layout: Layout, columns: Sequence[str] | None) -> pa.Schema:
     """
     if columns is None:
         return layout.schema
-    missing = [column for column in columns if column not in layout.schema.names]
+    known = set(layout.schema.names)
+    missing = [column for column in columns if column not in known]
     if missing:
         exact = {name.lower(): name for name in layout.schema.names}
         meant = [exact[name.lower()] for name in missing if name.lower() in exact]

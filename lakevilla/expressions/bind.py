@@ -121,6 +121,8 @@ class Scope:
         self._schemas = tables
         self._aliases = {name.lower(): name for name in self._schemas if name is not None}
         self._alias = None if alias is None else alias.lower()
+        #: The fields of a table, or of a struct within it, by their names in lower case.
+        self._folded: dict[tuple[str | None, tuple[str, ...]], dict[str, list[pa.Field]]] = {}
 
     def note(self, node: Call | Cast | Case, types: Iterable[str]) -> None:
         if self.seen is not None:
@@ -142,11 +144,11 @@ class Scope:
     def fields(self, name: str) -> list[pa.Field]:
         """The top-level columns of a single schema that a name may mean, qualified or not."""
         schema = self._schemas[None]
-        found = match(name, schema)
+        found = self._match(name, schema)
         if not found and self._alias is not None:
             prefix, dot, rest = name.partition(".")
             if dot and prefix.lower() == self._alias:
-                found = match(rest, schema)
+                found = self._match(rest, schema)
         return found
 
     def paths(self, path: tuple[str, ...]) -> list[tuple[str, ...]]:
@@ -194,20 +196,38 @@ class Scope:
             yield None, path[1:]
 
     def _look(self, table: str | None, path: tuple[str, ...]) -> list[_Found]:
-        fields = match(path[0], self._schemas[table])
+        fields = self._match(path[0], self._schemas[table], table)
         names: list[tuple[str, ...]] = [(field.name,) for field in fields]
         for name in path[1:]:
             inner = [
                 (child, (*prefix, child.name))
                 for field, prefix in zip(fields, names, strict=True)
                 if pa.types.is_struct(field.type)
-                for child in match(name, field.type)
+                for child in self._match(name, field.type, table, prefix)
             ]
             fields, names = [pair[0] for pair in inner], [pair[1] for pair in inner]
         return [
             _Found(table, name, type_name(field.type))
             for field, name in zip(fields, names, strict=True)
         ]
+
+    def _match(
+        self,
+        name: str,
+        fields: pa.Schema | pa.StructType,
+        table: str | None = None,
+        path: tuple[str, ...] = (),
+    ) -> list[pa.Field]:
+        """The fields of that name: the exact one, else all that differ in case alone.
+
+        A look for each of many columns takes no look at all of them.
+        """
+        if exact := fields.get_all_field_indices(name):
+            return [fields.field(at) for at in exact]
+        folded = self._folded.get((table, path))
+        if folded is None:
+            folded = self._folded[table, path] = _by_folded_name(fields)
+        return folded.get(name.lower(), [])
 
     def _names(self) -> str:
         return ", ".join(self._aliases.values()) or "no alias"
@@ -228,6 +248,14 @@ def match(name: str, fields: Iterable[pa.Field]) -> list[pa.Field]:
     """The fields of that name: the exact one, else all that differ in case alone."""
     candidates = [field for field in fields if field.name.lower() == name.lower()]
     return [field for field in candidates if field.name == name] or candidates
+
+
+def _by_folded_name(fields: Iterable[pa.Field]) -> dict[str, list[pa.Field]]:
+    """Fields by their names in lower case."""
+    found: dict[str, list[pa.Field]] = {}
+    for field in fields:
+        found.setdefault(field.name.lower(), []).append(field)
+    return found
 
 
 def _no_column(

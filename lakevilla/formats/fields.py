@@ -118,10 +118,10 @@ def _follow(path: Path, names: Any, others: Any) -> Path | None:
     for name in path:
         if found and not pa.types.is_struct(names):
             return None
-        place = next((at for at, field in enumerate(names) if field.name == name), None)
-        if place is None:
+        places = names.get_all_field_indices(name)
+        if not places:
             return None
-        field, other = names.field(place), others.field(place)
+        field, other = names.field(places[0]), others.field(places[0])
         found.append(other.name)
         names, others = field.type, other.type
     return tuple(found)

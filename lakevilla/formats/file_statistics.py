@@ -88,12 +88,12 @@ def read_statistics(
     stats: pa.Array, columns: Mapping[tuple[str, ...], str]
 ) -> dict[tuple[str, ...], ColumnStatistics]:
     """Bounds of some columns, by physical path and Delta type, from the log's JSON."""
-    decoder = _decoder(tuple(columns))
+    decoder, places = _decoder(tuple(columns)), _places(tuple(columns))
     rows = [_decode(decoder, text) for text in stats.to_pylist()]
     counts = _integers([None if row is None else row.numRecords for row in rows])
     found = {}
     for path, type_ in columns.items():
-        fields = _fields(tuple(columns), path)
+        fields = places[path]
         read = _READERS.get("decimal" if is_decimal(type_) else type_, _unknown)
         low, high, nulls = ([_leaf(row, part, fields) for row in rows] for part in _PARTS)
         found[path] = ColumnStatistics(
@@ -157,13 +157,19 @@ _ABSENT = msgspec.Raw(b"null")
 _ESCAPED = re.compile(r'[\\"\x00-\x1f]')
 
 
-@lru_cache(maxsize=4096)
-def _fields(paths: tuple[tuple[str, ...], ...], path: tuple[str, ...]) -> tuple[str, ...]:
-    tree, fields = _tree(paths), []
-    for name in path:
-        fields.append(f"f{list(tree).index(name)}")
-        tree = tree[name] or {}
-    return tuple(fields)
+@lru_cache(maxsize=256)
+def _places(paths: tuple[tuple[str, ...], ...]) -> dict[tuple[str, ...], tuple[str, ...]]:
+    """The decoder's names of fields along each path."""
+    found: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def walk(tree: dict[str, Any], path: tuple[str, ...], fields: tuple[str, ...]) -> None:
+        for at, (name, inner) in enumerate(tree.items()):
+            here = (*fields, f"f{at}")
+            found[*path, name] = here
+            walk(inner or {}, (*path, name), here)
+
+    walk(_tree(paths), (), ())
+    return found
 
 
 def _leaf(row: Any, part: str, fields: tuple[str, ...]) -> bytes | None:

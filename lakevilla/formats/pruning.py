@@ -165,7 +165,7 @@ def _physical(column: Column, layout: Layout) -> tuple[tuple[str, ...], str]:
     physical: Any = layout.statistics_schema
     path: list[str] = []
     for name in column.path:
-        at = [field.name for field in logical].index(name)
+        at = logical.get_all_field_indices(name)[0]
         path.append(physical[at].name if path else physical.field(at).name)
         logical, physical = logical.field(at).type, physical.field(at).type
     return tuple(path), type_name(logical)

@@ -127,22 +127,22 @@ def _may_name(text: str, path: Path) -> bool:
 
 
 def _named(names: Iterable[str], layout: Layout) -> dict[str, Ids]:
-    found = {}
+    found, scope = {}, Scope(layout.schema)
     for name in names:
-        path = _spelled(layout, name)
+        path = _spelled(scope, name)
         ids = None if path is None else ids_of(layout, path)
         if ids is not None:
             found[name] = ids
     return found
 
 
-def _spelled(layout: Layout, name: str) -> Path | None:
+def _spelled(scope: Scope, name: str) -> Path | None:
     """The exact path of a column, or of a field within one by its dotted path."""
     try:
-        return Scope(layout.schema).column(Column((name,)))[0].path
+        return scope.column(Column((name,)))[0].path
     except InvalidOperation:
         try:
-            return Scope(layout.schema).column(Column(tuple(name.split("."))))[0].path
+            return scope.column(Column(tuple(name.split("."))))[0].path
         except InvalidOperation:
             return None
 
@@ -217,9 +217,10 @@ def _refuse_overtaken(known: Mapping[str, Ids], layout: Layout) -> None:
 
     What changes the schema has read the names that it changes, so it does not follow them.
     """
+    scope = Scope(layout.schema)
     for name, ids in known.items():
         now = _now(name, known, layout)
-        path = _spelled(layout, name)
+        path = _spelled(scope, name)
         if path is None or ids_of(layout, path) != ids:
             raise InvalidOperation(
                 f"column {name} of table {layout.table} was renamed to {now} by another commit: "

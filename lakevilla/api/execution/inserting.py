@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -85,7 +86,7 @@ def _refuse_other(layout: Layout, keys: set[str]) -> None:
 
 def _by_name(statement: InsertStatement, found: pa.Schema) -> InsertStatement:
     names = [name.lower() for name in found.names]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    twice = next((name for name, times in Counter(names).items() if times > 1), None)
     if twice is not None:
         raise InvalidOperation(
             f"insert into {statement.table} BY NAME: the query has two columns {twice!r}: give "

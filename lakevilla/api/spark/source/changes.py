@@ -128,7 +128,8 @@ def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> byte
 def _changes(held: Bound, schema: StructType, until: int | None) -> Changes:
     there = columns_of(held)
     names = declared(held.options.table, schema, there)
-    own = tuple(name for name in names if name in held.schema.names)
+    known = set(held.schema.names)
+    own = tuple(name for name in names if name in known)
     expected = held.schema if names == tuple(there.names) else None
     shown = arrow_types(schema, held.options.table)
     return Changes(held.access, held.options, own, shown, expected, until)
