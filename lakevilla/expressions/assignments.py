@@ -1,10 +1,10 @@
 """Values put into columns, and into fields of structs: names found, types made to fit or refused.
 
-``SET s.a = 1`` sets the whole of ``s``: to the struct that it is, but for one field. It is said
-by a call that is no function of the language, ``SET_FIELDS``, so that whoever performs it later
-fills in the fields that the struct has by then. ``FILL_FIELDS`` is the other such call: a struct of
-a merge's source, and what the target has of the fields that it lacks. Both name fields as columns,
-so these are tied to their ids as any column is, and are gone once a value is bound.
+``SET place.city = 'Ulm'`` sets the whole column: to the struct that it is, but for one field. It is
+said by a call that is no function of the language, ``SET_FIELDS``, so that whoever performs it
+later fills in the fields that the struct has by then. ``FILL_FIELDS`` is the other such call: a
+struct of a merge's source, and what the target has of the fields that it lacks. Both name fields as
+columns, so these are tied to their ids as any column is, and are gone once a value is bound.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from lakevilla.expressions.types import arrow_type, element_type, type_name
 from lakevilla.expressions.values import EMPTY_MAP, adapt, value_of
 from lakevilla.expressions.walk import columns, substitute
 
-#: ``(s, s.a, value, s.b.c, value, ...)``: the struct ``s`` with other values in some fields.
+#: ``(place, place.city, value, ...)``: the struct in a column with other values in some fields.
 SET_FIELDS = "set_fields"
 #: ``(source.s, target.s)``: the struct ``source.s``, what it lacks taken from ``target.s``.
 FILL_FIELDS = "fill_fields"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -180,6 +180,9 @@ class _Remote:
 
     def __init__(self, data: DataFiles) -> None:
         self._data = data
+
+    def admit(self, keys: Iterable[str], table: str) -> None:
+        self._data.admit(keys, table)
 
     def local_path(self, key: str) -> None:
         return None

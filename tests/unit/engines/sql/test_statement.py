@@ -150,7 +150,7 @@ def test_merge_with_every_clause() -> None:
             WhenClause(
                 "matched_update",
                 "CASE WHEN s.a THEN true ELSE false END",
-                {"v": "s.v", "n": "s.n + 1"},
+                {'"stock"."v"': "s.v", "n": "s.n + 1"},
             ),
             WhenClause("matched_update", None, None),
             WhenClause("not_matched_insert", "s.v > 0", {"k": "s.k", "v": "f(s.v, 1)"}),
