@@ -1,7 +1,7 @@
 """Types that a table can't keep, and would store as what they are made of: refused by name.
 
 Storing them would lose no byte and their meaning: a BIT is a number of unused bits and some bytes,
-a time with a zone the time alone, a pandas ``Period`` a number of months or of days.
+a time with a zone the time alone, a period of pandas a number of months or of days.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ def _named_parameters(sql: str, names: frozenset[str] | None) -> str:
 
 
 def _blob(digits: str) -> str:
-    """Bytes as DuckDB writes them; to it ``X'61'`` is the text ``x61``."""
+    """Bytes as DuckDB writes them; to it ``X'61'`` is a text."""
     if len(digits) % 2:
         raise InvalidOperation(f"X'{digits}' is not an even number of hex digits")
     written = "".join(rf"\x{digits[at : at + 2]}" for at in range(0, len(digits), 2))

@@ -40,7 +40,7 @@ def emptied(peer: Peer) -> None:
 def cleaned(peer: Peer, *, dry_run: bool = False) -> list[Finding]:
     head = peer.run_head()
     assert head is not None
-    return peer.run(clean_emptied(peer.context, head, dry_run=dry_run))
+    return peer.run(clean_emptied(peer.context, head, peer.context.now_ms(), dry_run=dry_run))
 
 
 def test_all_of_it_goes_and_the_newest_of_its_log_before_the_rest(
@@ -70,9 +70,9 @@ def test_head_says_so_before_the_first_object_goes(lake: MemoryLake, peer: Peer)
     steps = peer.steps(delete_data(peer.context, "a")).until("a/", DeleteObject)
     state = lake.head.tables["a"]
     assert state.emptying
-    assert not is_abandoned(peer.context, state)
+    assert not is_abandoned(peer.context, state, peer.context.now_ms())
     lake.pass_by(peer.context.settings.reuse_after_seconds)
-    assert is_abandoned(peer.context, state)
+    assert is_abandoned(peer.context, state, peer.context.now_ms())
     steps.finish()
     assert not lake.head.tables["a"].emptying
 

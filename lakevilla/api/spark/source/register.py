@@ -69,7 +69,7 @@ def register_data_source(spark: SparkSession) -> None:
       ``spark.sql.python.filterPushdown.enabled``. Spark 4 mixes up the filters of several
       uses of one DataFrame, so there it is only for one that is used in one place; in
       Spark 5, which does not, it is the default.
-    - ``filesOutside``: directories elsewhere, with commas between them, from which files are
+    - ``"filesOutside"``: directories elsewhere, with commas between them, from which files are
       read that the table's log names there; see ``files_outside`` of ``connect``.
     - ``startingVersion``: the table's changes from that global version on, instead of its rows.
 
