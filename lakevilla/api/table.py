@@ -397,8 +397,8 @@ class Table(LiveRows, Restores, Hinted, Generic[Frame]):
         ----------
         where : str, optional
             A predicate on partition columns; other partitions are left alone. Of an Iceberg table
-            on the columns that its partitions are made of (in a table by day, on that moment): files that can
-            have no such row are left alone.
+            on the columns that its partitions are made of: files that can have no such row are left
+            alone.
         target_file_size_bytes : int, optional
             Default: the table's ``delta.targetFileSize``, else the setting.
         z_order_by : str or sequence of str

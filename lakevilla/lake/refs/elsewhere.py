@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from lakevilla.errors import CorruptObject
 from lakevilla.global_log.bases import load_base
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.refs import RefEntry
-from lakevilla.global_log.repo import load_tables
+from lakevilla.global_log.repo import claim_of, lake_key, load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.refs.mounts import load_clones
 from lakevilla.store.backends.reach import Reach
 from lakevilla.store.effects import Program
+
+#: The end of the key of a table's claim.
+_CLAIM = lake_key("")
 
 
 def find_place(context: Context, reach: Reach, key: str) -> Program[None]:
@@ -22,8 +26,19 @@ def find_place(context: Context, reach: Reach, key: str) -> Program[None]:
 
     Asked only for an object that is not read as things are known: it costs what HEAD's leaves do.
     """
-    held = context.held or (yield from context.head())
+    if key.endswith(_CLAIM):
+        # What is read of it is believed only where it names this lake.
+        reach.admit(key)
+        return
+    try:
+        held = context.held or (yield from context.head())
+    except CorruptObject:
+        held = None  # it was lost: what its tables say of themselves is all that is left
     if held is None:
+        for place in reach.around(key):
+            claim = yield from claim_of(place)
+            if claim is not None and claim.root == context.root:
+                reach.admit(place)
         return
     places = reach.around(key)
     yield from load_tables(held.head, places)

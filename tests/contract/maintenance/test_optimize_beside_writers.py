@@ -286,6 +286,7 @@ def test_one_that_was_cut_off_leaves_files_that_gc_deletes(local_place: Place) -
     data = sorted(p.name for p in (local_root(place) / "t").glob("*.parquet"))
     assert len(data) == 5
     with place.connect(settings=lv.Settings(max_age_seconds=0)) as lake:
+        lake.recover(confirm_head=True)  # or HEAD might have been set back by that commit
         lake.gc()
         assert files_of(lake) == 4
         assert len(list((local_root(place) / "t").glob("*.parquet"))) == 4

@@ -16,7 +16,7 @@ import lakevilla as lv
 from lakevilla.errors import ConflictError
 from lakevilla.inbox.proposal import INBOX_PREFIX, WINDOW, read_proposal
 from lakevilla.maintenance.gc.gc import gc
-from lakevilla.maintenance.rebuild_head import rebuild_head
+from lakevilla.maintenance.rebuild_head import confirm_head, rebuild_head
 from lakevilla.publishing.outcome import fence
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Get, List, Program, Put
@@ -624,6 +624,7 @@ def test_an_owner_that_slept_until_gc_passed_it_is_told_that_it_was_not_committe
     process = proposing(lake.peer(), 7)
     lake.pass_by(8 * 24 * HOUR)
     collector = lake.peer()
+    collector.run(confirm_head(collector.context))
     collector.run(gc(collector.context))
     leading(proposing(lake.peer(), 8)).finish()
     with pytest.raises(lv.TransactionAborted):
