@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from lakevilla.arrow.made import array
 from lakevilla.engines.base import DataAccess, FilePart, TableInput
 from lakevilla.engines.deletes import Deleted, read_deletes
 from lakevilla.engines.duckdb import late as duckdb
@@ -344,7 +345,7 @@ class Files:
             columns += [f"{_place(members)} AS {FILE}", f"file_row_number AS {ROW}"]
         how = f"schema = MAP {{{', '.join(entries)}}}"
         if reading.counted:
-            stats = None if self.stats is None else self.stats.take(members)
+            stats = None if self.stats is None else self.stats.take(array(members, pa.int64()))
             count = about_rows(stats, [self.sizes[i] for i in members])
             how += f", explicit_cardinality = {count}"
         if reading.uniform:
