@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import TypeVar
 
 from lakevilla.engines.duckdb import late as duckdb
@@ -28,10 +29,11 @@ def heard(connection: duckdb.DuckDBPyConnection, work: Callable[[], T]) -> T:
     raised: list[BaseException] = []
     # Not the thread's own end: a wait for that can't be taken up again once a signal has cut it.
     done = threading.Event()
+    context = copy_context()  # limits and meters of the statement are the caller's
 
     def run() -> None:
         try:
-            returned.append(work())
+            returned.append(context.run(work))
         except BaseException as error:
             raised.append(error)
         finally:

@@ -249,16 +249,17 @@ class ClosedSession:
     def _rows(self, sql: str, params: Mapping[str, object]) -> pa.Table:
         answer = asked(self.connection, sql, params)
         types = [kind for _, kind, *_ in answer.description or ()]
-        reader = answer.to_arrow_reader(_ROWS_AT_ONCE)
-        schema = reader.schema
-        # Not in one call, which would hear Ctrl-C when it has all rows, if they fit in memory.
         batches: list[pa.RecordBatch] = []
         statement, count, size = running(), 0, 0
-        for batch in reader:
-            batches.append(batch)
-            if statement is not None:
-                count, size = count + batch.num_rows, size + batch.nbytes
-                statement.check(count, size)
+        # DuckDB 2 takes no other statement while an answer is open.
+        with answer.to_arrow_reader(_ROWS_AT_ONCE) as reader:
+            schema = reader.schema
+            # Not in one call, which would hear Ctrl-C when it has all rows, if they fit in memory.
+            for batch in reader:
+                batches.append(batch)
+                if statement is not None:
+                    count, size = count + batch.num_rows, size + batch.nbytes
+                    statement.check(count, size)
         rows = pa.Table.from_batches(batches, schema)
         noted = as_in_duckdb(schema, types)
         return rows if noted is schema else rows.cast(noted)
