@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakevilla.arrow.places import places_of_true
 from lakevilla.engines.base import TableInput
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
 from lakevilla.formats.delta.deletion_vectors import decode_bitmap, read_vector
@@ -71,7 +72,7 @@ def read_deletes(table: TableInput) -> Program[Deleted]:
         A vector or delete file is missing or broken: which rows exist is never guessed.
     """
     columns = (table.files.column("deletion_vector"), table.files.column("deletes"))
-    held = pc.indices_nonzero(pc.or_(*(column.is_valid() for column in columns)))
+    held = places_of_true(pc.or_(*(column.is_valid() for column in columns)))
     if not len(held):
         return Deleted()
     places = dict(zip(held.to_pylist(), data_files(table.files.take(held)), strict=True))

@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakevilla.arrow.places import places_of_true
 from lakevilla.engines.base import TableInput, target_file_size
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import bind
@@ -133,7 +134,7 @@ def bins_of(files: pa.Table, target_bytes: int) -> list[list[int]]:
     rewritten only to be rid of its deletion vector.
     """
     small = pc.less(files["size"], target_bytes)
-    numbers = pc.indices_nonzero(pc.or_(small, pc.is_valid(files["dv_id"])))
+    numbers = places_of_true(pc.or_(small, pc.is_valid(files["dv_id"])))
     some = files.take(numbers)
     rows = zip(
         numbers.to_pylist(),
