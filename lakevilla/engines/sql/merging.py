@@ -201,7 +201,7 @@ def _by_values(
     texts = [f"({text}) AS {values[column]}" for column, text in asked.items()]
     query = f"FROM {tables} WHERE {statement.where}"
     known, rest = _terms(statement, dialect, compiled)
-    # What names a list is asked of the rows themselves: no join tells lists apart.
+    # What names a list is asked of the rows themselves: lists would be long keys.
     of_lists = [text for text, tree in known if _names_list(tree, schema)]
     asking = [f"({text})" for text in (*rest, *(t for t, _ in known if t not in of_lists))]
     naming = (
