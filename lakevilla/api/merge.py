@@ -16,6 +16,7 @@ from lakevilla.engines.base import MergeClause, MergeKind
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.assignments import FILL_FIELDS, filled, path_in, spelled
 from lakevilla.expressions.given import Predicate
+from lakevilla.expressions.syntax.slips import naming_quotes
 from lakevilla.expressions.tree import Call, Column, Expr
 from lakevilla.results import OperationResult
 
@@ -106,6 +107,7 @@ class MergeBuilder:
         self._perform = perform
         self._placing = placing
         self._clauses: list[MergeClause] = []
+        self._written: dict[str, object] = {}
         self._executed = False
         self._described = described
 
@@ -121,7 +123,7 @@ class MergeBuilder:
         predicate : str, optional
             The clause is for the rows for which it is true.
         """
-        return self._add("matched_update", predicate, lambda: self._parse_assignments(updates))
+        return self._add("matched_update", predicate, lambda: self._read(updates))
 
     def when_matched_update_all(
         self, predicate: Predicate | None = None, except_cols: Sequence[str] | None = None
@@ -162,7 +164,7 @@ class MergeBuilder:
         predicate : str, optional
             The clause is for the rows for which it is true.
         """
-        return self._add("not_matched_insert", predicate, lambda: self._parse_assignments(updates))
+        return self._add("not_matched_insert", predicate, lambda: self._read(updates))
 
     def when_not_matched_insert_all(
         self, predicate: Predicate | None = None, except_cols: Sequence[str] | None = None
@@ -190,9 +192,7 @@ class MergeBuilder:
         predicate : str, optional
             The clause is for the rows for which it is true.
         """
-        return self._add(
-            "not_matched_by_source_update", predicate, lambda: self._parse_assignments(updates)
-        )
+        return self._add("not_matched_by_source_update", predicate, lambda: self._read(updates))
 
     def when_not_matched_by_source_delete(self, predicate: Predicate | None = None) -> Self:
         """Delete a target row that no source row matches.
@@ -214,7 +214,8 @@ class MergeBuilder:
                     "a merge needs at least one clause, such as when_matched_update_all()"
                 )
             refuse_unreached(self._clauses)
-            result = self._perform(tuple(self._clauses))
+            with naming_quotes(self._written):
+                result = self._perform(tuple(self._clauses))
         self._executed = self._described.ended = True
         return result
 
@@ -228,6 +229,12 @@ class MergeBuilder:
             condition = None if predicate is None else self._parse(predicate)
             self._clauses.append(MergeClause(kind, condition, assignments()))
         return self
+
+    def _read(self, updates: Mapping[str, object]) -> dict[str, Expr]:
+        if isinstance(updates, Mapping):  # what else it may be is refused where it is read
+            self._written.update(updates)
+        with naming_quotes(self._written):
+            return self._parse_assignments(updates)
 
     @contextmanager
     def _giving_up(self) -> Generator[None]:

@@ -26,11 +26,11 @@ from lakevilla.engines.sql.select import tokens_of
 from lakevilla.engines.sql.statement import parse_statement
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.syntax.late import Token, TokenType
+from lakevilla.operations.inserted import PARAMETERS
 from lakevilla.settings import shown
 
 #: The most sets of parameters that one statement takes.
 _PART_ROWS = 65_536
-_VIEW = "__parameters"
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -105,10 +105,10 @@ def _joined(change: BulkChange, rows: pa.Table) -> tuple[str, None, dict[str, pa
     columns, kept = {}, []
     for place, (name, kind) in enumerate(zip(rows.column_names, rows.schema.types, strict=True)):
         typed = not pa.types.is_null(kind)
-        columns[name] = f"{_VIEW}.__p{place}" if typed else "NULL"
+        columns[name] = f"{PARAMETERS}.__p{place}" if typed else "NULL"
         kept += [place] if typed else []
     view = rows.rename_columns([f"__p{place}" for place in range(rows.num_columns)])
-    return change.text(_VIEW, columns), None, {_VIEW: view.select(kept)}
+    return change.text(PARAMETERS, columns), None, {PARAMETERS: view.select(kept)}
 
 
 # ------------------------------------------------------------------ statements
@@ -132,7 +132,7 @@ class BulkInsert:
     def run(self, rows: pa.Table) -> Run:
         """The INSERT ... SELECT from rows whose columns are called as the parameters."""
         known = {
-            name: "NULL" if pa.types.is_null(kind) else f"{_VIEW}.__p{place}"
+            name: "NULL" if pa.types.is_null(kind) else f"{PARAMETERS}.__p{place}"
             for place, (name, kind) in enumerate(
                 zip(rows.column_names, rows.schema.types, strict=True)
             )
@@ -149,7 +149,9 @@ class BulkInsert:
             view = view.select(typed)
         else:
             view = pa.table({"__p": pa.array([True] * rows.num_rows)})
-        return Run(f"{self.head} SELECT {''.join(values)} FROM {_VIEW}", None, {_VIEW: view})
+        return Run(
+            f"{self.head} SELECT {''.join(values)} FROM {PARAMETERS}", None, {PARAMETERS: view}
+        )
 
 
 def bulk_insert(operation: str) -> BulkInsert | None:

@@ -50,17 +50,22 @@ class BulkChange:
         return len(set(keys)) == len(keys)
 
     def text(self, view: str, columns: dict[str, str]) -> str:
-        """The statement over rows of ``view``, whose ``columns`` stand for parameters."""
+        """The statement over rows of ``view``, whose ``columns`` stand for parameters.
+
+        A MERGE, whose condition is held against the columns' types as that of the statement is.
+        """
         one = self.statement
         table = f"{one.written} AS {quoted(one.called)}"
         where = _replaced(one.where, columns)
         if isinstance(one, DeleteStatement):
-            return f"DELETE FROM {table} USING {view} WHERE {where}"
+            rows = f"(SELECT DISTINCT * FROM {view}) AS {view}"
+            return f"MERGE INTO {table} USING {rows} ON {where} WHEN MATCHED THEN DELETE"
         texts = [
             f"{'.'.join(map(quoted, _path(target)))} = {_replaced(text, columns)}"
             for target, text in one.assignments.items()
         ]
-        return f"UPDATE {table} SET {', '.join(texts)} FROM {view} WHERE {where}"
+        changes = f"UPDATE SET {', '.join(texts)}"
+        return f"MERGE INTO {table} USING {view} ON {where} WHEN MATCHED THEN {changes}"
 
 
 def bulk_change(operation: str) -> BulkChange | None:

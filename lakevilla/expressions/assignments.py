@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, time
 
 import pyarrow as pa
 
@@ -31,7 +32,7 @@ from lakevilla.expressions.bind import (
 from lakevilla.expressions.render import render_sql
 from lakevilla.expressions.tree import Call, Case, Cast, Column, Expr, Literal
 from lakevilla.expressions.types import arrow_type, element_type, type_name
-from lakevilla.expressions.values import EMPTY_MAP, adapt, value_of
+from lakevilla.expressions.values import EMPTY_MAP, adapt, literal_of, value_of
 from lakevilla.expressions.walk import columns, substitute
 
 #: ``(place, place.city, value, ...)``: the struct in a column with other values in some fields.
@@ -400,7 +401,7 @@ class _Fitting:
     def _fit(self, arg: Expr, type_: str, to: str) -> Expr:
         if assignable(type_, to):
             return self._array(arg, type_, to) or coerce(arg, type_, to)
-        if isinstance(arg, Literal) and (adapted := adapt(arg, to)) is not None:
+        if isinstance(arg, Literal) and (adapted := adapt(arg, to) or _day(arg, to)) is not None:
             return adapted
         if (array := self._array(arg, type_, to)) is not None:
             return array
@@ -441,6 +442,16 @@ class _Fitting:
             return None
         inner = element_type(type_) or "void"
         return Cast(Call("array", tuple(self._fit(one, inner, inner_to) for one in arg.args)), to)
+
+
+def _day(arg: Literal, to: str) -> Literal | None:
+    """A moment without a zone at midnight as the day that it begins; None for any other."""
+    if to != "date" or arg.type not in ("timestamp", "timestamp_ntz") or arg.value is None:
+        return None
+    moment = value_of(arg)
+    if not isinstance(moment, datetime) or arg.value.endswith("Z") or moment.time() != time():
+        return None
+    return literal_of("date", moment.date())
 
 
 def _columns_of(args: Iterable[Expr]) -> list[Column]:

@@ -71,6 +71,14 @@ class Signs:
                 return key
         return next((key for key, n in self.sequences.items() if n > head.sequence), None)
 
+    def forget_settled(self, head: Head) -> None:
+        """Drop what is no longer in doubt: by this HEAD it was decided, or something after it."""
+        self.in_doubt = [
+            key
+            for key in self.in_doubt
+            if self.sequences[key] >= _own_sequence(head) and _txn_of(key) not in head.aborted
+        ]
+
     def doubtful(self) -> set[str]:
         """The transactions that are in doubt."""
         return {_txn_of(key) for key in self.in_doubt}
@@ -129,6 +137,7 @@ def refuse_older_head(
             raise older_head(held.head, key, what)
         key = signs.to_come(held.head) if waits else None
         if key is None:
+            signs.forget_settled(held.head)
             return signs
         if context.clock.elapsed() >= patience:
             raise _in_doubt(held.head, key, what)
@@ -312,8 +321,13 @@ def _may_be_decided(head: Head, commit: CommitObject) -> bool:
 
     Most of those have died before their commit. But a HEAD that was set back by one looks just so.
     """
+    return commit.after >= _own_sequence(head)
+
+
+def _own_sequence(head: Head) -> int:
+    """The newest commit of this lake's that a HEAD shows."""
     own = [one.sequence for one in head.commits if one.kind != "foreign"]
-    return commit.after >= max(own, default=head.history_start)
+    return max(own, default=head.history_start)
 
 
 def _unknown(head: Head, keys: Iterable[str]) -> Program[dict[str, CommitObject]]:

@@ -8,7 +8,7 @@ not changed so (``arrow.cast``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from datetime import time
 
 import pyarrow as pa
@@ -22,12 +22,22 @@ from lakevilla.operations.inserted_nested import assigned_nested
 from lakevilla.settings import shown
 from lakevilla.sublogs.operations import Insert
 
+#: A view of sets of parameters, for a statement that takes many: each value is as a literal.
+PARAMETERS = "__parameters"
+
 
 def inserted_rows(operation: Insert, layout: Layout, rows: pa.Table) -> pa.RecordBatchReader:
     """What the query of an insert returns, as rows of its table; see ``assigned_rows``."""
-    # No table is looked at: what has no zone is no column's, but a literal, which is in UTC.
-    literals = not (operation.source.tables or operation.source.views)
+    literals = has_literals_alone({*operation.source.tables, *operation.source.views})
     return assigned_rows(operation.columns, layout, rows, literals=literals)
+
+
+def has_literals_alone(names: Set[str]) -> bool:
+    """Whether what a query has without a zone is no column's, but a literal, which is in UTC.
+
+    ``names`` are of the tables and views that it looks at.
+    """
+    return names <= {PARAMETERS}
 
 
 def assigned_rows(

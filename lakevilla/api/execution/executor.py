@@ -29,6 +29,7 @@ from lakevilla.expressions.bind import bind, exact
 from lakevilla.expressions.given import Predicate
 from lakevilla.expressions.parse import parse_predicate, refuse_unused
 from lakevilla.expressions.statement import Meaning, StatementExpressions
+from lakevilla.expressions.syntax.slips import naming_quotes
 from lakevilla.expressions.tree import Expr
 from lakevilla.feed.rows import AskedRows, rows_of
 from lakevilla.formats.layout import Layout
@@ -312,7 +313,8 @@ class Executor(Queries[Frame]):
             location = self.to_write(table, "update")
             together = self.together(params, self.foreign(table), meaning)
             condition = together.predicate(where)
-            values = together.assignments(assignments)
+            with naming_quotes(assignments):
+                values = together.assignments(assignments)
             together.finish()
 
             def bound(layout: Layout) -> Update:
@@ -320,8 +322,9 @@ class Executor(Queries[Frame]):
                 together.check(layout.schema, alias)
                 return Update(location, assigned, exact(condition, layout.schema, alias=alias))
 
-            operation = self._fitting(location, bound)
-            return self.done(execute(self.state, operation, "update"))
+            with naming_quotes(assignments):
+                operation = self._fitting(location, bound)
+                return self.done(execute(self.state, operation, "update"))
 
     def delete(
         self,

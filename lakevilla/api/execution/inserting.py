@@ -21,6 +21,7 @@ from lakevilla.expressions.bind import exact
 from lakevilla.expressions.parse import refuse_unused
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.layout import Layout
+from lakevilla.operations.inserted import has_literals_alone
 from lakevilla.results import OperationResult
 from lakevilla.transaction.verbs.read_write import overwrite
 
@@ -109,7 +110,7 @@ def _insert_over(
     tested = _used(executor, replaced.where or "", params)
     refuse_unused(params, {**used, **tested})
     rows = executor.select(statement.source, used, views)
-    literals = not (statement.source.tables or views)
+    literals = has_literals_alone({*statement.source.tables, *views})
     with executor.alone("insert", statement.table):
         location, layout = executor.to_write_into(statement.table, "overwrite")
         columns = statement.columns or tuple(layout.schema.names)

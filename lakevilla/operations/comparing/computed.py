@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lakevilla.errors import CorruptObject, VersionNotFound
+from lakevilla.expressions.assignments import operands
 from lakevilla.expressions.tree import Expr
-from lakevilla.expressions.walk import columns
 from lakevilla.formats.fields import Ids, path_of
 from lakevilla.formats.layout import Layout
 from lakevilla.global_log.bases import Base, load_base, load_base_tables
@@ -281,7 +281,7 @@ def _computed(operation: Operation, layout: Layout) -> Iterator[str]:
     match operation:
         case Update(assignments=assignments, fields=fields):
             for name, value in assignments.items():
-                if any(True for _ in columns(value)):
+                if any(True for _ in operands(value)):
                     yield from _now(name, fields, layout)
         case Merge(clauses=clauses):
             for clause in clauses:
@@ -294,7 +294,7 @@ def _computed(operation: Operation, layout: Layout) -> Iterator[str]:
 
 def _is_of_own_row(merge: Merge, column: str, value: Expr) -> bool:
     """Whether a merge computes a value of the row that it sets, or its source has."""
-    tables = {one.table for one in columns(value)}
+    tables = {one.table for one in operands(value)}
     if tables - {merge.source_alias}:
         return True
     if merge.computed is None:

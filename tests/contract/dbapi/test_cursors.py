@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -266,7 +266,7 @@ MANY = [
     ("UPDATE stock SET qty = :q WHERE sku = :s", [("s01", 7), ("s02", 8.0), ("s03", 9)], True),
     ("UPDATE stock SET sku = :s WHERE qty = :q", [("a", 1.0), ("b", 2.0)], False),
     ("UPDATE stock SET sku = :s WHERE qty = :q", [("a", 1), ("b", 2), ("c", 3)], True),
-    ("DELETE FROM stock WHERE sku = :s AND qty < :q", [("s01", 7), ("s01", 8), ("s07", 2)], True),
+    ("DELETE FROM stock WHERE sku = :s AND qty < :q", [("s01", 7), ("s01", 8), ("s07", 2)], False),
     ("DELETE FROM stock WHERE qty = :q OR sku = :s", [("s01", 7), ("s01", 8)], False),
     ("DELETE FROM stock WHERE sku = :s AND qty < :q", [(None, 7), (None, 8)], False),
     ("DELETE FROM stock WHERE qty IN (SELECT :q) AND sku = :s", [("s01", 1), ("s2", 8)], False),
@@ -296,6 +296,44 @@ def test_many_changes_do_what_each_does_after_the_other(
     assert cursor.rowcount == count
     assert (len(cursor.operations) < len(sets)) == together
     assert sorted(cursor.execute("SELECT sku, qty FROM stock").fetchall()) == alone
+
+
+CHECKED = [
+    ("DELETE FROM moments WHERE s = :v", 5),
+    ("DELETE FROM moments WHERE day = :v", "x"),
+    ("DELETE FROM moments WHERE day = :v", "2024-02-29"),
+    ("UPDATE moments SET s = 'y' WHERE day = :v", "2024-02-29"),
+    ("UPDATE moments SET day = :v WHERE s = 'a'", datetime(2024, 3, 1)),
+    ("UPDATE moments SET day = :v WHERE s = 'a'", datetime(2024, 3, 1, 12)),
+    ("INSERT INTO moments (at) VALUES (:v)", "2024-02-29"),
+    ("INSERT INTO moments (at) VALUES (:v)", datetime(2024, 2, 29, 12)),
+    ("INSERT INTO moments (at) VALUES (:v)", "x"),
+    ("INSERT INTO moments (day) VALUES (:v)", datetime(2024, 2, 29)),
+]
+
+
+@pytest.mark.parametrize(("text", "value"), CHECKED)
+def test_many_are_checked_as_one_is(
+    connection: dbapi.Connection, cursor: dbapi.Cursor, text: str, value: object
+) -> None:
+    cursor.execute("CREATE TABLE moments (s STRING, day DATE, at TIMESTAMP)")
+    cursor.execute("INSERT INTO moments VALUES ('a', '2024-02-29', NULL), ('5', NULL, NULL)")
+    connection.commit()
+
+    def done(run: Callable[[], object]) -> list[object]:
+        try:
+            run()
+        except dbapi.Error as error:
+            return [type(error), str(error)]
+        finally:
+            found = cursor.execute("SELECT * FROM moments ORDER BY ALL").fetchall()
+            connection.rollback()
+        return [*found]
+
+    expected = done(lambda: cursor.execute(text, {"v": value}))
+    sets = [{"v": value}, {"v": value}]
+    found = done(lambda: cursor.executemany(text, sets[:1] if "INSERT" in text else sets))
+    assert found == expected
 
 
 def test_many_updates_and_deletes_are_few_statements(cursor: dbapi.Cursor) -> None:

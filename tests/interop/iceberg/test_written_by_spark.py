@@ -178,6 +178,7 @@ def test_data_files_without_field_ids_that_lack_the_partition_column(
     beside: Beside, tmp_path: Path
 ) -> None:
     """Files taken over from Hive: what a name stands for is a property of the table's."""
+    beside.options["files_outside"] = [str(tmp_path)]
     make(beside, "k int, s struct<a: int, b: string>, p string", "PARTITIONED BY (p)")
     kind = pa.struct([("b", pa.string()), ("a", pa.int32())])
     nested = pa.array([{"b": "x", "a": 1}, None], kind)

@@ -9,6 +9,7 @@ from lakevilla.global_log.head import Head
 from lakevilla.global_log.head_log import is_head
 from lakevilla.global_log.leaves import LEAVES_PREFIX, LeafMark, is_mark
 from lakevilla.global_log.repo import load_head
+from lakevilla.maintenance.gc.listing import Listing
 from lakevilla.maintenance.gc.unreferenced_leaves import unreferenced_leaves
 from lakevilla.settings import Settings
 from lakevilla.store.base import ABSENT
@@ -65,7 +66,9 @@ def doomed_while_a_head_is_on_its_way():
         long_ago = context.now_ms() - int(context.settings.max_age_seconds * 2000)
         mark = LeafMark(FORMAT, "0", head.replacement, long_ago, named)
         run_now(store, put(mark.key, encode(mark), ABSENT))
-        listed = [key for key in store.objects if key.startswith(LEAVES_PREFIX)]
+        now = context.now_ms() / 1000
+        leaves = {info.key: info.modified_seconds for info in store.list(LEAVES_PREFIX)}
+        listed = Listing(now, head.sequence, {}, leaves={**leaves, mark.key: long_ago / 1000})
         doomed = run_now(store, unreferenced_leaves(context, head, named, listed, dry_run=False))
         writer.finish()
         newer = run_now(store, load_head()).head

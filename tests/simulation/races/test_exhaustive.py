@@ -10,7 +10,6 @@ from functools import partial
 import pytest
 
 from lakevilla.maintenance import recovery
-from lakevilla.maintenance.gc import gc
 from lakevilla.testing.checks import invariants
 from lakevilla.testing.histories.attempts import context_of
 from lakevilla.testing.histories.exhaustive import (
@@ -22,6 +21,7 @@ from lakevilla.testing.world.scheduler import Simulation
 from lakevilla.transaction.commit.commit import commit
 from tests.support.sampling import today
 from tests.support.simulated.commits import TABLES, add_to, alone, balances, begin, lake, transfer
+from tests.support.simulated.upkeep import collects, confirms
 
 SOAK = "LAKEVILLA_SOAK" in os.environ
 #: How many interleavings of two clients of Delta tables; ``make test-all`` sets 10,000.
@@ -60,7 +60,8 @@ def check_all_or_nothing(simulation: Simulation):
         store, lambda: recovery.recover(context_of(simulation.clients[0]))
     )
     simulation.now += 3 * 24 * 3600
-    alone(simulation, lambda client: gc.gc(context_of(client)), "collector")
+    alone(simulation, confirms, "operator")
+    alone(simulation, collects, "collector")
     head = "_lakevilla/HEAD.json" in store.objects
     if head:
         invariants.no_orphan_files(store, TABLES)

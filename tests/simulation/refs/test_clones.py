@@ -23,7 +23,15 @@ from lakevilla.transaction.verbs.applying.apply import restore
 from lakevilla.transaction.verbs.read_write import append, create, drop, overwrite, scan
 from tests.support.simulated.branches import makes, shows
 from tests.support.simulated.commits import Process, add_to, alone, begin, lake
-from tests.support.simulated.upkeep import DAY, LAKES, collects, results, updates, vacuums
+from tests.support.simulated.upkeep import (
+    DAY,
+    LAKES,
+    collects,
+    confirms,
+    results,
+    updates,
+    vacuums,
+)
 
 SCHEDULES = 300 if "LAKEVILLA_SOAK" in os.environ else 12
 #: A day's run takes one of them.
@@ -350,6 +358,9 @@ def test_who_copies_what_a_clone_keeps_may_die_anywhere(share, iceberg):
         return simulation
 
     def check(simulation):
+        *_, last = results(simulation).values()
+        assert last in (True, "conflict"), last
+        alone(simulation, confirms, "operator")
         assert alone(simulation, keeps(), "last keeper") is True
         assert alone(simulation, ends(), "ender") == "ended"
         assert alone(simulation, updates, "later writer") == "committed"

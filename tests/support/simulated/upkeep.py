@@ -5,6 +5,7 @@ import pytest
 from lakevilla.errors import LakeVillaError
 from lakevilla.maintenance import recovery, vacuum
 from lakevilla.maintenance.gc import gc
+from lakevilla.maintenance.rebuild_head import confirm_head
 from lakevilla.refs.keep import keep
 from lakevilla.testing.histories.attempts import context_of
 from lakevilla.testing.tables import delta_cleaner
@@ -61,6 +62,11 @@ def vacuums(client, tables=("a",)):
 
 def collects(client):
     return gc.gc(context_of(client))
+
+
+def confirms(client):
+    """An operator has looked: a client has died with all stored, and HEAD is right."""
+    return confirm_head(context_of(client))
 
 
 def recovers(client):

@@ -108,7 +108,9 @@ def test_arrow_data_is_taken_by_its_columns(make: Any) -> None:
     assert run.text == "INSERT INTO t SELECT __parameters.__p1, __parameters.__p0 FROM __parameters"
     assert rows_of(run) == [{"__p0": 1, "__p1": "x"}, {"__p0": 2, "__p1": None}]
     (run,) = runs("DELETE FROM t WHERE a = :a", make({"a": [1, 2]}))
-    assert run.text == ('DELETE FROM t AS "t" USING __parameters WHERE a = __parameters.__p0')
+    rows = "(SELECT DISTINCT * FROM __parameters) AS __parameters"
+    on = "a = __parameters.__p0"
+    assert run.text == f'MERGE INTO t AS "t" USING {rows} ON {on} WHEN MATCHED THEN DELETE'
     assert run.instead == [{"a": 1}, {"a": 2}]
 
 
@@ -121,7 +123,8 @@ def test_keys_that_may_meet_one_row_go_alone(keys: tuple[object, object]) -> Non
     assert runs(text, sets) == [Run(text, one, None) for one in sets]
     (run,) = runs(text, [{"a": None, "b": 1}, {"a": None, "b": 2}])
     assert run.text == (
-        'UPDATE t AS "t" SET "a" = NULL FROM __parameters WHERE t.b = __parameters.__p1'
+        'MERGE INTO t AS "t" USING __parameters ON t.b = __parameters.__p1 '
+        'WHEN MATCHED THEN UPDATE SET "a" = NULL'
     )
     assert rows_of(run) == [{"__p1": 1}, {"__p1": 2}]
 

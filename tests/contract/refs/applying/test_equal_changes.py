@@ -125,6 +125,19 @@ def test_only_columns_that_were_computed_count(lake: lv.Lake) -> None:
     assert balances(lake) == [100, 100, 99]
 
 
+def test_a_field_that_is_set_to_a_constant_was_not_computed(lake: lv.Lake) -> None:
+    lake.create_table("u", [{"id": 0, "st": {"a": 1, "b": "x"}}])
+    lake.branch("other")
+    for side in (lake, lake.on("other")):
+        side.run(lambda txn: txn.update("u", {"st.a": 7}, where="id = 0"))
+    assert lake.merge("other", keys={"u": "id"}).tables == {"u": "kept"}
+    lake.branch("third")
+    for side in (lake, lake.on("third")):
+        side.run(lambda txn: txn.update("u", {"st.a": "st.a + 1"}, where="id = 0"))
+    with pytest.raises(lv.MergeConflict, match="changed alike on both sides, in st"):
+        lake.merge("third", keys={"u": "id"})
+
+
 def test_rows_that_both_insert_and_delete_stay(lake: lv.Lake) -> None:
     for side in (lake, lake.on("etl")):
         by = {"id": 7, "bal": 1, "note": "new"}
