@@ -22,8 +22,8 @@ COLUMNS = ("newest", "oldest")
 EXTRAS = ("iceberg",)
 FRAMES = ("pandas", "polars")
 TOOLS = (
-    *("boto3", "deltalake", "hypothesis", "moto", "pyroaring", "networkx", "pyiceberg"),
-    *("pytest", "pytest-timeout", "pytest-xdist"),
+    *("boto3", "deltalake", "flask", "flask-cors", "hypothesis", "moto", "pyroaring", "networkx"),
+    *("ministack", "pyiceberg", "pytest", "pytest-timeout", "pytest-xdist"),
 )
 #: Engines, expressions, rows and SQL.
 TESTS = (

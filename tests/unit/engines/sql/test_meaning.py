@@ -13,7 +13,7 @@ from lakevilla.expressions.functions.shorthand import ALIASES, SHORTHANDS
 from lakevilla.expressions.statement import StatementExpressions
 
 #: Those that the engine computes, since DuckDB means something else by them.
-OTHERS = {"element_at", "regexp_replace", "reverse", "sign", "split", "to_json"}
+OTHERS = {"element_at", "ln", "log10", "regexp_replace", "reverse", "sign", "split", "to_json"}
 COLUMNS = pa.schema([("i", pa.int64()), ("d", pa.float64()), ("f", pa.float32()),
                      ("s", pa.string()), ("m", pa.decimal128(10, 2)),
                      ("w", pa.decimal128(38, 2)), ("t", pa.timestamp("us", "UTC")),
@@ -39,6 +39,8 @@ def test_what_counts_as_the_same_without_an_operand_is_no_function_of_duckdb() -
     [
         ("cast(d as bigint) = 1", "cast of double to long .* round"),
         ("i = cast(1.5 as bigint)", "cast of .* to long"),
+        ("log10(d) > 1", "log10"),
+        ("array_contains([1, 2], i)", "array_contains"),
         ("f + 1 > 2", "float"),
         ("f in (2.5e0, 0.1)", "in of float and double and decimal"),
         ("f between 0.1 and 2.5e0", "between of float and .* float to double"),
