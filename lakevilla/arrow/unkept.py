@@ -73,13 +73,14 @@ def refuse_zoned_times(values: Iterable[object], kind: pa.DataType, column: str)
 
 def as_in_duckdb(schema: pa.Schema, types: Iterable[Any]) -> pa.Schema:
     """The columns that DuckDB gave, marked where its own types say more than Arrow's."""
-    for place, kind in enumerate(types):
-        name = _of_duckdb(kind)
-        if name is not None:
-            column = schema.field(place)
-            noted = {**(column.metadata or {}), _ORIGIN: name.encode()}
-            schema = schema.set(place, column.with_metadata(noted))
-    return schema
+    return pa.schema(map(_marked, schema, types), schema.metadata)
+
+
+def _marked(column: pa.Field, kind: object) -> pa.Field:
+    name = _of_duckdb(kind)
+    if name is None:
+        return column
+    return column.with_metadata({**(column.metadata or {}), _ORIGIN: name.encode()})
 
 
 def refuse_unkept_of_polars(types: Mapping[str, Any]) -> None:

@@ -586,7 +586,7 @@ def past_without_pending() -> Iterator[None]:
 # --------------------------------------------------------------- cleaning up
 
 
-@planted(130, kinds=("lists", "transfer"), collects=True, settings=_BRISK, transactions=5)
+@planted(152, kinds=("lists", "transfer"), collects=True, settings=_BRISK, transactions=5)
 def gc_deletes_before_moving_head() -> Iterator[None]:
     """Files go before their transactions are fenced."""
 
