@@ -6,7 +6,6 @@ from functools import partial
 import pytest
 
 from lakevilla.maintenance import recovery
-from lakevilla.maintenance.gc import gc
 from lakevilla.settings import Settings
 from lakevilla.testing.checks import invariants
 from lakevilla.testing.histories.attempts import context_of
@@ -19,6 +18,7 @@ from lakevilla.testing.histories.exhaustive import (
 )
 from tests.support.sampling import today
 from tests.support.simulated.commits import RCT, RCTI, TABLES, alone, balances, lake, transfer
+from tests.support.simulated.upkeep import collects, confirms
 
 SOAK = "LAKEVILLA_SOAK" in os.environ
 QUEUED = pytest.mark.parametrize("features", [RCT, RCTI], ids=["R|CT", "R|CT|I"])
@@ -70,7 +70,8 @@ def check(simulation):
     invariants.tables_follow_head(store, TABLES)
     invariants.all_or_nothing(store, TABLES)
     simulation.now += 3 * 24 * 3600
-    alone(simulation, lambda client: gc.gc(context_of(client)), "collector")
+    alone(simulation, confirms, "operator")
+    alone(simulation, collects, "collector")
     invariants.every_marker_ends(store, TABLES)
     assert not [key for key in store.objects if key.startswith("_lakevilla/txns/")]
     invariants.no_orphan_files(store, TABLES)

@@ -5,7 +5,6 @@ from functools import partial
 import pytest
 
 from lakevilla.maintenance import recovery
-from lakevilla.maintenance.gc import gc
 from lakevilla.settings import Settings
 from lakevilla.store.effects import sleep
 from lakevilla.testing.checks import invariants
@@ -26,6 +25,7 @@ from tests.support.simulated.commits import (
     read,
     transfer,
 )
+from tests.support.simulated.upkeep import collects, confirms
 
 FEATURES = pytest.mark.parametrize("features", [RI, RCT, RCTI], ids=["R|I", "R|CT", "R|CT|I"])
 QUEUED = pytest.mark.parametrize("features", [RCT, RCTI], ids=["R|CT", "R|CT|I"])
@@ -53,7 +53,8 @@ def check(simulation):
     invariants.tables_follow_head(store, TABLES)
     invariants.all_or_nothing(store, TABLES)
     simulation.now += 3 * 24 * 3600
-    alone(simulation, lambda client: gc.gc(context_of(client)), "collector")
+    alone(simulation, confirms, "operator")
+    alone(simulation, collects, "collector")
     invariants.every_marker_ends(store, TABLES)
     invariants.no_orphan_files(store, TABLES)
     assert balances(simulation) == found

@@ -13,7 +13,6 @@ from lakevilla.errors import ConflictError, TransactionAborted
 from lakevilla.expressions.parse import parse_predicate
 from lakevilla.inbox.proposal import INBOX_PREFIX
 from lakevilla.maintenance import recovery
-from lakevilla.maintenance.gc import gc
 from lakevilla.store.effects import Program, sleep
 from lakevilla.testing.checks import invariants
 from lakevilla.testing.histories.attempts import context_of
@@ -33,6 +32,7 @@ from lakevilla.transaction.verbs import read_write
 from tests.support.sampling import today
 from tests.support.simulated.commits import TABLES, add_to, alone, begin, end, lake
 from tests.support.simulated.memory_lake import rows_of
+from tests.support.simulated.upkeep import collects, confirms
 
 SOAK = "LAKEVILLA_SOAK" in os.environ
 SCHEDULES = int(os.environ.get("LAKEVILLA_SCHEDULES", "20000" if SOAK else "100"))
@@ -95,7 +95,8 @@ def check_and_collect(simulation: Simulation) -> None:
         alone(simulation, _touch, f"mover {number}")
     alone(simulation, recover, "finisher")  # they may have taken along what was left there
     simulation.now += 3 * 24 * 3600
-    alone(simulation, lambda client: gc.gc(context_of(client)), "collector")
+    alone(simulation, confirms, "operator")
+    alone(simulation, collects, "collector")
     left = [key for key in simulation.store.objects if key.startswith(INBOX_PREFIX)]
     assert left == []
     invariants.no_orphan_files(simulation.store, TABLES)

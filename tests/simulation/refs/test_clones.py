@@ -161,6 +161,7 @@ def sweep(simulation, times=2):
     """All that is too old goes, on both sides."""
     for number in range(times):
         simulation.now += 10 * DAY
+        alone(simulation, confirms, f"operator {number} {simulation.now}")
         for table in ("a", "k"):
             swept = answers(lambda client, table=table: vacuums(client, (table,)))
             alone(simulation, swept, f"sweeper of {table} {number} {simulation.now}")

@@ -20,7 +20,16 @@ from lakevilla.testing.planted.every import PLANTED
 from lakevilla.transaction.verbs.read_write import scan
 from tests.support.simulated.branches import adds, appends, ends, makes, rebases, shows
 from tests.support.simulated.commits import Process, add_to, alone, begin, commit, lake
-from tests.support.simulated.upkeep import DAY, LAKES, collects, merges, recovers, updates, vacuums
+from tests.support.simulated.upkeep import (
+    DAY,
+    LAKES,
+    collects,
+    confirms,
+    merges,
+    recovers,
+    updates,
+    vacuums,
+)
 
 SCHEDULES = 150 if "LAKEVILLA_SOAK" in os.environ else 10
 SOAK = pytest.mark.skipif("LAKEVILLA_SOAK" not in os.environ, reason="takes a minute")
@@ -29,6 +38,7 @@ SOAK = pytest.mark.skipif("LAKEVILLA_SOAK" not in os.environ, reason="takes a mi
 def sweep(simulation, days=10):
     """What is as old as that goes."""
     simulation.now += days * DAY
+    alone(simulation, confirms, f"operator {simulation.now}")
     alone(simulation, vacuums, f"sweeper {simulation.now}")
     alone(simulation, collects, f"collector {simulation.now}")
 

@@ -85,6 +85,7 @@ def all_clean_up(simulation):
     """Other clients and the lake's own, twice."""
     for number in range(2):
         simulation.now += 10 * DAY
+        alone(simulation, confirms, f"operator {number} {simulation.now}")
         for name, program in (
             ("cleaner", others_clean_up),
             ("sweeper", vacuums),
@@ -97,6 +98,7 @@ def sweep(simulation, times=1):
     """All that is too old goes, again and again."""
     for number in range(times):
         simulation.now += 10 * DAY
+        alone(simulation, confirms, f"operator {number} {simulation.now}")
         alone(simulation, vacuums, f"sweeper {number} {simulation.now}")
         alone(simulation, collects, f"collector {number} {simulation.now}")
 
