@@ -183,9 +183,13 @@ class Settings(_StoreSettings):
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name == "stores":
-                if not isinstance(value, tuple) or not all(isinstance(one, str) for one in value):
+                fits = isinstance(value, tuple) and all(
+                    isinstance(one, str) and "://" in one for one in value
+                )
+                if not fits:
                     raise InvalidOperation(
-                        f"settings: stores must be a tuple of URIs, not {shown(value)}"
+                        "settings: stores must be a tuple of URIs, such as ('s3://archive',), not "
+                        f"{shown(value)}"
                     )
                 continue
             if field.type == "bool":

@@ -235,7 +235,7 @@ def _convert_struct(array: pa.Array, target: pa.DataType, place: ColumnPath) -> 
     if unknown:
         raise InvalidOperation(
             f"{place} has no field {names[positions[unknown[0]]]!r}; its fields are"
-            f" {', '.join(wanted)}",
+            f" {', '.join(wanted)}: leave it out, or add it first, by schema_mode='merge' or alter",
             table=place.table,
         )
     # flatten() lays the parent's nulls over its children and honours slices.

@@ -338,15 +338,27 @@ def recover(
     ] = False,
     confirm_head: Annotated[
         bool,
-        typer.Option("--confirm-head", help="Let gc and vacuum delete again after a rebuild."),
+        typer.Option(
+            "--confirm-head",
+            help="Let gc and vacuum delete again after --rebuild-head or --reset-head, when you "
+            "have read the report, or where gc can't tell whether HEAD is right.",
+        ),
     ] = False,
     reset_head: Annotated[
         int | None,
-        typer.Option("--reset-head", metavar="N", help="Go on from HEAD number N that is kept."),
+        typer.Option(
+            "--reset-head",
+            metavar="N",
+            help="Go on from HEAD number N (its replacement, in messages): the one that is there, "
+            "or one that is kept; a number that is not kept is answered with those that are.",
+        ),
     ] = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Rebuild a HEAD.json that can be read, as it is too old."),
+        typer.Option(
+            "--force",
+            help="With --rebuild-head: also where HEAD.json can be read, as it is too old.",
+        ),
     ] = False,
     option: Options = None,
     profile: Profile = None,

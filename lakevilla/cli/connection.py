@@ -75,7 +75,7 @@ def open_lake(
     What is left out of an answer goes into ``left_out``.
     """
     options = storage_options(pairs)
-    stores = tuple(one for one in options.pop(_STORES, "").split(",") if one)
+    stores = tuple(_listed(options.pop(_STORES, "")))
     catalogs: dict[str, dict[str, str]] = {}
     for key in [key for key in options if key.startswith(_CATALOG)]:
         name, _, wanted = key.removeprefix(_CATALOG).partition(".")
@@ -103,7 +103,7 @@ def open_lake(
             on_event=tell,
             progress=True,
             catalogs=catalogs,
-            files_outside=[one.strip() for one in outside.split(",") if one.strip()],
+            files_outside=_listed(outside),
             settings=lv.Settings(stores=stores, sql_uris=sql_uris),
         )
     _check_directory(lake.root, new)
@@ -112,6 +112,10 @@ def open_lake(
     warnings.simplefilter("ignore", LakeVillaWarning)  # it is said by ``tell``
     with lake:
         yield lake if on is None else lake.on(on)
+
+
+def _listed(text: str) -> list[str]:
+    return [one.strip() for one in text.split(",") if one.strip()]
 
 
 def _flag(name: str, text: str) -> bool:

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich import box
@@ -64,6 +65,7 @@ _FOR_COMMANDS = {
     "`protect_main(on=False)` lifts that": "`lakevilla unprotect ROOT main` lifts that",
     "look at rows() of this error": "see the rows below",
     "leave it out by tables=": "name the other tables by --table",
+    "leave it out, by tables=": "name the other tables by --table",
     "isolation='snapshot'": "--isolation snapshot",
     "on_conflict='ours' or 'theirs'": "--on-conflict ours or theirs",
     "on_conflict='ours'": "--on-conflict ours",
@@ -72,6 +74,7 @@ _FOR_COMMANDS = {
 #: The same for calls that name what they are about.
 _CALLS_FOR_COMMANDS = {
     r"(branch '[^']*'.*)delete_ref\('([^']*)'\)": r"\1`lakevilla branch ROOT \2 --delete`",
+    r"(clone '[^']*'.*)delete_ref\('([^']*)'\)": r"\1`lakevilla clone ROOT \2 --delete`",
     r"delete_ref\('([^']*)'\)": r"`lakevilla tag ROOT \1 --delete`",
     r"`rebase\('([^']*)'\)` on the lake": r"`lakevilla rebase ROOT \1`",
     r"protect\('([^']*)', on=False\)": r"`lakevilla unprotect ROOT \1`",
@@ -79,6 +82,9 @@ _CALLS_FOR_COMMANDS = {
     r"keys=\{'([^']*)': \[\.\.\.\]\}": r"--key \1=COLUMN",
     r"pass params=\{['\"](\w+)['\"]: [^}]*\}": r"pass --param \1=VALUE",
     r"connect with files_outside=\['([^']*)'\]": r"pass --option files_outside=\1",
+    r"connect with settings=Settings\(stores=\('([^']*)',\)\)": r"pass --option stores=\1",
+    r"\bforce goes with": "--force goes with",
+    r"\b(rebuild|reset|confirm)_head\b": r"--\1-head",
     r"by lake\.register\('name', '([^']*)'\)": r"by `lakevilla register ROOT NAME \1`",
     r"`register\('([^']*)'\)`": r"`lakevilla register ROOT \1`",
 }
@@ -210,6 +216,8 @@ class Output:
 
     def report(self, report: Report) -> None:
         """What recover, gc or doctor found and did."""
+        found = [replace(one, message=_for_commands(one.message)) for one in report.findings]
+        report = replace(report, findings=tuple(found))
         if self.as_json:
             _print_json(report)
             return

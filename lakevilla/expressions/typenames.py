@@ -44,6 +44,20 @@ _NAMES = (
     "struct<a:int,b:string>",
 )
 
+#: Types of DuckDB that no table has, and what to use in their place.
+_UNKEPT = {
+    "bit": "string",
+    "bitstring": "string",
+    "timetz": "time for times of one zone, or string",
+    "time with time zone": "time for times of one zone, or string",
+    "uhugeint": "decimal(38,0) or string",
+    "bignum": "string",
+    "varint": "string",
+    "geometry": "binary for its WKB, or string",
+    "union": "a column for each of its types, or string",
+    "interval": "a whole number of its smallest part, or string",
+    "variant": "string for its JSON",
+}
 #: What other systems call a type that has another name here.
 _ELSEWHERE = {
     "int8": "byte",
@@ -202,6 +216,10 @@ def _field(part: object, text: str, column: str) -> pa.Field:
 
 
 def _unknown(text: str, column: str) -> InvalidOperation:
+    if (advice := _UNKEPT.get(_word(text))) is not None:
+        return InvalidOperation(
+            f"column {column!r} has the type {text!r}, which no table can keep: use {advice}"
+        )
     near = _nearest(text)
     meant = f'did you mean "{near}"? ' if near else ""
     return InvalidOperation(
@@ -210,8 +228,12 @@ def _unknown(text: str, column: str) -> InvalidOperation:
     )
 
 
+def _word(text: str) -> str:
+    return text.lower().strip().partition("(")[0].partition("[")[0].removeprefix("a ").strip()
+
+
 def _nearest(text: str) -> str | None:
-    word = text.lower().strip().partition("(")[0].partition("[")[0].removeprefix("a ")
+    word = _word(text)
     if word in _ELSEWHERE:
         return _ELSEWHERE[word]
     close = get_close_matches(text.lower(), _NAMES, 1, 0.5) or get_close_matches(word, _NAMES, 1)

@@ -13,9 +13,9 @@ from lakevilla.global_log.head import HEAD_KEY, Head
 
 #: What to do about a HEAD that is an older one, in words.
 NEWEST = (
-    "restore the newest copy of it (from the bucket's older versions, or a backup); is there none, "
-    "`lakevilla recover ROOT --reset-head N` goes on from a HEAD that is kept, and `--rebuild-head "
-    "--force` makes it anew from the tables"
+    "restore the newest copy of it (from the bucket's older versions, or a backup); if there is "
+    "none, `lakevilla recover ROOT --reset-head N` goes on from HEAD number N, this one or another "
+    "that is kept, and `--rebuild-head --force` makes it anew from the tables"
 )
 
 

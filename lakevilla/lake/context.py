@@ -433,7 +433,7 @@ class Context:
         """Refuse to delete anything by a HEAD that was rebuilt and that nobody has looked at."""
         if self.held is not None and self.held.head.unconfirmed:
             raise InvalidOperation(
-                f"{what}: this lake's HEAD was lost and rebuilt, and files of commits that could "
+                f"{what}: this lake's HEAD was rebuilt, and files of commits that could "
                 "not be told may be among what would be deleted: look at the report of the "
                 "rebuild, then run `lakevilla recover ROOT --confirm-head`"
             )

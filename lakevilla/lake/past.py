@@ -84,7 +84,7 @@ def past_at(
     if sequence < now.rebuilt:
         first = max(now.rebuilt, now.history_start)
         raise VersionNotFound(
-            f"global version {sequence} is from before {HEAD_KEY} was lost and rebuilt: the "
+            f"global version {sequence} is from before {HEAD_KEY} was rebuilt: the "
             f"lake's history begins with version {first}; ask for that one or a newer one"
         )
     timeline.check(sequence)

@@ -48,7 +48,7 @@ from lakevilla.global_log.repo import (
 )
 from lakevilla.inbox.box import clear_inbox
 from lakevilla.lake.context import Context
-from lakevilla.lake.newer import in_doubt
+from lakevilla.lake.newer import in_doubt, refuse_older_head
 from lakevilla.lake.past import table_entries
 from lakevilla.lake.table_log import open_tail, probe
 from lakevilla.lake.tail import Tail
@@ -153,7 +153,7 @@ def _kept_head(number: int, newest: Head | None) -> Program[Head]:
     there = [*kept, *([] if newest is None else [newest])]
     raise VersionNotFound(
         f"HEAD {number} is not kept: "
-        + (f"there are {said_of(there)}" if there else "none is; `--rebuild-head` needs none")
+        + (f"choose from {said_of(there)}" if there else "none is; `--rebuild-head` needs none")
     )
 
 
@@ -227,6 +227,11 @@ def confirm_head(context: Context) -> Program[Report]:
     """Let gc and vacuum delete again: somebody has looked at what could not be told.
 
     That is what a rebuild could not find out, or whether HEAD was set back by one.
+
+    Raises
+    ------
+    CorruptObject
+        HEAD was set back, as anything shows: confirming it would hide that.
     """
 
     def change(head: Head) -> Program[Head | None]:
@@ -241,6 +246,9 @@ def confirm_head(context: Context) -> Program[Report]:
     held = yield from context.head()
     if held is None:
         return _report([Finding("note", "confirmed", "HEAD waits for no confirmation")])
+    yield from load_tables(held.head)
+    live = [place for place, state in held.head.tables.at_hand().items() if not state.dropped]
+    yield from refuse_older_head(context, "recover --confirm-head", live, waits=False)
     head = yield from replace_until_stored(context, change)
     if head.replacement == held.head.replacement:
         return _report([Finding("note", "confirmed", "HEAD waits for no confirmation")])

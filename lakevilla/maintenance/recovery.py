@@ -89,9 +89,9 @@ def unconfirmed(head: Head) -> Finding:
     return Finding(
         "warning",
         "head_rebuilt",
-        f"{HEAD_KEY} was lost and rebuilt as global version {head.rebuilt}; gc and "
+        f"{HEAD_KEY} was rebuilt as global version {head.rebuilt}; gc and "
         "vacuum delete nothing until `lakevilla recover ROOT --confirm-head` says that "
-        "somebody has read the report of `--rebuild-head`",
+        "somebody has read the report of the rebuild",
         key=HEAD_KEY,
     )
 

@@ -66,7 +66,8 @@ def refs_left(
                 "warning",
                 "ref_found",
                 f"{entry.kind} {name!r} of global version {entry.base.sequence} was found again, "
-                "without its protection and metadata: delete_ref if it had been deleted before",
+                f"without its protection and metadata: delete_ref({name!r}) if it had been deleted "
+                "before",
                 key=entry.base.key,
             )
         )

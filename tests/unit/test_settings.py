@@ -26,8 +26,11 @@ HUGE = 10**5000
         {"max_redos": HUGE},
         {"durable_files": 0},
         {"durable_files": "no"},
+        {"stores": ["s3://archive"]},
+        {"stores": "s3://archive"},
+        {"stores": ("archive",)},
     ],
-    ids=[str(number) for number in range(11)],
+    ids=[str(number) for number in range(14)],
 )
 def test_a_setting_that_makes_no_sense_is_refused_with_its_name(settings: dict[str, Any]) -> None:
     with pytest.raises(lv.InvalidOperation, match=f"settings: {next(iter(settings))} must be"):

@@ -139,7 +139,7 @@ class Upkeep:
             ``confirm_head``, ``gc`` and ``vacuum`` delete nothing.
         confirm_head : bool
             Instead, confirm that somebody has read that report, or that HEAD is right where
-            ``gc`` can't tell.
+            ``gc`` can't tell. A HEAD that is known to be an older one is not confirmed.
         reset_head : int, optional
             Instead, go on from an older HEAD: the number (its replacement) of one that is kept, or
             of the one that is there. What the tables hold stays, as with ``rebuild_head``; names,
@@ -227,16 +227,19 @@ def _check_recovery(
 ) -> None:
     is_reset = reset_head is not None
     if check_flag("confirm_head", confirm_head) and (rebuild_head or is_reset):
-        raise InvalidOperation("recover: read the report of the new HEAD before confirm_head")
+        raise InvalidOperation(
+            "recover: read the report of the new HEAD first, then call it again with confirm_head"
+        )
     if check_flag("rebuild_head", rebuild_head) and is_reset:
-        raise InvalidOperation("recover: choose either rebuild_head or reset_head")
+        raise InvalidOperation("recover: choose either rebuild_head or reset_head, not both")
     if check_flag("force", force) and not rebuild_head:
-        raise InvalidOperation("recover: force is for rebuild_head alone")
+        raise InvalidOperation("recover: force goes with rebuild_head only: leave it out")
     is_number = isinstance(reset_head, int) and not isinstance(reset_head, bool)
     if is_reset and not (is_number and 0 <= reset_head < 10**20):  # type: ignore[operator]
         raise InvalidOperation(
-            f"reset_head must be the number of a HEAD, not {shown(reset_head)}: one that is not "
-            "kept is answered with those that are"
+            f"recover: reset_head must be the number of a HEAD, not {shown(reset_head)}: messages "
+            "name it as the replacement, and any number that is not kept is answered with those "
+            "that are"
         )
 
 

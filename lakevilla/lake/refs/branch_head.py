@@ -56,7 +56,8 @@ def load_branch(name: str, entry: RefEntry) -> Program[HeldHead]:
         raise CorruptObject(
             f"{key} (version {held.head.sequence} of branch {name!r}, replacement "
             f"{held.head.replacement}) was set back, as by an old backup: the lake has seen "
-            f"replacement {entry.reached} of it; restore the newest copy of it",
+            f"replacement {entry.reached} of it; restore the newest copy of it, or "
+            f"delete_ref({name!r}) to end the branch",
             key=key,
         )
     yield from load_refs(held.head)

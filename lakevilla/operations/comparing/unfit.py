@@ -14,9 +14,10 @@ def unfit(operation: Transplant, snapshot: TableSnapshot, why: str) -> LakeVilla
     table = snapshot.layout.table
     if operation.exact:
         return InvalidOperation(f"table {table} was changed meanwhile: {why}", table=table)
+    # With keys rows were compared already: more of them settle nothing.
+    compare = "" if operation.keys else f"keys={{{table!r}: [...]}} to compare single rows, or "
     return MergeConflict(
-        f"table {table}: {why}; give keys={{{table!r}: [...]}} to compare single rows, or "
-        "on_conflict='ours' or 'theirs'",
+        f"table {table}: {why}; give {compare}on_conflict='ours' or 'theirs'",
         rows={operation.table: None},
         table=table,
     )

@@ -66,6 +66,7 @@ DELETING = {
         0, dry_run=False, enforce_retention_duration=False
     ),
     "recover": lambda lake: lake.recover(),
+    "confirm_head": lambda lake: lake.recover(confirm_head=True),
     "keep": lambda lake: lake.keep("closing"),
     "delete_ref": lambda lake: lake.delete_ref("closing"),
     "drop": lambda lake: lake.drop_table("sales/b", delete_data=True),
