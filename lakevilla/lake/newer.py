@@ -35,6 +35,7 @@ from lakevilla.inbox.proposal import INBOX_PREFIX
 from lakevilla.lake.context import Context
 from lakevilla.lake.table_log import open_tail, probe
 from lakevilla.lake.tail import Tail
+from lakevilla.results import Finding
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, list_objects, parallel, sleep
 from lakevilla.store.home import HOMES_PREFIX, at_home, home_of
@@ -223,15 +224,15 @@ def _raise_if_against(context: Context, head: Head, signs: Signs, what: str) -> 
         raise older_head(held.head, key, what)
 
 
-def found_newer(context: Context, head: Head) -> Program[CorruptObject | None]:
-    """The error of ``refuse_older_head``, for who only tells; logs are for the caller."""
-    signs = yield from _of_numbers(head)
-    yield from _add_commits(context, head, signs)
+def report_newer(context: Context) -> Program[list[Finding]]:
+    """The error of ``refuse_older_head`` as a finding; logs are for the caller."""
     try:
-        yield from _raise_if_against(context, head, signs, "")
+        yield from refuse_older_head(context, "")
     except CorruptObject as error:
-        return error
-    return None
+        return [Finding("error", error.kind, error.message, key=error.key)]
+    except ConflictError as error:
+        return [Finding("warning", "head_in_doubt", error.message, key=HEAD_KEY)]
+    return []
 
 
 def older_head(head: Head, key: str, what: str = "", *, table: str | None = None) -> CorruptObject:
@@ -403,9 +404,11 @@ def _log(context: Context, location: str) -> Program[Tail | None]:
 
 
 def _in_doubt(head: Head, key: str, what: str) -> ConflictError:
+    nothing = f"{what}: nothing was deleted: " if what else ""
+    again = "run it again" if what else "gc and vacuum delete again"
     return ConflictError(
-        f"{what}: nothing was deleted: {key} was stored for the HEAD after number "
-        f"{head.replacement}, which is not there: its maker is at work or has died, or "
-        f"{HEAD_KEY} was set back by one; run it again after the lake's next commit, or, where "
-        "nothing is missing, `lakevilla recover ROOT --confirm-head` says that HEAD is right"
+        f"{nothing}{key} was stored for the HEAD after number {head.replacement}, which is not "
+        f"there: its maker is at work or has died, or {HEAD_KEY} was set back by one; {again} "
+        "after the lake's next commit, or, where nothing is missing, `lakevilla recover ROOT "
+        "--confirm-head` says that HEAD is right"
     )

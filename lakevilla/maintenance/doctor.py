@@ -11,7 +11,7 @@ from lakevilla.global_log.head import Head, NameMap, TableMap
 from lakevilla.global_log.repo import commits_since, fetch_sound
 from lakevilla.lake.context import Context
 from lakevilla.lake.fitness import first_unfit, unpublished
-from lakevilla.lake.newer import found_newer
+from lakevilla.lake.newer import report_newer
 from lakevilla.lake.refs.states import AtHead
 from lakevilla.lake.view import pending_parts
 from lakevilla.maintenance.doctor_objects import look_at_objects
@@ -57,9 +57,7 @@ def doctor(context: Context, *, files: ReadDeletes | None = None) -> Program[Rep
         )
     if head.unconfirmed:
         findings.append(unconfirmed(head))
-    newer = yield from found_newer(context, head)
-    if newer is not None:
-        findings.append(Finding("error", newer.kind, newer.message, key=newer.key))
+    findings += yield from report_newer(context)
     head = yield from _readable(head, findings)
     locations = [location for location, state in head.tables.items() if not state.dropped]
     reports = yield from parallel([_table(context, head, location) for location in locations])

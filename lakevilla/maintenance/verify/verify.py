@@ -12,7 +12,7 @@ from lakevilla.global_log.head import Head, NameMap, TableMap
 from lakevilla.global_log.refs import RefEntry
 from lakevilla.global_log.repo import fetch_sound
 from lakevilla.lake.context import Context
-from lakevilla.lake.newer import found_newer
+from lakevilla.lake.newer import report_newer
 from lakevilla.lake.refs.branch_head import frozen_now, open_branch
 from lakevilla.lake.refs.states import AtBase, AtHead, LakeState, StateName, chosen_places, state_of
 from lakevilla.maintenance.doctor_refs import look_at_refs, without_idle_risks
@@ -49,9 +49,7 @@ def verify(
         states = [(yield from state_of(head, at))]
     else:
         if tables is None:
-            newer = yield from found_newer(context, head)
-            if newer is not None:
-                findings.append(Finding("error", newer.kind, newer.message, key=newer.key))
+            findings += yield from report_newer(context)
             findings += yield from look_at_named_objects(context, head)
         head = yield from readable(head)
         if tables is None:

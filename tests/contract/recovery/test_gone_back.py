@@ -96,6 +96,25 @@ def test_who_deletes_or_forks_the_lake_is_told_and_changes_nothing(
         assert values(lake.read("a")) == [2]
 
 
+def test_a_head_that_may_have_been_set_back_by_one_deletes_nothing_until_a_commit(
+    one_place: Place,
+) -> None:
+    with one_place.connect() as lake:
+        lake.create_table("a", [{"id": 1}])
+        old = Path(one_place.root, HEAD).read_bytes()
+        lake.tag("closing")
+    Path(one_place.root, HEAD).write_bytes(old)
+    with one_place.connect(settings=SOON) as lake:
+        with pytest.raises(lv.ConflictError, match="--confirm-head"):
+            lake.gc()
+        for report in (lake.doctor(), lake.verify()):
+            assert not report.ok
+            assert "head_in_doubt" in {one.kind for one in report.findings}
+        lake.run(lambda txn: txn.append("a", [{"id": 2}]))
+        assert lake.gc().ok
+        assert lake.doctor().ok
+
+
 def test_upkeep_does_nothing_and_says_so(place: Place) -> None:
     newest = older_head(place)
     before = {key for key in state_of(place) if "/maintenance/" not in key}
