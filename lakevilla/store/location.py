@@ -241,6 +241,11 @@ def _local(path: str) -> Location:
     return Location("file", "", real.strip("/"))
 
 
+def real_place(place: Location) -> Location:
+    """A place with the links in it followed, where it is one of this machine."""
+    return _local(place.path) if place.scheme == "file" else place
+
+
 def _clean(path: str, given: str) -> str:
     parts = [part for part in path.split("/") if part not in ("", ".")]
     _refuse_dots("/".join(parts), given)

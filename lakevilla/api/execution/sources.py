@@ -109,8 +109,12 @@ class Sources(ExecutorBase[Frame]):
                 raise
             layout = now
             reader = fitted(layout)
-        wider = not reader.schema.equals(layout.schema)
-        return reader, reader.schema.serialize().to_pybytes() if wider else None
+        if reader.schema.equals(layout.schema):
+            return reader, None
+        columns = reader.schema.serialize().to_pybytes()
+        # A new column may be of a type that the format widens: Iceberg's smallest number is an int.
+        layout = self.run(layout_with(self.state, location, reader.schema))
+        return input.to_reader(reader, table=layout.table, schema=layout.schema), columns
 
     def replacing(self, location: str, data: object) -> tuple[pa.RecordBatchReader, bytes]:
         """As ``incoming``, of rows whose columns are all that the table is to have."""

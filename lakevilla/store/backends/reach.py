@@ -18,6 +18,7 @@ from lakevilla.store.location import (
     is_external,
     is_in_catalog,
     parse_location,
+    real_place,
     root_location,
 )
 
@@ -69,7 +70,7 @@ class Reach:
         if is_external(location) and not is_in_catalog(location):
             place = _place_of(location)
             if place is not None:
-                self._places.add(self._known(_real(place)))
+                self._places.add(self._known(real_place(place)))
         return location
 
     def holds(self, key: str) -> bool:
@@ -80,7 +81,7 @@ class Reach:
         if place is None or self._is_on_this_disk(place):
             return False
         # As it is spelled, first: links are followed for roots that are reached by one.
-        return self._covers(place) or (place.scheme == "file" and self._covers(_real(place)))
+        return self._covers(place) or (place.scheme == "file" and self._covers(real_place(place)))
 
     def opens(self, key: str, *, reading: bool = True) -> bool:
         """Whether a request may go to the store of an object; ``reading``: to learn of it."""
@@ -165,13 +166,6 @@ def _place_of(key: str) -> Location | None:
         return parse_location(key)
     except InvalidOperation:
         return None
-
-
-def _real(place: Location) -> Location:
-    """A place with the links in it followed, where it is one of this machine."""
-    if place.scheme != "file":
-        return place
-    return replace(place, path=os.path.realpath(f"/{place.path}").strip("/"))
 
 
 def _around(place: Location) -> Iterator[Location]:

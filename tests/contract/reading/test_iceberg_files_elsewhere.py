@@ -61,6 +61,22 @@ def test_a_catalogs_table_has_the_files_below_its_location(
         assert lake.read("prod.db.t").num_rows == 2
 
 
+def test_a_warehouse_that_is_reached_by_a_link_was_not_moved(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to("disk")
+    uri = f"sqlite:///{tmp_path}/catalog.db"
+    catalog = SqlCatalog("prod", uri=uri, warehouse=f"file://{tmp_path}/link/lake")
+    catalog.create_namespace("db")
+    catalog.create_table("db.t", OWN.schema).append(OWN)
+
+    for root in ("link/lake", "disk/lake"):
+        with connect(catalog, tmp_path / root) as lake, lake.transaction() as txn:
+            txn.append("prod.db.t", [{"n": root}])
+    seen = connect(catalog, tmp_path / "link" / "lake").read("prod.db.t")["n"].to_pylist()
+    assert sorted(seen) == ["disk/lake", "link/lake", "own"]
+    assert sorted(catalog.load_table("db.t").scan().to_arrow()["n"].to_pylist()) == sorted(seen)
+
+
 @pytest.mark.parametrize("path", ["data", "metadata"])
 def test_a_tables_own_properties_open_no_other_place(
     warehouse: SqlCatalog, tmp_path: Path, path: str

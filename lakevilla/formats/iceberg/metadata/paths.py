@@ -13,7 +13,7 @@ from functools import cached_property
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.files import file_key
-from lakevilla.store.location import Location, is_plain, parse_location
+from lakevilla.store.location import Location, is_plain, parse_location, real_place
 
 _METADATA = re.compile(r"v(\d{1,18})\.metadata\.json")
 _COMPRESSED = re.compile(r"v(\d{1,18})(?:\.gz\.metadata\.json|\.metadata\.json\.gz)")
@@ -102,8 +102,8 @@ def place_of(uri: str) -> Location:
 
 
 def is_same_place(one: str, other: str) -> bool:
-    """Whether two URIs name one directory."""
+    """Whether two URIs name one directory: a local one also by the links that lead to it."""
     try:
-        return place_of(one) == place_of(other)
+        return real_place(place_of(one)) == real_place(place_of(other))
     except InvalidOperation:
         return False

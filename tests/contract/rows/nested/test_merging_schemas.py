@@ -54,6 +54,21 @@ def test_all_columns_of_the_source_come_with_its_rows(lake: lv.Lake, format: For
     assert lake.table("t").schema.names == ["id", "n", "note", "extra"]
 
 
+@pytest.mark.parametrize("verb", ["append", "overwrite", "upsert"])
+def test_columns_that_a_format_stores_wider_are_added(
+    lake: lv.Lake, format: Format, verb: str
+) -> None:
+    more = {"id": 3, "n": 30, "small": 7, "s": {"a": 1}}
+    kind = pa.struct([("a", pa.int8())])
+    schema = pa.schema([*STOCK.schema, ("small", pa.int16()), ("s", kind)])
+    keys = {"keys": "id"} if verb == "upsert" else {}
+    with lake.transaction() as txn:
+        rows = pa.Table.from_pylist([more], schema=schema)
+        getattr(txn, verb)("t", rows, schema_mode="merge", **keys)
+    seen = [lake.read("t"), *read_by_others(lake.table("t").uri, format).values()]
+    assert all(in_order(rows)[-1] == more for rows in seen)
+
+
 def test_only_columns_that_a_clause_sets_are_added(lake: lv.Lake, format: Format) -> None:
     with lake.transaction() as txn:
         merging(txn).when_matched_update({"note": "upper(source.note)"}).execute()
