@@ -16,7 +16,15 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.settings import shown
 from lakevilla.transaction.state.features import Feature
 
-__all__ = ["DEFAULTS", "checked_limits", "limits_of", "refuse_of_spark", "setting", "spelled"]
+__all__ = [
+    "DEFAULTS",
+    "checked_limits",
+    "limits_of",
+    "refuse_higher",
+    "refuse_of_spark",
+    "setting",
+    "spelled",
+]
 
 #: How SET takes a limit away, as SHOW SETTINGS spells it.
 _NO_LIMIT = ("none", "null", "default")
@@ -101,6 +109,21 @@ def checked_limits(dialect: str, given: Mapping[str, object]) -> dict[str, objec
 def limits_of(options: Mapping[str, Any]) -> StatementLimits:
     """What a session's options say of how much a statement may cost."""
     return StatementLimits(**{name: options.get(name) for name in LIMITS})
+
+
+def refuse_higher(name: str, value: object, begun_with: Mapping[str, object]) -> None:
+    """Refuse to lift a limit that the session was opened with: its statements may be a stranger's.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    most = begun_with.get(name) if name in LIMITS else None
+    if isinstance(most, int | float) and not (isinstance(value, int | float) and value <= most):
+        raise InvalidOperation(
+            f"the session was opened with {name} = {most}, and SET can only lower it: open another "
+            "session for more"
+        )
 
 
 def refuse_of_spark(dialect: str, *names: str) -> None:

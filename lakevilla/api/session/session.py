@@ -14,7 +14,14 @@ from lakevilla.api.parameters import parameters
 from lakevilla.api.session.apart import apart
 from lakevilla.api.session.given import Given, script_text
 from lakevilla.api.session.host import Host
-from lakevilla.api.session.options import DEFAULTS, limits_of, refuse_of_spark, setting, spelled
+from lakevilla.api.session.options import (
+    DEFAULTS,
+    limits_of,
+    refuse_higher,
+    refuse_of_spark,
+    setting,
+    spelled,
+)
 from lakevilla.api.session.performing import perform, tell
 from lakevilla.api.session.placing import placing
 from lakevilla.api.session.planning import (
@@ -331,7 +338,9 @@ class Session(Generic[Frame]):
             refuse_in_transaction(statement)
         if node.value is not None:
             refuse_of_spark(self._dialect, node.name)
-            self._options[node.name] = setting(node.name, node.value)
+            value = setting(node.name, node.value)
+            refuse_higher(node.name, value, self._begun_with)
+            self._options[node.name] = value
         elif node.name in self._begun_with:
             self._options[node.name] = self._begun_with[node.name]
         else:

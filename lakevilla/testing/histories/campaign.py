@@ -346,8 +346,7 @@ def _finish(world: World) -> None:
     # Clocks are off by hours, and by a tenth of the time that has passed.
     simulation.now = 1.3 * (simulation.now + world.plan.settings.max_age_seconds) + 4 * 3600
     if "recreate" not in world.plan.foreign:
-        # Of a client that died with all stored a HEAD set back by one commit would look the same.
-        alone(world, "operator", lambda client: confirm_head(context_of(client)))
+        _confirm(world, "operator")
         alone(world, "collector", lambda client: gc.gc(context_of(client)))
         verdict.nothing_is_left_over(world)
     simulation.now += _VACUUM_SECONDS + 3600
@@ -361,6 +360,11 @@ def _finish(world: World) -> None:
     verdict.same_rows(world, before)
 
 
+def _confirm(world: World, name: str) -> None:
+    """HEAD is right: one set back by one would look as if a client had died with all stored."""
+    alone(world, name, lambda client: confirm_head(context_of(client)))
+
+
 def _let_go(world: World) -> None:
     """All that refs keep is there, also when everybody of the lake has cleaned up; then they go."""
     plan = world.plan
@@ -370,6 +374,7 @@ def _let_go(world: World) -> None:
         yield from gc.gc(context_of(client))
         yield from parallel([_vacuum(client, table, 60.0) for table in TABLES])
 
+    _confirm(world, "owner")
     for name, seconds in (("soon", 3600.0), ("late", 1.3 * plan.settings.max_age_seconds + 14400)):
         world.simulation.now += seconds
         alone(world, f"cleaner {name}", ours)
@@ -395,6 +400,7 @@ def _neglect(world: World) -> None:
             yield from clients.rewrite(client, table, dict)
 
     if "recreate" not in plan.foreign:
+        _confirm(world, "operator of the neglectful")
         alone(world, "neglectful", ours)
     alone(world, "others", others)
 

@@ -53,8 +53,7 @@ def test_a_statement_stops_when_its_time_is_over_and_has_changed_nothing(
         with pytest.raises(lv.InvalidOperation, match=r"timeout_seconds = 0\.3") as caught:
             session.sql(text)
         assert caught.value.reason == "limit"
-        session.sql("RESET timeout_seconds; SET timeout_seconds = 60")
-        assert session.sql("SELECT n FROM t").to_pylist() == [{"n": 1}]
+    assert lake.read("t").to_pylist() == [{"n": 1}]
     with pytest.raises(lv.InvalidOperation, match="timeout_seconds"):
         lake.sql(LONG, timeout_seconds=0.3)
 
@@ -78,10 +77,24 @@ def test_limits_are_settings(lake: Any) -> None:
         session.sql("RESET max_rows")
         with pytest.raises(lv.InvalidOperation, match="max_rows = 10"):
             session.sql("SELECT * FROM range(11)")
-        session.sql("SET max_rows = none")
+    with lake.session() as session:
+        session.sql("SET max_rows = 3; SET max_rows = none")
         assert session.sql("SELECT * FROM range(11)").num_rows == 11
         found = {one["name"]: one["value"] for one in session.sql("SHOW SETTINGS").to_pylist()}
         assert (found["max_rows"], found["timeout_seconds"]) == ("default", "default")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["SET max_rows = none", "SET max_rows = 11", "SET timeout_seconds = 61", "SET max_bytes = 2"],
+)
+def test_statements_do_not_lift_the_limits_of_their_session(lake: Any, text: str) -> None:
+    with lake.session(max_rows=10, max_bytes=1, timeout_seconds=60) as session:
+        session.sql("SET max_rows = 3; SET max_bytes = 0")
+        with pytest.raises(lv.InvalidOperation, match="SET can only lower it"):
+            session.sql(text)
+        found = {one["name"]: one["value"] for one in session.sql("SHOW SETTINGS").to_pylist()}
+        assert (found["max_rows"], found["max_bytes"]) == ("3", "0")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from lakevilla.global_log.head import HEAD_KEY, Head
 from lakevilla.global_log.refs import made_of_life
 from lakevilla.lake.refs import frozen
 from lakevilla.lake.table_log import refresh
+from lakevilla.maintenance.gc.store_time import TIME_NAME
 from lakevilla.store.codec import decode
 from lakevilla.store.home import HOMES_PREFIX
 from lakevilla.testing.histories.attempts import context_of
@@ -270,10 +271,10 @@ def test_a_deletion_whose_answer_is_lost_leaves_a_branch_of_its_name_made_since(
 def test_a_life_that_gc_has_listed_and_that_lands_later_is_another_one():
     """The maker loses its race to gc, which then deletes what it has listed."""
     simulation = lake()
+    collector = Process(simulation, collects, "collector").until(TIME_NAME)  # no life is there yet
     maker = Process(simulation, makes(), "maker").until("_lakevilla/HEAD.json")
     simulation.now += 10 * DAY
-    collector = Process(simulation, collects, "collector").until("_lakevilla/HEAD.json")
-    collector.step()
+    collector.until("_lakevilla/HEAD.json").step()
     _, entry = maker.finish()
     collector.finish()
     assert alone(simulation, adds(), "writer") == "committed"

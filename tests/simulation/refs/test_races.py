@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 
 from lakevilla.errors import LakeVillaError
+from lakevilla.maintenance.gc.store_time import TIME_NAME
 from lakevilla.refs.change import delete_ref
 from lakevilla.refs.create import create_ref
 from lakevilla.store.effects import Get
@@ -146,9 +147,9 @@ def test_a_base_that_gc_has_listed_is_stored_anew():
     simulation = of_two_versions(())
     alone(simulation, collects, "first gc")  # HEAD knows all that the logs hold
     simulation.now += DAY
+    collector = Process(simulation, collects, "collector").until(TIME_NAME)  # no base is there yet
     tagger = Process(simulation, tags(None), "tagger").until("_lakevilla/HEAD.json")
-    collector = Process(simulation, collects, "collector").until("_lakevilla/HEAD.json")
-    collector.step()
+    collector.until("_lakevilla/HEAD.json").step()
     made = tagger.finish()
     collector.finish()
     looked(simulation, made)

@@ -20,6 +20,7 @@ from lakevilla.transaction.commit.commit_object import seal_commit
 from lakevilla.transaction.commit.upload import upload
 from lakevilla.transaction.verbs.read_write import append
 from tests.support.simulated.commits import add_to, alone, balances, begin, commit, lake
+from tests.support.simulated.upkeep import confirms
 
 DAY = 24 * 3600
 SCHEDULES = 200 if "LAKEVILLA_SOAK" in os.environ else 15
@@ -113,6 +114,7 @@ def test_what_a_dead_maintainer_was_at_is_done_by_the_next_one(share):
         return simulation
 
     def check(simulation):
+        alone(simulation, confirms, "operator")
         assert alone(simulation, maintains, "next") == "done"
         is_whole(simulation)
         for table in ("a", "b"):
