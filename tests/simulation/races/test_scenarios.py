@@ -119,6 +119,7 @@ def test_delayed_entry_of_a_helper_lands_after_another_has_published():
 def test_committer_that_slept_through_gc_finds_itself_fenced():
     simulation = lake()
     process = Process(simulation, one_update(5)).until(HEAD)
+    alone(simulation, one_update(7, "b"), "other writer")
     simulation.now += 2 * DAY
     alone(simulation, collect, "collector")
     with pytest.raises(TransactionAborted):
@@ -126,6 +127,16 @@ def test_committer_that_slept_through_gc_finds_itself_fenced():
     assert settled(simulation)["a"][0] == 100
     alone(simulation, collect, "collector again")
     invariants.no_orphan_files(simulation.store, TABLES)
+
+
+def test_committer_that_slept_while_nobody_committed_commits_in_spite_of_gc():
+    """A HEAD that was set back by this very commit would look the same to gc."""
+    simulation = lake()
+    process = Process(simulation, one_update(5)).until(HEAD)
+    simulation.now += 2 * DAY
+    alone(simulation, collect, "collector")
+    process.finish()
+    assert settled(simulation)["a"][0] == 105
 
 
 def test_committer_whose_files_are_stored_and_whose_id_another_has_aborted():

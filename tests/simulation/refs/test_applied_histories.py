@@ -31,7 +31,7 @@ from lakevilla.transaction.verbs.optimize import optimize
 from lakevilla.transaction.verbs.read_write import scan
 from tests.support.simulated.commits import TABLES, add_to, alone, begin, end, lake
 
-SEEDS = 200 if "LAKEVILLA_SOAK" in os.environ else 15
+SEEDS = 200 if "LAKEVILLA_SOAK" in os.environ else 24
 HOUR = 3600.0
 #: What may become of each beside the others, and on a store that fails.
 MAY_FAIL = {
