@@ -72,12 +72,15 @@ def refuse_zoned_times(values: Iterable[object], kind: pa.DataType, column: str)
 
 
 def as_in_duckdb(schema: pa.Schema, types: Iterable[Any]) -> pa.Schema:
-    """The columns that DuckDB gave, marked where its own types say more than Arrow's."""
-    return pa.schema(map(_marked, schema, types), schema.metadata)
+    """The columns that DuckDB gave, marked where its own types say more than Arrow's.
+
+    ``schema`` itself where none does, so that nobody need cast its rows.
+    """
+    names = list(map(_of_duckdb, types))
+    return pa.schema(map(_marked, schema, names), schema.metadata) if any(names) else schema
 
 
-def _marked(column: pa.Field, kind: object) -> pa.Field:
-    name = _of_duckdb(kind)
+def _marked(column: pa.Field, name: str | None) -> pa.Field:
     if name is None:
         return column
     return column.with_metadata({**(column.metadata or {}), _ORIGIN: name.encode()})

@@ -111,7 +111,7 @@ def limits_of(options: Mapping[str, Any]) -> StatementLimits:
     return StatementLimits(**{name: options.get(name) for name in LIMITS})
 
 
-def refuse_higher(name: str, value: object, begun_with: Mapping[str, object]) -> None:
+def refuse_higher(name: str, value: Any, begun_with: Mapping[str, Any]) -> None:
     """Refuse to lift a limit that the session was opened with: its statements may be a stranger's.
 
     Raises
@@ -119,7 +119,7 @@ def refuse_higher(name: str, value: object, begun_with: Mapping[str, object]) ->
     InvalidOperation
     """
     most = begun_with.get(name) if name in LIMITS else None
-    if isinstance(most, int | float) and not (isinstance(value, int | float) and value <= most):
+    if most is not None and (value is None or value > most):
         raise InvalidOperation(
             f"the session was opened with {name} = {most}, and SET can only lower it: open another "
             "session for more"

@@ -53,7 +53,12 @@ def test_a_statement_stops_when_its_time_is_over_and_has_changed_nothing(
         with pytest.raises(lv.InvalidOperation, match=r"timeout_seconds = 0\.3") as caught:
             session.sql(text)
         assert caught.value.reason == "limit"
-    assert lake.read("t").to_pylist() == [{"n": 1}]
+    with lake.session(timeout_seconds=60) as session:
+        session.sql("SET timeout_seconds = 0.3")
+        with pytest.raises(lv.InvalidOperation, match=r"timeout_seconds = 0\.3"):
+            session.sql(text)
+        session.sql("RESET timeout_seconds")
+        assert session.sql("SELECT n FROM t").to_pylist() == [{"n": 1}]
     with pytest.raises(lv.InvalidOperation, match="timeout_seconds"):
         lake.sql(LONG, timeout_seconds=0.3)
 

@@ -180,7 +180,7 @@ _NUMBER_TYPES = (
     *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(10,2)"),
     *("DECIMAL(5,0)", "DECIMAL(38,10)"),
 )
-_OF_NUMBER = ("abs", "floor", "ceil", "ceiling", "round", "sqrt", "sign", "exp")
+_OF_NUMBER = ("abs", "floor", "ceil", "ceiling", "round", "sqrt", "sign", "exp", "ln", "log10")
 _OF_NUMBERS = ("coalesce", "nullif", "greatest", "least", "ifnull", "mod", "power", "pow")
 _OF_TEXT = ("length", "char_length", "len")
 _OF_MOMENT = (
