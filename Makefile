@@ -16,15 +16,14 @@ endif
 # starts compiles all of them anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo java test test-unit test-rest test-failed test-all spark-versions versions lint format soak integration bench-smoke docs docs-check clean
+.PHONY: help demo java test test-unit test-slices test-all spark-versions versions lint format soak integration bench-smoke docs docs-check clean
 
 help:
 	@echo "make demo         what LakeVilla does, in half a minute, on local files"
-	@echo "make test         the day's share of the test suite, in about 17 minutes"
+	@echo "make test         every test function with a few of its cases, in about ten minutes"
 	@echo "make test-unit    the tests without Java or a server, in one to two minutes"
-	@echo "make test-rest    what the day's share leaves out, for MINUTES (20) minutes"
-	@echo "make test-failed  what failed in the run before, once more, one after the other"
-	@echo "make test-all     the whole test suite, in about an hour"
+	@echo "make test-all     every case and the whole random search, in about an hour"
+	@echo "make test-slices  the same in a fixed order from SLICE on, for MINUTES (20) minutes"
 	@echo "make spark-versions  the tests of Spark with other versions of it (SPARKS, SPARK_TESTS)"
 	@echo "make versions     the tests of rows with the newest, or oldest, of each dependency (COLUMN)"
 	@echo "make lint         ruff, mypy, what may import what, and the shape of the code"
@@ -48,28 +47,22 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 java:
 	@tests/java.sh
 
-# How many there are of what is drawn; see tests/support/sampling.py for who runs on which day.
-COUNTS := LAKEVILLA_ROWS=$${LAKEVILLA_ROWS:-4000} \
-	LAKEVILLA_ROWS_ON_SPARK=$${LAKEVILLA_ROWS_ON_SPARK:-300}
-MORE := LAKEVILLA_SCHEDULES=$${LAKEVILLA_SCHEDULES:-10000} \
-	LAKEVILLA_EXAMPLES=$${LAKEVILLA_EXAMPLES:-500} LAKEVILLA_FUZZ=$${LAKEVILLA_FUZZ:-650}
 SUITE := $(PYTEST) -m 'not soak and not integration'
+# What `make test-slices` begins with, and for how long no more tests start.
+SLICE ?= 0
 MINUTES ?= 20
 
 test: java $(STAMP)
-	$(COUNTS) $(SUITE) --share day
+	$(SUITE) --cases few
 
 test-unit: $(STAMP)
 	$(PYTEST) tests/unit
 
-test-rest: java $(STAMP)
-	$(COUNTS) $(SUITE) --share rest --minutes $(MINUTES)
-
-test-failed: java $(STAMP)
-	$(COUNTS) $(BIN)/python -m pytest --last-failed --last-failed-no-failures none --exitfirst
+test-slices: java $(STAMP)
+	$(SUITE) --search whole --slice $(SLICE) --minutes $(MINUTES)
 
 test-all: java $(STAMP)
-	$(COUNTS) $(MORE) $(SUITE)
+	$(SUITE) --search whole --seeds today
 
 # Other versions of PySpark than that of constraints.txt; each lies before the environment's own.
 SPARKS ?= 4.0.5 4.2.1 4.3.0
@@ -100,14 +93,14 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tests/shape.py lakevilla
+	$(BIN)/python -m tests.support.quarantine
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 soak: java $(STAMP)
-	LAKEVILLA_SOAK=1 LAKEVILLA_HISTORIES=$${LAKEVILLA_HISTORIES:-100000} \
-		$(PYTEST) --timeout 0 -m 'not integration'
+	$(PYTEST) --timeout 0 -m 'not integration' --search soak --seeds today
 	$(BIN)/lakevilla bench run rewrite -p gigabytes=4 -p limit_gb=1.5 -p repeats=1 -p systems=LakeVilla
 
 integration: $(STAMP)

@@ -1,7 +1,6 @@
 """Fixtures that all tests share."""
 
 import gc
-import os
 
 import pytest
 from hypothesis import settings
@@ -9,19 +8,25 @@ from hypothesis import settings
 from lakevilla.client.client import LakeClient
 
 pytest_plugins = [
-    "tests.support.sampling",
+    "tests.support.quarantine",
+    "tests.support.selection",
     "tests.fixtures.s3",
     "tests.fixtures.signals",
     "tests.fixtures.spark",
     "tests.fixtures.catalogs",
 ]
 
-# `make test` draws the same examples each time, `make test-all` more of them and `make soak` new
-# ones. Without a deadline: how long one takes says how busy the machine is.
-EXAMPLES = int(os.environ.get("LAKEVILLA_EXAMPLES", "100"))
-settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=EXAMPLES)
-if not os.environ.get("LAKEVILLA_SOAK"):
-    settings.load_profile("repeatable")
+
+@pytest.hookimpl(trylast=True)  # after the options of the search are known
+def pytest_configure() -> None:
+    """Set how many examples Hypothesis draws: the same ones in each run, except in a soak."""
+    from tests.support.search import SOAK, how_many
+
+    # Without a deadline: how long an example takes depends on how busy the machine is.
+    examples = how_many(50, whole=500)
+    settings.register_profile("repeated", derandomize=True, deadline=None, max_examples=examples)
+    if not SOAK:
+        settings.load_profile("repeated")
 
 
 @pytest.fixture(autouse=True)

@@ -23,8 +23,6 @@ from bench.harness.running import execute
 from bench.harness.tpc import Tpc
 from bench.registry import benchmark
 
-pytestmark = pytest.mark.daily(2, of="runs of cab_lh")
-
 SCALE = 0.001
 SEED = 8
 ANSWERS = "each query answers as DuckDB does from the same rows"

@@ -16,8 +16,6 @@ from bench.harness.results import Result
 from bench.harness.running import execute
 from bench.registry import benchmark
 
-pytestmark = pytest.mark.daily(2, of="runs of commits")
-
 SMALL = {
     "smoke": {"parts": "directory", "repeats": "1"},
     "writers": {

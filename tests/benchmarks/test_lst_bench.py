@@ -15,8 +15,6 @@ from bench.lst_bench.workload import QUERIES, WORKLOADS, queries, refresh
 from bench.registry import benchmark
 from lakevilla.transaction.verbs import optimize
 
-pytestmark = pytest.mark.daily(1, of="runs of lst_bench")
-
 MAINTAINED = "data maintenance leaves the rows that DuckDB has after the same deletes and inserts"
 OPTIMIZED = "OPTIMIZE changes no row"
 ANSWERED = "before the first refresh, each query answers as DuckDB does from the generator's rows"

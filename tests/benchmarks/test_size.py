@@ -18,8 +18,6 @@ from lakevilla.arrow.row_digest import RowDigest
 from lakevilla.expressions.parse import parse_predicate
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
 
-pytestmark = pytest.mark.daily(1, of="runs of size")
-
 SMALL = {
     "many_files": {"files": "2000", "repeats": "1"},
     "memory_of_many": {"tables": "10"},

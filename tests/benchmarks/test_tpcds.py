@@ -17,8 +17,6 @@ from bench.harness.results import Result
 from bench.harness.running import execute
 from bench.registry import benchmark
 
-pytestmark = pytest.mark.daily(1, of="runs of tpcds")
-
 ANSWERED = "each system answers as DuckDB does from the generator's rows"
 
 

@@ -17,8 +17,6 @@ from bench.harness.running import execute
 from bench.registry import benchmark
 from bench.treecat_mix import WEIGHTS, deck
 
-pytestmark = pytest.mark.daily(2, of="runs of treecat_mix")
-
 LOST = "no insert that was acknowledged is lost"
 THERE = "no insert that was aborted is there"
 BEFORE = "of the rows from before, those that were deleted are gone, and no others"

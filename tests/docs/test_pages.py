@@ -50,7 +50,6 @@ def named(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.daily(15)
 @pytest.mark.parametrize("page", [p for p in RUN if needs(p) is None], ids=named)
 def test_a_page_runs_from_top_to_bottom(
     page: Path, dist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -59,7 +58,6 @@ def test_a_page_runs_from_top_to_bottom(
     run(page, tmp_path, dist)
 
 
-@pytest.mark.daily(1)  # one server a day
 @pytest.mark.parametrize("page", [p for p in RUN if needs(p) == "s3"], ids=named)
 def test_a_page_about_buckets_runs_on_one(
     page: Path,
@@ -76,7 +74,6 @@ def test_a_page_about_buckets_runs_on_one(
     run(page, tmp_path, dist)
 
 
-@pytest.mark.daily(1)
 @pytest.mark.parametrize("page", [p for p in RUN if needs(p) == "spark"], ids=named)
 def test_a_page_about_spark_runs_in_a_session(
     page: Path,

@@ -52,7 +52,7 @@ def run_examples(name: str, begin: Callable[[str], dict[str, Any]]) -> None:
     assert not runner.summarize(verbose=False).failed, "".join(report)
 
 
-@pytest.mark.daily(None)
+@pytest.mark.cases(None)
 @pytest.mark.parametrize("name", [*sorted(set(lv.__all__) - ON_SPARK), *IN_MODULES])
 def test_the_example_of_a_public_name_runs(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

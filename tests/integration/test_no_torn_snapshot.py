@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import os
 import random
 import threading
 import time
@@ -19,8 +18,9 @@ from deltalake.exceptions import DeltaError
 
 import lakevilla as lv
 from tests.support.places import Place, make_place
+from tests.support.search import how_many
 
-SECONDS = float(os.environ.get("LAKEVILLA_TORN_SECONDS", "10"))
+SECONDS = how_many(3, whole=10, soak=60)
 TABLES = [f"t{number}" for number in range(8)]
 THREADS, PROCESSES = 4, 4
 ROWS = 4

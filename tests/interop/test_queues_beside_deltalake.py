@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -16,9 +15,10 @@ import lakevilla as lv
 from tests.interop.delta.readers import duckdb_rows
 from tests.support.places import fill, make_place
 from tests.support.queues import QUEUED, I, R, head_of, left_over
+from tests.support.search import how_many
 from tests.support.tables import accounts, in_order
 
-SECONDS = 10.0 if os.environ.get("LAKEVILLA_SOAK") else 3.0
+SECONDS = how_many(1, whole=3, soak=10)
 #: deltalake moves money between the first four; what is read and then set are the last two.
 SHARED, ROWS = 4, 6
 TABLES = ("north", "south")

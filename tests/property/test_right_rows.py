@@ -1,32 +1,29 @@
 """Reads, updates, deletes and conflict checks find the rows for which a predicate is true.
 
-Each case is a predicate over a table with a history; see the package. ``LAKEVILLA_ROWS`` and
-``LAKEVILLA_ROWS_ON_SPARK`` set how many, ``LAKEVILLA_ROWS_SEED`` the first seed, which is
-another one each day. A failure names the command that replays it and makes it smaller.
+Each case is a predicate over a table with a history; see the package. A failure names the command
+that replays it and makes it smaller.
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.property.running import EACH, Failure, Tally, reported, run, shrunk
+from tests.support.search import first_seed, how_many
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CASES = int(os.environ.get("LAKEVILLA_ROWS", "300"))
-ON_SPARK = int(os.environ.get("LAKEVILLA_ROWS_ON_SPARK", "12"))
-#: Set once for all workers of a run, in tests/conftest.py.
-FIRST = int(os.environ["LAKEVILLA_ROWS_SEED"])
+CASES = how_many(60, whole=4000)
+ON_SPARK = how_many(3, whole=300)
+FIRST = first_seed() * 1000
 #: Tables of one test; predicates over one table on Spark, where each takes its time.
 BLOCK, EACH_ON_SPARK = 4, 6
 
 
-@pytest.mark.daily(1)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("block", range(0, CASES // EACH, BLOCK))
 def test_a_predicate_finds_the_rows_for_which_it_is_true(block: int) -> None:
@@ -38,7 +35,6 @@ def test_a_predicate_finds_the_rows_for_which_it_is_true(block: int) -> None:
     assert tally["matching"] * 4 > tally["cases"]
 
 
-@pytest.mark.daily(1)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("table", range(ON_SPARK // EACH_ON_SPARK))
 def test_on_spark_a_predicate_finds_the_rows_for_which_it_is_true(

@@ -21,9 +21,9 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.testing.planted.every import PLANTED
+from tests.support.search import how_many
 
-#: `make test-all`: 500 runs of 30 steps.
-RUNS, BLOCK, STEPS = int(os.environ.get("LAKEVILLA_EXAMPLES", "100")), 25, 60
+RUNS, BLOCK, STEPS = how_many(5, whole=500), how_many(5, whole=25), 60
 TABLES = {"a": "delta", "b": "iceberg"}
 #: Id to value, of each table.
 State = dict[str, dict[int, int]]
@@ -229,7 +229,6 @@ def test_commits_in_their_order_are_a_serial_execution(first: int) -> None:
     assert ended["others between"] > BLOCK / 3
 
 
-@pytest.mark.daily(1)
 @pytest.mark.parametrize(
     "bug",
     ["reads_not_validated", "redo_keeps_stale_files", "extended_without_a_look"],

@@ -74,7 +74,7 @@ def unknown(source: str) -> Iterator[str]:
                 yield f"line {number}: {name}"
 
 
-@pytest.mark.daily(None)
+@pytest.mark.cases(None)
 def test_a_name_in_a_docstring_is_there() -> None:
     wrong = [f"{path}: {name}" for path in MODULES for name in unknown(path.read_text())]
     assert not wrong, "\n".join(wrong)

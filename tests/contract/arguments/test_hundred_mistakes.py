@@ -173,7 +173,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     return Desk(str(tmp_path_factory.mktemp("desk")))
 
 
-@pytest.mark.daily(None)
+@pytest.mark.cases(None)
 @pytest.mark.parametrize("mistake", mistakes(), ids=lambda mistake: mistake.written)
 def test_a_mistake_is_told_and_changes_nothing(desk: Desk, mistake: Mistake) -> None:
     before = contents(desk.directory)

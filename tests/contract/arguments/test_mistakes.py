@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 
 import lakevilla as lv
 from lakevilla.cli.app import app
+from tests.support.search import how_many
 
 ROWS = pa.table({"id": [1, 2], "s": ["a", "b"]})
 TXN = "01a20414-3970-7e0c-a807-b2d83d4f7006"
@@ -305,7 +306,7 @@ CALLS: Calls = {
 }
 
 #: Of so many mistakes one is made within another argument too: each takes its time.
-_WITHIN = 1 if os.environ.get("LAKEVILLA_SOAK") else 5
+_WITHIN = how_many(5, soak=1)
 
 #: What these arguments mean when they are given changes the lake, and is meant.
 MEANT = {("lake.doctor", "adopt", True)}

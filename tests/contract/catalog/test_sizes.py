@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 from collections import Counter
@@ -26,9 +25,10 @@ from lakevilla.lake.table_log import open_tail
 from lakevilla.lake.view import build_view
 from lakevilla.store import codec
 from tests.support.places import Place
+from tests.support.search import how_many
 from tests.support.stores import interrupted, is_entry
 
-DRAWN = int(os.environ.get("LAKEVILLA_SIZES", "2"))
+DRAWN = how_many(2, soak=50)
 STEPS = 16
 
 

@@ -149,7 +149,6 @@ def test_a_mistake_in_a_statement_is_still_the_statements(request: pytest.Fixtur
                 lake.snapshot().read("t", where=where)
 
 
-@pytest.mark.daily(1, of="long runs with Spark and catalogs")
 def test_spark_jobs_name_a_damaged_file(
     request: pytest.FixtureRequest, spark: SparkSession
 ) -> None:

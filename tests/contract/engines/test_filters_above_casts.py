@@ -207,7 +207,6 @@ def test_a_timestamp_that_is_shown_without_its_nanoseconds_is_found(lake: Lake) 
     checked(lake, table, asked("x", list(map(moment, constants))))
 
 
-@pytest.mark.daily(1, of="long runs with Spark and catalogs")
 def test_tasks_of_a_spark_job_find_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(str(tmp_path), spark=spark)
     old, wide, _ = WIDENED["int to double"]

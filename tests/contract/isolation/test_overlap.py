@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from random import Random
@@ -16,6 +15,7 @@ from lakevilla.store.effects import Program
 from lakevilla.transaction.validation import validate
 from lakevilla.transaction.validation.overlap import is_cleared, only_appends
 from tests.support.places import Place
+from tests.support.search import how_many
 from tests.support.stores import interrupted
 from tests.support.tables import in_order
 from tests.support.traces import Trace, steps
@@ -24,7 +24,7 @@ from tests.support.traces import Trace, steps
 MANY = 64
 PARTS = 8
 #: Random races, and how many of them are one test.
-OVERLAPS, BLOCK = int(os.environ.get("LAKEVILLA_OVERLAPS", "60")), 20
+OVERLAPS, BLOCK = how_many(5, whole=60, soak=400), how_many(5, whole=20)
 
 
 def rows(part: int) -> list[dict[str, int]]:

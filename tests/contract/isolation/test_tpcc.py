@@ -16,7 +16,6 @@ from bench.tpcc.systems import FEATURES, SINGLE, System
 from lakevilla.api.execution.base import ExecutorBase
 from lakevilla.testing.planted.every import PLANTED
 
-in_turn = pytest.mark.daily(1, of="TPC-C")
 CONSISTENT = "C1 to C10 and C12 hold after the run"
 ACKNOWLEDGED = "orders and payments are there if and only if they were acknowledged"
 
@@ -33,7 +32,6 @@ def run(directory: Path, system: str, **given: str) -> Result:
     )
 
 
-@in_turn
 @pytest.mark.parametrize("system", [name for name in FEATURES if name != SINGLE])
 def test_all_conditions_hold_after_transactions_at_the_same_time(
     system: str, tmp_path: Path
@@ -48,7 +46,6 @@ def test_all_conditions_hold_after_transactions_at_the_same_time(
         assert (tmp_path / f"tpcc-{plot}.svg").stat().st_size > 1000
 
 
-@in_turn
 def test_statements_that_commit_by_themselves_break_conditions(tmp_path: Path) -> None:
     """Nothing undoes what a rolled back order had written: its lines are missing."""
     result = run(tmp_path, SINGLE, clients="1", operations="6", rollback_percent="100")
@@ -57,7 +54,6 @@ def test_statements_that_commit_by_themselves_break_conditions(tmp_path: Path) -
     assert result.ok, "it is no fault of the run"
 
 
-@in_turn
 @pytest.mark.parametrize("bug", ["not_validated", "reads_not_validated"])
 def test_two_orders_that_draw_the_same_number_are_found(
     bug: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -81,7 +77,6 @@ def test_two_orders_that_draw_the_same_number_are_found(
     assert any("broken are C" in note for note in result.notes) or ACKNOWLEDGED in broken
 
 
-@in_turn
 def test_an_order_that_is_lost_after_its_acknowledgement_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 
 import lakevilla as lv
 from tests.support.places import Place
+from tests.support.search import how_many
 from tests.support.stores import interrupted, is_entry
 from tests.support.tables import contents
 
@@ -415,7 +415,7 @@ def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 @pytest.mark.parametrize("kind", ["head", "commit", "page", "record", "sublog", "key", "entry"])
 @given(data=st.data())
 @settings(
-    max_examples=int(os.environ.get("LAKEVILLA_FUZZ", "5")),
+    max_examples=how_many(5, whole=650),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

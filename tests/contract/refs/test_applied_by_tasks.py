@@ -23,8 +23,6 @@ from lakevilla.settings import Settings
 from tests.contract.foreign_readers import Format
 from tests.support.refs.meeting_here import JobsHere, hand_over
 
-pytestmark = pytest.mark.daily(6, of="rows applied by tasks")
-
 _FLOATS = (math.nan, -0.0, 0.0, 1.5, None, -math.inf)
 KEYS = {"t": ["id", "day"]}
 SCHEMA = pa.schema(

@@ -10,9 +10,6 @@ from pyspark.sql import SparkSession
 
 import lakevilla as lv
 
-pytestmark = pytest.mark.daily(2, of="branches from Spark")
-
-
 DELTA = pytest.param("delta", marks=pytest.mark.connector("delta"))
 
 

@@ -23,8 +23,6 @@ from tests.fixtures.s3 import S3Server
 from tests.support.places import Place
 from tests.support.tables import accounts, contents, in_order
 
-pytestmark = pytest.mark.daily(4, of="the data source")
-
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 Rows = list[dict[str, Any]]
 

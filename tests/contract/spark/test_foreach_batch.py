@@ -21,8 +21,6 @@ import lakevilla as lv
 from tests.support.places import Place
 from tests.support.tables import values
 
-pytestmark = pytest.mark.daily(2, of="batches of a stream")
-
 ROOT = Path(__file__).parents[3]
 Fn = Callable[[lv.Transaction, Any], object]
 
@@ -213,7 +211,6 @@ session.stop()
 """
 
 
-@pytest.mark.daily(1, of="long runs with Spark and catalogs")
 def test_batches_take_effect_once_however_the_driver_is_killed(feed: Feed) -> None:
     """In the middle of one; once one is decided, and no log has it; before Spark notes one."""
     for number in range(5):

@@ -17,8 +17,6 @@ from lakevilla.engines.spark.sql import columns_named
 from lakevilla.engines.sql.select import select_of
 from tests.contract.arguments import odd_parameters
 
-pytestmark = pytest.mark.daily(6, of="SQL of Spark")
-
 
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
@@ -239,7 +237,7 @@ def test_only_the_named_columns_are_asked_of_the_files(
         assert "v#" not in plan
 
 
-@pytest.mark.daily(None)
+@pytest.mark.cases(None)
 def test_nan_infinities_and_times_find_the_rows_that_they_find_without_spark(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -19,8 +19,6 @@ from tests.support.places import Place
 from tests.support.stores import Later
 from tests.support.tables import in_order
 
-pytestmark = pytest.mark.daily(3, of="streams of changes")
-
 Rows = list[dict[str, Any]]
 
 

@@ -14,8 +14,6 @@ from tests.fixtures.spark import connectors
 from tests.support.places import Place
 from tests.support.tables import accounts, in_order
 
-pytestmark = pytest.mark.daily(3, of="tags from Spark")
-
 Format = Literal["delta", "iceberg"]
 Rows = list[dict[str, Any]]
 

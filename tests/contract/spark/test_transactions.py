@@ -16,8 +16,6 @@ from pyspark.sql import functions as F
 import lakevilla as lv
 from lakevilla.engines.spark.rows import is_frame
 
-pytestmark = pytest.mark.daily(4, of="transactions through Spark")
-
 
 @pytest.fixture
 def lake(spark: SparkSession, tmp_path: Path) -> Iterator[Any]:

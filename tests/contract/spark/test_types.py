@@ -18,7 +18,6 @@ from tests.interop.spark.test_types import ROWS, _declared, plain, shifted, spar
 from tests.support.places import Place
 from tests.support.tables import bag
 
-pytestmark = pytest.mark.daily(2, of="types through jobs")
 BY_DELTA = pytest.mark.connector("delta")
 
 #: Far from UTC, and with hours that are skipped and hours that come twice.

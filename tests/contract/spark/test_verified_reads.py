@@ -14,8 +14,6 @@ from lakevilla.ids import txn_in
 from tests.contract.integrity.damage import Objects, flipped
 from tests.support.places import Place
 
-pytestmark = pytest.mark.daily(3, of="verified reads from Spark")
-
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_what_tasks_wrote_is_compared_by_tasks(

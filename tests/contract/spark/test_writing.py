@@ -18,8 +18,6 @@ import lakevilla as lv
 from tests.support.places import Place
 from tests.support.tables import in_order
 
-pytestmark = pytest.mark.daily(4, of="writing by the data source")
-
 Rows = list[dict[str, Any]]
 
 TAKES_STREAMS = hasattr(datasource, "DataSourceStreamArrowWriter")

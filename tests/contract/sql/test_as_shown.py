@@ -52,7 +52,6 @@ def ids(found: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("where", CONDITIONS)
-@pytest.mark.daily(4)
 def test_delete_and_update_change_the_rows_that_a_select_shows(where: str) -> None:
     lake = lake_with_table()
     params = {"n": 1, "rounded": 10} if ":n" in where else None

@@ -11,8 +11,6 @@ from pyspark.sql import SparkSession
 
 import lakevilla as lv
 
-pytestmark = pytest.mark.daily(1, of="SQL sessions of Spark")
-
 
 @pytest.fixture
 def session(spark: SparkSession, tmp_path: Path) -> Iterator[Any]:

@@ -67,7 +67,6 @@ STATEMENTS = [
 
 
 @pytest.mark.parametrize("statement", STATEMENTS)
-@pytest.mark.daily(8)
 def test_it_does_what_duckdb_does(statement: str) -> None:
     lake, oracle = lake_with_tables(), duckdb.connect()
     oracle.execute(SETUP)

@@ -68,7 +68,6 @@ def _one_after_the_other(root: Path, format: str, *texts: str) -> list[tuple[Any
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
 @pytest.mark.parametrize("between", _BETWEEN)
 @pytest.mark.parametrize("text", [*_OF_T, *_OF_S, *_OF_NONE])
-@pytest.mark.daily(6)
 def test_the_outcome_is_that_of_one_after_the_other(
     tmp_path: Path, text: str, between: str, format: str, isolation: str
 ) -> None:

@@ -18,10 +18,10 @@ from lakevilla.api.lake import Lake
 from tests.fixtures.s3 import SERVERS, S3Server, S3Servers
 from tests.integration.processes.crowds import TABLE, Crowd, Work, revision
 from tests.support.places import Place
+from tests.support.search import SOAK, how_many
 
-SOAK = bool(os.environ.get("LAKEVILLA_SOAK"))
 #: For how long they are at work, once all are there.
-SECONDS = float(os.environ.get("LAKEVILLA_CROWD_SECONDS", "60" if SOAK else "5"))
+SECONDS = how_many(3, whole=5, soak=60)
 WRITERS = (8, 16) if SOAK else (8,)
 PLACES = SERVERS if SOAK else SERVERS[:1]
 #: The last revision whose clients know nothing of the inbox.
@@ -31,7 +31,6 @@ BOTH: tuple[Work, ...] = ("append", "update")
 HOUR = 3600.0
 
 pytestmark = [
-    pytest.mark.daily(1, of="kills of processes"),
     pytest.mark.timeout(0 if SOAK else 240),
 ]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import subprocess
@@ -18,10 +17,11 @@ import pytest
 
 import lakevilla as lv
 from tests.support.places import Place
+from tests.support.search import how_many
 from tests.support.tables import accounts, contents
 
 ROOT = Path(__file__).parents[3]
-KILLS = int(os.environ.get("LAKEVILLA_KILLS", "5000" if os.environ.get("LAKEVILLA_SOAK") else "21"))
+KILLS = how_many(5, whole=21, soak=5000)
 TOTAL = 5 * 1000 + 7 * 1000
 
 
@@ -129,7 +129,6 @@ def check_whole(place: Bank, ledger: dict[int, tuple[int, bool | None]]) -> set[
     return done
 
 
-@pytest.mark.daily(1, of="kills of processes")
 @pytest.mark.timeout(0 if KILLS > 100 else 300)
 @pytest.mark.parametrize(("south", "kills"), [("delta", KILLS), ("iceberg", KILLS * 3 // 5)])
 def test_processes_killed_in_mid_commit_lose_nothing_and_leave_nothing_half(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import statistics
@@ -21,10 +20,11 @@ import lakevilla as lv
 from tests.integration.processes.queue_client import LEASE_SECONDS, SETTINGS, transfer
 from tests.support.places import Place
 from tests.support.queues import CT, I, R, Told, beside, left_over, tickets
+from tests.support.search import how_many
 from tests.support.tables import accounts
 
 ROOT = Path(__file__).parents[3]
-KILLS = int(os.environ.get("LAKEVILLA_KILLS", "500" if os.environ.get("LAKEVILLA_SOAK") else "9"))
+KILLS = how_many(3, whole=9, soak=500)
 TABLES = ("north", "south", "north_log", "south_log")
 #: Far more than a lease and some requests on a busy machine, far less than a wait's patience.
 SOON_SECONDS = 30.0
@@ -94,7 +94,6 @@ def transfers(place: Place) -> set[int]:
     return set(done)
 
 
-@pytest.mark.daily(1, of="kills of processes")
 @pytest.mark.timeout(0 if KILLS > 100 else 300)
 def test_processes_killed_in_their_queues_hold_nobody_up_and_leave_nothing_half(
     tmp_path: Path,
@@ -179,7 +178,7 @@ def test_sixteen_processes_that_cross_over_tables_all_get_their_share(
     tmp_path: Path, tables: int
 ) -> None:
     clients = 16
-    seconds = float(os.environ.get("LAKEVILLA_FAIRNESS_SECONDS", "60"))
+    seconds = 60.0
     place = Place(str(tmp_path / "lake"))
     names = [f"t{number}" for number in range(tables)]
     with place.connect() as lake:

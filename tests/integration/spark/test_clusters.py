@@ -17,7 +17,6 @@ from tests.integration.spark.test_sessions import spark_home
 
 pytestmark = [
     pytest.mark.xdist_group("spark"),  # one session at a time
-    pytest.mark.daily(0, of="clusters of Spark"),
 ]
 
 

@@ -14,7 +14,6 @@ from tests.fixtures.s3 import S3Server
 
 pytestmark = [
     pytest.mark.xdist_group("spark"),  # one session at a time
-    pytest.mark.daily(1, of="long runs with Spark and catalogs"),
 ]
 
 EXPECTED = {"updated": 25, "deleted": 4, "upserted": 14, "paid": 23}

@@ -20,14 +20,14 @@ import lakevilla as lv
 from tests.integration.spark.import_path import import_path
 from tests.integration.spark.three_engines import OWN, PIECES, SHARED, check
 from tests.support.places import Place
+from tests.support.search import how_many
 from tests.support.tables import in_order
 
 pytestmark = [
     pytest.mark.xdist_group("spark"),  # one session at a time
-    pytest.mark.daily(1, of="long runs with Spark and catalogs"),
 ]
 
-SECONDS = float(os.environ.get("LAKEVILLA_TORN_SECONDS", "10"))
+SECONDS = how_many(3, whole=10, soak=60)
 #: So many transactions of Spark's at least, however slow the machine is.
 LEAST = 3
 HERE = Path(__file__).parent

@@ -17,15 +17,14 @@ import pytest
 
 import lakevilla as lv
 from tests.integration.spark.import_path import import_path
-from tests.support.sampling import today
+from tests.support.search import first_seed
 
 pytestmark = [
     pytest.mark.xdist_group("spark"),  # one session at a time
-    pytest.mark.daily(0, of="pipelines three ways"),
 ]
 
 HERE = Path(__file__).parent
-KILLS = int(os.environ.get("LAKEVILLA_SPARK_KILLS", "2"))
+KILLS = 2
 DAYS = ["2026-01-01", "2026-01-02", "2026-01-01"]
 TABLES = ("bronze", "silver", "gold")
 #: Of the driver: three for each file, the frames' gold, and three streams.
@@ -96,7 +95,7 @@ def test_frames_sql_and_streams_make_equal_tables_however_often_they_are_killed(
     expected = arrive(tmp_path / "incoming")
     root = str(tmp_path / "lake")
     arguments = [root, str(tmp_path / "incoming"), str(tmp_path / "checkpoints")]
-    seed = today().toordinal()
+    seed = first_seed()
     moments = random.Random(seed)
     ended = False
     for _ in range(KILLS):

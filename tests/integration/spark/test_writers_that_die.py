@@ -13,7 +13,6 @@ from tests.support.places import Place
 
 pytestmark = [
     pytest.mark.xdist_group("spark"),  # one session at a time
-    pytest.mark.daily(0, of="clusters of Spark"),
 ]
 
 

@@ -15,7 +15,6 @@ PARTS = 24
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.daily(2, of="SQLAlchemy's suite")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_sqlalchemys_own_suite_passes(part: int) -> None:
     """As far as suite/requirements.py says that a lake can."""

@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pytest
-
 from tests.interop.iceberg.beside import Beside
 from tests.support.refs.merged import NOBODY_SEES, QUIET, rows_of, steps
 
-pytestmark = pytest.mark.daily(1, of="refs beside Spark")
 DAYS = 3 * 24 * 3600
 
 

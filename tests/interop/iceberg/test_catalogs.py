@@ -376,7 +376,6 @@ def in_spark(rest: Place, spark: SparkSession) -> tuple[str, str]:
     return name, f"{name}.{rest.namespace}.orders"
 
 
-@pytest.mark.daily(1, of="long runs with Spark and catalogs")
 def test_spark_maintains_a_table_while_transactions_change_it(
     rest: Place, spark: SparkSession
 ) -> None:
@@ -505,7 +504,6 @@ def test_a_commit_of_unknown_outcome_is_made_once(
     assert place.seen() == [(1, 11), (2, 20), (3, 30)]
 
 
-@pytest.mark.daily(1, of="long runs with Spark and catalogs")
 @pytest.mark.parametrize("features", [ENTRY, ALL], ids=["entry", "head"])
 def test_a_commit_whose_answer_is_lost_and_that_others_follow_is_made_once(
     rest: Place, features: lv.Feature

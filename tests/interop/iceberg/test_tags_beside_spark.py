@@ -10,8 +10,6 @@ import lakevilla as lv
 from tests.interop.iceberg.beside import Beside
 from tests.support.tables import bag
 
-pytestmark = pytest.mark.daily(1, of="refs beside Spark")
-
 EXPIRE = "older_than => TIMESTAMP '2999-01-01', retain_last => 1"
 ALL = "options => map('rewrite-all', 'true')"
 

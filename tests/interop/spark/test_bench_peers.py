@@ -6,11 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from bench.harness.results import Result, load
 
-pytestmark = pytest.mark.daily(1, of="long runs with Spark and catalogs")
 ROOT = Path(__file__).parents[3]
 
 

@@ -15,8 +15,6 @@ from bench.registry import benchmark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.daily(1, of="long runs with Spark and catalogs")
-
 
 def test_rows_that_are_lost_are_found(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -11,8 +11,6 @@ import lakevilla as lv
 from tests.interop.spark.beside import Beside, look_and_add
 from tests.support.tables import add, kinds, values
 
-pytestmark = pytest.mark.daily(4, of="conflicts with Spark")
-
 DELETION_VECTORS = "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
 MERGE = """
     MERGE INTO {t} t USING (SELECT 1L AS id, 7L AS balance) s ON t.id = s.id

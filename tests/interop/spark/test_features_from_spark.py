@@ -13,8 +13,6 @@ import pytest
 import lakevilla as lv
 from tests.interop.spark.beside import Beside
 
-pytestmark = pytest.mark.daily(2, of="features from Spark")
-
 ROWS = "INSERT INTO {t} VALUES (1, 'a'), (2, 'b'), (3, 'c')"
 
 

@@ -15,8 +15,6 @@ from tests.interop.spark.beside import Beside
 from tests.support.places import decide_and_leave
 from tests.support.tables import add
 
-pytestmark = pytest.mark.daily(2, of="maintenance by Spark")
-
 CHECKPOINTS = "ALTER TABLE {t} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')"
 VACUUM = "VACUUM {t} RETAIN 0 HOURS"
 

@@ -12,7 +12,6 @@ import pytest
 
 pytestmark = [
     pytest.mark.xdist_group("spark"),  # one session at a time
-    pytest.mark.daily(1, of="long runs with Spark and catalogs"),
 ]
 
 ROOT = Path(__file__).parents[3]

@@ -19,8 +19,6 @@ import lakevilla as lv
 from tests.interop.spark.beside import Beside
 from tests.support.tables import bag
 
-pytestmark = pytest.mark.daily(2, of="types of Spark")
-
 DECIMAL = pa.decimal128(38, 10)
 MOMENT = pa.timestamp("us", tz="UTC")
 WALL = pa.timestamp("us")

@@ -27,7 +27,6 @@ SCRIPTS = 400
 
 
 @pytest.mark.parametrize("seed", range(SCRIPTS))
-@pytest.mark.daily(3)
 def test_a_script_over_tables_in_all_layouts_does_what_it_does_in_duckdb(seed: int) -> None:
     random = Random(seed)
     lake, oracle = lv.connect(f"memory://laid/{seed}"), duckdb.connect()
@@ -64,7 +63,6 @@ def _both(session: Any, oracle: duckdb.DuckDBPyConnection, text: str, done: list
 
 
 @pytest.mark.parametrize("seed", range(120))
-@pytest.mark.daily(1)
 def test_rows_that_a_deletion_vector_takes_away_are_not_there(seed: int, tmp_path: Path) -> None:
     random = Random(seed)
     lake, oracle = lv.connect(tmp_path), duckdb.connect()

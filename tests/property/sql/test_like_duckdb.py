@@ -25,7 +25,6 @@ _OPTIONS = ("", "", " PARTITIONED BY (k)", " USING iceberg")
 
 
 @pytest.mark.parametrize("seed", range(SCRIPTS))
-@pytest.mark.daily(12)
 def test_a_script_does_what_it_does_in_duckdb(seed: int) -> None:
     random = Random(seed)
     lake, oracle = lv.connect(f"memory://scripts/{seed}"), duckdb.connect()

@@ -128,7 +128,6 @@ def _answer(found: Any) -> list[str]:
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
 @pytest.mark.parametrize("seed", range(60))
-@pytest.mark.daily(1)
 def test_of_a_table_and_of_views(seed: int, format: str) -> None:
     random = Random(seed)
     lake, rows = _lake(random, f"{format}/{seed}", format)

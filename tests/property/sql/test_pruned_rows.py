@@ -81,7 +81,6 @@ _OF_ONE = (
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
 @pytest.mark.parametrize("seed", range(60))
-@pytest.mark.daily(1)
 def test_of_a_query(seed: int, format: str) -> None:
     random = Random(seed)
     lake, rows = _lake(random, f"query/{format}/{seed}", format)
@@ -127,7 +126,6 @@ def _found_alike(lake: lv.Lake, database: duckdb.DuckDBPyConnection, text: str) 
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
 @pytest.mark.parametrize("seed", range(40))
-@pytest.mark.daily(1)
 def test_of_a_condition_that_the_engine_computes_in_part(seed: int, format: str) -> None:
     random = Random(seed)
     lake, _ = _lake(random, f"{format}/{seed}", format)
@@ -164,7 +162,6 @@ def _as_shown(session: Any, where: str, random: Random) -> bool:
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
 @pytest.mark.parametrize("seed", range(40))
-@pytest.mark.daily(1)
 def test_of_a_merge_by_the_values_of_its_source(seed: int, format: str) -> None:
     random = Random(seed)
     lake, rows = _lake(random, f"merge/{format}/{seed}", format)

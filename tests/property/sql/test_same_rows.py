@@ -28,7 +28,6 @@ _RAISED = object()
 
 
 @pytest.mark.parametrize("seed", range(400))
-@pytest.mark.daily(3)
 def test_what_is_let_through_has_the_value_that_duckdb_gives_it(seed: int) -> None:
     random = Random(seed)
     rows = table(random)
@@ -116,7 +115,6 @@ def _same(one: Any, other: Any) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(60))
-@pytest.mark.daily(3)
 def test_a_delete_deletes_the_rows_that_the_select_before_it_has_shown(seed: int) -> None:
     random = Random(seed)
     lake = lv.connect(f"memory://same/{seed}")

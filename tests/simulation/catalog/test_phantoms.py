@@ -1,6 +1,5 @@
 """Two clients that read the catalog and write by it: one of them sees what the other has done."""
 
-import os
 from contextlib import suppress
 
 import pytest
@@ -12,10 +11,11 @@ from lakevilla.testing.planted.every import PLANTED
 from lakevilla.testing.tables.reader import table_rows
 from lakevilla.transaction.verbs.catalog.rows import catalog_rows
 from lakevilla.transaction.verbs.read_write import append
+from tests.support.search import how_many
 from tests.support.simulated.commits import TABLES, begin, commit, end, lake
 from tests.support.simulated.memory_lake import rows_of
 
-SCHEDULES = 3000 if "LAKEVILLA_SOAK" in os.environ else 60
+SCHEDULES = how_many(25, whole=60, soak=3000)
 BY_NAME = (Term("name", "in", TABLES),)
 BY_TABLE = (Term("table", "in", TABLES),)
 READS = {

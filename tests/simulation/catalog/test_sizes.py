@@ -7,11 +7,11 @@ import pytest
 
 from lakevilla.testing.histories import campaign
 from lakevilla.testing.histories.plan import draw
+from tests.support.search import WHOLE, how_many
 
-SEEDS = 15
+SEEDS = how_many(2, whole=15)
 
 
-@pytest.mark.daily(1, of="campaigns of sizes")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("formats", "known"),
@@ -25,4 +25,5 @@ def test_sizes_are_right_in_each_head(formats, known):
         outcome, _, error = campaign.replay(seed, plan=plan)
         assert error is None, f"seed {seed} as this test draws it: {error} ({plan})"
         events += outcome.events
-    assert events["sizes told"] > known * SEEDS
+    if WHOLE:
+        assert events["sizes told"] > known * SEEDS

@@ -6,17 +6,18 @@ import pytest
 
 from lakevilla.testing.histories import campaign
 from lakevilla.testing.histories.plan import draw_followed
+from tests.support.search import WHOLE, how_many
 
-SEEDS = 20
+SEEDS = how_many(2, whole=20)
 
 
-@pytest.mark.daily(1, of="campaigns of followers")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("formats", ["delta", "iceberg", "mixed"])
 def test_a_copy_that_is_kept_by_the_feed_is_the_lake_at_each_of_its_positions(formats):
     events = Counter()
     for seed in range(SEEDS):
         events += campaign.run(seed, plan=draw_followed(seed, formats)).events
-    assert events["copied"] > 5 * SEEDS  # states of the lake that were compared
-    assert events["feed_is_as_it_was"] > 3 * SEEDS
-    assert events["absorbed"] >= SEEDS // 10
+    if WHOLE:
+        assert events["copied"] > 5 * SEEDS  # states of the lake that were compared
+        assert events["feed_is_as_it_was"] > 3 * SEEDS
+        assert events["absorbed"] >= SEEDS // 10

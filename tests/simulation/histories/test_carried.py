@@ -3,14 +3,13 @@
 from collections import Counter
 from dataclasses import replace
 
-import pytest
-
 from lakevilla.settings import Settings
 from lakevilla.testing.histories import campaign
 from lakevilla.testing.histories.plan import draw
 from lakevilla.transaction.state.features import Feature
+from tests.support.search import WHOLE, how_many
 
-HISTORIES = 30
+HISTORIES = how_many(3, whole=30)
 
 
 def plan_of(seed):
@@ -24,12 +23,12 @@ def plan_of(seed):
     return replace(plan, settings=Settings(max_age_seconds=60.0)) if seed % 4 == 0 else plan
 
 
-@pytest.mark.daily(2, of="campaigns")
 def test_histories_with_carried_transactions_keep_every_promise():
     ends = Counter()
     for seed in range(HISTORIES):
         outcome, _, error = campaign.replay(seed, plan=plan_of(seed))
         assert error is None, f"seed {seed} as this test draws it: {error} ({plan_of(seed)})"
         ends.update(outcome.ended)
-    assert ends["carried committed"] > HISTORIES, ends
-    assert ends["carried aborted"] > 10, ends
+    if WHOLE:
+        assert ends["carried committed"] > HISTORIES, ends
+        assert ends["carried aborted"] > 10, ends

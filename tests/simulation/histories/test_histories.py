@@ -1,6 +1,6 @@
 """Histories of the real protocol under faults, each from a seed; see ``lakevilla.testing``.
 
-``LAKEVILLA_HISTORIES`` sets how many (1,000 by default). A failure names the
+1,000 in ``make test-all``, 100,000 in ``make soak``. A failure names the
 seed that replays it: ``python -m lakevilla.testing replay SEED``.
 """
 
@@ -17,12 +17,12 @@ from lakevilla.testing.histories import campaign
 from lakevilla.testing.histories.plan import TABLES
 from lakevilla.testing.tables.reader import table_rows
 from lakevilla.testing.world.faults import Fault
+from tests.support.search import how_many
 
-HISTORIES = int(os.environ.get("LAKEVILLA_HISTORIES", "1000"))
-BLOCK = 50
+HISTORIES = how_many(10, whole=1000, soak=100_000)
+BLOCK = min(50, HISTORIES)
 
 
-@pytest.mark.daily(1)
 @pytest.mark.parametrize("first", range(0, HISTORIES, BLOCK))
 def test_every_invariant_holds_after_every_history(first, request, tmp_path, shared):
     fired, told = Counter(), Counter()

@@ -3,8 +3,6 @@
 from collections import Counter
 from dataclasses import replace
 
-import pytest
-
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.head_log import is_head
 from lakevilla.global_log.leaves import LEAVES_PREFIX, LeafMark, is_mark
@@ -20,12 +18,12 @@ from lakevilla.testing.histories.attempts import context_of
 from lakevilla.testing.histories.plan import draw, small_limits
 from lakevilla.testing.planted.every import PLANTED
 from lakevilla.testing.tables.reader import run_now
+from tests.support.search import WHOLE, how_many
 from tests.support.simulated.commits import Process, balances, lake, transfer
 
-HISTORIES = 24
+HISTORIES = how_many(3, whole=24)
 
 
-@pytest.mark.daily(2, of="campaigns")
 def test_histories_whose_head_lists_leaves_keep_every_promise():
     seen = Counter()
     for seed in range(HISTORIES):
@@ -47,10 +45,11 @@ def test_histories_whose_head_lists_leaves_keep_every_promise():
         seen["histories with leaves"] += max(widths, default=0) > 0
         seen["histories that cut a leaf"] += len(widths - {0}) > 1
         seen["named"] += len(named)
-    assert seen["histories with leaves"] > HISTORIES // 2, seen
-    assert seen["histories that cut a leaf"] > 2, seen
-    assert seen["stored"] > seen["named"], "some were stored for a HEAD that lost its race"
-    assert seen["deleted"] > 0, seen
+    if WHOLE:
+        assert seen["histories with leaves"] > HISTORIES // 2, seen
+        assert seen["histories that cut a leaf"] > 2, seen
+        assert seen["stored"] > seen["named"], "some were stored for a HEAD that lost its race"
+        assert seen["deleted"] > 0, seen
 
 
 def doomed_while_a_head_is_on_its_way():

@@ -3,7 +3,6 @@
 import random
 from dataclasses import dataclass, field
 
-import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -144,7 +143,6 @@ def interleaving(source, count):
 VERBS = ("read", "read", "read", "push", "push", "push", "foreign")
 
 
-@pytest.mark.daily(2, of="campaigns")
 @settings(max_examples=200, deadline=None)
 @given(seeds)
 def test_no_transaction_meets_an_anomaly_that_its_own_level_rules_out(source):
@@ -154,7 +152,6 @@ def test_no_transaction_meets_an_anomaly_that_its_own_level_rules_out(source):
     assert run.anomalies() == []
 
 
-@pytest.mark.daily(2, of="campaigns")
 @settings(max_examples=150, deadline=None)
 @given(seeds, st.sampled_from([0, 1]), st.sampled_from(["serializable", "snapshot"]))
 def test_what_the_rules_admit_a_precise_look_admits(source, rival, isolation):

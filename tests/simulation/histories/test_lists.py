@@ -5,7 +5,6 @@ A failure names the seed: ``lakevilla.testing.histories.lists.run(SEED)``.
 """
 
 import gc
-import os
 from collections import Counter
 
 import pytest
@@ -13,9 +12,10 @@ import pytest
 from lakevilla.testing.histories import lists
 from lakevilla.testing.histories.campaign import HistoryFailed
 from lakevilla.testing.planted.every import PLANTED
+from tests.support.search import WHOLE, how_many
 
-HISTORIES = 20 * int(os.environ.get("LAKEVILLA_HISTORIES", "1000"))
-BLOCK = 250
+HISTORIES = how_many(50, whole=20_000, soak=2_000_000)
+BLOCK = min(250, HISTORIES)
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,6 @@ def _few_collections():
     gc.unfreeze()
 
 
-@pytest.mark.daily(2)
 @pytest.mark.parametrize("first", range(0, HISTORIES, BLOCK))
 def test_some_order_explains_what_transactions_saw_in_real_time(first):
     ended, mixes, overlapping = Counter(), set(), 0
@@ -38,11 +37,12 @@ def test_some_order_explains_what_transactions_saw_in_real_time(first):
         ended += history.ended
         overlapping += history.overlapping
         mixes.add(history.plan.features)
-    # Histories in which nobody meets anybody would show nothing.
-    assert ended["committed"] > 2 * BLOCK
-    assert ended["aborted"] > BLOCK / 5
-    assert overlapping > BLOCK
-    assert mixes == set(lists.MIXES)
+    if WHOLE:
+        # Histories in which nobody meets anybody would show nothing.
+        assert ended["committed"] > 2 * BLOCK
+        assert ended["aborted"] > BLOCK / 5
+        assert overlapping > BLOCK
+        assert mixes == set(lists.MIXES)
 
 
 @pytest.mark.parametrize("seed", [1, 7, 14])

@@ -8,14 +8,14 @@ import pytest
 from lakevilla.testing.histories import campaign
 from lakevilla.testing.histories.meetings import meeting
 from lakevilla.testing.histories.plan import EVERYONE, SERIALIZABLE, draw, draw_mix
+from tests.support.search import WHOLE, how_many
 
-SEEDS = 60
+SEEDS = how_many(6, whole=60)
 #: None stands for a client without LakeVilla; there is one, so it never meets its like.
 PAIRS = {meeting(*pair) for pair in combinations_with_replacement((*EVERYONE, None), 2)}
 PAIRS -= {meeting(None, None)}
 
 
-@pytest.mark.daily(2, of="campaigns")
 @pytest.mark.timeout(600)
 def test_every_invariant_holds_whoever_meets_whom_on_a_table():
     met, levels = Counter(), set()
@@ -23,9 +23,10 @@ def test_every_invariant_holds_whoever_meets_whom_on_a_table():
         outcome = campaign.run(seed, plan=draw_mix(seed))
         met += outcome.meetings
         levels |= set(outcome.plan.levels)
-    assert {pair: met[pair] for pair in PAIRS if met[pair] < 10} == {}
-    # In histories of several levels too.
-    assert len(levels) > 5
+    if WHOLE:
+        assert {pair: met[pair] for pair in PAIRS if met[pair] < 10} == {}
+        # In histories of several levels too.
+        assert len(levels) > 5
 
 
 def test_the_histories_of_every_run_draw_the_mix_too():

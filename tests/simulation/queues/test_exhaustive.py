@@ -1,6 +1,5 @@
 """Every crash point of a queued commit, and two that cross over two tables in every way."""
 
-import os
 from functools import partial
 
 import pytest
@@ -17,11 +16,10 @@ from lakevilla.testing.histories.exhaustive import (
     interleavings,
     interleavings_with_a_crash,
 )
-from tests.support.sampling import today
+from tests.support.search import SOAK, first_seed, how_many
 from tests.support.simulated.commits import RCT, RCTI, TABLES, alone, balances, lake, transfer
 from tests.support.simulated.upkeep import collects, confirms
 
-SOAK = "LAKEVILLA_SOAK" in os.environ
 QUEUED = pytest.mark.parametrize("features", [RCT, RCTI], ids=["R|CT", "R|CT|I"])
 
 #: A lease ends within few looks, so that a run stays short.
@@ -87,21 +85,19 @@ def test_crash_at_any_request_of_a_queued_commit_leaves_all_or_nothing_and_no_pl
     assert runs >= 24 * 4
 
 
-@pytest.mark.daily(1, of="crashes of two in any place")
 @QUEUED
 def test_crash_of_the_process_that_recovers_leaves_all_or_nothing(features):
-    every = 1 if SOAK else 60
+    every = how_many(600, whole=60, soak=1)
     build = partial(one_transfer, features)
-    runs = crash_twice_everywhere(build, check, "owner", every=every, first=today().toordinal())
+    runs = crash_twice_everywhere(build, check, "owner", every=every, first=first_seed())
     assert runs > 1000 / every
 
 
-@pytest.mark.daily(1, of="crashes of two in any place")
 @QUEUED
 def test_of_two_that_cross_both_may_crash_anywhere(features):
-    every = 1 if SOAK else 13
+    every = how_many(390, whole=13, soak=1)
     build = partial(two_transfers, features)
-    first = today().toordinal()  # others each day
+    first = first_seed()
     runs = crash_both_everywhere(build, check, ("one", "two"), every=every, first=first)
     assert runs > 5000 / every
 
@@ -118,11 +114,10 @@ def test_two_that_cross_both_commit_in_every_interleaving(features):
     assert 200 < runs < EVERY
 
 
-@pytest.mark.daily(1, of="crashes of two in any place")
 @QUEUED
 def test_of_two_that_cross_one_survives_every_crash_of_the_other(features):
     """At each of its requests, in four ways; ``make soak``: in all of those interleavings."""
-    limit = EVERY if SOAK else 5
+    limit = how_many(1, whole=5, soak=EVERY)
     build = partial(two_transfers, features)
     runs = interleavings_with_a_crash(build, check, "one", limit=limit, preemptions=1)
     assert runs >= 120 * min(limit, 50)

@@ -1,9 +1,8 @@
 """Fairness of the queues: crossing clients, and one long transaction among many short ones.
 
-5,000 histories in ``make soak``, the first 54 of them in ``make test``.
+5,000 histories in ``make soak``, the first 54 of them in ``make test-all``.
 """
 
-import os
 import random
 from itertools import count
 
@@ -16,6 +15,7 @@ from lakevilla.testing.world.schedules import RandomSchedule
 from lakevilla.transaction.state.due import is_due
 from lakevilla.transaction.verbs import save
 from lakevilla.transaction.verbs.take_turn import take_turn
+from tests.support.search import SOAK, how_many
 from tests.support.simulated.commits import (
     RCT,
     RCTI,
@@ -29,10 +29,9 @@ from tests.support.simulated.commits import (
     set_to,
 )
 
-SOAK = "LAKEVILLA_SOAK" in os.environ
 TABLES = tuple("abcdefgh")
 
-#: Clients, tables, histories in all, and how many of them ``make test`` runs.
+#: Clients, tables, histories in ``make soak``, and in ``make test-all``.
 CROWDS = (
     (2, 2, 1250, 16),
     (2, 5, 750, 8),
@@ -58,7 +57,7 @@ class QuickStore(RandomSchedule):
     ("clients", "tables", "histories", "few"), CROWDS, ids=lambda value: str(value)
 )
 def test_nobody_starves_in_a_crowd_that_crosses(clients, tables, histories, few, features):
-    for seed in range(histories // 2 if SOAK else few // 2):
+    for seed in range(how_many(1, whole=few // 2, soak=histories // 2)):
         crowd(clients, TABLES[:tables], seed, features)
 
 
@@ -181,7 +180,7 @@ def test_long_transaction_among_queued_ones_commits_and_does_no_more_than_its_fi
     assert sums(simulation) == [others, operations]
 
 
-OPERATIONS = 1000 if SOAK else 100
+OPERATIONS = how_many(100, soak=1000)
 
 
 def test_long_transaction_among_optimistic_ones_commits_once_it_is_escalated():

@@ -4,7 +4,6 @@ Of two Delta tables, and of a Delta and an Iceberg table: each has more requests
 there (manifests, a manifest list, the hint), and none of them may count before HEAD.
 """
 
-import os
 from functools import partial
 
 import pytest
@@ -19,15 +18,14 @@ from lakevilla.testing.histories.exhaustive import (
 )
 from lakevilla.testing.world.scheduler import Simulation
 from lakevilla.transaction.commit.commit import commit
-from tests.support.sampling import today
+from tests.support.search import SOAK, first_seed, how_many
 from tests.support.simulated.commits import TABLES, add_to, alone, balances, begin, lake, transfer
 from tests.support.simulated.upkeep import collects, confirms
 
-SOAK = "LAKEVILLA_SOAK" in os.environ
-#: How many interleavings of two clients of Delta tables; ``make test-all`` sets 10,000.
-SCHEDULES = int(os.environ.get("LAKEVILLA_SCHEDULES", "20000" if SOAK else "100"))
+#: How many interleavings of two clients of Delta tables.
+SCHEDULES = how_many(25, whole=10_000, soak=20_000)
 #: Of a lake of both formats, whose requests are more and slower.
-SCHEDULES_OF_BOTH = SCHEDULES if SOAK else 50
+SCHEDULES_OF_BOTH = how_many(10, whole=50, soak=SCHEDULES)
 
 
 def recover(client):
@@ -79,11 +77,10 @@ def test_crash_at_any_request_of_a_commit_leaves_all_or_nothing(iceberg):
 #: and of a lake of both formats (where there are 120, for a minute each) another one each day.
 OF_DELTA, OF_BOTH = 11, 120
 PAIRS = [pytest.param((), OF_DELTA, n, id=f"delta-{n}") for n in range(OF_DELTA)] + [
-    pytest.param(("b",), 1 if SOAK else OF_BOTH, today().toordinal(), id="mixed")
+    pytest.param(("b",), 1 if SOAK else OF_BOTH, first_seed(), id="mixed")
 ]
 
 
-@pytest.mark.daily(1, of="crashes of two in any place")
 @pytest.mark.timeout(0 if SOAK else 300)
 @pytest.mark.parametrize(("iceberg", "every", "first"), PAIRS)
 def test_crash_of_the_process_that_recovers_leaves_all_or_nothing(iceberg, every, first):

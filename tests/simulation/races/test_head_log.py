@@ -51,6 +51,7 @@ from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.values import KeyUse
 from lakevilla.transaction.verbs import save
 from lakevilla.transaction.verbs.bind import bind_to_head
+from tests.support.search import WHOLE, how_many
 from tests.support.simulated.commits import RCTI, Process, add_to, alone, balances, begin, end, lake
 
 RI = (Feature.R | Feature.I,)
@@ -96,12 +97,14 @@ def heads_of(store):
     return sorted(key for key in store.objects if head_log.is_head(key))
 
 
-@pytest.mark.daily(2, of="campaigns")
-@pytest.mark.parametrize("first", range(0, 120, 40))
+BLOCK = how_many(3, whole=40)
+
+
+@pytest.mark.parametrize("first", range(0, how_many(3, whole=120), BLOCK))
 def test_every_invariant_holds_where_head_is_a_log(first):
     """With all faults, clients without LakeVilla, gc, and idempotency keys."""
     fired, ended, longest = Counter(), Counter(), 0
-    for seed in range(first, first + 40):
+    for seed in range(first, first + BLOCK):
         outcome, error = history(seed)
         assert error is None, f"seed {seed} as this test draws it: {error}"
         fired += outcome.fired
@@ -112,14 +115,14 @@ def test_every_invariant_holds_where_head_is_a_log(first):
         ) or not any(mutation.key == HEAD_KEY for mutation in outcome.store.journal)
         written = Counter(m.key for m in outcome.store.journal if head_log.is_head(m.key))
         assert set(written.values()) <= {1}, "no HEAD is ever written twice, or deleted"
-    assert longest > 10
-    assert fired.keys() == set(Fault)
-    assert ended["committed"] > ended["aborted"] > 0
+    if WHOLE:
+        assert longest > 10
+        assert fired.keys() == set(Fault)
+        assert ended["committed"] > ended["aborted"] > 0
 
 
-@pytest.mark.daily(2, of="campaigns")
 def test_a_history_of_isolated_transactions_with_gc_and_little_retention():
-    for seed in range(15):
+    for seed in range(how_many(3, whole=15)):
         settings = Settings(max_age_seconds=60.0, outcome_retention_seconds=120.0)
         changes = {"features": RI, "collects": True, "short": True, "settings": settings}
         _, error = history(1000 + seed, kinds=("transfer", "keyed", "numbered"), **changes)

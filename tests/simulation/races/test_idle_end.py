@@ -188,7 +188,6 @@ def test_both_outcomes_are_met():
     assert met == {"committed", "TransactionAborted"}
 
 
-@pytest.mark.daily(1)
 @pytest.mark.parametrize("gaps", GAPS)
 def test_a_crash_anywhere_leaves_all_or_nothing(gaps):
     def build(faults, schedule):

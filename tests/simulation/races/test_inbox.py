@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -29,13 +28,12 @@ from lakevilla.testing.world.scheduler import Simulation
 from lakevilla.testing.world.timed import TimedSimulation
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs import read_write
-from tests.support.sampling import today
+from tests.support.search import SOAK, first_seed, how_many
 from tests.support.simulated.commits import TABLES, add_to, alone, begin, end, lake
 from tests.support.simulated.memory_lake import rows_of
 from tests.support.simulated.upkeep import collects, confirms
 
-SOAK = "LAKEVILLA_SOAK" in os.environ
-SCHEDULES = int(os.environ.get("LAKEVILLA_SCHEDULES", "20000" if SOAK else "100"))
+SCHEDULES = how_many(25, whole=10_000, soak=20_000)
 
 
 @pytest.fixture(autouse=True)
@@ -140,12 +138,11 @@ def test_with_a_clock_an_hour_off_a_crash_anywhere_leaves_all_or_nothing(hours: 
     assert min(runs) >= 15 * 4
 
 
-@pytest.mark.daily(1)
 @pytest.mark.timeout(0 if SOAK else 300)
 def test_both_may_crash_anywhere() -> None:
-    every = 1 if SOAK else 97
+    every = how_many(970, whole=97, soak=1)
     runs = crash_both_everywhere(
-        two_processes, check, ("one", "two"), every=every, first=today().toordinal()
+        two_processes, check, ("one", "two"), every=every, first=first_seed()
     )
     assert runs > 1000 / every
 

@@ -1,7 +1,6 @@
 """Rollbacks and what else is applied, beside writers and those who clean up."""
 
 import contextlib
-import os
 from functools import partial
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from lakevilla.testing.tables.reader import table_rows
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs.applying.apply import apply, roll_back
 from lakevilla.transaction.verbs.read_write import append, layout_of, scan
+from tests.support.search import how_many
 from tests.support.simulated import upkeep
 from tests.support.simulated.commits import (
     TABLES,
@@ -31,7 +31,7 @@ from tests.support.simulated.commits import (
 )
 from tests.support.simulated.upkeep import DAY, LAKES, collects
 
-SCHEDULES = 200 if "LAKEVILLA_SOAK" in os.environ else 25
+SCHEDULES = how_many(6, whole=25, soak=200)
 
 
 def rolls_back(client, to=2, attempts=10):

@@ -1,6 +1,5 @@
 """Drawn histories: rollbacks, reverts and cherry-picks among writers, vacuums and other clients."""
 
-import os
 import random
 from collections import Counter
 
@@ -29,9 +28,10 @@ from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs.applying.apply import apply, roll_back
 from lakevilla.transaction.verbs.optimize import optimize
 from lakevilla.transaction.verbs.read_write import scan
+from tests.support.search import WHOLE, how_many
 from tests.support.simulated.commits import TABLES, add_to, alone, begin, end, lake
 
-SEEDS = 200 if "LAKEVILLA_SOAK" in os.environ else 24
+SEEDS = how_many(6, whole=24, soak=200)
 HOUR = 3600.0
 #: What may become of each beside the others, and on a store that fails.
 MAY_FAIL = {
@@ -209,7 +209,6 @@ def tagged(context):
     )
 
 
-@pytest.mark.daily(1, of="campaigns of refs")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("foreign", [False, True], ids=["alone", "beside others"])
 @pytest.mark.parametrize("iceberg", [(), TABLES, ("b",)], ids=["delta", "iceberg", "mixed"])
@@ -220,9 +219,10 @@ def test_what_is_applied_comes_to_what_it_says_whatever_happens(iceberg, foreign
         ended += history.ended
         compared += history.compared
         halved += history.halved
-    assert compared > SEEDS, ended
-    assert halved < SEEDS / 2
-    for act in ("rollback", "revert", "revert by keys"):
-        assert ended[act, "physical"] > 0, ended
-    if foreign:  # without, files are moved by an optimize alone
-        assert sum(n for (_, outcome), n in ended.items() if "rows" in outcome) > 0, ended
+    if WHOLE:
+        assert compared > SEEDS, ended
+        assert halved < SEEDS / 2
+        for act in ("rollback", "revert", "revert by keys"):
+            assert ended[act, "physical"] > 0, ended
+        if foreign:  # without, files are moved by an optimize alone
+            assert sum(n for (_, outcome), n in ended.items() if "rows" in outcome) > 0, ended

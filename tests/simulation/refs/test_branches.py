@@ -3,8 +3,6 @@
 Each rule of docs/design/0031-branches.md that is left out is a planted bug that one of these finds.
 """
 
-import os
-
 import pytest
 
 from lakevilla.errors import LakeVillaError
@@ -20,11 +18,12 @@ from lakevilla.testing.histories.attempts import context_of
 from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
 from lakevilla.testing.planted.every import PLANTED
 from lakevilla.transaction.commit import squash
+from tests.support.search import how_many
 from tests.support.simulated.branches import adds, appends, ends, makes, shows
 from tests.support.simulated.commits import Process, alone, lake
 from tests.support.simulated.upkeep import DAY, LAKES, collects, results, sweep, updates, vacuums
 
-SCHEDULES = 200 if "LAKEVILLA_SOAK" in os.environ else 25
+SCHEDULES = how_many(6, whole=25, soak=200)
 
 
 def a_branch(iceberg, faults=None, schedule=None):

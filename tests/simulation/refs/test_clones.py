@@ -4,8 +4,6 @@ Afterwards all that is too old goes, again and again, and each side shows what w
 (docs/design/0039-clones.md).
 """
 
-import os
-
 import pyarrow as pa
 import pytest
 
@@ -21,6 +19,7 @@ from lakevilla.testing.planted.every import PLANTED
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs.applying.apply import restore
 from lakevilla.transaction.verbs.read_write import append, create, drop, overwrite, scan
+from tests.support.search import how_many
 from tests.support.simulated.branches import makes, shows
 from tests.support.simulated.commits import Process, add_to, alone, begin, lake
 from tests.support.simulated.upkeep import (
@@ -33,8 +32,8 @@ from tests.support.simulated.upkeep import (
     vacuums,
 )
 
-SCHEDULES = 300 if "LAKEVILLA_SOAK" in os.environ else 12
-#: A day's run takes one of them.
+SCHEDULES = how_many(4, whole=12, soak=300)
+#: Each searches a part of the schedules.
 SHARES = pytest.mark.parametrize("share", range(12))
 
 
@@ -315,7 +314,6 @@ def test_what_was_written_back_is_kept_by_a_clone_or_is_not_there():
 
 
 @LAKES
-@pytest.mark.daily(1)
 @SHARES
 @pytest.mark.parametrize("who", ["cloner", "writer", "ender"])
 def test_who_dies_anywhere_leaves_both_sides_whole(who, share, iceberg):
@@ -349,7 +347,6 @@ def keeps():
 
 
 @LAKES
-@pytest.mark.daily(1)
 @SHARES
 def test_who_copies_what_a_clone_keeps_may_die_anywhere(share, iceberg):
     def build(faults, schedule):

@@ -5,7 +5,6 @@ and make them again, vacuum, collect and recover. Clients without LakeVilla appe
 the end each row that was acknowledged is where it belongs, once, and none is that was refused.
 """
 
-import os
 import random
 from collections import Counter
 from dataclasses import dataclass, field
@@ -30,10 +29,11 @@ from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs.applying.merge_branch import merge_branch
 from lakevilla.transaction.verbs.past import bind_to_ref
 from lakevilla.transaction.verbs.read_write import append, scan
+from tests.support.search import WHOLE, how_many
 from tests.support.simulated.branches import on_branch
 from tests.support.simulated.commits import add_to, alone, begin, lake
 
-HISTORIES = 300 if "LAKEVILLA_SOAK" in os.environ else 10
+HISTORIES = how_many(4, whole=10, soak=300)
 HOURS = 3600.0
 BRANCHES = ("etl", "fix")
 #: With these a rebase lets go of older lives within the history.
@@ -283,5 +283,6 @@ def test_each_row_is_where_it_was_put(apart, iceberg, monkeypatch):
         outcomes = history(seed, iceberg)
         committed += len(outcomes.acknowledged)
         rebased += outcomes.rebased
-    assert committed > 5 * HISTORIES
-    assert rebased > HISTORIES
+    if WHOLE:
+        assert committed > 5 * HISTORIES
+        assert rebased > HISTORIES

@@ -8,11 +8,11 @@ import pytest
 from lakevilla.testing.histories import campaign
 from lakevilla.testing.histories.plan import draw_kept
 from lakevilla.testing.world.faults import Fault
+from tests.support.search import WHOLE, how_many
 
-SEEDS = 20
+SEEDS = how_many(2, whole=20)
 
 
-@pytest.mark.daily(1, of="campaigns of refs")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("formats", ["delta", "iceberg", "mixed"])
 def test_refs_keep_what_they_were_made_of_whatever_happens(formats):
@@ -21,11 +21,11 @@ def test_refs_keep_what_they_were_made_of_whatever_happens(formats):
         outcome = campaign.run(seed, plan=draw_kept(seed, formats))
         events += outcome.events
         fired += outcome.fired
-    assert events["kept"] > 5 * SEEDS  # states of tables that were compared
-    assert fired[Fault.CLEAN_UP] > SEEDS
+    if WHOLE:
+        assert events["kept"] > 5 * SEEDS  # states of tables that were compared
+        assert fired[Fault.CLEAN_UP] > SEEDS
 
 
-@pytest.mark.daily(1, of="campaigns of refs")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("formats", ["delta", "iceberg", "mixed"])
 def test_refs_that_are_kept_apart_are_what_they_were_made_of(formats):
@@ -33,5 +33,6 @@ def test_refs_that_are_kept_apart_are_what_they_were_made_of(formats):
     for seed in range(SEEDS):
         plan = replace(draw_kept(seed, formats), keeps_apart=True)
         events += campaign.run(seed, plan=plan).events
-    assert events["kept"] > 5 * SEEDS
-    assert events["kept apart"] > SEEDS / 2
+    if WHOLE:
+        assert events["kept"] > 5 * SEEDS
+        assert events["kept apart"] > SEEDS / 2

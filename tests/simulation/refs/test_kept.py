@@ -4,7 +4,6 @@ Afterwards other clients clean up all that the tables do not need, logs too, and
 before (docs/design/0037-upkeep.md).
 """
 
-import os
 from functools import partial
 
 import pytest
@@ -13,12 +12,13 @@ from lakevilla.errors import LakeVillaError
 from lakevilla.store.home import HOMES_PREFIX
 from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
 from lakevilla.testing.planted.every import PLANTED
+from tests.support.search import how_many
 from tests.support.simulated.branches import ends, makes, shows
 from tests.support.simulated.commits import add_to, alone, begin, commit, lake
 from tests.support.simulated.upkeep import DAY, all_clean_up, collects, keeps, updates, vacuums
 
-SCHEDULES = 200 if "LAKEVILLA_SOAK" in os.environ else 20
-#: A day's run takes one of them.
+SCHEDULES = how_many(5, whole=20, soak=200)
+#: Each searches a part of the schedules.
 SHARES = pytest.mark.parametrize("share", range(8))
 
 

@@ -4,14 +4,13 @@ Afterwards other clients clean up all that the tables do not need, logs too, and
 of its rows once, and can be merged (docs/design/0037-upkeep.md).
 """
 
-import os
-
 import pytest
 
 from lakevilla.errors import LakeVillaError
 from lakevilla.store.home import HOMES_PREFIX
 from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
 from lakevilla.testing.planted.every import PLANTED
+from tests.support.search import how_many
 from tests.support.simulated.branches import appends, ends, makes, rebases, shows
 from tests.support.simulated.commits import alone, lake
 from tests.support.simulated.upkeep import (
@@ -27,8 +26,8 @@ from tests.support.simulated.upkeep import (
     vacuums,
 )
 
-SCHEDULES = 150 if "LAKEVILLA_SOAK" in os.environ else 10
-pytestmark = pytest.mark.daily(2, of="kept branches")
+SCHEDULES = how_many(4, whole=10, soak=150)
+
 SHARES = pytest.mark.parametrize("share", range(8))
 
 

@@ -3,7 +3,6 @@
 Rules of docs/design/0031-branches.md that are left out are planted bugs that one of these finds.
 """
 
-import os
 from collections import Counter
 from functools import partial
 
@@ -20,6 +19,7 @@ from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavin
 from lakevilla.testing.planted.every import PLANTED
 from lakevilla.transaction.state.values import KeyUse
 from lakevilla.transaction.verbs.read_write import append, execute, scan
+from tests.support.search import how_many
 from tests.support.simulated.branches import appends, ends, makes, on_branch, shows
 from tests.support.simulated.commits import Process, add_to, alone, begin, commit, end, lake, read
 from tests.support.simulated.memory_lake import rows_of
@@ -34,7 +34,7 @@ from tests.support.simulated.upkeep import (
     vacuums,
 )
 
-SCHEDULES = 200 if "LAKEVILLA_SOAK" in os.environ else 20
+SCHEDULES = how_many(5, whole=20, soak=200)
 
 
 def changes_b(client):

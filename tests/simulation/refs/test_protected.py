@@ -3,7 +3,6 @@
 The rules of docs/design/0030-refs.md that are left out are planted bugs that one of these finds.
 """
 
-import os
 from contextlib import contextmanager
 from itertools import pairwise
 
@@ -25,10 +24,11 @@ from lakevilla.testing.planted.every import PLANTED
 from lakevilla.transaction.verbs.applying.merge_branch import merge_branch
 from lakevilla.transaction.verbs.optimize import optimize
 from lakevilla.transaction.verbs.read_write import append
+from tests.support.search import how_many
 from tests.support.simulated.branches import appends, makes
 from tests.support.simulated.commits import Process, add_to, alone, begin, commit, lake
 
-SCHEDULES = 300 if "LAKEVILLA_SOAK" in os.environ else 25
+SCHEDULES = how_many(6, whole=25, soak=300)
 
 
 def answered(work):

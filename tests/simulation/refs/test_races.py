@@ -3,7 +3,6 @@
 Each rule that is left out is a planted bug that one of these finds, or the histories do.
 """
 
-import os
 from functools import partial
 
 import pytest
@@ -21,6 +20,7 @@ from lakevilla.testing.tables import delta_writer
 from lakevilla.testing.tables.reader import run_now
 from lakevilla.testing.world.client import Client
 from lakevilla.transaction.commit.commit import commit
+from tests.support.search import how_many
 from tests.support.simulated.commits import (
     Process,
     add_to,
@@ -32,7 +32,7 @@ from tests.support.simulated.commits import (
 from tests.support.simulated.upkeep import DAY, LAKES, collects, vacuums
 
 #: How many interleavings of two clients; ``make test-all`` sets 10,000 for those of commits.
-SCHEDULES = 200 if "LAKEVILLA_SOAK" in os.environ else 25
+SCHEDULES = how_many(6, whole=25, soak=200)
 
 
 def tags(at, name="closing"):

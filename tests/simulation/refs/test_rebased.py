@@ -3,7 +3,6 @@
 Each rule of docs/design/0034-rebase.md that is left out is a planted bug that one of these finds.
 """
 
-import os
 from collections import Counter
 from itertools import count
 
@@ -18,6 +17,7 @@ from lakevilla.testing.histories.attempts import context_of
 from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
 from lakevilla.testing.planted.every import PLANTED
 from lakevilla.transaction.verbs.read_write import scan
+from tests.support.search import SOAK, how_many
 from tests.support.simulated.branches import adds, appends, ends, makes, rebases, shows
 from tests.support.simulated.commits import Process, add_to, alone, begin, commit, lake
 from tests.support.simulated.upkeep import (
@@ -31,8 +31,8 @@ from tests.support.simulated.upkeep import (
     vacuums,
 )
 
-SCHEDULES = 150 if "LAKEVILLA_SOAK" in os.environ else 10
-SOAK = pytest.mark.skipif("LAKEVILLA_SOAK" not in os.environ, reason="takes a minute")
+SCHEDULES = how_many(4, whole=10, soak=150)
+OF_SOAK = pytest.mark.skipif(not SOAK, reason="takes a minute: make soak runs it")
 
 
 def sweep(simulation, days=10):
@@ -122,7 +122,7 @@ def test_a_branch_is_whole_whoever_is_faster(other, iceberg):
     ("next_one", "iceberg"),
     [
         pytest.param(rebases(), (), id="rebased"),
-        pytest.param(rebases(), ("a", "b"), id="rebased-iceberg", marks=SOAK),
+        pytest.param(rebases(), ("a", "b"), id="rebased-iceberg", marks=OF_SOAK),
         pytest.param(shows(), (), id="read"),
         pytest.param(recovers, (), id="recovered"),
         pytest.param(merges, (), id="merged"),

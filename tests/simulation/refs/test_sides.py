@@ -1,6 +1,5 @@
 """What two sides do to one table: no subtraction and no value of either is lost (notes 55, 56)."""
 
-import os
 from functools import partial
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs.applying.apply import apply
 from lakevilla.transaction.verbs.applying.merge_branch import merge_branch
 from lakevilla.transaction.verbs.read_write import append, execute, layout_of, scan
+from tests.support.search import how_many
 from tests.support.simulated.branches import makes, on_branch, rebases
 from tests.support.simulated.commits import (
     TABLES,
@@ -28,7 +28,7 @@ from tests.support.simulated.commits import (
 )
 from tests.support.simulated.upkeep import LAKES, results
 
-SCHEDULES = 200 if "LAKEVILLA_SOAK" in os.environ else 20
+SCHEDULES = how_many(5, whole=20, soak=200)
 KEYS = {"a": ("id",)}
 
 

@@ -4,8 +4,6 @@ What the lease is for is requests alone (docs/design/0037-upkeep.md), so all of 
 those who know of no lease too.
 """
 
-import os
-
 import pyarrow as pa
 import pytest
 
@@ -19,12 +17,13 @@ from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavin
 from lakevilla.transaction.commit.commit_object import seal_commit
 from lakevilla.transaction.commit.upload import upload
 from lakevilla.transaction.verbs.read_write import append
+from tests.support.search import how_many
 from tests.support.simulated.commits import add_to, alone, balances, begin, commit, lake
 from tests.support.simulated.upkeep import confirms
 
 DAY = 24 * 3600
-SCHEDULES = 200 if "LAKEVILLA_SOAK" in os.environ else 15
-#: A day's run takes one of them.
+SCHEDULES = how_many(4, whole=15, soak=200)
+#: Each searches a part of the schedules.
 SHARES = pytest.mark.parametrize("share", range(8))
 
 

@@ -84,7 +84,6 @@ def random_edges(generator: random.Random) -> list[Edge]:
     return edges
 
 
-@pytest.mark.daily(2)
 @pytest.mark.parametrize("seed", range(10))
 def test_networkx_agrees_on_a_hundred_thousand_graphs(seed: int) -> None:
     generator = random.Random(seed)

@@ -354,7 +354,7 @@ REFUSED: dict[str, tuple[Callable[[lv.Lake], object], str]] = {
 }
 
 
-@pytest.mark.daily(None)
+@pytest.mark.cases(None)
 def test_odd_places_are_refused_by_name(shop: lv.Lake) -> None:
     shop.clone("prod", "dev")
     shop.clone("other", "deep/trial")

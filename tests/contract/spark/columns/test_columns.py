@@ -216,7 +216,6 @@ def test_columns_that_one_writes_mean_what_spark_computes(spark: SparkSession, p
     assert all(said(spark, table, batches(WRITTEN, 20)[part]))
 
 
-@pytest.mark.daily(1)
 @pytest.mark.parametrize("seed", range(40))
 def test_drawn_columns_mean_what_spark_computes(spark: SparkSession, seed: int) -> None:
     random = Random(seed)

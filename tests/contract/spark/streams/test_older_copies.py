@@ -18,8 +18,6 @@ from pyspark.sql import DataFrame, SparkSession, datasource
 import lakevilla as lv
 from tests.support.tables import values
 
-pytestmark = pytest.mark.daily(1, of="checkpoints that go back")
-
 DEFAULT = "spark.sql.streaming.checkpointLocation"
 Write = Callable[[DataFrame, int], None]
 Around = Callable[[Write], Write]

@@ -14,8 +14,6 @@ from pyspark.sql import SparkSession
 
 import lakevilla as lv
 
-pytestmark = pytest.mark.daily(2, of="differences through Spark")
-
 NAN = math.nan
 SCHEMA = pa.schema(
     [

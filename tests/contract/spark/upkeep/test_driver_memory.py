@@ -7,12 +7,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from pyspark.sql import SparkSession
 
 import lakevilla as lv
-
-pytestmark = pytest.mark.daily(8, of="the driver's memory")
 
 FEW = 20_000
 #: Where one process compares so many rows more, it holds more than 100 MB of them.

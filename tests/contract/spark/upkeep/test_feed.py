@@ -12,8 +12,6 @@ from pyspark.sql import SparkSession
 
 import lakevilla as lv
 
-pytestmark = pytest.mark.daily(2, of="the feed through Spark")
-
 
 def shown(frame: Any, like: pa.Schema) -> list[str]:
     found = frame.toArrow()

@@ -13,8 +13,6 @@ from pyspark.sql import SparkSession
 import lakevilla as lv
 from lakevilla.engines.spark.upkeep import merge
 
-pytestmark = pytest.mark.daily(3, of="sources of merges through Spark")
-
 TARGET = pa.table(
     {
         "id": pa.array([*range(600), None, 7, 7], pa.int32()),

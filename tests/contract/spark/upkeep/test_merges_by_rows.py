@@ -14,8 +14,6 @@ from pyspark.sql import SparkSession
 import lakevilla as lv
 from tests.contract.spark.upkeep.test_differences import rows
 
-pytestmark = pytest.mark.daily(2, of="merges by rows through Spark")
-
 DELTA = pytest.param("delta", marks=pytest.mark.connector("delta"))
 KEYS = {"t": ["id", "p"]}
 

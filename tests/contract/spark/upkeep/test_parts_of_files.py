@@ -19,8 +19,6 @@ from lakevilla.engines.spark.upkeep import merge
 from tests.support.iceberg_by_hand import File, Table, column, of_ids
 from tests.support.tables import contents, in_order
 
-pytestmark = pytest.mark.daily(2, of="large files through Spark")
-
 ROWS = 400
 #: Rows that the table has deleted, of several row groups.
 DELETED = (0, 57, 211, 399)

@@ -11,8 +11,6 @@ from pyspark.sql import SparkSession
 
 import lakevilla as lv
 
-pytestmark = pytest.mark.daily(2, of="upkeep through Spark")
-
 
 def rows(first: int, count: int) -> pa.Table:
     numbers = range(first, first + count)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.interop.spark.beside import Beside
 from tests.support.refs.merged import NOBODY_SEES, QUIET, rows_of, steps
-
-pytestmark = pytest.mark.daily(1, of="refs beside Spark")
 
 
 def test_spark_reads_what_is_merged_and_its_vacuum_harms_nothing(beside: Beside) -> None:

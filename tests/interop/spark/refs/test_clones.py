@@ -10,8 +10,6 @@ from pyspark.sql import SparkSession
 
 import lakevilla as lv
 
-pytestmark = pytest.mark.daily(1, of="refs beside Spark")
-
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_a_table_of_a_clone_is_read_by_spark_from_its_first_write_on(

@@ -10,8 +10,6 @@ import lakevilla as lv
 from tests.interop.spark.beside import Beside
 from tests.support.tables import bag
 
-pytestmark = pytest.mark.daily(1, of="refs beside Spark")
-
 SHAPES: dict[str, tuple[str, dict[str, str]]] = {
     "plain": ("id BIGINT, s STRING, part INT", {}),
     "partitions": ("id BIGINT, s STRING, part INT|PARTITIONED BY (part)", {}),

@@ -14,8 +14,6 @@ from lakevilla.testing.planted.every import PLANTED
 from tests.simulation.races.names.test_taken_up import drop, taking_up
 from tests.support.simulated.commits import Process, alone, lake
 
-pytestmark = pytest.mark.daily(2, of="tables taken up")
-
 
 def letting_go(client):
     yield from unregister(context_of(client), "a", "a")

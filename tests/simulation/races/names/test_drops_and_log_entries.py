@@ -25,8 +25,6 @@ from tests.support.simulated.commits import (
 )
 from tests.support.simulated.memory_lake import rows_of
 
-pytestmark = pytest.mark.daily(2, of="tables taken up")
-
 FORMATS = {"delta": (), "iceberg": ("a",)}
 formats = pytest.mark.parametrize("format", FORMATS)
 #: So long that HEAD has to be asked again.

@@ -37,8 +37,6 @@ from tests.support.simulated.commits import (
     lake,
 )
 
-pytestmark = pytest.mark.daily(2, of="tables taken up")
-
 FORMATS = {"delta": (), "iceberg": ("a",)}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import random
 from datetime import UTC, datetime
 
@@ -15,8 +14,9 @@ from lakevilla.engines.catalog import SCHEMAS, CatalogRead, NameRange, Term, ran
 from lakevilla.engines.sql.catalog import catalog_query
 from lakevilla.engines.sql.select import select_of
 from lakevilla.errors import InvalidOperation
+from tests.support.search import how_many
 
-DRAWN = int(os.environ.get("LAKEVILLA_PREDICATES", "150"))
+DRAWN = how_many(50, whole=150)
 
 
 def found(sql, params=None, hidden=frozenset(), dialect="duckdb"):

@@ -1,0 +1,32 @@
+"""How much the tests search whose input is drawn, and the seeds that they begin with.
+
+``make test`` searches little and always the same, ``make test-all`` the whole with the seeds of
+the day, ``make soak`` for hours. The options ``--search`` and ``--seeds`` of
+`tests.support.selection` set which it is.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import date
+
+
+def how_many(small: int, *, whole: int | None = None, soak: int | None = None) -> int:
+    """Return how many seeds, schedules or steps a test searches.
+
+    Without a number of its own, ``whole`` is ``small``, and ``soak`` is ``whole``.
+    """
+    search = os.environ["LAKEVILLA_SEARCH"]
+    if search == "soak" and soak is not None:
+        return soak
+    return small if search == "small" or whole is None else whole
+
+
+SEARCH = os.environ["LAKEVILLA_SEARCH"]
+#: Whether a test searches enough to require that what is rare occurs.
+WHOLE, SOAK = SEARCH != "small", SEARCH == "soak"
+
+
+def first_seed() -> int:
+    """Return the number that seeds begin with: the fixed one, or that of the run's date."""
+    return date.fromisoformat(os.environ["LAKEVILLA_SEEDS"]).toordinal()

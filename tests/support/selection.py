@@ -1,0 +1,216 @@
+"""Select the cases that a run executes, and the seeds that its random tests draw from.
+
+Options of pytest, all of which the header of a run repeats:
+
+``--cases few``
+    The cases of ``make test``: at least one of each function, the same ones on each day and
+    machine. `few` has the rule; the mark ``cases(n)`` sets another number for a function.
+``--search whole`` and ``--search soak``
+    How much a test searches that draws its input; see `tests.support.search`.
+``--seeds today`` and ``--seeds 2026-11-22``
+    Draw the seeds of a date instead of the fixed ones.
+``--slice 7``
+    Run all slices of the suite, in a fixed order that begins with the seventh.
+``--minutes 9``
+    Start no test after so many minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import date
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+#: The number of slices that the whole suite is cut into.
+SLICES = 48
+#: The date that fixed seeds are of.
+FIXED = date(2026, 11, 28)
+#: How many cases of a function ``make test`` runs, by the folder of its test; None: all of them.
+FEW: dict[str, int | None] = {
+    "unit": None,
+    "contract": 4,
+    "interop": 4,
+    "property": 10,
+    "simulation": 4,
+    "docs": 4,
+    "benchmarks": 2,
+}
+#: The number where the table above has none, and for a function that needs Spark.
+FEW_ELSEWHERE, FEW_ON_SPARK = 2, 1
+TESTS = Path(__file__).parents[1]
+
+
+class Case(NamedTuple):
+    """One parameter set of a test function."""
+
+    test: str
+    function: str
+    #: The name of each parameter with the index of its value.
+    values: frozenset[tuple[str, int]]
+    #: Whether it needs a server, and so takes longer than the other cases of its function.
+    on_server: bool
+    #: How many cases of its function ``make test`` runs; None: all of them.
+    limit: int | None
+
+
+def few(cases: Iterable[Case]) -> set[str]:
+    """Return the tests that ``make test`` runs: of each function a part, and at least one.
+
+    A function's cases on a server are left out if it has others. Of what remains, a case is taken
+    that has most values of parameters that no case before it has, until each value was taken or
+    the limit is reached.
+    """
+    functions: dict[str, list[Case]] = defaultdict(list)
+    for case in cases:
+        functions[case.function].append(case)
+    return {
+        case.test
+        for found in functions.values()
+        for case in _cover([case for case in found if not case.on_server] or found)
+    }
+
+
+def _cover(cases: Sequence[Case]) -> Sequence[Case]:
+    """Return few cases that together have each value of each parameter, in their order."""
+    limit = cases[0].limit
+    if limit is None:
+        return cases
+    # A function with one long list of values is spread over the list, not cut off at its head.
+    step = max(1, len(cases) // max(1, limit))
+    order = sorted(range(len(cases)), key=lambda place: (place % step > 0, place))
+    missing = frozenset().union(*(case.values for case in cases))
+    taken: list[int] = []
+    while len(taken) < limit and (missing or not taken):
+        best = max(order, key=lambda place: len(cases[place].values & missing))
+        taken.append(best)
+        missing -= cases[best].values
+    return [cases[place] for place in sorted(taken)]
+
+
+def slice_of(test: str) -> int:
+    """Return the slice that a test is in, which depends on its name alone."""
+    return int.from_bytes(blake2b(test.encode(), digest_size=8).digest(), "big") % SLICES
+
+
+# ------------------------------------------------------------------- pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("selection")
+    group.addoption(
+        "--cases", choices=("few", "all"), default="all", help="the cases of make test, or all"
+    )
+    group.addoption(
+        "--search",
+        choices=("small", "whole", "soak"),
+        default=os.environ.get("LAKEVILLA_SEARCH", "small"),
+        help="how much tests search whose input is drawn",
+    )
+    group.addoption(
+        "--seeds",
+        default=os.environ.get("LAKEVILLA_SEEDS", "fixed"),
+        metavar="fixed|today|DATE",
+        help="draw the fixed seeds, or those of a date",
+    )
+    group.addoption(
+        "--slice",
+        type=int,
+        default=None,
+        help=f"run the {SLICES} slices of the suite, this one (modulo {SLICES}) first",
+    )
+    group.addoption("--minutes", type=float, default=None, help="start no test after so many")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "cases(n): so many of the function's cases run in make test (None: all)"
+    )
+    # Test modules read both while they are imported, as do the processes that tests start.
+    os.environ["LAKEVILLA_SEARCH"] = config.getoption("--search")
+    if not hasattr(config, "workerinput"):  # a worker keeps the date of the run, past midnight too
+        os.environ["LAKEVILLA_SEEDS"] = _date_of(config.getoption("--seeds")).isoformat()
+    minutes = config.getoption("--minutes")
+    if minutes is not None:
+        config.pluginmanager.register(Deadline(time.monotonic() + 60 * minutes))
+
+
+def _date_of(seeds: str) -> date:
+    try:
+        return {"fixed": FIXED, "today": date.today()}.get(seeds) or date.fromisoformat(seeds)
+    except ValueError as error:
+        raise pytest.UsageError(f"--seeds is fixed, today or a date, not {seeds!r}") from error
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    options = [f"--cases {config.getoption('--cases')} --search {config.getoption('--search')}"]
+    options.append(f"--seeds {os.environ['LAKEVILLA_SEEDS']}")
+    if config.getoption("--slice") is not None:
+        options.append(f"--slice {config.getoption('--slice') % SLICES}")
+    return f"selection: {' '.join(options)}"
+
+
+@pytest.hookimpl(trylast=True)  # a function whose cases -m and -k deselect is not covered by them
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--cases") == "few":
+        selected = few(map(_case, items))
+        config.hook.pytest_deselected(items=[i for i in items if name_of(i) not in selected])
+        items[:] = [item for item in items if name_of(item) in selected]
+    first = config.getoption("--slice")
+    if first is not None:
+        # A group of xdist runs in one worker; it starts at once, next to all others.
+        items.sort(
+            key=lambda item: (
+                (slice_of(name_of(item)) - first) % SLICES,
+                item.get_closest_marker("xdist_group") is None,
+            )
+        )
+
+
+def name_of(item: pytest.Item) -> str:
+    """Return the test's id, without the group that a worker of xdist appends."""
+    group = item.get_closest_marker("xdist_group")
+    return item.nodeid if group is None else item.nodeid.removesuffix(f"@{group.args[0]}")
+
+
+def _case(item: pytest.Item) -> Case:
+    name = name_of(item)
+    call = getattr(item, "callspec", None)
+    values = frozenset() if call is None else frozenset(call.indices.items())
+    server = call is not None and any(
+        isinstance(value, str) and value in _SERVERS for value in call.params.values()
+    )
+    return Case(name, name.partition("[")[0], values, server, _limit(item))
+
+
+#: What parameters say of cases that need a server on loopback.
+_SERVERS = ("s3", "ministack", "moto", "minio", "given", "remote", "rest")
+
+
+def _limit(item: pytest.Item) -> int | None:
+    mark = item.get_closest_marker("cases")
+    if mark is not None:
+        limit: int | None = mark.args[0]
+        return limit
+    group = item.get_closest_marker("xdist_group")
+    if group is not None and group.args == ("spark",):
+        return FEW_ON_SPARK
+    folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
+    return FEW.get(folder, FEW_ELSEWHERE)
+
+
+class Deadline:
+    """Starts no test once the time is up."""
+
+    def __init__(self, at: float) -> None:
+        self._at = at
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self) -> bool | None:
+        return True if time.monotonic() >= self._at else None

@@ -1,0 +1,143 @@
+"""The cases of ``make test``, slices, and seeds: the same on each day and in each worker."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.selection import SLICES, Case, few, slice_of
+
+pytest_plugins = ["pytester"]
+
+
+def cases(
+    limit: int | None, *values: dict[str, int], on_server: frozenset[int] = frozenset()
+) -> list[Case]:
+    """Return the cases of one function, named by their numbers."""
+    return [
+        Case(str(number), "function", frozenset(one.items()), number in on_server, limit)
+        for number, one in enumerate(values)
+    ]
+
+
+GRID = [{"place": place, "verb": verb} for place in range(3) for verb in range(3)]
+
+
+def test_a_function_runs_with_each_value_of_each_parameter_once() -> None:
+    taken = few(cases(9, *GRID))
+    values = [GRID[int(number)] for number in taken]
+    assert len(taken) == 3
+    assert {value["place"] for value in values} == {value["verb"] for value in values} == {0, 1, 2}
+
+
+def test_a_limit_is_kept_and_a_function_is_never_left_out() -> None:
+    assert len(few(cases(2, *GRID))) == 2
+    assert few(cases(2, {})) == {"0"}
+    assert len(few(cases(None, *GRID))) == 9
+
+
+def test_a_long_list_is_sampled_over_its_whole_length() -> None:
+    taken = few(cases(4, *({"seed": seed} for seed in range(100))))
+    assert sorted(map(int, taken)) == [0, 25, 50, 75]
+
+
+def test_a_case_on_a_server_runs_only_if_the_function_has_no_other() -> None:
+    assert few(cases(4, {"place": 0}, {"place": 1}, on_server=frozenset({1}))) == {"0"}
+    assert few(cases(1, {"place": 0}, {"place": 1}, on_server=frozenset({0, 1}))) == {"0"}
+
+
+def test_each_test_is_in_one_slice_whose_size_is_that_of_the_others() -> None:
+    sizes = [0] * SLICES
+    for number in range(1000 * SLICES):
+        sizes[slice_of(f"tests/test_it.py::test_{number}")] += 1
+    assert min(sizes) > 800
+
+
+SUITE = """
+import os
+import pytest
+
+def test_alone():
+    pass
+
+@pytest.mark.parametrize("x", range(7))
+def test_by_rule(x):
+    pass
+
+@pytest.mark.cases(5)
+@pytest.mark.parametrize("x", range(7))
+def test_by_mark(x):
+    pass
+
+@pytest.mark.xdist_group("spark")
+@pytest.mark.parametrize("x", range(9))
+def test_on_spark(x):
+    pass
+
+@pytest.mark.soak
+def test_in_a_soak():
+    pass
+
+def test_seeds():
+    print("seeds of", os.environ["LAKEVILLA_SEEDS"], os.environ["LAKEVILLA_SEARCH"])
+"""
+
+
+@pytest.fixture
+def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    pytester.makeini("[pytest]\nmarkers =\n    soak: long")
+    pytester.makepyfile(test_it=SUITE)
+    # The plugin is imported by the processes that the run starts.
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    for name in ("LAKEVILLA_SEEDS", "LAKEVILLA_SEARCH"):
+        monkeypatch.delenv(name)
+    return pytester
+
+
+def output(suite: pytest.Pytester, *options: str) -> str:
+    plugin = ("-p", "tests.support.selection", "-p", "no:cacheprovider", "-m", "not soak")
+    result = suite.runpytest_subprocess(*plugin, "-rA", *options)
+    assert result.ret == 0, result.outlines
+    return "\n".join(result.outlines)
+
+
+def passed(suite: pytest.Pytester, *options: str) -> list[str]:
+    return re.findall(r"PASSED \S*::(test_\w+)", output(suite, *options))
+
+
+def test_two_workers_run_the_same_few_cases(suite: pytest.Pytester) -> None:
+    ran = passed(suite, "--cases", "few", "-n", "2", "--dist", "loadgroup")
+    counts = {name: ran.count(name) for name in set(ran)}
+    assert counts == {
+        "test_alone": 1,
+        "test_by_rule": 2,
+        "test_by_mark": 5,
+        "test_on_spark": 1,
+        "test_seeds": 1,
+    }
+
+
+def test_slices_are_the_whole_suite_in_an_order_that_begins_with_one(
+    suite: pytest.Pytester,
+) -> None:
+    first = slice_of("test_it.py::test_by_rule[3]")
+    ran = re.findall(r"test_it.py::(\S+) PASSED", output(suite, "-v", "--slice", str(first)))
+    assert sorted(ran) == sorted(re.findall(r"test_it.py::(\S+) PASSED", output(suite, "-v")))
+    places = [(slice_of(f"test_it.py::{name}") - first) % SLICES for name in ran]
+    assert places == sorted(places)
+    assert places[0] == 0
+
+
+def test_seeds_are_fixed_unless_a_date_is_given(suite: pytest.Pytester) -> None:
+    assert "seeds of 2026-11-28 small" in output(suite)
+    of_a_date = output(suite, "--seeds", "2026-11-22", "--search", "whole", "-n", "1")
+    assert "seeds of 2026-11-22 whole" in of_a_date
+    wrong = suite.runpytest_subprocess("-p", "tests.support.selection", "--seeds", "tomorrow")
+    wrong.stderr.fnmatch_lines(["*--seeds is fixed, today or a date, not 'tomorrow'"])
+
+
+def test_no_test_starts_when_the_time_is_up(suite: pytest.Pytester) -> None:
+    result = suite.runpytest_subprocess("-p", "tests.support.selection", "--minutes", "0")
+    assert not re.search("passed|failed", "\n".join(result.outlines))
