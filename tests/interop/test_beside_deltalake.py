@@ -18,6 +18,7 @@ import lakevilla as lv
 from lakevilla.engines.base import TableInput
 from tests.interop.delta.readers import duckdb_rows
 from tests.interop.delta.test_reading_deltalake import all_types
+from tests.support.inside import executor, inside
 from tests.support.places import Place, fill, make_place
 from tests.support.tables import accounts, in_order, values
 
@@ -29,7 +30,7 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 def rows_at(lake: lv.Lake, table: str, version: int) -> list[dict[str, Any]]:
     """A version as LakeVilla reads the log."""
-    context, run = lake._client.context, lake._client.runner.run
+    context, run = inside(lake).context, inside(lake).run
     snapshot = run(context.formats["delta"].open_at(table, table, version))
     files = run(snapshot.files())
     scan = run(context.engine.scan(TableInput(snapshot.layout, files), None, None))
@@ -179,7 +180,7 @@ def test_a_guarded_table_is_refused_to_other_writers_and_read_by_all(place: Plac
             txn.update("bank", {"balance": "5"}, where="id = 1")
         with lake.transaction(lv.Feature.NONE) as txn:
             txn.append("bank", [{"id": 7, "balance": 7}])
-            assert txn._executor.state.through_head
+            assert executor(txn).state.through_head
         expected = [{"id": 0, "balance": 100}, {"id": 1, "balance": 5}]
         assert same_for_all(place, "bank")[:2] == expected
         # Maintenance by others still runs, and hurts nothing (hazard 4).

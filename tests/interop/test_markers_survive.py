@@ -18,6 +18,7 @@ from lakevilla.markers.marker import Marker, marker_key
 from lakevilla.markers.repo import free, list_markers, load_markers, place
 from lakevilla.sublogs.record import Access
 from tests.interop.delta.readers import duckdb_rows
+from tests.support.inside import inside
 from tests.support.places import Place, make_place
 from tests.support.tables import in_order
 
@@ -69,21 +70,21 @@ def location(request: pytest.FixtureRequest) -> Place:
 
 def place_markers(lake: lv.Lake) -> dict[str, bytes]:
     """One marker of each access, each of a transaction of its own; their contents by key."""
-    ids = lake._client.context.ids
+    ids = inside(lake).context.ids
     for access in ACCESSES:
-        listed = lake._client.runner.run(list_markers(TABLE))
-        lake._client.runner.run(place(TABLE, ids.txn_id(), access, ids, listed))
+        listed = inside(lake).run(list_markers(TABLE))
+        inside(lake).run(place(TABLE, ids.txn_id(), access, ids, listed))
     bodies = marker_bodies(lake)
     assert list(bodies) == [marker_key(TABLE, number) for number in (1, 2, 3)]
     return bodies
 
 
 def marker_bodies(lake: lv.Lake) -> dict[str, bytes]:
-    run = lake._client.runner.run
+    run = inside(lake).run
     found = run(load_markers(TABLE, run(list_markers(TABLE)), {}))
     assert [m.access for _, m in found if isinstance(m, Marker)] == list(ACCESSES)
     keys = [marker_key(TABLE, listed.number) for listed, _ in found]
-    return {key: lake._client.runner.store.get(key).body for key in keys}  # type: ignore[union-attr]
+    return {key: inside(lake).store.get(key).body for key in keys}
 
 
 def make_old(place: Place) -> None:
@@ -107,7 +108,7 @@ def test_vacuum_and_clean_up_do_delete_what_is_theirs(location: Place) -> None:
     """Else it would be no wonder that markers are left."""
     old = "_delta_log/00000000000000000000.json"
     with location.connect() as lake:
-        store = lake._client.runner.store
+        store = inside(lake).store
         place_markers(lake)
         make_old(location)
         before = [info.key for info in store.list(TABLE)]  # type: ignore[union-attr]
@@ -129,8 +130,8 @@ def test_no_reader_sees_a_marker(location: Place) -> None:
         location.delta(TABLE).create_checkpoint()
         assert seen(location) == before
         assert in_order(lake.snapshot().read(TABLE)) == before["rows"]
-        lake._client.runner.run(free((TABLE, number) for number in (1, 2, 3)))
-        assert lake._client.runner.run(list_markers(TABLE)) == []
+        inside(lake).run(free((TABLE, number) for number in (1, 2, 3)))
+        assert inside(lake).run(list_markers(TABLE)) == []
 
 
 def seen(location: Place) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakevilla.formats.alteration import TableAlteration
 from tests.interop.delta.readers import duckdb_rows
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.tables import accounts, contents
 
@@ -254,8 +255,8 @@ VECTOR = Change("deletion-vector", delete_by_vector, lambda rows: without(rows, 
 def alter(place: Place, **what: Any) -> None:
     """A change of the schema or properties, by a client that maps columns."""
     with place.connect() as lake:
-        delta = lake._client.context.formats["delta"]
-        snapshot = lake._client.runner.run(delta.open(TABLE, TABLE))
+        delta = inside(lake).context.formats["delta"]
+        snapshot = inside(lake).run(delta.open(TABLE, TABLE))
         change = delta.alter(snapshot, TableAlteration(**what))
         actions: list[dict[str, Any]] = []
         if change.protocol is not None:

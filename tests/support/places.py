@@ -13,6 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 import lakevilla as lv
 from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
 from tests.fixtures.s3 import SERVERS
+from tests.support.inside import inside
 from tests.support.stores import Closed, is_entry
 from tests.support.tables import Row, add, in_order
 
@@ -114,7 +115,7 @@ def fill(place: Place, tables: Mapping[str, Sequence[Row]]) -> None:
 def decide_and_leave(place: Place) -> str:
     """A commit over both tables that its owner could not publish in ``bank``; its id."""
     with place.connect() as lake:
-        lake._client.runner.store = Closed(lake._client.runner.store, is_entry("bank"))
+        inside(lake).store = Closed(inside(lake).store, is_entry("bank"))
         with lake.transaction() as txn:
             add(txn, 1, 5)
             txn.append("other", [{"id": 8, "balance": 8}])

@@ -13,6 +13,7 @@ from lakevilla.global_log.head import Head
 from lakevilla.markers.repo import list_markers
 from lakevilla.store.effects import list_objects
 from lakevilla.sublogs.record import TXNS_PREFIX
+from tests.support.inside import inside
 from tests.support.places import Place
 
 T = TypeVar("T")
@@ -35,12 +36,12 @@ PATIENCE_SECONDS = 60.0
 
 def tickets(lake: lv.Lake, table: str) -> list[int]:
     """The numbers of the markers that lie at a table."""
-    return [one.number for one in lake._client.runner.run(list_markers(table))]
+    return [one.number for one in inside(lake).run(list_markers(table))]
 
 
 def records(lake: lv.Lake) -> list[str]:
     """What lies under the transactions' prefix: records and sublogs."""
-    return [info.key for info in lake._client.runner.run(list_objects(TXNS_PREFIX))]
+    return [info.key for info in inside(lake).run(list_objects(TXNS_PREFIX))]
 
 
 def left_over(lake: lv.Lake, *tables: str) -> list[str]:
@@ -51,7 +52,7 @@ def left_over(lake: lv.Lake, *tables: str) -> list[str]:
 
 def head_of(place: Place) -> Head:
     with place.connect() as lake:
-        held = lake._client.runner.run(lake._client.context.head())
+        held = inside(lake).run(inside(lake).context.head())
     assert held is not None
     return held.head
 

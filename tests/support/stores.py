@@ -21,6 +21,7 @@ from lakevilla.store.base import (
     Token,
 )
 from lakevilla.store.wrapped import WrappedStore
+from tests.support.inside import inside
 
 
 class InterruptedStore(WrappedStore):
@@ -116,13 +117,13 @@ def interrupted(
     lake: lv.Lake, before: Callable[[str], bool], meanwhile: Callable[[], object]
 ) -> Iterator[None]:
     """Within the block the first PUT that ``before`` names waits until ``meanwhile`` has run."""
-    inner = lake._client.runner.store
+    inner = inside(lake).store
     store = InterruptedStore(inner, before, meanwhile)
-    lake._client.runner.store = store
+    inside(lake).store = store
     try:
         yield
     finally:
-        lake._client.runner.store = inner
+        inside(lake).store = inner
     assert store.happened, "the moment never came"
 
 
@@ -131,12 +132,12 @@ def unpublished(
     lake: lv.Lake, closed: Callable[[str], bool] = lambda key: "/_delta_log/" in key
 ) -> Iterator[None]:
     """Commits within the block are decided, and no log is written: as when their client dies."""
-    inner = lake._client.runner.store
-    lake._client.runner.store = Closed(inner, closed)
+    inner = inside(lake).store
+    inside(lake).store = Closed(inner, closed)
     try:
         yield
     finally:
-        lake._client.runner.store = inner
+        inside(lake).store = inner
 
 
 class Later(SystemClock):
@@ -153,8 +154,8 @@ class Later(SystemClock):
         return super().elapsed() + self.ahead_seconds
 
     def of(self, lake: lv.Lake) -> None:
-        lake._client.context.clock = self
-        lake._client.runner.store = _Dated(lake._client.runner.store, self)
+        inside(lake).clock = self
+        inside(lake).store = _Dated(inside(lake).store, self)
 
 
 class _Dated(WrappedStore):

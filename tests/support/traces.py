@@ -20,10 +20,11 @@ from lakevilla.store.effects import Effect, Parallel, Program
 from lakevilla.store.runner import Requests
 from lakevilla.store.wrapped import WrappedStore
 from lakevilla.testing.world.programs import as_program
+from tests.support.inside import inside
 
 
 def cost(lake: lv.Lake, work: Callable[[], object]) -> Requests:
-    with lake._client.runner.requests.counting() as requests:
+    with inside(lake).requests.counting() as requests:
         work()
     assert (requests.head, requests.delete) == (0, 0), requests
     return requests
@@ -32,20 +33,20 @@ def cost(lake: lv.Lake, work: Callable[[], object]) -> Requests:
 def rounds(lake: lv.Lake, work: Callable[[], object]) -> int:
     """How many times ``work`` waited for the store: for one request, or several at once."""
     waited = 0
-    perform = lake._client.runner._perform
+    perform = inside(lake).perform
 
     def counted(effect: Effect) -> object:
         nonlocal waited
-        with lake._client.runner.requests.counting() as requests:
+        with inside(lake).requests.counting() as requests:
             outcome = perform(effect)
         waited += requests.total > 0
         return outcome
 
-    lake._client.runner._perform = counted  # type: ignore[method-assign]
+    inside(lake).perform = counted
     try:
         work()
     finally:
-        lake._client.runner._perform = perform  # type: ignore[method-assign]
+        inside(lake).perform = perform
     return waited
 
 
@@ -54,12 +55,12 @@ def critical_path(lake: lv.Lake, work: Callable[[], object]) -> int:
 
     Programs that run in parallel count as the longest of them.
     """
-    perform = lake._client.runner._perform
+    perform = inside(lake).perform
     waited = 0
 
     def follow(effect: Effect) -> tuple[Any, int]:
         if not isinstance(effect, Parallel):
-            with lake._client.runner.requests.counting() as requests:
+            with inside(lake).requests.counting() as requests:
                 outcome = perform(effect)
             return outcome, int(requests.total > 0)
         results, longest, failure = [], 0, None
@@ -102,11 +103,11 @@ def critical_path(lake: lv.Lake, work: Callable[[], object]) -> int:
         waited += length
         return outcome
 
-    lake._client.runner._perform = counted  # type: ignore[method-assign]
+    inside(lake).perform = counted
     try:
         work()
     finally:
-        lake._client.runner._perform = perform  # type: ignore[method-assign]
+        inside(lake).perform = perform
     return waited
 
 
@@ -150,7 +151,7 @@ class Trace(WrappedStore):
 
 def steps(lake: lv.Lake, work: Callable[[], object]) -> list[list[tuple[str, str]]]:
     """What ``work`` asks of the store, a list for each time that it waits for it."""
-    perform, inner = lake._client.runner._perform, lake._client.runner.store
+    perform, inner = inside(lake).perform, inside(lake).store
     found: list[list[tuple[str, str]]] = []
     trace = Trace(inner)
 
@@ -161,11 +162,11 @@ def steps(lake: lv.Lake, work: Callable[[], object]) -> list[list[tuple[str, str
             found.append(sorted(trace.seen[before:]))
         return outcome
 
-    lake._client.runner.store = trace
-    lake._client.runner._perform = traced  # type: ignore[method-assign]
+    inside(lake).store = trace
+    inside(lake).perform = traced
     try:
         work()
     finally:
-        lake._client.runner.store = inner
-        lake._client.runner._perform = perform  # type: ignore[method-assign]
+        inside(lake).store = inner
+        inside(lake).perform = perform
     return found

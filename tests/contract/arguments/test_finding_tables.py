@@ -12,6 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import lakevilla as lv
 from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
+from tests.support.inside import inside
 from tests.support.places import Place, make_place
 from tests.support.tables import contents
 
@@ -295,7 +296,7 @@ def test_a_table_that_another_client_drops_meanwhile_stays_out(
 ) -> None:
     for name in ("new", "other"):
         write_deltalake(f"{lake.root}/{name}", ROWS)
-    real = lake._client.runner.store.put
+    real = inside(lake).store.put
 
     def put(key: str, body: bytes, condition: object) -> object:
         if key == "_lakevilla/HEAD.json":
@@ -305,7 +306,7 @@ def test_a_table_that_another_client_drops_meanwhile_stays_out(
                 faster.drop_table("new")
         return real(key, body, condition)
 
-    monkeypatch.setattr(lake._client.runner.store, "put", put)
+    monkeypatch.setattr(inside(lake).store, "put", put)
     with pytest.warns(lv.LakeVillaWarning, match="new is left out: another client dropped it"):
         assert lake.register(discover=True) == ["other"]
     assert "new" not in lake

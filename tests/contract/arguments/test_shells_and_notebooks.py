@@ -16,6 +16,7 @@ import pytest
 import lakevilla as lv
 from lakevilla.display import MOST_ROWS, HtmlList, size_text, table_html
 from lakevilla.store.base import Failure
+from tests.support.inside import inside
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def lake(tmp_path: Path) -> Iterator[lv.Lake]:
 
 def quietly(lake: lv.Lake, show: Callable[[], str]) -> tuple[str, int]:
     """What is shown, and how many requests it took."""
-    with lake._client.runner.requests.counting() as requests:
+    with inside(lake).requests.counting() as requests:
         text = show()
     assert requests.total == requests.get
     return text, requests.get
@@ -117,7 +118,7 @@ def test_a_lake_that_cannot_be_seen_is_shown_as_it_was_known(
     def fails(*_: object) -> Failure:
         return Failure("the store is away", ambiguous=False)
 
-    monkeypatch.setattr(lake._client.runner.store, "get", fails)
+    monkeypatch.setattr(inside(lake).store, "get", fails)
     html, gets = quietly(lake, lake._repr_html_)
     assert gets == 1, "and nobody waits for more"
     assert "version 2, 1 table; not to be seen now: " in html

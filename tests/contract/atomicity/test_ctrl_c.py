@@ -17,6 +17,7 @@ import pytest
 import lakevilla as lv
 from lakevilla.store.base import Condition, Failure, Refused, Stored
 from lakevilla.store.wrapped import WrappedStore
+from tests.support.inside import inside
 from tests.support.places import Place, fill, make_place
 from tests.support.stores import is_entry, is_head
 from tests.support.tables import accounts
@@ -53,7 +54,7 @@ class Hanging(WrappedStore):
     def __init__(
         self, lake: lv.Lake, is_point: Callable[[str], bool], landed: bool, pipe: Connection
     ) -> None:
-        super().__init__(lake._client.runner.store)
+        super().__init__(inside(lake).store)
         self._is_point, self._landed, self._pipe = is_point, landed, pipe
         self._first = itertools.count()
         self._pressed = threading.Event()
@@ -79,7 +80,7 @@ def commit_twice(place: Place, cases: list[tuple[str, Case]], pipe: Connection) 
         with place.connect() as lake:
             txn = lake.transaction(case.features)
             txn.update(table, {"balance": "balance + 5"}, where="id = 1")
-            lake._client.runner.store = Hanging(lake, case.is_point(table), case.landed, pipe)
+            inside(lake).store = Hanging(lake, case.is_point(table), case.landed, pipe)
             told = ""
             try:
                 txn.commit()
@@ -146,7 +147,7 @@ def test_a_transaction_interrupted_in_its_redo_commits_nothing(
             for table in ("bank", "shop"):
                 rival.update(table, {"balance": "0"}, where="id = 2")
 
-        engine = lake._client.context.engine
+        engine = inside(lake).engine
         update, calls = engine.update, itertools.count()
 
         def interrupted_update(*arguments: Any) -> Any:

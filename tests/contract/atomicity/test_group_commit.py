@@ -15,6 +15,7 @@ import lakevilla as lv
 from lakevilla.store.base import Condition, Failure, Refused, Stored
 from lakevilla.store.wrapped import WrappedStore
 from lakevilla.transaction.commit.together.group import commits_of
+from tests.support.inside import executor, inside
 from tests.support.places import Place, make_place
 from tests.support.stores import is_head
 from tests.support.tables import values
@@ -60,7 +61,7 @@ def in_threads(works: list[Callable[[], None]]) -> list[BaseException]:
 
 def test_threads_commit_exactly_once_in_fewer_replacements_of_head(shared_place: Place) -> None:
     lake = lake_of(shared_place, "a", "b")
-    before = lake._client.context.held
+    before = inside(lake).held
     assert before is not None
     sequences: list[int] = []
 
@@ -96,7 +97,7 @@ def test_threads_commit_exactly_once_in_fewer_replacements_of_head(shared_place:
     for table in ("a", "b"):
         assert sorted(values(shared_place.delta(table).to_pyarrow_table())) == numbers
     assert len(set(sequences)) == THREADS * EACH
-    after = shared_place.connect().transaction(read_only=True)._executor.state_of_lake()
+    after = executor(shared_place.connect().transaction(read_only=True)).state_of_lake()
     assert after is not None
     assert after.sequence - before.head.sequence == THREADS * EACH
     assert after.replacement - before.head.replacement < THREADS * EACH
@@ -137,9 +138,9 @@ class _AtHead(WrappedStore):
 
 
 def watched(lake: lv.Lake, *, sent: bool = False) -> _AtHead:
-    store = _AtHead(lake._client.runner.store)
+    store = _AtHead(inside(lake).store)
     store.sent = sent
-    lake._client.runner.store = store
+    inside(lake).store = store
     return store
 
 
@@ -151,7 +152,7 @@ def until(there: Callable[[], bool]) -> None:
 
 
 def waiting(lake: lv.Lake) -> int:
-    return len(commits_of(lake._client.context).present(100))
+    return len(commits_of(inside(lake).context).present(100))
 
 
 @pytest.mark.usefixtures("ctrl_c")

@@ -16,6 +16,7 @@ import lakevilla as lv
 from lakevilla.client.client import _PROBED
 from tests.contract.atomicity.conftest import Open
 from tests.support.gateway import Flaw
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.tables import accounts, kinds, values
 
@@ -45,7 +46,7 @@ def make_banks(lake: lv.Lake) -> None:
 
 
 def heads_in(lake: lv.Lake) -> list[str]:
-    found = lake._client.runner.store.list("_lakevilla")
+    found = inside(lake).store.list("_lakevilla")
     assert isinstance(found, list)
     return sorted(info.key for info in found if info.key.startswith(HEADS))
 
@@ -251,9 +252,9 @@ def test_the_first_of_the_heads_that_is_lost_is_written_anew_and_nothing_with_it
     place, _ = behind(flaw)
     with place.connect(settings=QUICK) as lake:
         make_banks(lake)
-        held = lake._client.context.held
+        held = inside(lake).held
         assert held is not None
-        lake._client.runner.store.delete("_lakevilla/HEAD.json")
+        inside(lake).store.delete("_lakevilla/HEAD.json")
         transfer(lake, 10)  # whoever knows a HEAD of the log does not even notice
     with place.connect(settings=QUICK) as fresh:
         with pytest.raises(lv.CorruptObject, match="--rebuild-head"):
@@ -261,8 +262,8 @@ def test_the_first_of_the_heads_that_is_lost_is_written_anew_and_nothing_with_it
         (told,) = fresh.recover(rebuild_head=True).findings
         assert (told.severity, told.kind) == ("note", "head_restored")
         transfer(fresh, 1)
-        assert fresh._client.context.held is not None
-        assert fresh._client.context.held.head.lake_id == held.head.lake_id
+        assert inside(fresh).held is not None
+        assert inside(fresh).held.head.lake_id == held.head.lake_id
         assert fresh.doctor().ok
         with pytest.raises(lv.InvalidOperation, match="nothing to rebuild"):
             fresh.recover(rebuild_head=True)
@@ -277,7 +278,7 @@ def test_a_log_of_heads_with_a_hole_is_not_rebuilt(behind: Open, lost: str) -> N
         transfer(lake, 10)
         gone = heads_in(lake) if lost == "all" else heads_in(lake)[:1]
         for key in ("_lakevilla/HEAD.json", *gone):
-            lake._client.runner.store.delete(key)
+            inside(lake).store.delete(key)
     with place.connect(settings=QUICK) as fresh, pytest.raises(lv.CorruptObject, match="a copy"):
         fresh.recover(rebuild_head=True)
 

@@ -21,6 +21,7 @@ from lakevilla.store.base import (
     Token,
 )
 from lakevilla.store.wrapped import WrappedStore
+from tests.support.inside import executor, inside
 from tests.support.places import Place, fill
 from tests.support.stores import is_entry, is_head
 from tests.support.tables import accounts, values
@@ -86,11 +87,11 @@ def lake(request: pytest.FixtureRequest, quick_place: Place) -> Iterator[lv.Lake
     """A lake with one table, for each kind of commit point (with ``features``)."""
     if request.param == "head as a log":
         with quick_place.connect(settings=QUICK) as lake:
-            lake._client.runner.store = OnlyCreates(lake._client.runner.store)
+            inside(lake).store = OnlyCreates(inside(lake).store)
             with lake.transaction() as txn:
                 txn.create_table("bank", accounts(1))
             yield lake
-            assert any(info.key for info in lake._client.runner.store.list(head_log.HEADS_PREFIX))
+            assert any(info.key for info in inside(lake).store.list(head_log.HEADS_PREFIX))
         return
     fill(quick_place, {"bank": accounts(1)})
     with quick_place.connect(settings=QUICK) as lake:
@@ -108,13 +109,13 @@ def features(request: pytest.FixtureRequest) -> lv.Feature:
 def broken(
     lake: lv.Lake, *answers: Failure, lands: bool = False, blind: bool = False
 ) -> Iterator[Broken]:
-    inner = lake._client.runner.store
+    inner = inside(lake).store
     store = Broken(inner, *answers, lands=lands, blind=blind)
-    lake._client.runner.store = store
+    inside(lake).store = store
     try:
         yield store
     finally:
-        lake._client.runner.store = inner
+        inside(lake).store = inner
     assert store.asked, "the commit point was never tried"
 
 
@@ -142,7 +143,7 @@ def test_a_commit_point_that_is_turned_down_is_told_as_nothing_committed(
     assert refusal.reason in raised.value.message
     assert raised.value.txn_id == txn.id
     assert rows(lake) == [0]
-    if txn._executor.state.through_head:
+    if executor(txn).state.through_head:
         assert lake.outcome(txn.id).state == "aborted"
     # It has ended, whatever the store does by now: its caller was told so.
     with pytest.raises(lv.StoreError):
@@ -162,7 +163,7 @@ def test_one_that_is_turned_down_after_one_in_doubt_leaves_the_outcome_unknown(
     ):
         txn.commit()
     assert rows(lake) == ([0, 5] if lands else [0])
-    if txn._executor.state.through_head:
+    if executor(txn).state.through_head:
         assert lake.outcome(txn.id).state == ("committed" if lands else "aborted")
 
 
@@ -210,7 +211,7 @@ def test_a_head_that_can_not_be_made_is_told_as_the_stores_refusal(quick_place: 
         with broken(lake, FORBIDDEN), pytest.raises(lv.StoreError, match="403"):
             with lake.transaction() as txn:
                 txn.create_table("bank", accounts(1))
-        assert not isinstance(lake._client.runner.store.get("_lakevilla/HEAD.json"), Found)
+        assert not isinstance(inside(lake).store.get("_lakevilla/HEAD.json"), Found)
         with lake.transaction() as txn:
             txn.create_table("bank", accounts(1))
         assert rows(lake) == [0]
@@ -249,10 +250,10 @@ def test_a_store_that_is_gone_at_the_commit_point_leaves_the_outcome_unknown(
     with quick_place.connect(settings=QUICK) as lake:
         txn = lake.transaction(features)
         txn.append("bank", [{"id": 5, "balance": 5}])
-        inner = lake._client.runner.store
+        inner = inside(lake).store
         entry = is_entry("bank")
-        lake._client.runner.store = _Partition(inner, lambda key: is_head(key) or entry(key))
+        inside(lake).store = _Partition(inner, lambda key: is_head(key) or entry(key))
         with pytest.raises(lv.CommitOutcomeUnknown):
             txn.commit()
-        lake._client.runner.store = inner
+        inside(lake).store = inner
         assert sorted(lake.snapshot().read("bank")["id"].to_pylist()) == [0, 5]

@@ -19,6 +19,7 @@ from lakevilla.store.base import Condition, Failure, Refused, Stored, Token
 from lakevilla.store.effects import Program
 from lakevilla.store.wrapped import WrappedStore
 from lakevilla.sublogs.record import record_key
+from tests.support.inside import inside
 from tests.support.places import Place, fill, make_place
 from tests.support.queues import CT, I, R, left_over, tickets
 from tests.support.stores import InterruptedStore
@@ -111,9 +112,7 @@ def test_a_key_that_was_resumed_with_its_transaction_is_not_free(
         lake.run(lambda again: add(again, "y"), idempotency_key="k")
 
     # It has bound the key, and is about to be decided.
-    other._client.runner.store = InterruptedStore(
-        other._client.runner.store, HEAD_KEY.__eq__, use_again
-    )
+    inside(other).store = InterruptedStore(inside(other).store, HEAD_KEY.__eq__, use_again)
     with pytest.raises(lv.TransactionAborted):
         resumed.commit()
     assert (balance(lake, "x"), balance(lake, "y")) == (100, 101)
@@ -180,7 +179,7 @@ class Broken(WrappedStore):
 def test_a_transaction_that_was_settled_gives_its_places_to_the_next_attempt(
     lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = lake._client.runner.store = Broken(lake._client.runner.store, HEAD_KEY)
+    store = inside(lake).store = Broken(inside(lake).store, HEAD_KEY)
     ids: list[str] = []
     found: list[list[int]] = []
     ask = outcome.outcome
@@ -237,7 +236,7 @@ def test_a_place_is_taken_even_if_those_ahead_could_not_be_read(
 ) -> None:
     first = other.transaction(QUEUED)
     add(first, "y")
-    store = lake._client.runner.store = Blind(lake._client.runner.store)
+    store = inside(lake).store = Blind(inside(lake).store)
     with lake.transaction(QUEUED) as txn:
         store.key = marker_key("y", 1)
         with pytest.raises(StoreError):
@@ -325,7 +324,7 @@ def test_a_record_that_lands_late_lets_nobody_commit_what_is_run_again(
 ) -> None:
     ids: list[str] = []
     lake = place.connect(settings=SHORT)
-    store = lake._client.runner.store = Late(lake._client.runner.store)
+    store = inside(lake).store = Late(inside(lake).store)
     attempt = run._attempt
 
     def between(*args: Any) -> lv.Transaction | None:

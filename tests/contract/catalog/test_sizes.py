@@ -24,6 +24,7 @@ from lakevilla.lake.past import past_at
 from lakevilla.lake.table_log import open_tail
 from lakevilla.lake.view import build_view
 from lakevilla.store import codec
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.search import how_many
 from tests.support.stores import interrupted, is_entry
@@ -35,7 +36,7 @@ STEPS = 16
 def head_of(lake: lv.Lake) -> Head:
     with lake.snapshot() as now:
         now.versions  # noqa: B018 - bound at its first use
-    held = lake._client.context.held
+    held = inside(lake).held
     assert held is not None
     return held.head
 
@@ -47,10 +48,10 @@ def known_size(lake: lv.Lake, table: str) -> Size:
 
 def true(lake: lv.Lake, table: str) -> Size:
     """By the list of files of the state that HEAD tells, and no newer one."""
-    context, head = lake._client.context, head_of(lake)
-    tail = lake._client.run(open_tail(context, table))
-    view = lake._client.run(build_view(context, head, table, tail, accept_hidden=False))
-    return counted(lake._client.run(view.snapshot.files()))
+    context, head = inside(lake).context, head_of(lake)
+    tail = inside(lake).run(open_tail(context, table))
+    view = inside(lake).run(build_view(context, head, table, tail, accept_hidden=False))
+    return counted(inside(lake).run(view.snapshot.files()))
 
 
 def rows(*numbers: int) -> list[dict[str, int]]:
@@ -214,7 +215,7 @@ def test_sizes_of_an_older_version_are_told(quick_place: Place) -> None:
         version = lake.history(limit=1)[0].version
         lake.run(lambda txn: txn.append("t", rows(1, 2)))
         lake.run(lambda txn: txn.delete("t", where="id = 0"))
-        past = lake._client.run(past_at(Timeline.of(head_of(lake)), version))
+        past = inside(lake).run(past_at(Timeline.of(head_of(lake)), version))
         assert past.head.tables["t"].size == then == Size(1, 1, then.bytes)
 
 

@@ -16,6 +16,7 @@ import pytest
 import lakevilla as lv
 from lakevilla.store.base import Condition, Failure, Found, GetOutcome, Refused, Stored, Token
 from lakevilla.store.wrapped import WrappedStore
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.tables import accounts
 
@@ -77,12 +78,12 @@ def _kind(key: str) -> str:
 
 def weighed(lake: lv.Lake, work: Callable[[], object]) -> Scale:
     """What ``work`` reads and writes, with what it leaves to the background."""
-    scale = Scale(lake._client.runner.store)
+    scale = Scale(inside(lake).store)
     scale.read, scale.written = Counter(), Counter()
-    lake._client.runner.store = scale
+    inside(lake).store = scale
     work()
     lake.close()
-    lake._client.runner.store = scale.inner
+    inside(lake).store = scale.inner
     return scale
 
 

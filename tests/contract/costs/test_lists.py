@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from tests.support.inside import inside
 from tests.support.places import Place, fill
 from tests.support.tables import accounts
 
@@ -23,6 +24,6 @@ def test_a_table_whose_log_is_cleaned_within_the_hour_is_listed_not_guessed(
     )
     for table, lists in (("bank", 0), ("short", 1)):
         lake.run(lambda txn, name=table: txn.read(name).num_rows, read_only=True)
-        with lake._client.runner.requests.counting() as requests:
+        with inside(lake).requests.counting() as requests:
             lake.run(lambda txn, name=table: txn.read(name).num_rows, read_only=True)
         assert requests.list == lists, table

@@ -22,6 +22,7 @@ from bench.size.many_tables import (
 )
 from lakevilla.global_log import leaves
 from lakevilla.store.runner import Requests
+from tests.support.inside import executor
 from tests.support.places import Place
 from tests.support.stores import Later
 
@@ -74,14 +75,14 @@ def test_100_000_tables_leave_head_small_and_cost_a_commit_two_puts(tmp_path: Pa
             assert Path(many.root, ref.key).stat().st_size <= leaves.LEAF_BYTES
         with lv.connect(many.root) as other:
             txn = other.transaction()
-            assert cost(other, txn._executor.state_of_lake) == Requests(get=1)
+            assert cost(other, executor(txn).state_of_lake) == Requests(get=1)
             txn.abort()
 
 
 def test_a_transaction_is_opened_by_one_get_and_a_leaf_is_fetched_once(lake: lv.Lake) -> None:
     with lv.connect(lake.root) as other:
         with other.transaction() as txn:
-            assert cost(other, txn._executor.state_of_lake) == Requests(get=1)
+            assert cost(other, executor(txn).state_of_lake) == Requests(get=1)
             first = cost(other, lambda: txn.read(REAL[5]))
         with other.transaction() as txn:
             assert txn.read(REAL[5]).num_rows == len(txn.read(REAL[5]))
@@ -112,7 +113,7 @@ def test_all_tables_are_told(lake: lv.Lake) -> None:
     with lv.connect(lake.root) as other:
         head = newest(other)
         txn = other.transaction(read_only=True)
-        state = txn._executor.state_of_lake(whole=True)
+        state = executor(txn).state_of_lake(whole=True)
         assert state is not None
         assert len(state.tables) == COUNT
         assert set(REAL) <= set(state.tables)
@@ -199,9 +200,9 @@ def test_gc_keeps_what_an_older_head_names_for_max_age_and_no_longer(
     with lv.connect(lake.root) as other:
         clock.of(other)
         reader = other.transaction(read_only=True)
-        reader._executor.state_of_lake()
+        executor(reader).state_of_lake()
         late = other.transaction(read_only=True)
-        late._executor.state_of_lake()
+        executor(late).state_of_lake()
         for _ in range(3):
             commit_two(lake, [REAL[5], REAL[6]])
         lake.gc()

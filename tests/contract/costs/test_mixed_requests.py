@@ -16,6 +16,7 @@ import lakevilla as lv
 from lakevilla.store.base import Condition, Failure, Refused, Stored
 from lakevilla.store.runner import Requests
 from lakevilla.store.wrapped import WrappedStore
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.tables import accounts
 from tests.support.traces import cost, rounds
@@ -111,17 +112,17 @@ def test_a_read_of_k_of_each_is_2k_and_1_gets(lake: lv.Lake, count: int) -> None
 def test_a_commit_over_both_is_decided_after_2k_and_2_puts(lake: lv.Lake, count: int) -> None:
     tables = warm(lake, count)
     seen: list[str] = []
-    inner = lake._client.runner.store
+    inner = inside(lake).store
 
     class Watch(WrappedStore):
         def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
             seen.append(key)
             return super().put(key, body, condition)
 
-    lake._client.runner.store = Watch(inner)
+    inside(lake).store = Watch(inner)
     with lake.transaction() as txn:
         append_to(txn, tables)
-    lake._client.runner.store = inner
+    inside(lake).store = inner
     decided = seen.index("_lakevilla/HEAD.json")
     assert decided + 1 == 2 * count + 2
     assert not any("/metadata/" in key or "/_delta_log/" in key for key in seen[:decided])

@@ -10,6 +10,7 @@ import lakevilla as lv
 from lakevilla.store.cached.objects import Budget
 from lakevilla.testing.histories.plan import small_limits
 from tests.contract.integrity.damage import Objects
+from tests.support.inside import inside
 from tests.support.places import Place, make_place
 
 pytestmark = pytest.mark.one_process
@@ -30,7 +31,7 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 def gets(lake: lv.Lake, work: object) -> int:
     assert callable(work)
-    with lake._client.runner.requests.counting() as made:
+    with inside(lake).requests.counting() as made:
         work()
     return made.get
 

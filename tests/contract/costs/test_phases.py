@@ -17,6 +17,7 @@ import lakevilla as lv
 from lakevilla.lake.context import Event
 from lakevilla.store.base import Store
 from lakevilla.testing.world.latency import S3, LatencyStore
+from tests.support.inside import inside
 from tests.support.places import Place, make_place
 from tests.support.queues import beside
 from tests.support.tables import accounts
@@ -81,7 +82,7 @@ class Heard:
 @contextmanager
 def slow(place: Place, heard: Heard) -> Iterator[lv.Lake]:
     with place.connect(on_event=heard) as lake:
-        client = lake._client
+        client = inside(lake).client
         clock = VirtualClock()
         client.context.clock = clock
         client.runner.store = Slow(client.runner.store, clock)
@@ -283,7 +284,7 @@ def test_who_waits_in_a_queue_is_told_how_long(lake: lv.Lake, shared: Place, hea
         first = other.transaction(CT | I)
         first.update("bank", {"balance": "balance + 1"}, where="id = 1")
         waiting = threading.Event()
-        lake._client._listeners.append(
+        inside(lake).client._listeners.append(
             lambda event: waiting.set() if event.kind == "waiting" else None
         )
 

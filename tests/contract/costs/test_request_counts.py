@@ -20,6 +20,7 @@ from lakevilla.store.effects import Effect, Sleep
 from lakevilla.store.runner import Requests
 from lakevilla.store.wrapped import WrappedStore
 from lakevilla.transaction.state import late_reads
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.tables import accounts, values
 from tests.support.traces import Trace, cost, rounds, steps
@@ -159,18 +160,18 @@ def test_guarded_tables_are_not_probed(lake: lv.Lake, count: int) -> None:
 def test_a_transaction_is_decided_after_k_and_2_puts(lake: lv.Lake, count: int) -> None:
     tables = warm(lake, count)
     seen: list[str] = []
-    inner = lake._client.runner.store
+    inner = inside(lake).store
 
     class Watch(WrappedStore):
         def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
             seen.append(key)
             return super().put(key, body, condition)
 
-    lake._client.runner.store = Watch(inner)
+    inside(lake).store = Watch(inner)
     with lake.transaction() as txn:
         for table in tables:
             txn.append(table, accounts(1))
-    lake._client.runner.store = inner
+    inside(lake).store = inner
     decided = seen.index("_lakevilla/HEAD.json")
     assert decided + 1 == count + 2
     assert all("/_delta_log/" in key for key in seen[decided + 1 :])
@@ -217,10 +218,10 @@ def test_one_query_over_k_tables_is_1_and_k_gets_in_one_round(lake: lv.Lake, cou
             assert row == {"n": 3 * count}
 
     assert cost(lake, read) == Requests(get=1 + count)
-    inner = lake._client.runner.store
-    lake._client.runner.store = AllAtOnce(inner, 1 + count)
+    inner = inside(lake).store
+    inside(lake).store = AllAtOnce(inner, 1 + count)
     read()
-    lake._client.runner.store = inner
+    inside(lake).store = inner
 
 
 @pytest.mark.parametrize("count", WIDTHS)
@@ -346,10 +347,10 @@ def test_appends_behind_nobody_cost_one_list_a_table_more_than_without_queues(
     lake: lv.Lake, features: str, count: int
 ) -> None:
     work = work_on(warm(lake, count), "append")
-    with lake._client.runner.requests.counting() as without:
+    with inside(lake).requests.counting() as without:
         run_with(lake, RCTI & ~lv.Feature.CT, work)()
     alone = len(steps(lake, run_with(lake, RCTI & ~lv.Feature.CT, work)))
-    with lake._client.runner.requests.counting() as queued:
+    with inside(lake).requests.counting() as queued:
         run_with(lake, QUEUED[features], work)()
     assert queued.minus(without) == Requests(list=count)
     found = steps(lake, run_with(lake, QUEUED[features], work))
@@ -365,9 +366,9 @@ def test_places_in_k_queues_are_2k_list_and_k_and_1_put_and_delete(
     lake: lv.Lake, features: str, count: int
 ) -> None:
     work = work_on(warm(lake, count), "update")
-    with lake._client.runner.requests.counting() as without:
+    with inside(lake).requests.counting() as without:
         run_with(lake, RCTI & ~lv.Feature.CT, work)()
-    with lake._client.runner.requests.counting() as queued:
+    with inside(lake).requests.counting() as queued:
         run_with(lake, QUEUED[features], work)()
     more = queued.minus(without)
     # Without isolation HEAD is asked for again when a further table is first used; with it when
@@ -463,17 +464,17 @@ def test_a_wait_is_one_conditional_get_a_look(
         settings=settings, on_event=lambda event: waiting.set() if event.kind == "waiting" else None
     ) as other:
         other.snapshot().read("t0")
-        trace = Trace(other._client.runner.store)
-        other._client.runner.store = trace
+        trace = Trace(inside(other).store)
+        inside(other).store = trace
         slept = 0
-        perform = other._client.runner._perform
+        perform = inside(other).perform
 
         def counted(effect: Effect) -> object:
             nonlocal slept
             slept += isinstance(effect, Sleep)
             return perform(effect)
 
-        other._client.runner._perform = counted  # type: ignore[method-assign]
+        inside(other).perform = counted
         first = lake.transaction(RCTI)
         for table in names(count):
             first.update(table, {"balance": "balance"}, where="id = 1")
@@ -506,8 +507,8 @@ def test_an_escalation_is_one_replacement_of_head_more(local_place: Place, lake:
     costs = []
     with local_place.connect(settings=settings) as loser:
         loser.snapshot().versions  # noqa: B018 - warm
-        trace = Trace(loser._client.runner.store)
-        loser._client.runner.store = trace
+        trace = Trace(inside(loser).store)
+        inside(loser).store = trace
 
         def long(txn: lv.Transaction) -> None:
             costs.append(len(trace.seen))
@@ -542,9 +543,9 @@ def test_reading_then_writing_in_ones_turn_is_2k_list_and_k_and_1_put_and_delete
             txn.read(table, where="id = 1")
             txn.update(table, {"balance": "balance + 1"}, where="id = 1")
 
-    with lake._client.runner.requests.counting() as without:
+    with inside(lake).requests.counting() as without:
         run_with(lake, RCTI & ~lv.Feature.CT, work)()
-    with lake._client.runner.requests.counting() as queued:
+    with inside(lake).requests.counting() as queued:
         run_with(lake, RCTI, work)()
     # Over more than two operations HEAD is asked once more: see note 25.
     more = Requests(get=int(count > 2), list=2 * count, put=count + 1, delete=count + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from lakevilla.store.runner import Requests
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.tables import accounts
 from tests.support.traces import cost
@@ -50,5 +51,5 @@ def test_a_select_after_an_append_fetches_what_was_appended(place: Place) -> Non
             assert found.to_pydict() == {"n": [30]}
 
         first, again = cost(lake, ask), cost(lake, ask)
-        far = lake._client.runner.store.local_path("a") is None
+        far = inside(lake).store.local_path("a") is None
         assert first.get - again.get in ((1, 2) if far else (0,))

@@ -35,6 +35,7 @@ from lakevilla.engines.duckdb.reading.query import opened
 from lakevilla.engines.sql.select import named_parameters, select_of
 from lakevilla.errors import InvalidOperation
 from tests.support.engine_lake import Lake
+from tests.support.inside import inside
 
 
 def shown(
@@ -400,7 +401,7 @@ def test_many_partitions_are_helped_by_tables_that_do_not_stay(
                 "SELECT count(a.n) AS a, min(a.p) AS p, count(*) AS b FROM a RIGHT JOIN b USING (p)"
             )
             assert pa.table(found).to_pylist() == [{"a": 80 - least, "p": least, "b": 80}]
-    (session,) = lake._client._embedded._closed._open()._idle
+    (session,) = inside(lake).client._embedded._closed._open()._idle
     views = session.connection.execute(
         "SELECT view_name FROM duckdb_views() WHERE view_name LIKE '__lakevilla_table%'"
     )
@@ -440,7 +441,7 @@ def test_a_forked_child_has_a_database_of_its_own(lake: Lake) -> None:
 def test_a_closed_lake_keeps_nothing_and_can_still_be_asked(tmp_path: Path) -> None:
     lake = lv.connect(str(tmp_path))
     lake.create_table("t", {"n": [1]})
-    engine = lake._client._embedded
+    engine = inside(lake).client._embedded
     lake.sql("FROM t")
     snapshot = lake.snapshot()
     lake.close()

@@ -17,6 +17,7 @@ import pytest
 
 import lakevilla as lv
 from tests.contract.feed.mirror import Mirror, check, state_at
+from tests.support.inside import inside
 from tests.support.places import Place
 
 FEED = {"delta.enableChangeDataFeed": "true"}
@@ -81,7 +82,7 @@ def test_showing_a_version_reads_no_rows_and_another_process_gets_all(lake: lv.L
     shop(lake)
     lake.run(both)
     *_, last = lake.changes(0)
-    with lake._client.runner.requests.counting() as requests:
+    with inside(lake).requests.counting() as requests:
         assert "&lt;changes of a, s/b&gt;" in last._repr_html_()
         assert "s/b" in repr(last)
         assert last == last

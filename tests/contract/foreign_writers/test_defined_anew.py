@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
+from tests.support.inside import inside
 from tests.support.places import Place, make_place
 from tests.support.stores import Closed
 
@@ -50,7 +51,7 @@ def is_version(key: str) -> bool:
 def decided(place: Place, change: Callable[[lv.Lake], object]) -> None:
     """By a client that goes away before it publishes."""
     with place.connect() as lake:
-        lake._client.runner.store = Closed(lake._client.runner.store, is_version)
+        inside(lake).store = Closed(inside(lake).store, is_version)
         change(lake)
 
 

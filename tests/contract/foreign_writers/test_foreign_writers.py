@@ -17,6 +17,7 @@ import lakevilla as lv
 from lakevilla.cli.app import app
 from lakevilla.store.base import Condition, Failure, Refused, Stored
 from lakevilla.store.wrapped import WrappedStore
+from tests.support.inside import inside
 from tests.support.places import Place, decide_and_leave, fill
 from tests.support.stores import Closed, interrupted, is_entry
 from tests.support.tables import accounts, add, kinds, values
@@ -151,7 +152,7 @@ def test_rows_that_were_read_are_named_though_they_changed_after_a_first_replay(
         txn = lake.transaction()
         (row,) = txn.read("bank", where="id = 1").to_pylist()
         txn.update("bank", {"balance": row["balance"] + 5}, where="id = 1")
-        lake._client.runner.store = Between(lake._client.runner.store)
+        inside(lake).store = Between(inside(lake).store)
         with pytest.raises(lv.ForeignConflict, match="rows that it had read were changed"):
             txn.commit()
         told = [finding.message for finding in lake.doctor().findings]
@@ -320,7 +321,7 @@ def test_recover_tells_whoever_runs_it_what_it_makes_void(place: Place) -> None:
 
 def test_a_decided_append_whose_file_is_gone_is_void_and_named_with_its_rows(place: Place) -> None:
     with place.connect() as lake:
-        lake._client.runner.store = Closed(lake._client.runner.store, is_entry("bank"))
+        inside(lake).store = Closed(inside(lake).store, is_entry("bank"))
         with lake.transaction() as txn:
             txn.append("bank", [{"id": 9, "balance": 9}])
     (file,) = Path(place.uri("bank")).glob(f"lv-h-{txn.id}-*.parquet")
@@ -360,7 +361,7 @@ def test_rows_written_before_a_constraint_are_void_under_it_though_they_fit_the_
 ) -> None:
     """What they were written for is asked, and that is not what the table's log says now."""
     with place.connect() as lake:
-        lake._client.runner.store = Closed(lake._client.runner.store, is_entry("bank"))
+        inside(lake).store = Closed(inside(lake).store, is_entry("bank"))
         with lake.transaction() as txn:
             txn.append("bank", [{"id": 9, "balance": -9}])
     place.delta("bank").alter.add_constraint({"positive": "balance >= 0"})

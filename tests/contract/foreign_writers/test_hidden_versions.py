@@ -31,6 +31,7 @@ from tests.support.foreign_changes import (
     make_bank,
     rows_seen,
 )
+from tests.support.inside import inside
 from tests.support.places import Place, make_place
 from tests.support.stores import Closed, interrupted, is_entry, is_head
 from tests.support.tables import kinds
@@ -226,7 +227,7 @@ def test_a_reader_sees_one_and_the_same_state_until_it_is_reconciled(
 def decided_and_left(place: Place, work: Callable[[lv.Transaction], object]) -> None:
     """A commit that its owner could not publish in ``bank``."""
     with place.connect() as lake:
-        lake._client.runner.store = Closed(lake._client.runner.store, is_entry(TABLE))
+        inside(lake).store = Closed(inside(lake).store, is_entry(TABLE))
         txn = lake.transaction()
         work(txn)
         try:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import lakevilla as lv
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.stores import Closed, is_entry
 from tests.support.tables import values
@@ -30,7 +31,7 @@ def place(local_place: Place) -> Place:
 def decide(place: Place, where: str) -> None:
     """Delete rows by a commit that is decided and not published."""
     with place.connect() as lake:
-        lake._client.runner.store = Closed(lake._client.runner.store, is_entry("t"))
+        inside(lake).store = Closed(inside(lake).store, is_entry("t"))
         with lake.transaction() as txn:
             assert txn.delete("t", where).rows_deleted > 0
 

@@ -8,6 +8,7 @@ import pytest
 import lakevilla as lv
 from lakevilla.store.base import Condition, Failure, Refused, Stored
 from lakevilla.store.wrapped import WrappedStore
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.stores import interrupted, is_entry, unpublished
 from tests.support.tables import accounts
@@ -63,7 +64,7 @@ def test_head_never_names_a_reconcile_commit_that_could_not_be_stored(local_plac
         with unpublished(lake), lake.transaction() as txn:
             txn.update("bank", {"balance": "7"}, where="id = 1")
         local_place.delta("bank").delete("id = 2")
-        inner = helper._client.runner.store
+        inner = inside(helper).store
 
         class Lossy(WrappedStore):
             def put(
@@ -73,9 +74,9 @@ def test_head_never_names_a_reconcile_commit_that_could_not_be_stored(local_plac
                     return Failure("no answer")
                 return self.inner.put(key, body, condition)
 
-        helper._client.runner.store = Lossy(inner)
+        inside(helper).store = Lossy(inner)
         assert not helper.recover().ok
-        helper._client.runner.store = inner
+        inside(helper).store = inner
         assert helper.recover().ok
     rows = local_place.seen("bank")
     assert sorted((row["id"], row["balance"]) for row in rows) == [(0, 100), (1, 7)]

@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 import lakevilla as lv
+from tests.support.inside import inside
 from tests.support.places import Place, make_place
 from tests.support.stores import Closed, interrupted, is_entry
 from tests.support.tables import bag
@@ -139,14 +140,14 @@ def test_any_two_versions_at_which_it_was_there(place: Place, seed: int) -> None
                         txn.update("t", {"n": "n + 1"}, "true")
                 case _:
                     if source.random() < 0.5:  # decided, and published when it has left
-                        inner, lake._client.runner.store = (
-                            lake._client.runner.store,
-                            Closed(lake._client.runner.store, is_entry("t")),
+                        inner, inside(lake).store = (
+                            inside(lake).store,
+                            Closed(inside(lake).store, is_entry("t")),
                         )
                         with lake.transaction() as txn:
                             txn.update("t", {"n": "n + 5"}, "true")
                             txn.append("t", rows(number))
-                        lake._client.runner.store = inner
+                        inside(lake).store = inner
                     if source.random() < 0.5:
                         place.delta("t").update({"n": "n - 3"})
                     let_go(lake, source.choice(["drop", "unregister"]))

@@ -16,6 +16,7 @@ import pytest
 
 import lakevilla as lv
 from tests.support.foreign_changes import delete_by_vector
+from tests.support.inside import inside
 from tests.support.places import Place, decide_and_leave, make_place
 from tests.support.stores import Closed, interrupted, is_entry
 from tests.support.tables import Row, accounts, contents, in_order, values
@@ -139,7 +140,7 @@ def test_what_is_decided_and_not_published_is_in_no_version(local_place: Place) 
 
 def test_a_table_whose_creation_is_not_published_has_no_version(local_place: Place) -> None:
     with local_place.connect() as lake:
-        lake._client.runner.store = Closed(lake._client.runner.store, is_entry("a"))
+        inside(lake).store = Closed(inside(lake).store, is_entry("a"))
         with lake.transaction() as txn:
             txn.create_table("a", rows(1))
     with local_place.connect() as lake:
@@ -321,7 +322,7 @@ def test_the_past_of_a_table_made_anew_is_not_that_of_the_one_in_the_lake(
     shutil.rmtree(local_place.uri("a"))
     local_place.write("a", rows(5))
     with local_place.connect() as other:
-        table = dataclasses.replace(table, _client=other._client)
+        table = dataclasses.replace(table, _client=inside(other).client)
         for ask in (lambda: table.read(version=0), table.versions):
             with pytest.raises(lv.TableNotFound, match="created again"):
                 ask()

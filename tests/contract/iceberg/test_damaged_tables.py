@@ -14,6 +14,7 @@ import pytest
 import lakevilla as lv
 from lakevilla.store.base import Failure, ObjectInfo
 from lakevilla.store.wrapped import WrappedStore
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.tables import contents
 
@@ -90,7 +91,7 @@ def test_a_hint_that_is_newer_than_the_list(lake: lv.Lake, place: Place) -> None
             return [info for info in found if not info.key.endswith("v2.metadata.json")]
 
     with place.connect() as other:
-        other._client.runner.store = OldList(other._client.runner.store)
+        inside(other).store = OldList(inside(other).store)
         assert ids(other) == [1, 2, 3]
 
 

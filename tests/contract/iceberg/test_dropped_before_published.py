@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import lakevilla as lv
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.stores import Closed, is_entry
 
@@ -15,14 +16,14 @@ def test_it_is_published_in_its_own_format(tmp_path: Path) -> None:
     place = Place(str(tmp_path / "lake"), format="iceberg")
     with place.connect() as lake:
         lake.create_table("other", [{"id": 1}])
-        lake._client.runner.store = Closed(lake._client.runner.store, is_entry("t"))
+        inside(lake).store = Closed(inside(lake).store, is_entry("t"))
         with lake.transaction() as txn:
             txn.create_table("t", [{"id": 1}], format="iceberg")
             txn.append("other", [{"id": 2}])
         assert txn.result is not None
         assert txn.result.versions["t"] is None
     with place.connect() as lake:
-        lake._client.runner.store = Closed(lake._client.runner.store, is_entry("t"))
+        inside(lake).store = Closed(inside(lake).store, is_entry("t"))
         with lake.transaction() as txn:
             txn.drop_table("t")
     with place.connect() as lake:
@@ -40,7 +41,7 @@ def test_its_name_is_not_free_and_what_was_decided_stays_in_its_log(
     place = Place(str(tmp_path / "lake"), format=format)
     with place.connect() as lake:
         lake.create_table("other", [{"id": 1}], format=format)
-        lake._client.runner.store = Closed(lake._client.runner.store, is_entry("t"))
+        inside(lake).store = Closed(inside(lake).store, is_entry("t"))
         with lake.transaction() as txn:
             txn.create_table("t", [{"id": 1}], format=format)
         with lake.transaction() as txn:

@@ -22,6 +22,7 @@ from pyiceberg.table import Table
 import lakevilla as lv
 from lakevilla.store.base import Condition, Failure, Refused, Stored
 from lakevilla.store.wrapped import WrappedStore
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.stores import Dying, InterruptedStore, interrupted, is_entry
 from tests.support.tables import contents
@@ -435,7 +436,7 @@ def dies_before_version(lake: lv.Lake) -> None:
     def crash() -> None:
         raise Crash
 
-    lake._client.runner.store = InterruptedStore(lake._client.runner.store, is_entry("t"), crash)
+    inside(lake).store = InterruptedStore(inside(lake).store, is_entry("t"), crash)
     with pytest.raises(Crash), lake.transaction() as txn:
         txn.update("t", {"v": "7"}, where="true")
 
@@ -478,8 +479,8 @@ def test_after_a_crash_at_any_write_the_next_vacuum_goes_on(tmp_path: Path) -> N
             with lake.transaction() as txn:
                 txn.update("t", {"v": "1"}, where="true")
         with place.connect() as dying:
-            dying._client.ensure_safe_store()
-            store = dying._client.runner.store = Dying(dying._client.runner.store, writes)
+            inside(dying).client.ensure_safe_store()
+            store = inside(dying).store = Dying(inside(dying).store, writes)
             with contextlib.suppress(Dying.Death):
                 vacuum_now(dying)
         with place.connect() as other:
@@ -509,7 +510,7 @@ def test_a_version_whose_answer_is_lost_is_published_once(
                 return Failure("the connection was closed")
             return super().put(key, body, condition)
 
-    store = lake._client.runner.store = Lost(lake._client.runner.store)
+    store = inside(lake).store = Lost(inside(lake).store)
     vacuum_now(lake)
     assert store.lost == 1
     assert version(place) == 5
@@ -550,14 +551,12 @@ def test_a_number_that_was_cleaned_up_meanwhile_does_not_count(tmp_path: Path) -
 def test_a_table_that_is_not_published_yet_has_nothing_to_expire(tmp_path: Path) -> None:
     place = Place(str(tmp_path / "lake"), format="iceberg")
     with place.connect() as other, pytest.raises(Dying.Death):
-        other._client.ensure_safe_store()
+        inside(other).client.ensure_safe_store()
 
         def die() -> None:
             raise Dying.Death
 
-        other._client.runner.store = InterruptedStore(
-            other._client.runner.store, is_entry("t"), die
-        )
+        inside(other).store = InterruptedStore(inside(other).store, is_entry("t"), die)
         other.create_table("t", [{"id": 0}], format="iceberg")
     with place.connect() as lake:
         assert vacuum_now(lake) == []
@@ -576,11 +575,11 @@ def test_a_table_that_is_written_all_the_time_is_left_for_later(
             return super().put(key, body, condition)
 
     before = objects(place)
-    inner = lake._client.runner.store
-    lake._client.runner.store = Busy(inner)
+    inner = inside(lake).store
+    inside(lake).store = Busy(inner)
     with pytest.raises(lv.ConflictError, match="vacuum of table t: others wrote it so fast"):
         vacuum_now(lake)
-    lake._client.runner.store = inner
+    inside(lake).store = inner
     assert before <= objects(place)
     assert read(lake) == ROWS
 

@@ -10,6 +10,7 @@ import pytest
 import lakevilla as lv
 from lakevilla.store.base import Condition, Failure, Refused, Stored
 from lakevilla.store.wrapped import WrappedStore
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.stores import Closed, Dying
 
@@ -48,7 +49,7 @@ def test_a_hint_that_a_dead_client_has_not_written_is_written_by_recovery(
     lake: lv.Lake, place: Place
 ) -> None:
     dead = place.connect()
-    dead._client.runner.store = DyingAtTheHint(dead._client.runner.store)
+    inside(dead).store = DyingAtTheHint(inside(dead).store)
     with pytest.raises(Dying.Death):
         append(dead, 2)
     assert (hint(place).with_name("v2.metadata.json")).exists()
@@ -80,16 +81,14 @@ def test_a_hint_that_recovery_sets_back_it_sets_right_again(lake: lv.Lake, place
             return super().put(key, body, condition)
 
     hint(place).unlink()
-    lake._client.runner.store = Overtaken(lake._client.runner.store)
+    inside(lake).store = Overtaken(inside(lake).store)
     assert lake.recover() == lv.Report(True)
     assert hint(place).read_text() == "2"
 
 
 def test_a_hint_that_the_store_refuses_is_told(lake: lv.Lake, place: Place) -> None:
     hint(place).unlink()
-    lake._client.runner.store = Closed(
-        lake._client.runner.store, lambda key: key.endswith("version-hint.text")
-    )
+    inside(lake).store = Closed(inside(lake).store, lambda key: key.endswith("version-hint.text"))
     report = lake.recover()
     assert report.ok
     assert told(report) == [("warning", "unannounced")]

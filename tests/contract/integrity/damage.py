@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import lakevilla as lv
 from lakevilla.store.base import ANY, Found
 from lakevilla.store.base import Store as AnyStore
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.stores import listed
 
@@ -17,7 +18,7 @@ class Objects:
     """What lies in a lake, past any client of it."""
 
     def __init__(self, place: Place) -> None:
-        self.store: AnyStore = place.connect()._client.runner.store
+        self.store: AnyStore = inside(place.connect()).store
 
     def keys(self, prefix: str, ends: str = ".parquet") -> list[str]:
         return sorted(info.key for info in listed(self.store, prefix) if info.key.endswith(ends))

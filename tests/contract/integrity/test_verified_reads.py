@@ -18,6 +18,7 @@ from lakevilla.store import content
 from lakevilla.store.base import Failure, Found, GetOutcome, Token
 from lakevilla.store.wrapped import WrappedStore
 from tests.contract.integrity.damage import DAMAGES, Objects, filled, flipped
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.tables import bag
 
@@ -88,7 +89,7 @@ def test_the_rows_come_from_the_bytes_that_were_compared(
     ]
     for read in reads:
         lake = place.connect()  # DuckDB has nothing of the files in its memory yet
-        lake._client.runner.store = Fading(lake._client.runner.store)
+        inside(lake).store = Fading(inside(lake).store)
         assert bag(read(lake.snapshot(verify="on"))) == whole
 
 

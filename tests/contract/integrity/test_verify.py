@@ -18,6 +18,7 @@ from lakevilla.cli.app import app
 from lakevilla.store.base import ANY
 from lakevilla.testing.histories.plan import small_limits
 from tests.contract.integrity.damage import DAMAGES, Objects, cut, filled, flipped
+from tests.support.inside import inside
 from tests.support.places import Place
 
 BRANCHES = "_lakevilla/branches"
@@ -91,7 +92,7 @@ def test_each_of_a_hundred_drawn_damages_is_named(quick_place: Place) -> None:
 
 def is_named(lake: lv.Lake, key: str) -> bool:
     """Whether the lake needs an object: it is then answer to be missing."""
-    objects = lake._client.runner.store
+    objects = inside(lake).store
     body = objects.get(key).body  # type: ignore[union-attr]
     objects.delete(key)
     try:

@@ -14,6 +14,7 @@ import pytest
 
 import lakevilla as lv
 from tests.support.foreign_changes import alter as alter_delta
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.stores import Closed, is_entry
 from tests.support.tables import in_order, kinds
@@ -351,7 +352,7 @@ def test_a_saved_transaction_follows_what_another_has_renamed(bank: Place) -> No
 def decided(place: Place, change: Change) -> str:
     """A decided commit whose owner is gone before it was published."""
     with place.connect() as lake:
-        lake._client.runner.store = Closed(lake._client.runner.store, is_entry("bank"))
+        inside(lake).store = Closed(inside(lake).store, is_entry("bank"))
         with lake.transaction() as txn:
             change(txn)
             txn.append("log", {"n": [1]})
@@ -495,7 +496,7 @@ def test_a_transaction_that_saw_a_new_column_before_it_was_settled(bank: Place) 
     """A reconcile gave the column another id, and its old one to nobody or to another's column."""
     decided(bank, fill_a_new_column)
     with bank.connect() as lake:
-        lake._client.runner.store = Closed(lake._client.runner.store, is_entry("bank"))
+        inside(lake).store = Closed(inside(lake).store, is_entry("bank"))
         txn = lake.transaction()
         txn.update(TABLE, {"c": 5}, where="c IS NULL")
         altered_by_another(bank, add_columns=pa.schema([("d", WHOLE)]))
@@ -510,7 +511,7 @@ def test_stored_operations_tell_which_fields_they_mean(bank: Place) -> None:
     txn_id = decided(bank, lambda txn: txn.update(TABLE, {"b": 1}, where="a = 1"))
     with bank.connect() as lake:
         (key,) = [k for k in _keys(lake, "_lakevilla/commits/") if txn_id in k]
-        body = lake._client.runner.store.get(key).body  # type: ignore[union-attr]
+        body = inside(lake).store.get(key).body
     operation = _decoded(body)["operations"][0]
     known = operation["fields"]["b"]
     assert operation["where"]["args"][0]["ids"] != known
@@ -519,7 +520,7 @@ def test_stored_operations_tell_which_fields_they_mean(bank: Place) -> None:
 
 
 def _keys(lake: lv.Lake, prefix: str) -> list[str]:
-    found = lake._client.runner.store.list(prefix)
+    found = inside(lake).store.list(prefix)
     assert isinstance(found, list)
     return [info.key for info in found]
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
+from tests.support.inside import inside
 from tests.support.places import Place, fill
 from tests.support.tables import accounts, add, kinds, values
 
@@ -141,7 +142,7 @@ def test_blind_appends_are_files_written_once_whatever_races_they_lose(
         for number in range(2, 6):
             with other.transaction() as rival:
                 rival.append("bank", [{"id": number, "balance": number}])
-        with lake._client.runner.requests.counting() as requests:
+        with inside(lake).requests.counting() as requests:
             txn.commit()
         # File, commit object, HEAD, and what publishes it (an entry; or manifest, list, metadata
         # and hint): the look for others' commits has shown the lost race.

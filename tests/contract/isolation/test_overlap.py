@@ -14,6 +14,7 @@ import lakevilla as lv
 from lakevilla.store.effects import Program
 from lakevilla.transaction.validation import validate
 from lakevilla.transaction.validation.overlap import is_cleared, only_appends
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.search import how_many
 from tests.support.stores import interrupted
@@ -224,8 +225,8 @@ def test_another_client_s_commits_that_head_took_in_are_passed_over_by_their_sum
 
 def test_a_trace_of_a_commit_without_rivals_has_no_further_request(lake: lv.Lake) -> None:
     txn = began(lake)
-    trace = Trace(lake._client.runner.store)
-    lake._client.runner.store = trace
+    trace = Trace(inside(lake).store)
+    inside(lake).store = trace
     asked = requests_up_to_the_commit(lake, txn)
     assert [verb for verb, _ in asked] == ["get", "put"]
 

@@ -16,6 +16,7 @@ from bench.size.many_tables import newest
 from lakevilla.global_log import leaves
 from lakevilla.global_log.repo import load_tables
 from lakevilla.lake.table_log import known_tail
+from tests.support.inside import executor, inside
 from tests.support.places import Place
 from tests.support.tables import accounts, values
 
@@ -47,7 +48,7 @@ def make_anew(place: Place, *, length: int = 0, wait: str = "published") -> None
     lake = place.connect(settings=AT_ONCE)
     lake.drop_table("t", delete_data=True)
     if wait == "decided":
-        lake._client._soon = lambda program: None  # type: ignore[method-assign]
+        inside(lake).client._soon = lambda program: None
     with lake.transaction(wait=wait) as txn:  # type: ignore[arg-type]
         txn.create_table("t", rows_of(100, 101))
     for number in range(length):
@@ -66,7 +67,7 @@ def stands(place: Place, *ids: int) -> None:
         assert lake.doctor().ok
         assert lake.snapshot().read("t").num_rows == len(ids)
         head = newest(lake)
-        lake._client.runner.run(load_tables(head, ["t"]))
+        inside(lake).run(load_tables(head, ["t"]))
         metadata = place.delta("t").metadata()
         assert head.tables["t"].table_id == str(metadata.id)
     assert sorted(row["id"] for row in place.seen("t")) == list(ids)
@@ -115,12 +116,12 @@ def test_head_never_gets_the_id_of_another_table(place: Place) -> None:
     with place.connect() as lake:
         old = lake.transaction()
         old.read("t")
-        before = old._executor.state.work.tables["t"].snapshot
+        before = executor(old).state.work.tables["t"].snapshot
         make_anew(place)
         txn = lake.transaction()
         txn.read("t")
         txn.update("u", {"balance": "5"}, "true")
-        txn._executor.state.work.tables["t"].snapshot = before
+        executor(txn).state.work.tables["t"].snapshot = before
         with pytest.raises(lv.ConflictError, match=r"table t: .* created again"):
             txn.commit()
         old.abort()
@@ -147,7 +148,7 @@ def test_a_new_table_is_first_used_by_who_has_seen_a_newer_head_and_not_its_leaf
     txn.read("a0")
     maker.run(lambda txn: txn.update("s9", {"balance": "7"}, "true"))
     other.snapshot().read("a5")
-    assert known_tail(other._client.context, "t") is None, "without its leaf nobody can tell"
+    assert known_tail(inside(other).context, "t") is None, "without its leaf nobody can tell"
     FIRST_USES[use](txn)
     txn.commit()
     stands(place, 100, 101, *range(102, 102 + length), *([200] if use == "append" else []))

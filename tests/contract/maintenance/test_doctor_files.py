@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import lakevilla as lv
 from lakevilla.cli.app import app
 from tests.support.foreign_changes import TABLE, delete_by_vector
+from tests.support.inside import inside
 from tests.support.places import Place, make_place
 from tests.support.tables import accounts
 
@@ -88,9 +89,9 @@ def test_each_is_named_with_its_table_and_the_next_step(
 
 
 def test_a_sound_lake_costs_two_requests_a_file(place: Place) -> None:
-    with place.connect() as lake, lake._client.runner.requests.counting() as without:
+    with place.connect() as lake, inside(lake).requests.counting() as without:
         assert lake.doctor().ok
-    with place.connect() as lake, lake._client.runner.requests.counting() as with_files:
+    with place.connect() as lake, inside(lake).requests.counting() as with_files:
         assert lake.doctor(files=True).findings == ()
     files = 6 + 1
     assert with_files.head - without.head == files

@@ -8,6 +8,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.global_log import leaves
+from tests.support.inside import inside
 from tests.support.places import Place, make_place
 
 
@@ -43,7 +44,7 @@ def test_a_leaf_is_told_and_the_rest_is_looked_at(
                 f"a_name_that_is_as_long_as_names_of_tables_often_are_{number:02}", f"t{number}"
             )
         assert lake.doctor().ok
-        held = lake._client.context.held
+        held = inside(lake).held
     assert held is not None
     refs = (held.head.tables if map_name == "tables" else held.head.names).refs
     assert len(refs) > 2

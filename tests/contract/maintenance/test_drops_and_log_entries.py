@@ -11,6 +11,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.clock import SystemClock
+from tests.support.inside import inside
 from tests.support.places import Place, make_place
 from tests.support.tables import values
 from tests.support.traces import cost
@@ -67,7 +68,7 @@ def clock() -> Clock:
 def other(place: Place, lake: lv.Lake, clock: Clock) -> Iterator[lv.Lake]:
     """A client that knows the table, and does not hear of others."""
     with place.connect() as other:
-        other._client.context.clock = clock
+        inside(other).clock = clock
         other.run(lambda txn: txn.append("t", rows(3)), features=lv.Feature.NONE)
         yield other
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 import lakevilla as lv
 from lakevilla.store.base import ABSENT, Found
+from tests.support.inside import inside
 from tests.support.places import Place, fill
 from tests.support.stores import listed, unpublished
 from tests.support.tables import accounts
@@ -51,7 +52,7 @@ def test_gc_deletes_a_page_that_no_head_names_and_none_that_one_does(place: Plac
         with lake.transaction(wait="decided") as txn:
             txn.append("bank", [{"id": balance, "balance": balance}])
     lake.close()
-    store = lake._client.runner.store
+    store = inside(lake).store
     pages = [info.key for info in listed(store, "_lakevilla/pages")]
     assert len(pages) == 1
     orphan = f"{pages[0].rsplit('-', 1)[0]}-00ff.json"

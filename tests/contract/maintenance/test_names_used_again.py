@@ -12,6 +12,7 @@ import lakevilla as lv
 from lakevilla.store.base import Failure
 from lakevilla.store.cached.objects import CachedObjects
 from lakevilla.store.wrapped import WrappedStore
+from tests.support.inside import inside
 from tests.support.places import Place, make_place
 from tests.support.stores import Later, interrupted
 from tests.support.tables import values
@@ -222,11 +223,11 @@ class _Broken(WrappedStore):
 def half_deleted(place: Place, lake: lv.Lake) -> None:
     lake.create_table("t", rows(1))
     append(lake, 2)
-    inner = lake._client.runner.store
-    lake._client.runner.store = _Broken(inner)
+    inner = inside(lake).store
+    inside(lake).store = _Broken(inner)
     with pytest.raises(lv.StoreError, match="turned down"):
         lake.drop_table("t", delete_data=True)
-    lake._client.runner.store = inner
+    inside(lake).store = inner
     assert log_of(place) == [f"{0:020}.json"]
 
 
@@ -301,7 +302,7 @@ def test_who_deletes_slowly_tells_so_and_stops_where_another_has_finished(
                 clock.ahead_seconds += WINDOW / 2
             return self.inner.delete(key)
 
-    lake._client.runner.store = Slow(lake._client.runner.store)
+    inside(lake).store = Slow(inside(lake).store)
     lake.drop_table("t", delete_data=True)
     assert [key[-6:] for key in deleted] == ["3.json", "2.json"]
     assert values(place.connect().snapshot().read("t")) == [8]
@@ -313,8 +314,8 @@ def test_a_publisher_that_has_slept_looks_at_head_before_it_writes(
     lake.create_table("t", rows(1))
     append(lake, 2)
     with connected(place, Later()) as slow:
-        assert isinstance(slow._client.context.clock, Later)
-        other = slow._client.context.clock
+        assert isinstance(inside(slow).clock, Later)
+        other = inside(slow).clock
 
         class Asleep(WrappedStore):
             """The client stands still for long before it reads what it is to publish."""
@@ -325,7 +326,7 @@ def test_a_publisher_that_has_slept_looks_at_head_before_it_writes(
                 outcome = self.inner.put(key, body, condition)
                 if key == "_lakevilla/HEAD.json" and not self.slept:
                     self.slept = True
-                    slow._client.context.commits = CachedObjects()
+                    inside(slow).context.commits = CachedObjects()
                 return outcome
 
             def get(self, key, known=None, byte_range=None):  # type: ignore[no-untyped-def]
@@ -337,8 +338,8 @@ def test_a_publisher_that_has_slept_looks_at_head_before_it_writes(
                     append(lake, 101)
                 return self.inner.get(key, known, byte_range)
 
-        asleep = Asleep(slow._client.runner.store)
-        slow._client.runner.store = asleep
+        asleep = Asleep(inside(slow).store)
+        inside(slow).store = asleep
         append(slow, 3)
         assert asleep.slept
         assert other.ahead_seconds

@@ -13,6 +13,7 @@ import lakevilla as lv
 from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.base import ANY, Failure, Found, Store
 from lakevilla.store.wrapped import WrappedStore
+from tests.support.inside import inside
 from tests.support.places import Place
 
 Work = Callable[[lv.Lake], object]
@@ -154,7 +155,7 @@ def test_a_deletion_elsewhere_that_was_interrupted_is_finished(
     place: Place, far: Path, at: str
 ) -> None:
     with place.connect(settings=AT_ONCE) as lake:
-        lake._client.runner.store = DiesAt(lake._client.runner.store, f"{far}/{at}")
+        inside(lake).store = DiesAt(inside(lake).store, f"{far}/{at}")
         with pytest.raises(KeyboardInterrupt):
             lake.drop_table("far", delete_data=True)
     assert (far / "_lakevilla/lake.json").exists()

@@ -15,6 +15,7 @@ import lakevilla as lv
 from lakevilla.cli.app import app
 from lakevilla.store.base import Failure, GetOutcome, ObjectInfo, Store, Token
 from lakevilla.store.wrapped import WrappedStore
+from tests.support.inside import inside
 from tests.support.places import Place, make_place
 from tests.support.stores import interrupted, is_head
 
@@ -103,7 +104,7 @@ class OutOfOrder(WrappedStore):
 
 def test_a_table_that_the_store_refuses_is_not_taken_for_absent(place: Place, far: Path) -> None:
     with place.connect() as lake:
-        lake._client.runner.store = OutOfOrder(lake._client.runner.store, "b")
+        inside(lake).store = OutOfOrder(inside(lake).store, "b")
         with pytest.raises(lv.StoreError, match="access denied"):
             lake.tables()
         with pytest.raises(lv.StoreError, match="access denied"):

@@ -16,6 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 
 import lakevilla as lv
 from lakevilla.engines.zorder import boundaries, z_values
+from tests.support.inside import executor, inside
 from tests.support.places import Place, make_place
 from tests.support.tables import accounts, in_order
 
@@ -164,9 +165,9 @@ def test_a_z_order_lets_readers_leave_out_more_files_by_either_column(place: Pla
 
         def hit(where: str) -> int:
             with lake.transaction(read_only=True) as txn:
-                view = txn._executor.look("t")
-                predicate = txn._executor.optional_predicate(where, None)
-                return int(lake._client.runner.run(view.snapshot.files(predicate)).num_rows)
+                view = executor(txn).look("t")
+                predicate = executor(txn).optional_predicate(where, None)
+                return int(inside(lake).run(view.snapshot.files(predicate)).num_rows)
 
         total = sum(place.delta("t").get_add_actions()["size_bytes"].to_pylist())
         done = lake.table("t").optimize(z_order_by=["x", "y"], target_file_size_bytes=total // 16)
@@ -210,14 +211,14 @@ def test_deletion_vectors_are_purged_from_files_of_any_size(place: Place) -> Non
             done = fresh.table("t").optimize(target_file_size_bytes=1)
             assert (done.files_removed, done.files_added) == (1, 1)
             assert fresh.snapshot().read("t").num_rows == 98
-            files = fresh._client.runner.run(look(fresh, "t"))
+            files = inside(fresh).run(look(fresh, "t"))
             assert files["dv_id"].to_pylist() == [None]
             assert fresh.table("t").optimize(target_file_size_bytes=1).files_removed == 0
 
 
 def look(lake: lv.Lake, table: str) -> Any:
     with lake.transaction(read_only=True) as txn:
-        return txn._executor.look(table).snapshot.files()
+        return executor(txn).look(table).snapshot.files()
 
 
 def add_vector(place: Place, table: str, rows: list[int]) -> None:
@@ -341,7 +342,7 @@ def test_an_optimize_is_two_puts_for_head_and_commit_and_one_for_its_entry(place
             with lake.transaction() as txn:
                 txn.append("t", accounts(2))
         table = lake.table("t")
-        with lake._client.runner.requests.counting() as requests:
+        with inside(lake).requests.counting() as requests:
             assert table.optimize().files_removed == 4
         # The new file, the commit object, HEAD, the entry; HEAD is read once.
         assert (requests.put, requests.get, requests.list) == (4, 1, 0)

@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 import lakevilla as lv
+from tests.support.inside import executor, inside
 from tests.support.places import Place, skip_constraints
 from tests.support.stores import InterruptedStore, interrupted, is_entry, is_head
 from tests.support.tables import accounts, kinds, values
@@ -39,8 +40,8 @@ def add(lake: lv.Lake, number: int) -> None:
 
 def files_of(lake: lv.Lake) -> int:
     with lake.transaction(read_only=True) as txn:
-        view = txn._executor.look("t")
-        found: int = lake._client.runner.run(view.snapshot.files()).num_rows
+        view = executor(txn).look("t")
+        found: int = inside(lake).run(view.snapshot.files()).num_rows
         return found
 
 
@@ -177,16 +178,16 @@ def test_it_ends_however_often_others_change_its_files(place: Place) -> None:
             with lake.transaction() as txn:
                 txn.append("t", [{"id": number, "day": day} for day in range(6)])
         days = iter(range(4))
-        inner = lake._client.runner.store
+        inner = inside(lake).store
 
         def rival() -> None:
             day = next(days, None)
             if day is not None:
                 with other.transaction() as txn:
                     txn.update("t", {"id": "id + 10"}, where="day = :day", params={"day": day})
-                lake._client.runner.store = InterruptedStore(inner, is_head, rival)
+                inside(lake).store = InterruptedStore(inner, is_head, rival)
 
-        lake._client.runner.store = InterruptedStore(inner, is_head, rival)
+        inside(lake).store = InterruptedStore(inner, is_head, rival)
         done = lake.table("t").optimize()
         assert (done.partitions, done.files_given_up) == (2, 8)
         assert lake.snapshot().read("t").num_rows == 12
@@ -278,11 +279,11 @@ def test_one_that_was_cut_off_leaves_files_that_gc_deletes(local_place: Place) -
         def crash() -> None:
             raise Crash
 
-        inner = lake._client.runner.store
-        lake._client.runner.store = InterruptedStore(inner, is_head, crash)
+        inner = inside(lake).store
+        inside(lake).store = InterruptedStore(inner, is_head, crash)
         with pytest.raises(Crash):
             table.optimize()
-        lake._client.runner.store = inner
+        inside(lake).store = inner
     data = sorted(p.name for p in (local_root(place) / "t").glob("*.parquet"))
     assert len(data) == 5
     with place.connect(settings=lv.Settings(max_age_seconds=0)) as lake:

@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 import lakevilla as lv
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.stores import InterruptedStore, interrupted, is_entry, is_head
 from tests.support.tables import accounts, values
@@ -93,8 +94,8 @@ def test_removals_that_only_a_checkpoint_tells_of_are_kept_for_the_retention(
     if by == "deltalake":
         place.delta("t").create_checkpoint()
     else:
-        tail = lake._client.context.tails["t"]
-        lake._client.runner.run(lake._client.context.formats["delta"].checkpoint(tail.snapshot))
+        tail = inside(lake).context.tails["t"]
+        inside(lake).run(inside(lake).context.formats["delta"].checkpoint(tail.snapshot))
     checkpoint = place.delta("t").version()
     for path in (Path(place.root) / "t" / "_delta_log").glob("*.json"):
         if int(path.name[:20]) <= checkpoint:
@@ -200,8 +201,8 @@ def test_what_is_decided_and_not_published_is_kept_on_both_sides(
         raise Crash
 
     with place.connect() as other:
-        inner = other._client.runner.store
-        other._client.runner.store = InterruptedStore(inner, is_entry("t"), crash)
+        inner = inside(other).store
+        inside(other).store = InterruptedStore(inner, is_entry("t"), crash)
         with pytest.raises(Crash):
             with other.transaction() as txn:
                 txn.update("t", {"balance": "7"}, where="true")
@@ -217,7 +218,7 @@ def test_what_is_decided_and_not_published_is_kept_on_both_sides(
 def test_a_commit_during_the_vacuum_is_seen(place: Place, lake: lv.Lake) -> None:
     with place.connect() as other:
         done = False
-        inner = lake._client.runner.store
+        inner = inside(lake).store
         listed = inner.list
 
         def commit_after_listing(prefix: str, start_after: str | None = None):  # type: ignore[no-untyped-def]
@@ -231,9 +232,9 @@ def test_a_commit_during_the_vacuum_is_seen(place: Place, lake: lv.Lake) -> None
 
         store = InterruptedStore(inner, is_head, lambda: None)
         store.list = commit_after_listing  # type: ignore[method-assign]
-        lake._client.runner.store = store
+        inside(lake).store = store
         assert vacuum_now(lake) == []
-        lake._client.runner.store = inner
+        inside(lake).store = inner
         assert done
     assert lake.snapshot().read("t").num_rows == 6
 
@@ -310,8 +311,8 @@ def test_files_of_a_foreign_commit_that_waits_to_be_reconciled_are_kept(
         raise Crash
 
     with place.connect() as other:
-        inner = other._client.runner.store
-        other._client.runner.store = InterruptedStore(inner, is_entry("t"), crash)
+        inner = inside(other).store
+        inside(other).store = InterruptedStore(inner, is_entry("t"), crash)
         with pytest.raises(Crash), other.transaction() as txn:
             txn.update("t", {"balance": "balance + 7"}, where="id = 1")
     place.delta("t").update(updates={"balance": "200"}, predicate="id = 2")

@@ -9,6 +9,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.store.runner import Requests
+from tests.support.inside import inside
 from tests.support.places import Place, make_place
 from tests.support.stores import Later, listed
 from tests.support.tables import values
@@ -39,7 +40,7 @@ def off_by(place: Place, seconds: float) -> lv.Lake:
     """The lake as a machine has it whose clock is off by so much."""
     lake, clock = place.connect(), Later()
     clock.ahead_seconds = seconds
-    lake._client.context.clock = clock
+    inside(lake).clock = clock
     return lake
 
 
@@ -74,7 +75,7 @@ def requests_of(lake: lv.Lake, dry_run: bool) -> dict[str, Requests]:
     lake.table("a")
     found = {}
     for name in ("gc", "vacuum"):
-        with lake._client.runner.requests.counting() as found[name]:
+        with inside(lake).requests.counting() as found[name]:
             if name == "gc":
                 lake.gc(dry_run=dry_run)
             else:
@@ -84,9 +85,9 @@ def requests_of(lake: lv.Lake, dry_run: bool) -> dict[str, Requests]:
 
 def test_it_costs_one_request_a_run_and_none_to_look(place: Place, lake: lv.Lake) -> None:
     lake.gc()
-    before = {info.key for info in listed(lake._client.runner.store, "")}
+    before = {info.key for info in listed(inside(lake).store, "")}
     requests_of(lake, dry_run=True)
-    assert {info.key for info in listed(lake._client.runner.store, "")} == before
+    assert {info.key for info in listed(inside(lake).store, "")} == before
     puts = {name: one.put for name, one in requests_of(lake, dry_run=False).items()}
     assert puts == {"gc": 3, "vacuum": 2}, "the time, and HEAD; gc keeps a copy of that"
 
@@ -94,7 +95,7 @@ def test_it_costs_one_request_a_run_and_none_to_look(place: Place, lake: lv.Lake
 def test_nothing_is_written_into_the_table_of_another_lake(place: Place, lake: lv.Lake) -> None:
     other_root = f"{place.root.rstrip('/')}-other"
     with lv.connect(other_root, storage_options=place.storage_options or None) as other:
-        before = [info.key for info in listed(lake._client.runner.store, "a")]
+        before = [info.key for info in listed(inside(lake).store, "a")]
         with pytest.raises(lv.InvalidOperation, match="belongs to the lake at"):
             other.table(lake.table("a").uri).vacuum(dry_run=False)
-        assert [info.key for info in listed(lake._client.runner.store, "a")] == before
+        assert [info.key for info in listed(inside(lake).store, "a")] == before

@@ -21,6 +21,7 @@ from lakevilla.store.base import ANY
 from lakevilla.store.codec import FORMAT, encode
 from lakevilla.store.effects import delete, put
 from lakevilla.sublogs.record import Edge, Ticket, TxnRecord, record_key
+from tests.support.inside import inside
 from tests.support.places import Place, fill, make_place
 from tests.support.queues import CT, I, R, Told, beside, head_of, left_over, records, tickets
 from tests.support.tables import accounts, kinds
@@ -49,7 +50,7 @@ def lake(place: Place) -> Iterator[lv.Lake]:
 
 
 def store(lake: lv.Lake, key: str, body: bytes) -> None:
-    lake._client.runner.run(put(key, body, ANY))
+    inside(lake).run(put(key, body, ANY))
 
 
 def marker(txn: str = YEAR_2100, table: str = "x", ticket: int = 1) -> bytes:
@@ -107,13 +108,13 @@ def test_a_marker_of_a_newer_format_is_passed_after_a_lease_and_left(lake: lv.La
     body = with_field(marker(), format=FORMAT + 1, access="something new")
     store(lake, marker_key("x", 1), body)
     told = Told()
-    with_another = lake._client.context.notify
-    lake._client.context.notify = told
+    with_another = inside(lake).context.notify
+    inside(lake).context.notify = told
     assert LEASE_SECONDS <= gets_through(lake) < SOON
     assert len(told.of("waiting")) == 1
     gets_through(lake)
     assert len(told.of("waiting")) == 1, "passed once, passed for good"
-    lake._client.context.notify = with_another
+    inside(lake).context.notify = with_another
     assert tickets(lake, "x") == [1]
 
 
@@ -299,7 +300,7 @@ def test_a_place_that_somebody_deletes_is_taken_anew(place: Place) -> None:
         first, second = one.transaction(R | CT | I), two.transaction(R | CT | I)
         first.update("x", {"balance": "balance + 1"}, "id = 0")
         second.update("x", {"balance": "balance + 1"}, "id = 0")
-        one._client.runner.run(delete(marker_key("x", 1)))
+        inside(one).run(delete(marker_key("x", 1)))
         with beside(first.commit):
             second.commit()
         assert one.snapshot().read("x", where="id = 0")["balance"].to_pylist() == [102]

@@ -11,6 +11,7 @@ import pytest
 import lakevilla as lv
 from lakevilla.api.execution.turns import LatePlaces
 from lakevilla.transaction.state import late_reads
+from tests.support.inside import executor, inside
 from tests.support.places import Place, fill
 from tests.support.queues import PATIENCE_SECONDS, QUEUED, left_over, records, tickets
 from tests.support.stores import InterruptedStore
@@ -109,7 +110,7 @@ def test_an_end_that_comes_while_the_place_is_taken_waits_for_it_and_leaves_no_m
             placing.set()
             assert may_go_on.wait(PATIENCE_SECONDS)
 
-        runner = lake._client.runner
+        runner = inside(lake).client.runner
         runner.store = InterruptedStore(runner.store, lambda key: "/markers/" in key, meanwhile)
         txn = lake.transaction(QUEUED["R|CT|I"])
         txn.read("x")
@@ -128,13 +129,13 @@ def test_one_that_has_ended_is_not_placed_any_more(
 ) -> None:
     bank(local_place)
     with local_place.connect() as lake:
-        lake._client.placer.close()  # this test is the thread
+        inside(lake).client.placer.close()  # this test is the thread
         txn = lake.transaction(QUEUED["R|CT|I"])
         txn.read("x")
-        place = LatePlaces(txn._executor)
+        place = LatePlaces(executor(txn))
         txn.commit()
         let_last(monkeypatch)
-        assert not lake._client.run(place.renew())
+        assert not inside(lake).run(place.renew())
         assert place.held_at is None
         assert left_over(lake, "x", "y") == []
 
@@ -148,8 +149,8 @@ def test_a_resumed_transaction_goes_on_putting_off(local_place: Place) -> None:
         txn.update("x", {"balance": "balance + 1"}, "id = 0")
         txn.save()
         with other.resume(txn.id) as resumed:
-            assert resumed._executor.state.puts_off
+            assert executor(resumed).state.puts_off
             resumed.update("y", {"balance": "balance + 1"}, "id = 0")
-            assert all(done.deferred for done in resumed._executor.state.work.done)
+            assert all(done.deferred for done in executor(resumed).state.work.done)
         read = [other.snapshot().read(t, where="id = 0")["balance"].to_pylist() for t in "xy"]
         assert read == [[101], [101]]

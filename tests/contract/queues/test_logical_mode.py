@@ -20,6 +20,7 @@ from lakevilla.formats.base import TableSnapshot
 from lakevilla.transaction.redo.deferred import defer
 from lakevilla.transaction.state.values import Queue
 from lakevilla.transaction.validation.validate import catch_up
+from tests.support.inside import executor, inside
 from tests.support.places import Place, fill, skip_constraints, skip_iceberg
 from tests.support.tables import accounts, contents, in_order, kinds
 
@@ -39,9 +40,9 @@ class Planned(Queue):
 
 def put_behind(txn: lv.Transaction, *tables: str) -> None:
     """Have others be ahead on these tables, and on no others."""
-    queue = txn._executor.state.standing.queue
+    queue = executor(txn).state.standing.queue
     if not isinstance(queue, Planned):
-        queue = txn._executor.state.standing.queue = Planned()
+        queue = executor(txn).state.standing.queue = Planned()
     queue.behind = set(tables)
 
 
@@ -53,7 +54,7 @@ def behind(lake: lv.Lake, *tables: str, **options: Any) -> lv.Transaction:
 
 def put_off(txn: lv.Transaction) -> list[str]:
     """What is put off, by kind of operation."""
-    return [type(d.operation).__name__ for d in txn._executor.state.work.done if d.deferred]
+    return [type(d.operation).__name__ for d in executor(txn).state.work.done if d.deferred]
 
 
 def rows(lake: lv.Lake, table: str = "bank") -> list[dict[str, Any]]:
@@ -65,7 +66,7 @@ def counts(result: lv.OperationResult) -> tuple[int, ...]:
 
 
 def paths(lake: lv.Lake, snapshot: TableSnapshot) -> set[str]:
-    return set(lake._client.runner.run(snapshot.files())["path"].to_pylist())
+    return set(inside(lake).run(snapshot.files())["path"].to_pylist())
 
 
 @pytest.fixture
@@ -209,7 +210,7 @@ def test_an_update_put_off_stores_nothing_before_its_commit(local_place: Place) 
         txn = behind(lake, "bank")
         txn.update("bank", {"balance": "0"}, where="id = 9")
         before = contents(local_place.root)
-        with lake._client.runner.requests.counting() as requests:
+        with inside(lake).requests.counting() as requests:
             for number in range(4):
                 txn.update("bank", {"balance": "balance + 1"}, where=f"id = {number}")
         assert requests.total == 0
@@ -232,7 +233,7 @@ def test_an_abort_leaves_nothing_of_what_was_put_off_or_performed_late(local_pla
         txn.delete("bank", where="id = 0")
         assert put_off(txn) == ["Delete"]
         assert contents(local_place.root) != before
-        defer(txn._executor.state, ["bank", "news"])
+        defer(executor(txn).state, ["bank", "news"])
         txn.abort()
         assert contents(local_place.root) == before
 
@@ -344,7 +345,7 @@ def test_what_was_interrupted_while_performed_is_performed_later(
         txn.append("bank", [{"id": 7, "balance": 7}])
         txn.update("bank", {"balance": "balance * 2"}, where="id = 0")
         with monkeypatch.context() as patch:
-            patch.setattr(type(lake._client.context.engine), "delete", interrupted)
+            patch.setattr(type(inside(lake).engine), "delete", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 txn.read("bank")
         assert put_off(txn) == ["Delete", "Update"]
@@ -459,7 +460,7 @@ def test_other_operations_are_redone_and_what_is_put_off_is_left_alone(
         with other.transaction() as rival:
             rival.update("bank", {"balance": "balance + 1"}, where="id = 1")
             rival.update("news", {"balance": "balance + 1"}, where="id = 1")
-        lake._client.runner.run(catch_up(txn._executor.state))
+        inside(lake).run(catch_up(executor(txn).state))
         assert put_off(txn) == ["Update"]
         assert kinds(events).count("redo") == 1
         txn.commit()
@@ -489,11 +490,11 @@ def test_a_redo_before_the_commit_drops_the_file_that_was_not_stored_yet(
     with quick_place.connect() as lake:
         txn = lake.transaction()
         txn.update("bank", {"balance": "balance * 2"}, where="id = 1")
-        (made,) = txn._executor.state.work.bodies
+        (made,) = executor(txn).state.work.bodies
         rival_update(quick_place)
-        lake._client.runner.run(catch_up(txn._executor.state))
-        assert len(txn._executor.state.work.bodies) == 1
-        assert made not in (*txn._executor.state.work.bodies, *txn._executor.state.work.stored)
+        inside(lake).run(catch_up(executor(txn).state))
+        assert len(executor(txn).state.work.bodies) == 1
+        assert made not in (*executor(txn).state.work.bodies, *executor(txn).state.work.stored)
 
 
 # -- shifted -----------------------------------------------------------------------
@@ -509,12 +510,12 @@ def test_a_shift_puts_off_what_was_performed_and_it_is_performed_on_the_new_stat
         txn.update("bank", {"balance": "balance * 2"}, where="id = 1")
         txn.append("bank", [{"id": 7, "balance": 7}])
         txn.overwrite("bank", [{"id": 7, "balance": 8}], where="id IN (0, 7)")
-        assert txn._executor.state.work.bodies, "what the overwrite has left of a file"
-        defer(txn._executor.state, ["bank"])
+        assert executor(txn).state.work.bodies, "what the overwrite has left of a file"
+        defer(executor(txn).state, ["bank"])
         assert put_off(txn) == ["Update", "Overwrite"]
-        assert not txn._executor.state.work.bodies
-        assert paths(lake, txn._executor.state.work.tables["bank"].view.snapshot) < paths(
-            lake, txn._executor.state.work.tables["bank"].snapshot
+        assert not executor(txn).state.work.bodies
+        assert paths(lake, executor(txn).state.work.tables["bank"].view.snapshot) < paths(
+            lake, executor(txn).state.work.tables["bank"].snapshot
         ), "the table's own files, and the append's"
         rival_update(quick_place)
         txn.commit()
@@ -531,7 +532,7 @@ def test_a_shift_puts_off_what_was_made_from_the_table_elsewhere(lake: lv.Lake) 
     txn.update("bank", {"balance": "1"}, where="id = 0")
     txn.sql("INSERT INTO news SELECT * FROM bank")
     txn.delete("news", where="balance = 100")
-    defer(txn._executor.state, ["bank"])
+    defer(executor(txn).state, ["bank"])
     assert put_off(txn) == ["Update", "Insert", "Delete"]
     txn.commit()
     assert rows(lake, "news") == [{"id": 0, "balance": 1}, {"id": 2, "balance": 7}]
@@ -545,7 +546,7 @@ def test_a_shift_leaves_what_the_caller_has_read_and_what_that_was_made_from(
     txn.sql("INSERT INTO news SELECT * FROM bank")
     txn.read("news")
     txn.update("bank", {"balance": "2"}, where="id = 1")
-    defer(txn._executor.state, ["bank", "news"])
+    defer(executor(txn).state, ["bank", "news"])
     assert put_off(txn) == ["Update"]
     txn.commit()
     assert rows(lake)[:2] == [{"id": 0, "balance": 1}, {"id": 1, "balance": 2}]
@@ -559,9 +560,9 @@ def test_a_shift_leaves_what_a_new_constraint_was_held_against(
     txn.update("bank", {"balance": "balance + 1"}, where="true")
     txn.alter("bank", add_constraints={"rich": "balance > 100"})
     txn.update("bank", {"balance": "balance + 1"}, where="true")
-    defer(txn._executor.state, ["bank"])
+    defer(executor(txn).state, ["bank"])
     assert put_off(txn) == ["Update"]
-    assert txn._executor.state.work.done[-1].deferred
+    assert executor(txn).state.work.done[-1].deferred
     txn.commit()
     assert {row["balance"] for row in rows(lake)} == {102}
 
@@ -575,7 +576,7 @@ def test_counts_seen_before_a_shift_must_not_change(
         txn = lake.transaction()
         result = txn.delete("bank", where="balance >= 100")
         assert result.rows_deleted == 3
-        defer(txn._executor.state, ["bank"])
+        defer(executor(txn).state, ["bank"])
         rival_update(quick_place, sets)
         if conflicts:
             with pytest.raises(lv.ConflictError, match="row counts"):
@@ -592,7 +593,7 @@ def test_what_had_fitted_before_a_shift_and_does_no_more_is_a_conflict(delta_pla
             setup.alter("bank", add_constraints={"positive": "balance >= 0"})
         txn = lake.transaction()
         txn.update("bank", {"balance": "balance - 100"}, where="id = 1")
-        defer(txn._executor.state, ["bank"])
+        defer(executor(txn).state, ["bank"])
         rival_update(delta_place, "50")
         with pytest.raises(lv.ConflictError, match="positive"):
             txn.commit()
@@ -628,7 +629,7 @@ def test_what_had_fitted_is_a_conflict_for_whoever_resumes_too(delta_place: Plac
             setup.alter("bank", add_constraints={"positive": "balance >= 0"})
         txn = lake.transaction()
         txn.update("bank", {"balance": "balance - 100"}, where="id = 1")
-        defer(txn._executor.state, ["bank"])
+        defer(executor(txn).state, ["bank"])
         txn.save()
         rival_update(delta_place, "50")
         with pytest.raises(lv.ConflictError, match="positive"):
@@ -696,7 +697,7 @@ def outcome(
                 told.append(in_order(result) if isinstance(result, pa.Table) else result)
             late += len(put_off(txn))
             if plan and shifted:
-                defer(txn._executor.state, shifted)
+                defer(executor(txn).state, shifted)
     told += [counts(result) for result in results]
     return told, {table: rows(lake, table) for table in TABLES}, late
 
@@ -786,7 +787,7 @@ def test_gc_deletes_what_a_saved_transaction_made_before_it_was_put_off(local_pl
         with lake.transaction() as txn:
             txn.update("bank", {"balance": "balance + 1"}, where="id = 1")
             txn.save()
-            defer(txn._executor.state, ["bank"])
+            defer(executor(txn).state, ["bank"])
         assert len(own_files(local_place)) == 2
         lake.gc()
         assert len(own_files(local_place)) == 1

@@ -16,6 +16,7 @@ from lakevilla.errors import StoreError
 from lakevilla.store.base import Condition, Failure, Refused, Stored
 from lakevilla.store.effects import Effect, Sleep
 from lakevilla.store.wrapped import WrappedStore
+from tests.support.inside import inside
 from tests.support.places import Place, fill, make_place
 from tests.support.queues import (
     CT,
@@ -172,7 +173,7 @@ def test_ctrl_c_in_a_wait_gives_the_places_back(place: Place, lake: lv.Lake) -> 
     with place.connect(settings=QUICK) as other:
         first = other.transaction(R | CT)
         in_another_thread(lambda: add(first, "x"))
-        perform = lake._client.runner._perform
+        perform = inside(lake).perform
 
         def interrupted(effect: Effect) -> object:
             if isinstance(effect, Sleep):
@@ -183,8 +184,8 @@ def test_ctrl_c_in_a_wait_gives_the_places_back(place: Place, lake: lv.Lake) -> 
             with lake.transaction(R | CT | I) as txn:
                 add(txn, "x")
                 txn.read("y")
-                lake._client.runner._perform = interrupted  # type: ignore[method-assign]
-        lake._client.runner._perform = perform  # type: ignore[method-assign]
+                inside(lake).perform = interrupted
+        inside(lake).perform = perform
         assert txn.state == "aborted"
         assert (tickets(lake, "x"), tickets(lake, "y")) == ([1], [])
         first.commit()
@@ -204,7 +205,7 @@ class Refusing(WrappedStore):
 def test_a_verb_whose_place_could_not_be_taken_has_had_no_effect(
     place: Place, lake: lv.Lake
 ) -> None:
-    lake._client.runner.store = Refusing(lake._client.runner.store)
+    inside(lake).store = Refusing(inside(lake).store)
     with lake.transaction(R | CT | I) as txn:
         add(txn, "x")
         with pytest.raises(StoreError, match="y/_lakevilla/markers"):

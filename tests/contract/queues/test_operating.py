@@ -25,6 +25,7 @@ from lakevilla.store.wrapped import WrappedStore
 from lakevilla.sublogs.record import Edge, Ticket, TxnRecord, record_key
 from lakevilla.transaction.queue.reservation import reserve
 from lakevilla.transaction.state.features import Feature
+from tests.support.inside import executor, inside
 from tests.support.places import Place
 from tests.support.queues import Told, beside, head_of, tickets
 from tests.support.stores import is_entry
@@ -98,7 +99,7 @@ def died_decided(place: Place, table: str, settings: lv.Settings = SHORT) -> lv.
     client = place.connect(settings=settings)
     txn = begin(client, table)
     client.close()
-    client._client.runner.store = Dying(client._client.runner.store)
+    inside(client).store = Dying(inside(client).store)
     with pytest.raises(Gone):
         txn.commit()
     return txn
@@ -159,7 +160,7 @@ def test_a_saved_transaction_is_one_that_can_be_resumed(shop: Place, operator: l
 
 def fence_alone(lake: lv.Lake, txn_id: str) -> None:
     """Make sure that it can't commit; whoever did this died before it deleted the record."""
-    assert lake._client.runner.run(fence(lake._client.context, txn_id)) is None
+    assert inside(lake).run(fence(inside(lake).context, txn_id)) is None
 
 
 def test_what_has_ended_and_was_not_cleaned_up_is_told(shop: Place, operator: lv.Lake) -> None:
@@ -186,7 +187,7 @@ def test_registered_names_are_told(shop: Place, operator: lv.Lake, tmp_path: Pat
 
 def test_looking_asks_for_little(shop: Place, operator: lv.Lake) -> None:
     dead = [died(shop) for _ in range(3)]
-    with operator._client.runner.requests.counting() as counts:
+    with inside(operator).requests.counting() as counts:
         assert len(operator.transactions()) == 3
     assert (counts.list, counts.get, counts.put, counts.delete) == (1, 1 + len(dead), 0, 0)
 
@@ -218,7 +219,7 @@ def test_the_doctor_shows_each_queue_in_order(shop: Place, operator: lv.Lake) ->
         ]
         assert [(p.txn_id, p.state) for p in orders.places] == [(second.id, "running")]
         assert report.ok
-        assert all(p.owner == first._executor.client.owner for p in stock.places)
+        assert all(p.owner == executor(first).client.owner for p in stock.places)
         for txn in (first, second, third):
             txn.abort()
     assert operator.doctor() == lv.Report(True)
@@ -300,7 +301,7 @@ def test_the_doctor_hints_at_those_who_are_silent(shop: Place, operator: lv.Lake
 def test_the_doctor_shows_reservations(shop: Place, operator: lv.Lake) -> None:
     with shop.connect(settings=LONG) as lake:
         txn = begin(lake)
-        lake._client.runner.run(reserve(txn._executor.state, {"stock", "orders"}))
+        inside(lake).run(reserve(executor(txn).state, {"stock", "orders"}))
         report = operator.doctor()
         assert {queue.table: queue.reserved_by for queue in report.queues} == {
             "orders": (txn.id,),
@@ -333,7 +334,7 @@ def test_recover_gives_up_the_places_of_the_dead_after_a_lease(
     # Their records stay: one that was only asleep goes on, at the end.
     assert len(operator.transactions()) == 3
     dead[0].commit()
-    with operator._client.runner.requests.counting() as counts:
+    with inside(operator).requests.counting() as counts:
         assert operator.recover() == lv.Report(True)
     assert counts.list < 10  # nobody is in a queue, so nobody is waited for
 
@@ -395,7 +396,7 @@ def test_a_place_that_another_takes_while_recover_watches_is_left(
     dead = died(shop)
     with shop.connect(settings=LONG) as lake:
         started = threading.Event()
-        inner = operator._client.runner._perform
+        inner = inside(operator).perform
         looked: list[object] = []
 
         def watch(effect: object) -> object:
@@ -406,7 +407,7 @@ def test_a_place_that_another_takes_while_recover_watches_is_left(
             return inner(effect)  # type: ignore[arg-type]
 
         taken = threading.Event()
-        operator._client.runner._perform = watch  # type: ignore[method-assign,assignment]
+        inside(operator).perform = watch
         with beside(operator.recover):
             assert started.wait(20.0)
             (Path(shop.root) / marker_key("stock", 1)).unlink()
@@ -436,7 +437,7 @@ def test_recover_takes_the_reservations_of_the_dead_out_of_head(
 ) -> None:
     client = shop.connect(settings=SHORT)
     txn = begin(client)
-    client._client.runner.run(reserve(txn._executor.state, {"stock"}))
+    inside(client).run(reserve(executor(txn).state, {"stock"}))
     client.close()
     assert head_of(shop).reserved
     report = operator.recover()
@@ -455,13 +456,13 @@ def test_ten_thousand_stale_places_are_given_up_in_one_lease(
     for txn in set(txns):
         write(shop, record_key(txn), encode(TxnRecord(FORMAT, "0", txn, "h:1:a", 1, LEASE, 0)))
     sleeps: list[float] = []
-    inner = operator._client.runner._perform
+    inner = inside(operator).perform
 
     def counted(effect: object) -> object:
         sleeps.append(getattr(effect, "seconds", 0.0))
         return inner(effect)  # type: ignore[arg-type]
 
-    operator._client.runner._perform = counted  # type: ignore[method-assign,assignment]
+    inside(operator).perform = counted
     report = operator.recover()
     assert sum(sleeps) <= LEASE + 0.01
     assert tickets(operator, "stock") == []
@@ -500,7 +501,7 @@ def test_gc_deletes_the_markers_of_those_that_can_not_commit_any_more(
 def test_gc_takes_the_reservations_of_the_ended_out_of_head(shop: Place, operator: lv.Lake) -> None:
     with shop.connect(settings=LONG) as lake:
         live = begin(lake)
-        lake._client.runner.run(reserve(live._executor.state, {"stock"}))
+        inside(lake).run(reserve(executor(live).state, {"stock"}))
         path = Path(shop.root) / HEAD_KEY
         head = decode(HEAD_KEY, path.read_bytes(), Head)
         nobody = Reservation(uuid7(int(time.time() * 1000), 5), ("stock",))

@@ -12,6 +12,7 @@ import pytest
 import lakevilla as lv
 from lakevilla.transaction.redo import fetch
 from tests.contract.queues.test_logical_mode import VERBS, counts, impossible, put_off, rows
+from tests.support.inside import executor, inside
 from tests.support.places import Place, fill, make_place, skip_iceberg
 from tests.support.tables import accounts, in_order
 from tests.support.traces import steps
@@ -137,7 +138,7 @@ def test_a_commit_in_between_is_where_deferred_work_goes_on(
 def test_a_deferred_table_has_no_place_before_the_commit(lake: lv.Lake) -> None:
     with lake.transaction(R | CT | I, defer=True) as txn:
         txn.update("bank", {"balance": "1"}, where="id = 0")
-        assert txn._executor.state.standing.queue is None
+        assert executor(txn).state.standing.queue is None
         txn.take_turn("bank")
         txn.delete("bank", where="id = 3")
         assert len(put_off(txn)) == 2, "its turn is kept for the commit"
@@ -200,13 +201,13 @@ def test_a_round_fetches_no_more_than_memory_allows(
     with contextlib.closing(many(remote, 5)) as lake:
         update_all(lake, 5)()
         held: list[int] = []
-        holding = type(lake._client.context.engine).holding
+        holding = type(inside(lake).engine).holding
 
         def counted(engine: Any, bodies: Any) -> Any:
             held.append(sum(map(len, bodies.values())))
             return holding(engine, bodies)
 
-        monkeypatch.setattr(type(lake._client.context.engine), "holding", counted)
+        monkeypatch.setattr(type(inside(lake).engine), "holding", counted)
         update_all(lake, 1, defer=True)()
         size = held.pop()
         monkeypatch.setattr(fetch, "ROUND_BYTES", 2 * size + size // 2)
@@ -239,4 +240,4 @@ def test_files_are_let_go_when_they_were_read(remote: Place) -> None:
             with pytest.raises(lv.InvalidOperation):
                 assert done.rows_updated
             txn.abort()
-        assert lake._client.context.engine._data._held == {}  # type: ignore[attr-defined]
+        assert inside(lake).engine._data._held == {}

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
+from tests.support.inside import inside
 from tests.support.places import Place, fill, make_place
 from tests.support.queues import (
     CT,
@@ -176,7 +177,7 @@ def test_a_misspelt_name_leaves_nothing_behind(
 ) -> None:
     bank(local_place)
     with local_place.connect() as lake:
-        lake._client.ensure_safe_store()
+        inside(lake).client.ensure_safe_store()
         before = contents(local_place.root)
         with lake.transaction(QUEUED[features]) as txn:
             with pytest.raises(lv.TableNotFound, match="oders"):

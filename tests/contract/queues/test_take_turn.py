@@ -7,6 +7,7 @@ import threading
 import pytest
 
 import lakevilla as lv
+from tests.support.inside import inside
 from tests.support.places import Place, fill
 from tests.support.queues import QUEUED, QUICK, I, R, Told, beside, left_over, tickets
 from tests.support.tables import accounts
@@ -128,7 +129,7 @@ def test_turn_on_several_tables_takes_one_place_in_each(local_place: Place) -> N
 def test_without_queues_a_turn_does_nothing(local_place: Place) -> None:
     with local_place.connect() as lake, lake.transaction(R | I) as txn:
         txn.read("y")
-        with lake._client.runner.requests.counting() as requests:
+        with inside(lake).requests.counting() as requests:
             txn.take_turn("x")
         assert requests.total == 0
         assert left_over(lake, "x") == []
@@ -223,7 +224,7 @@ def test_printing_a_result_neither_performs_nor_observes_what_was_put_off(
         with lake.transaction(QUEUED["R|CT|I"]) as txn:
             result = txn.update("x", {"balance": "balance + 1"}, "id = 0")
             assert "not looked at" in repr(result)
-            with lake._client.runner.requests.counting() as requests:
+            with inside(lake).requests.counting() as requests:
                 repr(result)
             assert requests.total == 0
         assert "rows_updated=1" in repr(result)

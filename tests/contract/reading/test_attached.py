@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.tables import accounts
 
@@ -217,7 +218,7 @@ def test_a_query_reads_the_columns_that_it_needs(
     with local_place.connect() as lake:
         lake.create_table("bank", accounts(200_000))
         read: list[Any] = []
-        engine = lake._client.context.engine
+        engine = inside(lake).engine
         scan = engine.scan
 
         def noted(table: Any, columns: Any, where: Any) -> Any:
@@ -248,7 +249,7 @@ def test_a_query_reads_the_files_that_may_have_rows_for_it(
             with lake.transaction() as txn:
                 txn.append("t", [{"k": k, "d": day + dt.timedelta(days=k), "s": f"v{k}"}])
         read: list[int] = []
-        engine = lake._client.context.engine
+        engine = inside(lake).engine
         scan = engine.scan
 
         def counted(table: Any, columns: Any, where: Any) -> Any:

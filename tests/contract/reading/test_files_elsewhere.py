@@ -16,6 +16,7 @@ from deltalake import write_deltalake
 import lakevilla as lv
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import put
+from tests.support.inside import inside
 from tests.support.places import make_place
 
 OWN = pa.table({"n": ["own"]})
@@ -259,7 +260,7 @@ def test_a_lake_on_a_store_reads_no_file_of_this_machine(
     }
     with place.connect() as lake:
         body = json.dumps({"add": add}).encode()
-        lake._client.run(put("t/_delta_log/00000000000000000001.json", body, ANY))
+        inside(lake).run(put("t/_delta_log/00000000000000000001.json", body, ANY))
 
         with pytest.raises(lv.InvalidOperation, match="on this machine"):
             lake.read("t")
@@ -286,7 +287,7 @@ def test_another_bucket_is_read_with_leave(request: pytest.FixtureRequest) -> No
             "dataChange": True,
         }
         body = json.dumps({"add": add}).encode()
-        lake._client.run(put("t/_delta_log/00000000000000000001.json", body, ANY))
+        inside(lake).run(put("t/_delta_log/00000000000000000001.json", body, ANY))
 
         with pytest.raises(lv.InvalidOperation, match="files_outside"):
             lake.sql("SELECT * FROM t")

@@ -19,6 +19,7 @@ from lakevilla.engines.base import FilePart, TableInput
 from lakevilla.engines.duckdb import DuckDBEngine
 from tests.support.engine_lake import Lake, _Remote, predicate
 from tests.support.iceberg_by_hand import File, Table, column, of_ids
+from tests.support.inside import executor, inside
 
 #: Rows 3, 4, 7, 11, 18 and 29: the inline example of Delta's PROTOCOL.md.
 VECTOR = {
@@ -96,12 +97,11 @@ def test_position_deletes_of_iceberg_hold_in_parts(tmp_path: Path) -> None:
     delete = of_ids(positions, {"file_path": 2147483546, "pos": 2147483545})
     own.add(File("d.parquet", delete, content=1), sequence=2).write()
     with lv.connect(str(tmp_path)) as lake, lake.transaction() as txn:
-        executor: Any = txn._executor
-        snapshot = executor.look("t").snapshot
-        table = TableInput(snapshot.layout, executor.run(snapshot.files()))
-        engine = lake._client.context.engine
+        snapshot = executor(txn).look("t").snapshot
+        table = TableInput(snapshot.layout, executor(txn).run(snapshot.files()))
+        engine = inside(lake).engine
         found = [
-            keys(executor.run(engine.scan(part, None, None)).read_all())
+            keys(executor(txn).run(engine.scan(part, None, None)).read_all())
             for part in of_parts(table, 4)
         ]
     assert sorted(chain.from_iterable(found)) == sorted(set(range(40)) - {0, 17, 39})

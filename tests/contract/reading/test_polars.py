@@ -15,6 +15,7 @@ from polars.testing import assert_frame_equal
 
 import lakevilla as lv
 from lakevilla.expressions.tree import Expr
+from tests.support.inside import inside
 from tests.support.places import Place
 
 NAN, INF = float("nan"), float("inf")
@@ -127,7 +128,7 @@ def test_files_without_a_row_for_the_filter_are_not_read(
     lake: lv.Lake, monkeypatch: pytest.MonkeyPatch, predicate: pl.Expr, where: str
 ) -> None:
     read: list[int] = []
-    engine = lake._client.context.engine
+    engine = inside(lake).engine
     scan = engine.scan
 
     def counted(table: Any, columns: Any, where: Expr | None) -> Any:
@@ -146,7 +147,7 @@ def test_a_lazy_frame_reads_the_columns_of_its_query(
     lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[Any] = []
-    engine = lake._client.context.engine
+    engine = inside(lake).engine
     scan = engine.scan
 
     def noted(table: Any, columns: Any, where: Expr | None) -> Any:

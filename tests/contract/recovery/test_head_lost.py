@@ -16,6 +16,7 @@ from lakevilla.cli.app import app
 from lakevilla.global_log import head, leaves
 from lakevilla.lake import context
 from lakevilla.publishing.publish_once import publish_once
+from tests.support.inside import inside
 from tests.support.places import Place, make_place
 from tests.support.tables import values
 
@@ -284,7 +285,7 @@ def test_two_that_rebuild_at_once_make_one_head(place: Place) -> None:
 
     def rebuild() -> None:
         with place.connect() as lake:
-            lake._client.ensure_safe_store()
+            inside(lake).client.ensure_safe_store()
             both.wait()
             try:
                 made.append(lake.recover(rebuild_head=True))
@@ -309,7 +310,7 @@ def unpublished(place: Place, monkeypatch: pytest.MonkeyPatch) -> tuple[lv.Lake,
     client = place.connect()
     txn = client.transaction(wait="decided")
     with monkeypatch.context() as patch:
-        patch.setattr(type(client._client), "_soon", lambda self, program: None)
+        patch.setattr(type(inside(client).client), "_soon", lambda self, program: None)
         txn.append("a", [{"id": 30}])
         txn.commit()
     return client, txn.id
@@ -337,14 +338,14 @@ def test_a_client_that_publishes_after_the_rebuild_loses_no_row(
 ) -> None:
     filled(place)
     client, _ = unpublished(place, monkeypatch)
-    decided = client._client.context.held
+    decided = inside(client).held
     assert decided is not None
     lose(place)
     with place.connect() as lake:
         lake.recover(rebuild_head=True)
         lake.run(lambda txn: txn.append("a", [{"id": 4}]))
     # It wakes between its commit point and publishing, with the HEAD that it has stored.
-    client._client.runner.run(publish_once(client._client.context, decided.head, "a"))
+    inside(client).run(publish_once(inside(client).context, decided.head, "a"))
     with place.connect() as lake:
         assert values(lake.snapshot().read("a")) == [1, 2, 3, 4, 30]
         lake.run(lambda txn: txn.append("a", [{"id": 5}]))
@@ -361,7 +362,7 @@ def test_a_key_used_before_the_loss_is_done_or_unknown_and_never_runs_twice(
         lake.run(lambda txn: txn.append("a", [{"id": 8}]), idempotency_key=("app", 3))
     client = place.connect()
     with monkeypatch.context() as patch:
-        patch.setattr(type(client._client), "_soon", lambda self, program: None)
+        patch.setattr(type(inside(client).client), "_soon", lambda self, program: None)
         client.run(
             lambda txn: txn.append("a", [{"id": 30}]), idempotency_key="open", wait="decided"
         )
@@ -411,12 +412,12 @@ def test_names_that_a_claim_lacks_are_noted_by_recover(place: Place) -> None:
 def test_a_new_lake_costs_a_list_and_a_look_for_tables_and_one_with_a_head_none(
     place: Place,
 ) -> None:
-    with place.connect() as lake, lake._client.runner.requests.counting() as requests:
+    with place.connect() as lake, inside(lake).requests.counting() as requests:
         assert not lake.exists()
         assert not lake.exists()
     assert (requests.list, requests.get) == (2, 2)
     filled(place)
-    with place.connect() as lake, lake._client.runner.requests.counting() as requests:
+    with place.connect() as lake, inside(lake).requests.counting() as requests:
         assert lake.exists()
     assert (requests.list, requests.get) == (0, 1)
 
@@ -430,8 +431,8 @@ def test_names_and_tables_that_lie_in_leaves_come_back(
     with place.connect() as lake:
         for number in range(8):
             lake.register({f"another_name_of_the_table_a_{number}": place.uri("a")})
-        assert lake._client.context.held is not None
-        assert lake._client.context.held.head.names.refs
+        assert inside(lake).held is not None
+        assert inside(lake).held.head.names.refs
     old = head_of(place)
     lose(place)
     with place.connect() as lake:

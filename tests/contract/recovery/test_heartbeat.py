@@ -25,6 +25,7 @@ from lakevilla.store.wrapped import WrappedStore
 from lakevilla.sublogs.record import TxnRecord, record_key
 from lakevilla.transaction.state.record import change_record
 from tests.fixtures.s3 import S3Server
+from tests.support.inside import executor, inside
 from tests.support.places import Place, make_place
 
 QUEUED = lv.Feature.R | lv.Feature.CT | lv.Feature.I
@@ -44,11 +45,11 @@ class Watched(WrappedStore):
     """Tells of every replacement of a transaction's record; ``failing`` replaces answers."""
 
     def __init__(self, lake: lv.Lake) -> None:
-        super().__init__(lake._client.runner.store)
+        super().__init__(inside(lake).store)
         self.changed = threading.Condition()
         self.writes: dict[str, int] = {}
         self.failing: Callable[[], Failure | None] = lambda: None
-        lake._client.runner.store = self
+        inside(lake).store = self
 
     def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
         if not key.startswith("_lakevilla/txns/"):
@@ -81,7 +82,7 @@ def until(true: Callable[[], bool]) -> None:
 @contextmanager
 def leased(place: Place, lease_seconds: float = LEASE) -> Iterator[tuple[lv.Lake, Watched]]:
     with place.connect(settings=lv.Settings(lease_seconds=lease_seconds)) as lake:
-        lake._client.ensure_safe_store()
+        inside(lake).client.ensure_safe_store()
         yield lake, Watched(lake)
 
 
@@ -110,7 +111,7 @@ def test_a_record_is_renewed_as_long_as_its_transaction_lives(place: Place) -> N
         assert after.heartbeat >= before.heartbeat + 2
         assert (after.claim, after.tickets, after.tables) == (
             before.claim,
-            txn._executor.state.standing.queue.tickets,  # type: ignore[union-attr]
+            executor(txn).state.standing.queue.tickets,
             ("orders",),
         )
         # Another test's may be about to end; none of them keeps the process alive.
@@ -169,7 +170,7 @@ def test_closing_the_lake_stops_it(place: Place) -> None:
 def test_a_store_that_fails_for_a_while_is_asked_again(place: Place) -> None:
     settings = lv.Settings(lease_seconds=LEASE, retry_limit=1)
     with place.connect(settings=settings) as lake:
-        lake._client.ensure_safe_store()
+        inside(lake).client.ensure_safe_store()
         watched = Watched(lake)
         txn = begin(lake)
         watched.failing = lambda: Failure("503 slow down", ambiguous=False, throttled=True)
@@ -211,7 +212,7 @@ def test_what_run_keeps_for_another_attempt_is_renewed(place: Place) -> None:
 def test_a_failed_transaction_that_is_kept_is_renewed(place: Place) -> None:
     with leased(place) as (lake, watched):
         txn = lake.transaction(QUEUED)
-        txn._executor.keeps_place = True  # as ``run`` has it
+        executor(txn).keeps_place = True  # as ``run`` has it
         txn.read("orders")
         txn.update("orders", {"qty": "qty + 1"}, "id = 1")
         with place.connect() as other:
@@ -250,7 +251,7 @@ def test_a_transaction_and_its_heartbeat_replace_one_record(place: Place) -> Non
             if threading.current_thread().name == "lakevilla-heartbeat" and len(met) < 3:
                 met.append(record(place, txn.id).heartbeat)
                 watched.failing = lambda: None
-                lake._client.runner.run(change_record(txn._executor.state))
+                inside(lake).run(change_record(executor(txn).state))
                 watched.failing = save_first
 
         watched.failing = save_first
@@ -343,11 +344,11 @@ import lakevilla as lv
 
 lake = lv.connect(sys.argv[1], storage_options=json.loads(sys.argv[2]))
 txns = [lake.transaction(lv.Feature.R | lv.Feature.CT | lv.Feature.I) for _ in range(3)]
-lake._client._heartbeat._third_seconds = 0.0  # a renewal is under way at any moment
+inside(lake).client._heartbeat._third_seconds = 0.0  # a renewal is under way at any moment
 for txn in txns:
     txn.update("orders", {"id": "id"}, where="id = 1")  # what is only appended has no record
-seen = lake._client.runner.requests.snapshot().put
-while lake._client.runner.requests.snapshot().put < seen + 10:
+seen = inside(lake).requests.snapshot().put
+while inside(lake).requests.snapshot().put < seen + 10:
     threading.Event().wait(0.01)
 """
 

@@ -14,6 +14,7 @@ from lakevilla.store.codec import decode
 from lakevilla.store.wrapped import WrappedStore
 from lakevilla.sublogs.record import TxnRecord, record_key
 from lakevilla.transaction.state import due
+from tests.support.inside import inside
 from tests.support.places import Place, make_place
 from tests.support.tables import accounts, contents
 from tests.support.traces import cost
@@ -26,11 +27,11 @@ class Watched(WrappedStore):
     """Tells when a transaction's record names a sublog; ``failing`` replaces answers."""
 
     def __init__(self, lake: lv.Lake) -> None:
-        super().__init__(lake._client.runner.store)
+        super().__init__(inside(lake).store)
         self.changed = threading.Condition()
         self.threads: dict[str, list[str]] = {}
         self.failing: Callable[[str], Failure | None] = lambda key: None
-        lake._client.runner.store = self
+        inside(lake).store = self
 
     def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
         outcome = self.failing(key) or super().put(key, body, condition)

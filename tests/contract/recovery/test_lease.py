@@ -13,6 +13,7 @@ from lakevilla.client.lease import check_lease
 from lakevilla.store.base import Store
 from lakevilla.store.wrapped import WrappedStore
 from lakevilla.testing.world.latency import EXPRESS, S3, LatencyProfile, LatencyStore
+from tests.support.inside import inside
 from tests.support.places import make_place
 
 
@@ -54,7 +55,7 @@ def test_a_lease_that_fits_the_store_is_taken(tmp_path: Path, slow: Any) -> None
     slow(EXPRESS)
     with connect(tmp_path, 2.0) as lake:
         lake.create_table("orders", [{"id": 1}])
-        assert lake._client.runner.requests.snapshot().get >= 5
+        assert inside(lake).requests.snapshot().get >= 5
 
 
 @pytest.mark.parametrize("lease", [0.049, 1e-9])
@@ -69,9 +70,9 @@ def test_a_lease_too_short_for_any_process_is_refused_unasked(
 @pytest.mark.parametrize("lease", [30.0, 3600.0])
 def test_the_default_and_longer_leases_ask_nothing(tmp_path: Path, lease: float) -> None:
     with connect(tmp_path, lease) as lake:
-        assert lake._client.runner.requests.snapshot().total == 0
+        assert inside(lake).requests.snapshot().total == 0
     with lv.connect(str(tmp_path)) as lake:
-        assert lake._client.runner.requests.snapshot().total == 0
+        assert inside(lake).requests.snapshot().total == 0
 
 
 def test_one_slow_answer_does_not_count(tmp_path: Path) -> None:
@@ -91,8 +92,8 @@ def test_one_slow_answer_does_not_count(tmp_path: Path) -> None:
             return self.now
 
     with lv.connect(str(tmp_path)) as lake:
-        store = lake._client.runner.store = Waking(lake._client.runner.store)
-        lake._client.runner.run(check_lease(lv.Settings(lease_seconds=1.0), store))  # type: ignore[arg-type]
+        store = inside(lake).store = Waking(inside(lake).store)
+        inside(lake).run(check_lease(lv.Settings(lease_seconds=1.0), store))
         assert store.asked == 5
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
+from tests.support.inside import inside
 from tests.support.places import Place, fill
 from tests.support.stores import Closed, interrupted, is_entry
 from tests.support.tables import accounts, add, contents
@@ -23,8 +24,8 @@ def place(shared_place: Place) -> Place:
 
 def left(lake: lv.Lake) -> tuple[str, Path]:
     """Two commits of which nothing is published in ``bank``, and the object of the first."""
-    inner = lake._client.runner.store
-    lake._client.runner.store = Closed(inner, is_entry("bank"))
+    inner = inside(lake).store
+    inside(lake).store = Closed(inner, is_entry("bank"))
     with lake.transaction() as first:
         add(first, 1, 5)
         first.append("other", [{"id": 8, "balance": 8}])
@@ -32,7 +33,7 @@ def left(lake: lv.Lake) -> tuple[str, Path]:
         add(second, 1, 7)
         add(second, 2, 7)
         second.append("bank", [{"id": 9, "balance": 9}])
-    lake._client.runner.store = inner
+    inside(lake).store = inner
     (found,) = (Path(lake.root) / "_lakevilla" / "commits").glob(f"{first.id}-*.json")
     return first.id, found
 
@@ -137,7 +138,7 @@ def test_a_table_that_it_was_to_make_is_not_made(place: Place) -> None:
     Path(place.uri("bank")).rmdir()
     schema = pa.schema([("id", pa.int64()), ("balance", pa.int64())])
     with place.connect() as lake:
-        lake._client.runner.store = Closed(lake._client.runner.store, is_entry("bank"))
+        inside(lake).store = Closed(inside(lake).store, is_entry("bank"))
         with lake.transaction() as txn:
             txn.create_table("bank", schema)
             txn.append("other", [{"id": 8, "balance": 8}])

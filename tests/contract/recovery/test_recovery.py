@@ -17,6 +17,7 @@ from lakevilla.client.client import LakeClient
 from lakevilla.clock import SystemClock
 from lakevilla.global_log.head import overfull
 from lakevilla.store.backends.local import LocalStore
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.stores import Later, interrupted, is_entry, is_head
 from tests.support.tables import contents, kinds, values
@@ -476,7 +477,7 @@ def test_a_client_whose_clock_is_ahead_fences_nobody_who_commits_later(
     shifted(shop, 10 * 24 * 3600.0).gc()
     lake.run(both)
     assert state(shop) == (True, True)
-    times = [commit.timestamp_ms for commit in lake._client.context.held.head.commits]  # type: ignore[union-attr]
+    times = [commit.timestamp_ms for commit in inside(lake).held.head.commits]
     assert times == sorted(times)
 
 
@@ -758,7 +759,7 @@ def test_an_id_that_was_seen_is_kept_even_behind_the_floor(lake: lv.Lake, shop: 
 
 def test_a_dry_run_of_gc_writes_nothing_even_when_head_is_full(lake: lv.Lake, shop: Place) -> None:
     lake.run(load)
-    while lake._client.context.held is None or not overfull(lake._client.context.held.head):
+    while inside(lake).held is None or not overfull(inside(lake).held.head):
         lake.run(load)
     before = contents(shop.root)
     late = later(shop, 8 * 24 * 3600.0)

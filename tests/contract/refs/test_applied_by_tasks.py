@@ -21,6 +21,7 @@ from lakevilla.engines.spark.upkeep import meeting
 from lakevilla.operations.comparing import extents, merging
 from lakevilla.settings import Settings
 from tests.contract.foreign_readers import Format
+from tests.support.inside import inside
 from tests.support.refs.meeting_here import JobsHere, hand_over
 
 _FLOATS = (math.nan, -0.0, 0.0, 1.5, None, -math.inf)
@@ -139,7 +140,7 @@ def by_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     root = str(tmp_path / "tasks")
     with lv.connect(root) as lake:
         jobs = JobsHere(LakeAddress(root, None, Settings()), 4)
-        hand_over(monkeypatch, lake._client.context.engine, jobs)
+        hand_over(monkeypatch, inside(lake).engine, jobs)
         lake.kinds, lake.sent = jobs.kinds, jobs.sent
         yield lake
 

@@ -18,6 +18,7 @@ from lakevilla.store.base import Condition, Failure, Refused, Stored
 from lakevilla.store.wrapped import WrappedStore
 from tests.contract.foreign_readers import Format, read_by_others
 from tests.property.position_deletes import delete_positions
+from tests.support.inside import inside
 from tests.support.refs.shop import shop
 
 
@@ -479,10 +480,10 @@ def test_no_data_is_copied_and_requests_do_not_grow(lake: lv.Lake, rows: int) ->
     for name in ("one", "two"):
         lake.create_table(name, pa.table({"n": pa.array(range(rows), pa.int64())}))
     lake.run(lambda txn: [txn.delete(name, where="n >= 0") for name in ("one", "two")])
-    scale = Scale(lake._client.runner.store)
+    scale = Scale(inside(lake).store)
     scale.written = 0
-    lake._client.runner.store = scale
-    with lake._client.runner.requests.counting() as requests:
+    inside(lake).store = scale
+    with inside(lake).requests.counting() as requests:
         assert lake.rollback(2).tables == {"one": "physical", "two": "physical"}
     assert (requests.put, requests.list, requests.delete) == (4, 0, 0)
     assert requests.get <= 12
@@ -499,17 +500,17 @@ def test_a_lake_of_many_tables_costs_what_the_tables_in_question_cost(
     with lake_of(count, str(tmp_path / "lake"), commits=3) as lake:
         version = lake.history(1)[0].version
         lake.revert(version)  # a first one opens what it needs
-        with lake._client.runner.requests.counting() as requests:
+        with inside(lake).requests.counting() as requests:
             assert lake.diff(version - 1, version).tables.num_rows == 2
         assert (requests.put, requests.head, requests.list) == (0, 0, 0)
         assert requests.get <= 4
-        with lake._client.runner.requests.counting() as requests:
+        with inside(lake).requests.counting() as requests:
             assert set(lake.cherry_pick(version).tables.values()) == {"physical"}
         leaves = 0 if count == 10 else 2
         assert requests.put == 4 + leaves
         assert (requests.head, requests.list) == (2, 0)
         assert requests.get <= 12
-        with lv.connect(lake.root) as new, new._client.runner.requests.counting() as requests:
+        with lv.connect(lake.root) as new, inside(new).requests.counting() as requests:
             assert set(new.rollback(version - 1).tables.values()) == {"physical"}
         assert requests.put <= 4 + leaves
         assert requests.get <= 60

@@ -19,6 +19,7 @@ from bench.size.many_tables import lake_of
 from lakevilla.store.runner import Requests
 from lakevilla.testing.histories.plan import small_limits
 from tests.contract.foreign_readers import Format
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.refs.shop import clean_up, shop, stock
 from tests.support.traces import cost
@@ -526,7 +527,7 @@ def test_a_branch_of_many_commits_stays_small(lake: lv.Lake, kind: Format) -> No
 
 
 def _pending(etl: lv.Lake, table: str) -> int:
-    head = etl._client.head()
+    head = inside(etl).client.head()
     assert head is not None
     return len(head.tables[table].pending)
 

@@ -19,6 +19,7 @@ from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCa
 from tests.contract.foreign_readers import read_by_others
 from tests.property.position_deletes import delete_positions
 from tests.support.foreign_changes import delete_by_vector
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.stores import Dying
 from tests.support.tables import accounts, bag, values
@@ -151,8 +152,8 @@ def test_who_exports_may_die_before_any_write(lake: lv.Lake, copies: bool) -> No
         change(lake)
         with lv.connect(lake.root) as other:
             other.exists()
-            other._client.ensure_safe_store()
-            other._client.runner.store = Dying(other._client.runner.store, writes)
+            inside(other).client.ensure_safe_store()
+            inside(other).store = Dying(inside(other).store, writes)
             try:
                 other.export("stock", uri, copy=copies)
             except Dying.Death:

@@ -19,6 +19,7 @@ from lakevilla.store.runner import Requests
 from tests.contract.foreign_readers import read_by_others
 from tests.property.position_deletes import delete_positions
 from tests.support.foreign_changes import delete_by_vector
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.tables import accounts, values
 from tests.support.traces import cost
@@ -396,7 +397,7 @@ def test_maintain_keeps_tags_that_are_three_days_old(
     before = rows(lake, "closing")
     lake.maintain(["keep"])
     assert not Path(lake.root, "stock", "_lakevilla", "b").exists()
-    clock = lake._client.context.clock
+    clock = inside(lake).clock
     now = clock.now()
     monkeypatch.setattr(clock, "now", lambda: now + 4 * 24 * 3600)
     assert lake.maintain(["keep"]).findings[0].message == "1 tables kept apart"

@@ -16,6 +16,7 @@ from bench.size.many_tables import lake_of
 from lakevilla.refs import next_life
 from lakevilla.store.effects import Program
 from lakevilla.testing.histories.plan import small_limits
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.traces import cost
 
@@ -469,7 +470,7 @@ def test_whoever_meets_one_that_was_cut_off_goes_on(cut_off: lv.Lake, way: str) 
 
 def test_a_client_follows_many_rebases(lake: lv.Lake) -> None:
     etl = lake.on("etl")
-    first = etl._client
+    first = inside(etl).client
     for number in range(5):
         put_in(lake, f"ale{number}", 1)
         lake.rebase("etl")

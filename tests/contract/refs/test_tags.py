@@ -18,6 +18,7 @@ from lakevilla.global_log.repo import maps_of
 from lakevilla.store.runner import Requests
 from lakevilla.testing.histories.plan import small_limits
 from tests.contract.foreign_readers import Format
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.refs.shop import clean_up, shop
 from tests.support.traces import cost
@@ -279,7 +280,7 @@ def test_many_tags_lie_in_leaves(lake: lv.Lake) -> None:
             lake.tag(f"t{number}")
             change(lake)
         clean_up(lake)
-        head = lake._client.head()
+        head = inside(lake).client.head()
         assert head is not None
         assert all(found.refs for found in maps_of(head)[::2])
         with lv.connect(lake.root) as other:

@@ -23,6 +23,7 @@ from lakevilla.client.telling.bars import Bars
 from lakevilla.client.telling.progress import Progress, words
 from lakevilla.lake.context import Event
 from lakevilla.meter import Meter, Tally, measured, note, running
+from tests.support.inside import inside
 
 SCHEMA = pa.schema([("id", pa.int64())])
 
@@ -164,7 +165,7 @@ def test_where_nobody_listens_nothing_is_measured(tmp_path: Path) -> None:
     seen: list[Meter | None] = []
     with lv.connect(tmp_path) as lake:
         lake.create_table("t", batches(2, lambda number: seen.append(running())))
-        assert lake._client._progress is None
+        assert inside(lake).client._progress is None
     assert seen == [None, None]
 
 
@@ -180,7 +181,7 @@ def test_a_listener_that_raises_harms_nothing(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_forked_child_tells_by_itself(lake: lv.Lake, ear: Ear) -> None:
     lake.create_table("t", SCHEMA)
-    teller: Progress = lake._client._progress
+    teller: Progress = inside(lake).client._progress
     teller._lock.acquire()  # as another thread may hold it at the moment of the fork
     child = os.fork()
     if child == 0:
@@ -323,7 +324,7 @@ def test_a_callers_own_display_is_left_alone() -> None:
 
 def test_progress_is_asked_for_by_connect(tmp_path: Path) -> None:
     with lv.connect(tmp_path, progress=True) as lake:
-        assert any(isinstance(one, Bars) for one in lake._client._listeners)
+        assert any(isinstance(one, Bars) for one in inside(lake).client._listeners)
         lake.create_table("t", batches(2))
     with pytest.raises(lv.InvalidOperation, match="progress must be True or False"):
         lv.connect(tmp_path, progress="yes")  # type: ignore[arg-type]

@@ -23,6 +23,7 @@ from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCa
 from tests.contract.foreign_readers import read_by_others
 from tests.property.position_deletes import delete_positions
 from tests.support.foreign_changes import delete_by_vector
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.stores import Closed, is_entry
 from tests.support.tables import contents
@@ -222,7 +223,7 @@ def test_an_iceberg_table_finds_its_tags_after_many_commits_and_a_gc(
         lake.run(lambda txn, n=number: txn.append("bank", [{"id": 1000 + n, "balance": 0.0}]))
     for number in range(140):
         lake.run(lambda txn, n=number: txn.append("other", [{"n": n}]))
-    clock = lake._client.context.clock
+    clock = inside(lake).clock
     now = clock.now()
     monkeypatch.setattr(clock, "now", lambda: now + 30 * 24 * 3600)
     lake.gc()
@@ -486,7 +487,7 @@ def test_a_foreign_commit_before_it_is_published(lake: lv.Lake, deletes: str, le
     refresh(lake, rows)
     changed = with_balance(rows, {50: -1.0})
     with lv.connect(lake.root) as owner:
-        owner._client.runner.store = Closed(owner._client.runner.store, is_entry("bank"))
+        inside(owner).store = Closed(inside(owner).store, is_entry("bank"))
         with owner.transaction() as txn:
             done = txn.overwrite("bank", changed, reuse_by=["id"])
             assert done.files_added <= 2

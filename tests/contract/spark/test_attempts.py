@@ -18,6 +18,7 @@ from lakevilla.expressions.parse import parse_expression
 from lakevilla.lake.file_names import file_namer
 from lakevilla.settings import Settings
 from tests.support.engine_lake import Lake, Names, predicate
+from tests.support.inside import executor, inside
 
 NAMES = ("id", "v")
 ROWS = pa.table({"id": pa.array([1, 2], pa.int64()), "v": ["a", "b"]})
@@ -90,8 +91,8 @@ def test_what_no_report_names_goes_with_gc_and_a_late_attempt_with_the_next(
             lake.create_table("t", ROWS)
             with lake.transaction() as txn:
                 txn.append("t", ROWS)
-                layout = txn._executor.look("t").snapshot.layout
-                name = file_namer(lake._client.context, txn.id, True)
+                layout = executor(txn).look("t").snapshot.layout
+                name = file_namer(inside(lake).context, txn.id, True)
                 task = WriteTask(LakeAddress(lake.root, None, lake.settings), layout, NAMES, name)
                 attempt(task, *ROWS.to_batches())  # a copy that nobody has heard of
             kept = {str(p) for p in tmp_path.glob("t/*.parquet") if txn.id in p.name}

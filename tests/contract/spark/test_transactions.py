@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 import lakevilla as lv
 from lakevilla.engines.spark.rows import is_frame
+from tests.support.inside import inside
 
 
 @pytest.fixture
@@ -304,7 +305,7 @@ def test_a_lake_pickles_without_its_session(lake: Any, spark: SparkSession) -> N
     assert [table.name for table in again.tables()] == ["bank"]
     with pytest.raises(lv.InvalidOperation, match="connect again with spark="):
         again.snapshot().read("bank")
-    with again._client.beside(accounts(spark)):
+    with inside(again).client.beside(accounts(spark)):
         assert again.snapshot().read("bank").count() == 4
 
 

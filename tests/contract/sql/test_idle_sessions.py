@@ -13,6 +13,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.api.session import Session
+from tests.support.inside import executor, inside
 
 #: Opens a transaction that queues, says so, and does nothing until its input ends.
 LEFT_OPEN = """
@@ -83,8 +84,8 @@ def test_an_idle_transaction_is_undone_and_says_so_until_it_is_rolled_back(
     session.sql("SET idle_timeout_seconds = 0")
     session.sql("BEGIN; INSERT INTO t VALUES (6)")
     assert session.transaction is not None
-    assert session.transaction._executor.idle.held_at is not None
-    assert not lake._client.idlers._entries
+    assert executor(session.transaction).idle.held_at is not None
+    assert not inside(lake).client.idlers._entries
     session.sql("COMMIT")
     assert ids(lake) == [1, 4, 6]
 
@@ -93,7 +94,7 @@ def test_each_use_begins_the_time_anew(lake: lv.Lake) -> None:
     session = lake.session(idle_timeout_seconds=1000)
     session.sql("BEGIN; INSERT INTO t VALUES (2)")
     assert session.transaction is not None
-    idle, client = session.transaction._executor.idle, lake._client
+    idle, client = executor(session.transaction).idle, inside(lake).client
     idle._used_at -= 999
     assert client.run(idle.renew())
     idle._used_at -= 2
@@ -104,7 +105,7 @@ def test_each_use_begins_the_time_anew(lake: lv.Lake) -> None:
     assert next(iter(stream)).num_rows
     assert client.run(idle.renew())
     idle._used_at -= 1001
-    with session.transaction._executor.turns.verb():
+    with executor(session.transaction).turns.verb():
         pass  # not a use
     assert not client.run(idle.renew())
     assert state_of(session) == "failed"
@@ -116,9 +117,9 @@ def test_what_may_have_committed_is_not_undone(lake: lv.Lake) -> None:
     txn = session.transaction
     assert txn is not None
     session.sql("COMMIT")
-    idle = txn._executor.idle
+    idle = executor(txn).idle
     idle._used_at -= 1001
-    assert not lake._client.run(idle.renew())
+    assert not inside(lake).run(idle.renew())
     assert txn.state == "committed"
     assert ids(lake) == [1, 2]
 

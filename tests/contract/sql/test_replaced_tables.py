@@ -11,6 +11,7 @@ from pyiceberg.table import StaticTable
 
 import lakevilla as lv
 from lakevilla.api.session import Session
+from tests.support.inside import executor
 
 FORMATS = ["delta", "iceberg"]
 
@@ -108,7 +109,7 @@ def test_a_table_that_is_dropped_and_created_in_one_transaction_is_replaced(
         session.sql("CREATE TABLE t (a INT) PARTITIONED BY (b)")
     assert [row["name"] for row in rows(session, "SHOW TABLES")] == ["u"]
     session.sql("CREATE TABLE t AS SELECT 'x' AS b; INSERT INTO t VALUES ('y')")
-    saved = session.transaction._executor.state.standing.saved
+    saved = executor(session.transaction).state.standing.saved
     assert saved is not None
     assert saved.operations == 1  # what is there of it drops the table
     session.sql("COMMIT")

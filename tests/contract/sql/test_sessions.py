@@ -8,6 +8,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.api.session import Session
+from tests.support.inside import executor
 
 
 @pytest.fixture
@@ -205,13 +206,13 @@ def test_settings_hold_for_what_follows_and_those_of_begin_for_one_transaction(
     with lake.session() as session:
         session.sql("SET isolation TO 'snapshot'; SET slack = 1")
         session.sql("BEGIN (FEATURES R, CT, I)")
-        options = session.transaction._executor.state.options  # type: ignore[union-attr]
+        options = executor(session.transaction).state.options
         assert (options.isolation, options.slack) == ("snapshot", 1)
         assert options.features == lv.Feature.R | lv.Feature.CT | lv.Feature.I
         session.sql("ROLLBACK")
         session.sql("RESET isolation; RESET slack")
         session.sql("BEGIN READ ONLY")
-        options = session.transaction._executor.state.options  # type: ignore[union-attr]
+        options = executor(session.transaction).state.options
         assert (options.isolation, options.slack) == ("serializable", 0)
         assert options.read_only
         with pytest.raises(lv.InvalidOperation, match="read-only"):

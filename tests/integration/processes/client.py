@@ -15,6 +15,7 @@ from lakevilla.client.client import LakeClient
 from lakevilla.store.backends.local import LocalStore
 from lakevilla.store.base import Condition, Failure, GetOutcome, Refused, Store, Stored, Token
 from lakevilla.store.wrapped import WrappedStore
+from tests.support.inside import inside
 
 
 class StoppingStore(WrappedStore):
@@ -87,7 +88,7 @@ def main(root: str) -> None:
     """Serve orders from stdin: ``{"number", "amount", "stop_at", "after"}``, one a line."""
     store = StoppingStore(LocalStore(root))
     lake = Lake(LakeClient(root, store, settings=lv.Settings(retry_base_seconds=0.01)))
-    lake._client.ensure_safe_store()
+    inside(lake).client.ensure_safe_store()
     lake.snapshot().versions  # noqa: B018 - warm, so that the requests are the commit's
     tell(ready=True)
     for line in sys.stdin:

@@ -26,6 +26,7 @@ import pytest
 from lakevilla.api.lake import Lake
 from lakevilla.inbox.box import list_proposals
 from lakevilla.inbox.proposal import WINDOW
+from tests.support.inside import inside
 from tests.support.places import Place
 
 ROOT = Path(__file__).parents[3]
@@ -195,7 +196,7 @@ class Crowd:
         rows = lake.snapshot().read(TABLE)
         found = Counter(rows["id"].to_pylist())
         lake.gc()
-        assert not lake._client.run(list_proposals(0)), "gc leaves no proposal"
+        assert not inside(lake).run(list_proposals(0)), "gc leaves no proposal"
         assert lake.doctor().ok
         asked = {0, *self.numbers("asked")}
         committed = {0, *self.numbers("committed")}

@@ -18,6 +18,7 @@ from lakevilla.client.client import LakeClient
 from lakevilla.store.backends.local import LocalStore
 from lakevilla.store.base import Failure, ObjectInfo
 from tests.integration.processes.client import StoppingStore, tell
+from tests.support.inside import inside
 from tests.support.queues import QUEUED
 
 #: Short, so that the dead are given up quickly; the living renew it in time.
@@ -55,7 +56,7 @@ def serve(root: str) -> None:
 
     store = StoppingInQueues(LocalStore(root))
     lake = Lake(LakeClient(root, store, settings=SETTINGS, on_event=on_event))
-    lake._client.ensure_safe_store()
+    inside(lake).client.ensure_safe_store()
     lake.snapshot().versions  # noqa: B018 - warm, so that the requests are the transaction's
     tell(ready=True)
     for line in sys.stdin:

@@ -17,6 +17,7 @@ import pytest
 from lakevilla.api.lake import Lake
 from tests.fixtures.s3 import SERVERS, S3Server, S3Servers
 from tests.integration.processes.crowds import TABLE, Crowd, Work, revision
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.search import SOAK, how_many
 
@@ -108,6 +109,6 @@ with lakevilla.connect({where}) as lake:
 def takes_along(lake: Lake) -> bool:
     """Whether somebody who replaced HEAD has looked for others' commits."""
     lake.recover()
-    held = lake._client.context.held
+    held = inside(lake).held
     assert held is not None
     return held.head.listed > 0

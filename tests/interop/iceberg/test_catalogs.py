@@ -28,6 +28,7 @@ import lakevilla as lv
 from lakevilla.cli.app import app
 from tests.fixtures.catalogs import RestServer
 from tests.support.gateway import Gateway
+from tests.support.inside import inside
 from tests.support.stores import Dying, interrupted
 from tests.support.tables import contents, kinds
 
@@ -739,8 +740,8 @@ def test_a_crash_at_any_request_leaves_all_or_nothing(tmp_path: Path, features: 
             lake.create_table("stock", table_of([(1, 5)]))
             lake.register("orders", place.orders)
         dead = place.connect()
-        dying = Dying(dead._client.runner.store, point)
-        dead._client.runner.store = dying
+        dying = Dying(inside(dead).store, point)
+        inside(dead).store = dying
         try:
             with dead.transaction(features=features) as txn:
                 txn.append("orders", table_of([(3, 30)]))

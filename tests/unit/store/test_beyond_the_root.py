@@ -29,6 +29,7 @@ from lakevilla.store.effects import (
     parallel,
 )
 from lakevilla.store.runner import Requests, Runner
+from tests.support.inside import inside
 
 
 def runner_at(root: Path | str, *allowed: str, durable: bool = True) -> Runner:
@@ -154,7 +155,7 @@ def test_what_is_below_the_root_costs_nothing_more(tmp_path: Path) -> None:
             searched.append(key)
             yield from ()
 
-        lake._client.runner.search = search
+        inside(lake).client.runner.search = search
         lake.read("t")
         lake.table("t").optimize()
     assert searched == []

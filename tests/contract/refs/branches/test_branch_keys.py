@@ -12,6 +12,7 @@ from lakevilla.lake.refs.branch_head import load_branch
 from lakevilla.refs import branches
 from lakevilla.refs.entries import find_ref
 from lakevilla.transaction.verbs.applying import merge_branch
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.refs.shop import shop, stock
 
@@ -179,7 +180,7 @@ def test_a_key_of_a_life_before_is_done_where_a_rebase_was_cut_off(shopped: lv.L
     shopped.branch("etl")
     load(shopped.on("etl"), "monday")
     shopped.merge("etl")
-    client = shopped._client
+    client = inside(shopped).client
     _, entry = client.run(find_ref(client.context, "etl"))
     held = client.run(load_branch("etl", entry))
     assert client.run(branches.close_as(client.context, entry, held, "moved"))

@@ -20,6 +20,7 @@ from lakevilla.store.effects import delete, put
 from tests.contract.spark.test_writing_by_parts import SCHEMA, Job, ids, parquet
 from tests.contract.spark.test_writing_by_parts import lake as lake
 from tests.contract.spark.test_writing_by_parts import place as place
+from tests.support.inside import inside
 from tests.support.places import Place, make_place
 
 FIRST = "5c2fd5ad-8d7c-4cb5-a60b-66cbc87ed27c"
@@ -126,7 +127,7 @@ def test_a_checkpoint_is_read_in_the_lake_s_store(request: pytest.FixtureRequest
     directory = f"{place.root}/check%20point".replace("s3://", "s3a://")
     with place.connect() as lake:
         lake.create_table("t", SCHEMA)
-        run = lake._client.run
+        run = inside(lake).run
 
         def digest(offsets: str | None, location: str = directory) -> str:
             if offsets is not None:
