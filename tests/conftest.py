@@ -8,8 +8,8 @@ from hypothesis import settings
 from lakevilla.client.client import LakeClient
 
 pytest_plugins = [
-    "tests.support.quarantine",
     "tests.support.selection",
+    "tests.support.quarantine",
     "tests.fixtures.s3",
     "tests.fixtures.signals",
     "tests.fixtures.spark",

@@ -27,19 +27,19 @@ from lakevilla.formats.base import FormatName
 from lakevilla.lake.context import Context
 from lakevilla.store.effects import Program, sleep
 from lakevilla.sublogs.operations import Update
-from lakevilla.testing.histories.attempts import COLUMNS, SCHEMA, context_of
-from lakevilla.testing.tables import delta_writer, iceberg_writer
-from lakevilla.testing.tables.reader import table_rows
-from lakevilla.testing.world.client import Client
-from lakevilla.testing.world.latency import PROFILES
-from lakevilla.testing.world.scheduler import Simulation
-from lakevilla.testing.world.timed import TimedSimulation
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.parts import Options
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.begin import begin
 from lakevilla.transaction.verbs.read_write import append, execute
+from lakevilla_testing.histories.attempts import COLUMNS, SCHEMA, context_of
+from lakevilla_testing.tables import delta_writer, iceberg_writer
+from lakevilla_testing.tables.reader import table_rows
+from lakevilla_testing.world.client import Client
+from lakevilla_testing.world.latency import PROFILES
+from lakevilla_testing.world.scheduler import Simulation
+from lakevilla_testing.world.timed import TimedSimulation
 
 SYSTEM = "LakeVilla"
 #: Clients start within this time of each other.

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from lakevilla.testing.planted.every import PLANTED
+from lakevilla_testing.planted.every import PLANTED
 from tests.support.search import how_many
 
 RUNS, BLOCK, STEPS = how_many(5, whole=500), how_many(5, whole=25), 60

@@ -19,7 +19,7 @@ from lakevilla.store.base import (
 from lakevilla.store.effects import Effect, Parallel, Program
 from lakevilla.store.runner import Requests
 from lakevilla.store.wrapped import WrappedStore
-from lakevilla.testing.world.programs import as_program
+from lakevilla_testing.world.programs import as_program
 from tests.support.inside import inside
 
 

@@ -29,7 +29,7 @@ with lv.connect(sys.argv[1]) as lake:
     except lv.InvalidOperation as error:
         print(error)
 try:
-    import lakevilla.testing
+    import lakevilla_testing
 except ImportError as error:
     print(error)
 """
@@ -38,7 +38,7 @@ except ImportError as error:
 def test_delta_tables_need_no_pyiceberg(tmp_path: Path) -> None:
     said = ran(WITHOUT_PYICEBERG, tmp_path)
     assert "pip install lakevilla[iceberg]" in said.stdout
-    assert "lakevilla.testing needs pyiceberg" in said.stdout
+    assert "lakevilla_testing needs pyiceberg" in said.stdout
 
 
 WITHOUT_OPENTELEMETRY = """

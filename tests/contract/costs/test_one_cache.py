@@ -8,7 +8,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.store.cached.objects import Budget
-from lakevilla.testing.histories.plan import small_limits
+from lakevilla_testing.histories.plan import small_limits
 from tests.contract.integrity.damage import Objects
 from tests.support.inside import inside
 from tests.support.places import Place, make_place

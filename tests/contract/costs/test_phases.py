@@ -16,7 +16,7 @@ import pytest
 import lakevilla as lv
 from lakevilla.lake.context import Event
 from lakevilla.store.base import Store
-from lakevilla.testing.world.latency import S3, LatencyStore
+from lakevilla_testing.world.latency import S3, LatencyStore
 from tests.support.inside import inside
 from tests.support.places import Place, make_place
 from tests.support.queues import beside

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import lakevilla as lv
 from lakevilla.cli.app import app
-from lakevilla.testing.histories.plan import small_limits
+from lakevilla_testing.histories.plan import small_limits
 from tests.support.places import Place, make_place
 from tests.support.stores import Later, interrupted, is_entry
 from tests.support.tables import contents, in_order

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from lakevilla.testing.histories.plan import small_limits
+from lakevilla_testing.histories.plan import small_limits
 from tests.contract.integrity.damage import Objects, cut, filled, flipped
 from tests.contract.integrity.test_verify import furnished, kinds_of_objects
 from tests.support.places import Place

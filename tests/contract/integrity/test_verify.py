@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import lakevilla as lv
 from lakevilla.cli.app import app
 from lakevilla.store.base import ANY
-from lakevilla.testing.histories.plan import small_limits
+from lakevilla_testing.histories.plan import small_limits
 from tests.contract.integrity.damage import DAMAGES, Objects, cut, filled, flipped
 from tests.support.inside import inside
 from tests.support.places import Place

@@ -14,7 +14,7 @@ from bench.harness.running import execute
 from bench.registry import benchmark
 from bench.tpcc.systems import FEATURES, SINGLE, System
 from lakevilla.api.execution.base import ExecutorBase
-from lakevilla.testing.planted.every import PLANTED
+from lakevilla_testing.planted.every import PLANTED
 
 CONSISTENT = "C1 to C10 and C12 hold after the run"
 ACKNOWLEDGED = "orders and payments are there if and only if they were acknowledged"

@@ -12,7 +12,7 @@ from lakevilla import connecting
 from lakevilla.client.lease import check_lease
 from lakevilla.store.base import Store
 from lakevilla.store.wrapped import WrappedStore
-from lakevilla.testing.world.latency import EXPRESS, S3, LatencyProfile, LatencyStore
+from lakevilla_testing.world.latency import EXPRESS, S3, LatencyProfile, LatencyStore
 from tests.support.inside import inside
 from tests.support.places import make_place
 

@@ -17,7 +17,7 @@ import pytest
 import lakevilla as lv
 from bench.size.many_tables import lake_of
 from lakevilla.store.runner import Requests
-from lakevilla.testing.histories.plan import small_limits
+from lakevilla_testing.histories.plan import small_limits
 from tests.contract.foreign_readers import Format
 from tests.support.inside import inside
 from tests.support.places import Place

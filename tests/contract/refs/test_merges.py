@@ -13,8 +13,8 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.store.runner import Requests
-from lakevilla.testing.histories.plan import small_limits
 from lakevilla.transaction.verbs.applying import merge_branch
+from lakevilla_testing.histories.plan import small_limits
 from tests.contract.foreign_readers import Format
 from tests.support.places import Place
 from tests.support.refs.shop import clean_up, stock

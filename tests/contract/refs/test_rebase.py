@@ -15,7 +15,7 @@ import lakevilla as lv
 from bench.size.many_tables import lake_of
 from lakevilla.refs import next_life
 from lakevilla.store.effects import Program
-from lakevilla.testing.histories.plan import small_limits
+from lakevilla_testing.histories.plan import small_limits
 from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.traces import cost

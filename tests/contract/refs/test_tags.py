@@ -16,7 +16,7 @@ from bench.size.many_tables import lake_of
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import maps_of
 from lakevilla.store.runner import Requests
-from lakevilla.testing.histories.plan import small_limits
+from lakevilla_testing.histories.plan import small_limits
 from tests.contract.foreign_readers import Format
 from tests.support.inside import inside
 from tests.support.places import Place

@@ -6,11 +6,11 @@ import pytest
 
 from lakevilla.engines.catalog import CatalogRead, Term, range_of
 from lakevilla.errors import ConflictError
-from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
-from lakevilla.testing.planted.every import PLANTED
-from lakevilla.testing.tables.reader import table_rows
 from lakevilla.transaction.verbs.catalog.rows import catalog_rows
 from lakevilla.transaction.verbs.read_write import append
+from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla_testing.planted.every import PLANTED
+from lakevilla_testing.tables.reader import table_rows
 from tests.support.search import how_many
 from tests.support.simulated.commits import TABLES, begin, commit, end, lake
 from tests.support.simulated.memory_lake import rows_of

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from lakevilla.testing.histories import campaign
-from lakevilla.testing.histories.plan import draw
+from lakevilla_testing.histories import campaign
+from lakevilla_testing.histories.plan import draw
 from tests.support.search import WHOLE, how_many
 
 SEEDS = how_many(2, whole=15)

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from lakevilla.testing.histories import campaign
-from lakevilla.testing.histories.plan import draw_followed
+from lakevilla_testing.histories import campaign
+from lakevilla_testing.histories.plan import draw_followed
 from tests.support.search import WHOLE, how_many
 
 SEEDS = how_many(2, whole=20)

@@ -4,9 +4,9 @@ from collections import Counter
 from dataclasses import replace
 
 from lakevilla.settings import Settings
-from lakevilla.testing.histories import campaign
-from lakevilla.testing.histories.plan import draw
 from lakevilla.transaction.state.features import Feature
+from lakevilla_testing.histories import campaign
+from lakevilla_testing.histories.plan import draw
 from tests.support.search import WHOLE, how_many
 
 HISTORIES = how_many(3, whole=30)

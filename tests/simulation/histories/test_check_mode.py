@@ -13,11 +13,13 @@ import pytest
 
 from lakevilla.global_log.head import HEAD_KEY
 from lakevilla.settings import Settings
-from lakevilla.testing.histories import campaign
-from lakevilla.testing.histories.attempts import context_of
-from lakevilla.testing.histories.plan import draw
-from lakevilla.testing.tables.reader import run_now
-from lakevilla.testing.world.faults import (
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.state.features import Feature
+from lakevilla_testing.histories import campaign
+from lakevilla_testing.histories.attempts import context_of
+from lakevilla_testing.histories.plan import draw
+from lakevilla_testing.tables.reader import run_now
+from lakevilla_testing.world.faults import (
     Fault,
     NoFaults,
     RandomFaults,
@@ -25,9 +27,7 @@ from lakevilla.testing.world.faults import (
     Strike,
     swarm,
 )
-from lakevilla.testing.world.scheduler import Simulation
-from lakevilla.transaction.commit.commit import commit
-from lakevilla.transaction.state.features import Feature
+from lakevilla_testing.world.scheduler import Simulation
 from tests.support.search import WHOLE, how_many
 from tests.support.simulated.commits import add_to, balances, begin, lake
 

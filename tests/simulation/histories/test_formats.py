@@ -1,7 +1,7 @@
 """Histories whose tables are Iceberg tables, and of lakes that hold both formats.
 
 The seeds draw what they do for Delta tables: clients, faults, levels, other clients, clean-up.
-Replay one with ``python -m lakevilla.testing replay SEED --formats mixed``.
+Replay one with ``python -m lakevilla_testing replay SEED --formats mixed``.
 """
 
 from collections import Counter
@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from lakevilla.testing.histories import campaign
-from lakevilla.testing.histories.plan import TABLES, draw_formats
-from lakevilla.testing.tables.iceberg_reader import IcebergTable
-from lakevilla.testing.tables.reader import read_table, run_now, table_rows
-from lakevilla.testing.world.faults import Fault
+from lakevilla_testing.histories import campaign
+from lakevilla_testing.histories.plan import TABLES, draw_formats
+from lakevilla_testing.tables.iceberg_reader import IcebergTable
+from lakevilla_testing.tables.reader import read_table, run_now, table_rows
+from lakevilla_testing.world.faults import Fault
 from tests.support.search import WHOLE, how_many
 from tests.support.simulated.iceberg import opened
 

@@ -1,7 +1,7 @@
-"""Histories of the real protocol under faults, each from a seed; see ``lakevilla.testing``.
+"""Histories of the real protocol under faults, each from a seed; see ``lakevilla_testing``.
 
 1,000 in ``make test-all``, 100,000 in ``make soak``. A failure names the
-seed that replays it: ``python -m lakevilla.testing replay SEED``.
+seed that replays it: ``python -m lakevilla_testing replay SEED``.
 """
 
 import json
@@ -13,10 +13,10 @@ from collections import Counter
 import pytest
 from deltalake import DeltaTable
 
-from lakevilla.testing.histories import campaign
-from lakevilla.testing.histories.plan import TABLES
-from lakevilla.testing.tables.reader import table_rows
-from lakevilla.testing.world.faults import Fault
+from lakevilla_testing.histories import campaign
+from lakevilla_testing.histories.plan import TABLES
+from lakevilla_testing.tables.reader import table_rows
+from lakevilla_testing.world.faults import Fault
 from tests.support.search import how_many
 
 HISTORIES = how_many(10, whole=1000, soak=100_000)
@@ -44,7 +44,7 @@ def test_the_same_seed_gives_the_same_history_in_every_process(hash_seed):
     """Python orders its sets differently in each process: a request must not depend on one."""
     seeds = (4, 7, 22, 24, 52)
     program = (
-        "from lakevilla.testing.histories import campaign\n"
+        "from lakevilla_testing.histories import campaign\n"
         f"for seed in {seeds}: print(campaign.run(seed, hashing=True).trace_hash)"
     )
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}

@@ -13,11 +13,11 @@ from lakevilla.settings import Settings
 from lakevilla.store.base import ABSENT
 from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.store.effects import put
-from lakevilla.testing.histories import campaign
-from lakevilla.testing.histories.attempts import context_of
-from lakevilla.testing.histories.plan import draw, small_limits
-from lakevilla.testing.planted.every import PLANTED
-from lakevilla.testing.tables.reader import run_now
+from lakevilla_testing.histories import campaign
+from lakevilla_testing.histories.attempts import context_of
+from lakevilla_testing.histories.plan import draw, small_limits
+from lakevilla_testing.planted.every import PLANTED
+from lakevilla_testing.tables.reader import run_now
 from tests.support.search import WHOLE, how_many
 from tests.support.simulated.commits import Process, balances, lake, transfer
 

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from lakevilla.errors import ConflictError
 from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.sublogs.operations import Update
-from lakevilla.testing.checks import elle
-from lakevilla.testing.checks.history import Txn
-from lakevilla.testing.histories.attempts import context_of
-from lakevilla.testing.histories.plan import SERIALIZABLE, Level
-from lakevilla.testing.tables import delta_writer
-from lakevilla.testing.tables.reader import run_now, table_rows
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.read_write import execute, scan
+from lakevilla_testing.checks import elle
+from lakevilla_testing.checks.history import Txn
+from lakevilla_testing.histories.attempts import context_of
+from lakevilla_testing.histories.plan import SERIALIZABLE, Level
+from lakevilla_testing.tables import delta_writer
+from lakevilla_testing.tables.reader import run_now, table_rows
 from tests.support.simulated.commits import RI, TABLES, begin, end, lake, simulation_client
 
 SNAPSHOT = Level("snapshot")

@@ -1,7 +1,7 @@
 """Short list-append histories by the thousand: each has an order that explains it, in real time.
 
 There are ten times as many as of those that are asked everything (``test_histories``).
-A failure names the seed: ``lakevilla.testing.histories.lists.run(SEED)``.
+A failure names the seed: ``lakevilla_testing.histories.lists.run(SEED)``.
 """
 
 import gc
@@ -9,9 +9,9 @@ from collections import Counter
 
 import pytest
 
-from lakevilla.testing.histories import lists
-from lakevilla.testing.histories.campaign import HistoryFailed
-from lakevilla.testing.planted.every import PLANTED
+from lakevilla_testing.histories import lists
+from lakevilla_testing.histories.campaign import HistoryFailed
+from lakevilla_testing.planted.every import PLANTED
 from tests.support.search import WHOLE, how_many
 
 HISTORIES = how_many(50, whole=20_000, soak=2_000_000)

@@ -5,9 +5,9 @@ from itertools import combinations_with_replacement
 
 import pytest
 
-from lakevilla.testing.histories import campaign
-from lakevilla.testing.histories.meetings import meeting
-from lakevilla.testing.histories.plan import EVERYONE, SERIALIZABLE, draw, draw_mix
+from lakevilla_testing.histories import campaign
+from lakevilla_testing.histories.meetings import meeting
+from lakevilla_testing.histories.plan import EVERYONE, SERIALIZABLE, draw, draw_mix
 from tests.support.search import WHOLE, how_many
 
 SEEDS = how_many(6, whole=60)

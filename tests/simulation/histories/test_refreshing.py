@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from lakevilla.testing.histories import campaign
-from lakevilla.testing.histories.plan import draw_refreshed
+from lakevilla_testing.histories import campaign
+from lakevilla_testing.histories.plan import draw_refreshed
 from tests.support.search import WHOLE, how_many
 
 #: How often more than in every run.

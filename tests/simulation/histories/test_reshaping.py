@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from lakevilla.testing.histories import campaign
-from lakevilla.testing.histories.plan import draw_reshaped
+from lakevilla_testing.histories import campaign
+from lakevilla_testing.histories.plan import draw_reshaped
 from tests.support.search import WHOLE, how_many
 
 HISTORIES = how_many(2, whole=8, soak=200)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from lakevilla.testing.histories import campaign
-from lakevilla.testing.planted.every import PLANTED
+from lakevilla_testing.histories import campaign
+from lakevilla_testing.planted.every import PLANTED
 
 LIMIT = 5000
 

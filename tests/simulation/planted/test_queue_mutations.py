@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakevilla.testing.planted.every import PLANTED
+from lakevilla_testing.planted.every import PLANTED
 from tests.simulation.queues import test_put_off as put_off
 from tests.simulation.queues import test_queues as queues
 from tests.support.simulated.commits import RCT, RCTI
@@ -90,6 +90,6 @@ def test_every_planted_bug_of_the_queues_has_its_test():
     here = {
         name
         for name, mutation in PLANTED.items()
-        if mutation.plant.__wrapped__.__module__ == "lakevilla.testing.planted.queues"
+        if mutation.plant.__wrapped__.__module__ == "lakevilla_testing.planted.queues"
     }
     assert here == set(CATCHERS) | {n for n in here if PLANTED[n].for_histories}

@@ -7,9 +7,9 @@ import pytest
 from lakevilla.maintenance import recovery
 from lakevilla.maintenance.gc.store_time import TIME_NAME
 from lakevilla.settings import Settings
-from lakevilla.testing.checks import invariants
-from lakevilla.testing.histories.attempts import context_of
-from lakevilla.testing.histories.exhaustive import (
+from lakevilla_testing.checks import invariants
+from lakevilla_testing.histories.attempts import context_of
+from lakevilla_testing.histories.exhaustive import (
     crash_both_everywhere,
     crash_everywhere,
     crash_twice_everywhere,

@@ -7,10 +7,10 @@ import pytest
 from lakevilla.maintenance import recovery
 from lakevilla.settings import Settings
 from lakevilla.store.effects import sleep
-from lakevilla.testing.checks import invariants
-from lakevilla.testing.histories.attempts import context_of
-from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
 from lakevilla.transaction.commit.commit import commit
+from lakevilla_testing.checks import invariants
+from lakevilla_testing.histories.attempts import context_of
+from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
 from tests.support.simulated.commits import (
     RCT,
     RCTI,

@@ -11,10 +11,6 @@ from lakevilla.settings import Settings
 from lakevilla.store.effects import Get, Sleep, sleep
 from lakevilla.sublogs.operations import Guard
 from lakevilla.sublogs.record import record_key
-from lakevilla.testing.checks import invariants
-from lakevilla.testing.histories.attempts import SCHEMA, context_of
-from lakevilla.testing.tables.reader import run_now
-from lakevilla.testing.world.heartbeat import think
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.queue.places import leave
 from lakevilla.transaction.state.features import Feature
@@ -23,6 +19,10 @@ from lakevilla.transaction.state.record import renew
 from lakevilla.transaction.state.values import KeyUse
 from lakevilla.transaction.verbs.abort import abort
 from lakevilla.transaction.verbs.read_write import append, execute
+from lakevilla_testing.checks import invariants
+from lakevilla_testing.histories.attempts import SCHEMA, context_of
+from lakevilla_testing.tables.reader import run_now
+from lakevilla_testing.world.heartbeat import think
 from tests.support.simulated.commits import (
     RCT,
     RCTI,

@@ -14,14 +14,14 @@ from lakevilla.maintenance import recovery
 from lakevilla.publishing import outcome
 from lakevilla.store.base import Stored
 from lakevilla.store.effects import Get, Put, sleep
-from lakevilla.testing.checks import invariants
-from lakevilla.testing.histories.attempts import context_of
-from lakevilla.testing.planted.every import PLANTED
-from lakevilla.testing.tables import delta_cleaner, delta_writer, iceberg_writer
-from lakevilla.testing.world.interrupts import interrupted
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.verbs import save as saving
+from lakevilla_testing.checks import invariants
+from lakevilla_testing.histories.attempts import context_of
+from lakevilla_testing.planted.every import PLANTED
+from lakevilla_testing.tables import delta_cleaner, delta_writer, iceberg_writer
+from lakevilla_testing.world.interrupts import interrupted
 from tests.support.simulated.commits import (
     RCTI,
     RI,

@@ -9,15 +9,15 @@ from functools import partial
 import pytest
 
 from lakevilla.maintenance import recovery
-from lakevilla.testing.checks import invariants
-from lakevilla.testing.histories.attempts import context_of
-from lakevilla.testing.histories.exhaustive import (
+from lakevilla.transaction.commit.commit import commit
+from lakevilla_testing.checks import invariants
+from lakevilla_testing.histories.attempts import context_of
+from lakevilla_testing.histories.exhaustive import (
     crash_everywhere,
     crash_twice_everywhere,
     interleavings,
 )
-from lakevilla.testing.world.scheduler import Simulation
-from lakevilla.transaction.commit.commit import commit
+from lakevilla_testing.world.scheduler import Simulation
 from tests.support.search import SOAK, first_seed, how_many
 from tests.support.simulated.commits import TABLES, add_to, alone, balances, begin, lake, transfer
 from tests.support.simulated.upkeep import collects, confirms

@@ -7,9 +7,9 @@ behind it, whoever may have seen it by then.
 import pytest
 
 from lakevilla.errors import ConflictError
-from lakevilla.testing.planted.every import PLANTED
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.features import Feature
+from lakevilla_testing.planted.every import PLANTED
 from tests.support.simulated.commits import RCTI, RI, Process, add_to, alone, begin, lake, read
 
 HEAD = "HEAD.json"

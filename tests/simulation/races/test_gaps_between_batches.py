@@ -7,10 +7,10 @@ import pytest
 from lakevilla.errors import AlreadyCommitted, ConflictError, InvalidOperation, TransactionAborted
 from lakevilla.maintenance.recovery import recover
 from lakevilla.store.effects import Put
-from lakevilla.testing.histories.attempts import context_of
-from lakevilla.testing.planted.every import PLANTED
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.values import KeyUse
+from lakevilla_testing.histories.attempts import context_of
+from lakevilla_testing.planted.every import PLANTED
 from tests.support.simulated.commits import Process, add_to, alone, balances, begin, end, lake
 
 LOST = (ConflictError, TransactionAborted)

@@ -15,8 +15,8 @@ from lakevilla.maintenance.upkeep.tasks import TASKS
 from lakevilla.maintenance.verify.objects import look_at_named_objects
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Put
-from lakevilla.testing.histories.attempts import context_of
-from lakevilla.testing.planted.every import PLANTED
+from lakevilla_testing.histories.attempts import context_of
+from lakevilla_testing.planted.every import PLANTED
 from tests.support.simulated.branches import adds, appends, ends, makes, on_branch, shows
 from tests.support.simulated.commits import Process, alone, begin, commit, lake, read
 from tests.support.simulated.upkeep import DAY, collects, keeps, recovers, updates, vacuums

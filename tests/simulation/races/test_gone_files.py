@@ -7,13 +7,13 @@ from lakevilla.errors import TransactionAborted
 from lakevilla.maintenance import doctor, recovery, vacuum
 from lakevilla.maintenance.gc import gc
 from lakevilla.store.effects import sleep
-from lakevilla.testing.checks import invariants
-from lakevilla.testing.histories.attempts import SCHEMA, context_of
-from lakevilla.testing.tables import delta_cleaner, delta_writer, iceberg_writer
-from lakevilla.testing.tables.reader import table_rows
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.verbs import read_write
+from lakevilla_testing.checks import invariants
+from lakevilla_testing.histories.attempts import SCHEMA, context_of
+from lakevilla_testing.tables import delta_cleaner, delta_writer, iceberg_writer
+from lakevilla_testing.tables.reader import table_rows
 from tests.support.simulated.commits import (
     TABLES,
     Process,

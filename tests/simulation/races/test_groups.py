@@ -12,13 +12,6 @@ from lakevilla.lake.table_log import refresh
 from lakevilla.maintenance import recovery
 from lakevilla.publishing.outcome import fence, outcome
 from lakevilla.store.effects import Put, parallel, sleep
-from lakevilla.testing.checks import invariants
-from lakevilla.testing.histories.attempts import SCHEMA, context_of
-from lakevilla.testing.histories.exhaustive import crash_everywhere
-from lakevilla.testing.histories.plan import small_limits
-from lakevilla.testing.tables import delta_writer
-from lakevilla.testing.tables.reader import run_now, table_rows
-from lakevilla.testing.world.faults import Fault, NoFaults, Strike
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.commit.commit_object import seal_commit
 from lakevilla.transaction.commit.together import group, replacing
@@ -27,6 +20,13 @@ from lakevilla.transaction.commit.together.candidate import Candidate, Replaceme
 from lakevilla.transaction.commit.together.join import join
 from lakevilla.transaction.commit.upload import upload
 from lakevilla.transaction.verbs import read_write
+from lakevilla_testing.checks import invariants
+from lakevilla_testing.histories.attempts import SCHEMA, context_of
+from lakevilla_testing.histories.exhaustive import crash_everywhere
+from lakevilla_testing.histories.plan import small_limits
+from lakevilla_testing.tables import delta_writer
+from lakevilla_testing.tables.reader import run_now, table_rows
+from lakevilla_testing.world.faults import Fault, NoFaults, Strike
 from tests.support.simulated.commits import (
     TABLES,
     add_to,

@@ -29,12 +29,18 @@ from lakevilla.settings import Settings
 from lakevilla.store.base import ANY, Absent
 from lakevilla.store.codec import encode
 from lakevilla.store.effects import List, Put, delete, put, sleep
-from lakevilla.testing.histories import campaign
-from lakevilla.testing.histories.attempts import context_of
-from lakevilla.testing.histories.plan import draw
-from lakevilla.testing.planted.bugs import instead
-from lakevilla.testing.tables.reader import run_now
-from lakevilla.testing.world.faults import (
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.state.due import is_due
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.values import KeyUse
+from lakevilla.transaction.verbs import save
+from lakevilla.transaction.verbs.bind import bind_to_head
+from lakevilla_testing.histories import campaign
+from lakevilla_testing.histories.attempts import context_of
+from lakevilla_testing.histories.plan import draw
+from lakevilla_testing.planted.bugs import instead
+from lakevilla_testing.tables.reader import run_now
+from lakevilla_testing.world.faults import (
     Fault,
     NoFaults,
     RandomFaults,
@@ -43,14 +49,8 @@ from lakevilla.testing.world.faults import (
     outages,
     swarm,
 )
-from lakevilla.testing.world.scheduler import Simulation
-from lakevilla.testing.world.schedules import PrioritySchedule, RandomSchedule
-from lakevilla.transaction.commit.commit import commit
-from lakevilla.transaction.state.due import is_due
-from lakevilla.transaction.state.features import Feature
-from lakevilla.transaction.state.values import KeyUse
-from lakevilla.transaction.verbs import save
-from lakevilla.transaction.verbs.bind import bind_to_head
+from lakevilla_testing.world.scheduler import Simulation
+from lakevilla_testing.world.schedules import PrioritySchedule, RandomSchedule
 from tests.support.search import WHOLE, how_many
 from tests.support.simulated.commits import RCTI, Process, add_to, alone, balances, begin, end, lake
 

@@ -8,8 +8,8 @@ from lakevilla.maintenance import doctor, rebuild_head, recovery
 from lakevilla.maintenance.gc import gc
 from lakevilla.store.codec import decode
 from lakevilla.store.effects import DeleteObject, Put
-from lakevilla.testing.checks import invariants
-from lakevilla.testing.histories.attempts import context_of
+from lakevilla_testing.checks import invariants
+from lakevilla_testing.histories.attempts import context_of
 from tests.support.simulated.commits import TABLES, Process, alone, balances, lake, transfer
 
 

@@ -18,13 +18,13 @@ from lakevilla.errors import (
 )
 from lakevilla.maintenance import recovery
 from lakevilla.store.effects import Sleep, sleep
-from lakevilla.testing.checks import invariants
-from lakevilla.testing.histories.attempts import context_of
-from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
-from lakevilla.testing.planted.every import PLANTED
-from lakevilla.testing.world.scheduler import Simulation
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs.abort import abort
+from lakevilla_testing.checks import invariants
+from lakevilla_testing.histories.attempts import context_of
+from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla_testing.planted.every import PLANTED
+from lakevilla_testing.world.scheduler import Simulation
 from tests.support.simulated.commits import (
     TABLES,
     Process,

@@ -13,21 +13,21 @@ from lakevilla.expressions.parse import parse_predicate
 from lakevilla.inbox.proposal import INBOX_PREFIX
 from lakevilla.maintenance import recovery
 from lakevilla.store.effects import Program, sleep
-from lakevilla.testing.checks import invariants
-from lakevilla.testing.histories.attempts import context_of
-from lakevilla.testing.histories.exhaustive import (
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.verbs import read_write
+from lakevilla_testing.checks import invariants
+from lakevilla_testing.histories.attempts import context_of
+from lakevilla_testing.histories.exhaustive import (
     crash_both_everywhere,
     crash_everywhere,
     interleavings,
 )
-from lakevilla.testing.histories.plan import small_limits
-from lakevilla.testing.planted.every import PLANTED
-from lakevilla.testing.tables.reader import table_rows
-from lakevilla.testing.world.client import Client
-from lakevilla.testing.world.scheduler import Simulation
-from lakevilla.testing.world.timed import TimedSimulation
-from lakevilla.transaction.commit.commit import commit
-from lakevilla.transaction.verbs import read_write
+from lakevilla_testing.histories.plan import small_limits
+from lakevilla_testing.planted.every import PLANTED
+from lakevilla_testing.tables.reader import table_rows
+from lakevilla_testing.world.client import Client
+from lakevilla_testing.world.scheduler import Simulation
+from lakevilla_testing.world.timed import TimedSimulation
 from tests.support.search import SOAK, first_seed, how_many
 from tests.support.simulated.commits import TABLES, add_to, alone, begin, end, lake
 from tests.support.simulated.memory_lake import rows_of

@@ -13,12 +13,12 @@ from lakevilla.global_log.head import HEAD_KEY, NOWHERE, Head
 from lakevilla.maintenance import recovery
 from lakevilla.maintenance.gc.gc import gc
 from lakevilla.store.codec import decode
-from lakevilla.testing.checks import invariants
-from lakevilla.testing.histories.attempts import SCHEMA, context_of
-from lakevilla.testing.tables import delta_writer
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs import read_write
 from lakevilla.transaction.verbs.rename_table import rename
+from lakevilla_testing.checks import invariants
+from lakevilla_testing.histories.attempts import SCHEMA, context_of
+from lakevilla_testing.tables import delta_writer
 from tests.support.simulated.commits import (
     TABLES,
     Process,

@@ -21,10 +21,6 @@ from lakevilla.publishing import outcome
 from lakevilla.settings import Settings
 from lakevilla.store.base import Refused
 from lakevilla.store.effects import Get, Put
-from lakevilla.testing.checks import invariants
-from lakevilla.testing.histories.attempts import COLUMNS, SCHEMA, context_of
-from lakevilla.testing.planted.every import PLANTED
-from lakevilla.testing.tables import delta_cleaner, delta_writer
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.values import KeyUse
@@ -33,6 +29,10 @@ from lakevilla.transaction.verbs.abort import abort, give_up
 from lakevilla.transaction.verbs.bind import bind_to_head
 from lakevilla.transaction.verbs.past import bind_to_past
 from lakevilla.transaction.verbs.read_write import append
+from lakevilla_testing.checks import invariants
+from lakevilla_testing.histories.attempts import COLUMNS, SCHEMA, context_of
+from lakevilla_testing.planted.every import PLANTED
+from lakevilla_testing.tables import delta_cleaner, delta_writer
 from tests.support.simulated.commits import (
     RI,
     TABLES,

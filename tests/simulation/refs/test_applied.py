@@ -7,15 +7,15 @@ import pyarrow as pa
 import pytest
 
 from lakevilla.errors import ConflictError, ForeignConflict, LakeVillaError, MergeConflict
-from lakevilla.testing.checks.applied import rollbacks_came_to_what_was
-from lakevilla.testing.checks.invariants import all_or_nothing, every_table_is_readable
-from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
-from lakevilla.testing.planted.every import PLANTED
-from lakevilla.testing.tables import delta_writer, iceberg_writer
-from lakevilla.testing.tables.reader import table_rows
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs.applying.apply import apply, roll_back
 from lakevilla.transaction.verbs.read_write import append, layout_of, scan
+from lakevilla_testing.checks.applied import rollbacks_came_to_what_was
+from lakevilla_testing.checks.invariants import all_or_nothing, every_table_is_readable
+from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla_testing.planted.every import PLANTED
+from lakevilla_testing.tables import delta_writer, iceberg_writer
+from lakevilla_testing.tables.reader import table_rows
 from tests.support.search import how_many
 from tests.support.simulated import upkeep
 from tests.support.simulated.commits import (

@@ -14,20 +14,20 @@ from lakevilla.refs.create import create_ref
 from lakevilla.store.codec import decode
 from lakevilla.store.effects import sleep
 from lakevilla.sublogs.operations import Transplant
-from lakevilla.testing.checks.applied import rollbacks_came_to_what_was
-from lakevilla.testing.checks.invariants import (
-    all_or_nothing,
-    every_table_is_readable,
-    no_id_commits_twice,
-)
-from lakevilla.testing.histories.attempts import context_of
-from lakevilla.testing.tables import delta_writer, iceberg_writer
-from lakevilla.testing.world.faults import RandomFaults, swarm
-from lakevilla.testing.world.schedules import PrioritySchedule, RandomSchedule
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs.applying.apply import apply, roll_back
 from lakevilla.transaction.verbs.optimize import optimize
 from lakevilla.transaction.verbs.read_write import scan
+from lakevilla_testing.checks.applied import rollbacks_came_to_what_was
+from lakevilla_testing.checks.invariants import (
+    all_or_nothing,
+    every_table_is_readable,
+    no_id_commits_twice,
+)
+from lakevilla_testing.histories.attempts import context_of
+from lakevilla_testing.tables import delta_writer, iceberg_writer
+from lakevilla_testing.world.faults import RandomFaults, swarm
+from lakevilla_testing.world.schedules import PrioritySchedule, RandomSchedule
 from tests.support.search import WHOLE, how_many
 from tests.support.simulated.commits import TABLES, add_to, alone, begin, end, lake
 

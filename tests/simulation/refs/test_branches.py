@@ -14,10 +14,10 @@ from lakevilla.lake.table_log import refresh
 from lakevilla.maintenance.gc.store_time import TIME_NAME
 from lakevilla.store.codec import decode
 from lakevilla.store.home import HOMES_PREFIX
-from lakevilla.testing.histories.attempts import context_of
-from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
-from lakevilla.testing.planted.every import PLANTED
 from lakevilla.transaction.commit import squash
+from lakevilla_testing.histories.attempts import context_of
+from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla_testing.planted.every import PLANTED
 from tests.support.search import how_many
 from tests.support.simulated.branches import adds, appends, ends, makes, shows
 from tests.support.simulated.commits import Process, alone, lake

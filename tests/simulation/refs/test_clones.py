@@ -13,12 +13,12 @@ from lakevilla.refs.change import delete_ref
 from lakevilla.refs.create import create_ref
 from lakevilla.refs.keep import keep
 from lakevilla.tables.drop_data import delete_data
-from lakevilla.testing.histories.attempts import context_of
-from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
-from lakevilla.testing.planted.every import PLANTED
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs.applying.apply import restore
 from lakevilla.transaction.verbs.read_write import append, create, drop, overwrite, scan
+from lakevilla_testing.histories.attempts import context_of
+from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla_testing.planted.every import PLANTED
 from tests.support.search import how_many
 from tests.support.simulated.branches import makes, shows
 from tests.support.simulated.commits import Process, add_to, alone, begin, lake

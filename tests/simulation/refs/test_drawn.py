@@ -21,14 +21,14 @@ from lakevilla.refs.moved import Wanted
 from lakevilla.refs.rebase import rebase_branch
 from lakevilla.settings import Settings
 from lakevilla.store.effects import sleep
-from lakevilla.testing.histories.attempts import context_of
-from lakevilla.testing.tables import delta_writer, iceberg_writer
-from lakevilla.testing.world.faults import RandomFaults, outages, swarm
 from lakevilla.transaction.commit import squash
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs.applying.merge_branch import merge_branch
 from lakevilla.transaction.verbs.past import bind_to_ref
 from lakevilla.transaction.verbs.read_write import append, scan
+from lakevilla_testing.histories.attempts import context_of
+from lakevilla_testing.tables import delta_writer, iceberg_writer
+from lakevilla_testing.world.faults import RandomFaults, outages, swarm
 from tests.support.search import WHOLE, how_many
 from tests.support.simulated.branches import on_branch
 from tests.support.simulated.commits import add_to, alone, begin, lake

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from lakevilla.testing.histories import campaign
-from lakevilla.testing.histories.plan import draw_kept
-from lakevilla.testing.world.faults import Fault
+from lakevilla_testing.histories import campaign
+from lakevilla_testing.histories.plan import draw_kept
+from lakevilla_testing.world.faults import Fault
 from tests.support.search import WHOLE, how_many
 
 SEEDS = how_many(2, whole=20)

@@ -10,8 +10,8 @@ import pytest
 
 from lakevilla.errors import LakeVillaError
 from lakevilla.store.home import HOMES_PREFIX
-from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
-from lakevilla.testing.planted.every import PLANTED
+from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla_testing.planted.every import PLANTED
 from tests.support.search import how_many
 from tests.support.simulated.branches import ends, makes, shows
 from tests.support.simulated.commits import add_to, alone, begin, commit, lake

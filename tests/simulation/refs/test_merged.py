@@ -14,11 +14,11 @@ from lakevilla.global_log.head import HEAD_KEY, Head
 from lakevilla.refs.change import protect
 from lakevilla.store.codec import decode
 from lakevilla.sublogs.operations import Delete
-from lakevilla.testing.histories.attempts import context_of
-from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
-from lakevilla.testing.planted.every import PLANTED
 from lakevilla.transaction.state.values import KeyUse
 from lakevilla.transaction.verbs.read_write import append, execute, scan
+from lakevilla_testing.histories.attempts import context_of
+from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla_testing.planted.every import PLANTED
 from tests.support.search import how_many
 from tests.support.simulated.branches import appends, ends, makes, on_branch, shows
 from tests.support.simulated.commits import Process, add_to, alone, begin, commit, end, lake, read

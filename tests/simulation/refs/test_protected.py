@@ -17,13 +17,13 @@ from lakevilla.refs.change import protect_main
 from lakevilla.store.codec import decode
 from lakevilla.store.effects import Put
 from lakevilla.sublogs.operations import is_direct
-from lakevilla.testing.histories.attempts import context_of
-from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
-from lakevilla.testing.histories.plan import small_limits
-from lakevilla.testing.planted.every import PLANTED
 from lakevilla.transaction.verbs.applying.merge_branch import merge_branch
 from lakevilla.transaction.verbs.optimize import optimize
 from lakevilla.transaction.verbs.read_write import append
+from lakevilla_testing.histories.attempts import context_of
+from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla_testing.histories.plan import small_limits
+from lakevilla_testing.planted.every import PLANTED
 from tests.support.search import how_many
 from tests.support.simulated.branches import appends, makes
 from tests.support.simulated.commits import Process, add_to, alone, begin, commit, lake

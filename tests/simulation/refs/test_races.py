@@ -12,14 +12,14 @@ from lakevilla.maintenance.gc.store_time import TIME_NAME
 from lakevilla.refs.change import delete_ref
 from lakevilla.refs.create import create_ref
 from lakevilla.store.effects import Get
-from lakevilla.testing.checks.refs import refs_are_as_they_were
-from lakevilla.testing.histories.attempts import context_of
-from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
-from lakevilla.testing.planted.every import PLANTED
-from lakevilla.testing.tables import delta_writer
-from lakevilla.testing.tables.reader import run_now
-from lakevilla.testing.world.client import Client
 from lakevilla.transaction.commit.commit import commit
+from lakevilla_testing.checks.refs import refs_are_as_they_were
+from lakevilla_testing.histories.attempts import context_of
+from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla_testing.planted.every import PLANTED
+from lakevilla_testing.tables import delta_writer
+from lakevilla_testing.tables.reader import run_now
+from lakevilla_testing.world.client import Client
 from tests.support.search import how_many
 from tests.support.simulated.commits import (
     Process,

@@ -13,10 +13,10 @@ from lakevilla.global_log.repo import load_head
 from lakevilla.refs import entries, lives_before
 from lakevilla.refs.change import all_refs
 from lakevilla.store.home import HOMES_PREFIX, at_home
-from lakevilla.testing.histories.attempts import context_of
-from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
-from lakevilla.testing.planted.every import PLANTED
 from lakevilla.transaction.verbs.read_write import scan
+from lakevilla_testing.histories.attempts import context_of
+from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla_testing.planted.every import PLANTED
 from tests.support.search import SOAK, how_many
 from tests.support.simulated.branches import adds, appends, ends, makes, rebases, shows
 from tests.support.simulated.commits import Process, add_to, alone, begin, commit, lake

@@ -7,13 +7,13 @@ import pytest
 
 from lakevilla.errors import ConflictError, ForeignConflict, LakeVillaError, MergeConflict
 from lakevilla.sublogs.operations import Alter
-from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
-from lakevilla.testing.planted.every import PLANTED
-from lakevilla.testing.tables import delta_writer
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs.applying.apply import apply
 from lakevilla.transaction.verbs.applying.merge_branch import merge_branch
 from lakevilla.transaction.verbs.read_write import append, execute, layout_of, scan
+from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla_testing.planted.every import PLANTED
+from lakevilla_testing.tables import delta_writer
 from tests.support.search import how_many
 from tests.support.simulated.branches import makes, on_branch, rebases
 from tests.support.simulated.commits import (

@@ -12,11 +12,11 @@ from lakevilla.maintenance.doctor import doctor
 from lakevilla.maintenance.upkeep import maintain as upkeep
 from lakevilla.maintenance.upkeep.maintain import maintain
 from lakevilla.maintenance.upkeep.tasks import TASKS
-from lakevilla.testing.histories.attempts import context_of
-from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
 from lakevilla.transaction.commit.commit_object import seal_commit
 from lakevilla.transaction.commit.upload import upload
 from lakevilla.transaction.verbs.read_write import append
+from lakevilla_testing.histories.attempts import context_of
+from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
 from tests.support.search import how_many
 from tests.support.simulated.commits import add_to, alone, balances, begin, commit, lake
 from tests.support.simulated.upkeep import confirms

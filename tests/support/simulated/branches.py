@@ -9,11 +9,11 @@ from lakevilla.refs.create import create_ref, open_ref
 from lakevilla.refs.moved import Wanted
 from lakevilla.refs.rebase import rebase_branch
 from lakevilla.store.home import at_home
-from lakevilla.testing.histories.attempts import context_of
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs.applying.asked import Settle
 from lakevilla.transaction.verbs.past import bind_to_ref
 from lakevilla.transaction.verbs.read_write import append
+from lakevilla_testing.histories.attempts import context_of
 from tests.support.simulated.commits import add_to, begin, read
 
 

@@ -5,13 +5,6 @@ from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.store.base import Unknown
 from lakevilla.store.effects import Await, List, Parallel, Put, Sleep, sleep
 from lakevilla.sublogs.operations import Update
-from lakevilla.testing.histories.attempts import COLUMNS, context_of
-from lakevilla.testing.tables import delta_writer, iceberg_writer
-from lakevilla.testing.tables.reader import run_now, table_rows
-from lakevilla.testing.world.client import Client
-from lakevilla.testing.world.heartbeat import SimulatedHeartbeat
-from lakevilla.testing.world.programs import as_program
-from lakevilla.testing.world.scheduler import Simulation
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.parts import Options
@@ -21,6 +14,13 @@ from lakevilla.transaction.verbs.abort import abort
 from lakevilla.transaction.verbs.begin import begin as _begin
 from lakevilla.transaction.verbs.read_write import execute, scan
 from lakevilla.transaction.verbs.save import forget
+from lakevilla_testing.histories.attempts import COLUMNS, context_of
+from lakevilla_testing.tables import delta_writer, iceberg_writer
+from lakevilla_testing.tables.reader import run_now, table_rows
+from lakevilla_testing.world.client import Client
+from lakevilla_testing.world.heartbeat import SimulatedHeartbeat
+from lakevilla_testing.world.programs import as_program
+from lakevilla_testing.world.scheduler import Simulation
 
 TABLES = ("a", "b")
 RI = Feature.R | Feature.I

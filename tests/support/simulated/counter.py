@@ -5,9 +5,9 @@ import random
 
 from lakevilla.store.base import ABSENT, Match, Missing, Stored, Unknown
 from lakevilla.store.effects import get, put
-from lakevilla.testing.world.faults import RandomFaults, swarm
-from lakevilla.testing.world.scheduler import Simulation
-from lakevilla.testing.world.schedules import PrioritySchedule, RandomSchedule
+from lakevilla_testing.world.faults import RandomFaults, swarm
+from lakevilla_testing.world.scheduler import Simulation
+from lakevilla_testing.world.schedules import PrioritySchedule, RandomSchedule
 
 
 def increment(client, times, *, careful=True):

@@ -8,8 +8,8 @@ from pyiceberg.serializers import FromByteStream
 from pyiceberg.table import StaticTable
 
 from lakevilla.formats.iceberg.manifests.memory_files import MemoryInput
-from lakevilla.testing.tables.iceberg_reader import metadata_key, uri_of
-from lakevilla.testing.world.store import SimulatedStore
+from lakevilla_testing.tables.iceberg_reader import metadata_key, uri_of
+from lakevilla_testing.world.store import SimulatedStore
 
 __all__ = ["opened"]
 

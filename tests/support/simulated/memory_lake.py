@@ -22,10 +22,6 @@ from lakevilla.settings import Settings
 from lakevilla.store.base import Found, Refused
 from lakevilla.store.effects import Effect, List, Parallel, Program, Put, Sleep
 from lakevilla.sublogs.operations import Delete, Update
-from lakevilla.testing.histories.attempts import SCHEMA, context_of
-from lakevilla.testing.tables.reader import read_table, run_now, table_rows
-from lakevilla.testing.world.programs import as_program
-from lakevilla.testing.world.store import SimulatedStore
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.commit.commit_object import Sealed, seal_commit
 from lakevilla.transaction.commit.together.candidate import Candidate
@@ -34,6 +30,10 @@ from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs import read_write
+from lakevilla_testing.histories.attempts import SCHEMA, context_of
+from lakevilla_testing.tables.reader import read_table, run_now, table_rows
+from lakevilla_testing.world.programs import as_program
+from lakevilla_testing.world.store import SimulatedStore
 from tests.support.simulated import commits
 
 T = TypeVar("T")

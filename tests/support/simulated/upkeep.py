@@ -7,10 +7,10 @@ from lakevilla.maintenance import recovery, vacuum
 from lakevilla.maintenance.gc import gc
 from lakevilla.maintenance.rebuild_head import confirm_head
 from lakevilla.refs.keep import keep
-from lakevilla.testing.histories.attempts import context_of
-from lakevilla.testing.tables import delta_cleaner
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs.applying.merge_branch import merge_branch
+from lakevilla_testing.histories.attempts import context_of
+from lakevilla_testing.tables import delta_cleaner
 from tests.support.simulated.commits import TABLES, add_to, alone, begin
 
 DAY = 24 * 3600

@@ -101,7 +101,7 @@ def loaded(code: str) -> set[str]:
 
 
 def test_an_import_brings_in_no_tools_of_the_demo_the_tests_or_the_command_line() -> None:
-    tools = ("lakevilla.testing", "lakevilla.cli.", "deltalake", "typer", "pyspark", "pyiceberg")
+    tools = ("lakevilla_testing", "lakevilla.cli.", "deltalake", "typer", "pyspark", "pyiceberg")
     found = loaded("import lakevilla; lakevilla.connect('memory://')")
     assert not [name for name in found if name.startswith(tools)]
     assert "pyarrow" in found

@@ -9,9 +9,9 @@ from lakevilla.global_log import numbered_log
 from lakevilla.global_log.numbered_log import entry_key, newest
 from lakevilla.store.base import ABSENT
 from lakevilla.store.effects import Parallel
-from lakevilla.testing.tables.reader import run_now
-from lakevilla.testing.world.programs import as_program
-from lakevilla.testing.world.store import SimulatedStore
+from lakevilla_testing.tables.reader import run_now
+from lakevilla_testing.world.programs import as_program
+from lakevilla_testing.world.store import SimulatedStore
 
 PREFIX = "_lakevilla/heads"
 

@@ -18,10 +18,10 @@ from lakevilla.inbox import fold
 from lakevilla.inbox.fold import MOST_PENDING, MOST_PENDING_ALONE, fitting_commit, take_along
 from lakevilla.inbox.proposal import WINDOW, Proposal
 from lakevilla.sublogs.operations import Defined, Transplant
-from lakevilla.testing.histories.plan import small_limits
 from lakevilla.transaction.commit.together.candidate import Candidate
 from lakevilla.transaction.commit.together.crowd import as_proposed
 from lakevilla.transaction.commit.together.join import admit
+from lakevilla_testing.histories.plan import small_limits
 from tests.support.simulated.memory_lake import MemoryLake, Peer
 
 replace = msgspec.structs.replace

@@ -17,11 +17,11 @@ from lakevilla.global_log.repo import HeldHead
 from lakevilla.inbox.fold import fitting_commit, is_doubtful, take_along
 from lakevilla.inbox.proposal import Proposal
 from lakevilla.inbox.reliance import MOST_FILES, reliance_of, relied, tells_all
-from lakevilla.testing.planted.every import PLANTED
 from lakevilla.transaction.commit.together.candidate import Candidate
 from lakevilla.transaction.commit.together.crowd import as_proposed
 from lakevilla.transaction.commit.together.join import admit
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla_testing.planted.every import PLANTED
 from tests.support.simulated.memory_lake import MemoryLake, Peer
 
 replace = msgspec.structs.replace

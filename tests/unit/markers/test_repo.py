@@ -37,11 +37,11 @@ from lakevilla.store.codec import encode
 from lakevilla.store.effects import Program
 from lakevilla.store.runner import Runner
 from lakevilla.sublogs.record import Access, Ticket
-from lakevilla.testing.tables.reader import run_now
-from lakevilla.testing.world.client import Client
-from lakevilla.testing.world.faults import Fault, RandomFaults, ScriptedFaults, Strike
-from lakevilla.testing.world.scheduler import Simulation
-from lakevilla.testing.world.store import SimulatedStore
+from lakevilla_testing.tables.reader import run_now
+from lakevilla_testing.world.client import Client
+from lakevilla_testing.world.faults import Fault, RandomFaults, ScriptedFaults, Strike
+from lakevilla_testing.world.scheduler import Simulation
+from lakevilla_testing.world.store import SimulatedStore
 
 T = "sales/orders"
 IDS = Ids(SystemClock(), random.Random(1))

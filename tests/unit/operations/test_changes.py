@@ -10,8 +10,8 @@ from lakevilla.global_log.history import Timeline
 from lakevilla.lake.past import past_at
 from lakevilla.operations.changes import changes
 from lakevilla.store.effects import Program
-from lakevilla.testing.tables import delta_writer
 from lakevilla.transaction.verbs.read_write import drop
+from lakevilla_testing.tables import delta_writer
 from tests.support.simulated.memory_lake import MemoryLake, Peer
 
 

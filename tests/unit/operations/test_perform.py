@@ -30,7 +30,7 @@ from lakevilla.sublogs.operations import (
     StagedSource,
     Update,
 )
-from lakevilla.testing.world.rows import decode_rows
+from lakevilla_testing.world.rows import decode_rows
 from tests.support.simulated.memory_lake import MemoryLake, Peer, rows_of
 
 

@@ -16,7 +16,7 @@ from lakevilla.operations.difference import difference
 from lakevilla.operations.transplant import transplanted
 from lakevilla.store.base import Missing
 from lakevilla.sublogs.operations import Defined, Transplant
-from lakevilla.testing.planted.every import PLANTED
+from lakevilla_testing.planted.every import PLANTED
 from tests.support.by_hand import outcome
 
 FORMAT = DeltaFormat()

@@ -9,8 +9,8 @@ from lakevilla.publishing.publish import Published, publish_table
 from lakevilla.publishing.publish_once import publish_once
 from lakevilla.store.base import Refused, Unknown
 from lakevilla.store.effects import Put
-from lakevilla.testing.tables import delta_writer
-from lakevilla.testing.tables.delta_reader import read_log
+from lakevilla_testing.tables import delta_writer
+from lakevilla_testing.tables.delta_reader import read_log
 from tests.support.simulated.memory_lake import MemoryLake, Peer
 
 LOG = "a/_delta_log"

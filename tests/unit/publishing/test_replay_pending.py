@@ -15,9 +15,9 @@ from lakevilla.publishing.publish import publish_table
 from lakevilla.publishing.reconcile import reconcile
 from lakevilla.store.base import ANY, Unknown
 from lakevilla.store.effects import Program
-from lakevilla.testing.tables import delta_cleaner, delta_writer
-from lakevilla.testing.world.client import Client
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla_testing.tables import delta_cleaner, delta_writer
+from lakevilla_testing.world.client import Client
 from tests.support.simulated.memory_lake import MemoryLake, Peer
 
 DAY = 24 * 3600

@@ -11,9 +11,9 @@ from lakevilla.publishing.publish import Published
 from lakevilla.publishing.publish_once import publish_once
 from lakevilla.publishing.turn import LOOK_SECONDS, LOOKS
 from lakevilla.store.effects import Get, Program, Put, Sleep
-from lakevilla.testing.planted.every import PLANTED
-from lakevilla.testing.tables import delta_writer
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla_testing.planted.every import PLANTED
+from lakevilla_testing.tables import delta_writer
 from tests.support.simulated.memory_lake import MemoryLake, Peer
 
 LOG = "a/_delta_log"

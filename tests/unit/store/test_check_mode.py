@@ -29,8 +29,8 @@ from lakevilla.store.base import (
 from lakevilla.store.check_mode import expand_checked
 from lakevilla.store.effects import Get, Program, Put, Sleep, put
 from lakevilla.store.readback import Request
-from lakevilla.testing.world.client import Client
-from lakevilla.testing.world.scheduler import Simulation
+from lakevilla_testing.world.client import Client
+from lakevilla_testing.world.scheduler import Simulation
 
 OURS, THEIRS = b"ours, with a nonce", b"theirs, with another"
 OLD, NEW, OTHER = Token('"old"'), Token('"new"'), Token('"other"')

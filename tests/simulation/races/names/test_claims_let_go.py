@@ -9,8 +9,8 @@ from lakevilla.store.codec import FORMAT, decode
 from lakevilla.store.effects import delete
 from lakevilla.tables.claims import restore_claims
 from lakevilla.tables.registration import register, unregister
-from lakevilla.testing.histories.attempts import context_of
-from lakevilla.testing.planted.every import PLANTED
+from lakevilla_testing.histories.attempts import context_of
+from lakevilla_testing.planted.every import PLANTED
 from tests.simulation.races.names.test_taken_up import drop, taking_up
 from tests.support.simulated.commits import Process, alone, lake
 

@@ -7,12 +7,12 @@ from lakevilla.settings import Settings
 from lakevilla.store.effects import Get, Put
 from lakevilla.tables.drop_data import delete_data
 from lakevilla.tables.registration import register
-from lakevilla.testing.checks import invariants
-from lakevilla.testing.histories.attempts import SCHEMA, context_of
-from lakevilla.testing.planted.every import PLANTED
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.verbs import read_write
+from lakevilla_testing.checks import invariants
+from lakevilla_testing.histories.attempts import SCHEMA, context_of
+from lakevilla_testing.planted.every import PLANTED
 from tests.support.simulated.commits import (
     RI,
     Process,

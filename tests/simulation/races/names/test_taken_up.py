@@ -19,13 +19,13 @@ from lakevilla.store.codec import decode
 from lakevilla.sublogs.operations import Replace
 from lakevilla.tables.drop_data import delete_data
 from lakevilla.tables.registration import register
-from lakevilla.testing.checks import invariants
-from lakevilla.testing.histories.attempts import SCHEMA, context_of
-from lakevilla.testing.planted.every import PLANTED
-from lakevilla.testing.tables import delta_writer, iceberg_writer
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs import read_write
 from lakevilla.transaction.verbs.dropped.take_up import can_be_taken_up, take_up
+from lakevilla_testing.checks import invariants
+from lakevilla_testing.histories.attempts import SCHEMA, context_of
+from lakevilla_testing.planted.every import PLANTED
+from lakevilla_testing.tables import delta_writer, iceberg_writer
 from tests.support.simulated.commits import (
     TABLES,
     Process,

@@ -12,7 +12,7 @@ from lakevilla.results import Report
 from lakevilla.store.base import ANY
 from lakevilla.store.codec import encode
 from lakevilla.store.effects import Put, sleep
-from lakevilla.testing.world.heartbeat import SimulatedHeartbeat
+from lakevilla_testing.world.heartbeat import SimulatedHeartbeat
 from tests.support.simulated.memory_lake import MemoryLake, Peer
 
 HOUR, DAY = 3600.0, 24 * 3600.0

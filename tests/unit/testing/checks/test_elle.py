@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from lakevilla.testing.checks.elle import check, forbidden
-from lakevilla.testing.checks.history import History, ListAppend, Txn
+from lakevilla_testing.checks.elle import check, forbidden
+from lakevilla_testing.checks.history import History, ListAppend, Txn
 
 
 def txn(name, *operations, status="committed", at=0.0, until=100.0):

@@ -8,19 +8,19 @@ import pytest
 from lakevilla.maintenance import recovery
 from lakevilla.store.base import ANY
 from lakevilla.sublogs.operations import Alter
-from lakevilla.testing.checks import invariants
-from lakevilla.testing.checks.invariants import Violated
-from lakevilla.testing.histories.attempts import COLUMNS, SCHEMA, context_of
-from lakevilla.testing.tables import delta_writer, iceberg_writer
-from lakevilla.testing.tables.iceberg_reader import metadata_key
-from lakevilla.testing.tables.reader import read_table, run_now
-from lakevilla.testing.world.scheduler import Simulation
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.parts import Options
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.begin import begin
 from lakevilla.transaction.verbs.read_write import append, execute
+from lakevilla_testing.checks import invariants
+from lakevilla_testing.checks.invariants import Violated
+from lakevilla_testing.histories.attempts import COLUMNS, SCHEMA, context_of
+from lakevilla_testing.tables import delta_writer, iceberg_writer
+from lakevilla_testing.tables.iceberg_reader import metadata_key
+from lakevilla_testing.tables.reader import read_table, run_now
+from lakevilla_testing.world.scheduler import Simulation
 
 TABLES = ("a", "b")
 WRITERS = {"delta": delta_writer, "iceberg": iceberg_writer}

@@ -6,10 +6,10 @@ import pytest
 
 from lakevilla.errors import StoreError
 from lakevilla.store.effects import Put
-from lakevilla.testing.checks.history import ListAppend
-from lakevilla.testing.histories.attempts import Hand, World
-from lakevilla.testing.histories.plan import Plan
 from lakevilla.transaction.verbs.save import resume, save
+from lakevilla_testing.checks.history import ListAppend
+from lakevilla_testing.histories.attempts import Hand, World
+from lakevilla_testing.histories.plan import Plan
 from tests.support.simulated.memory_lake import THROUGH_HEAD, MemoryLake
 
 

@@ -4,12 +4,12 @@ import pytest
 
 from lakevilla.store.base import ABSENT, ANY, Found, Stored
 from lakevilla.store.effects import get, list_objects, parallel, put
-from lakevilla.testing.histories.exhaustive import (
+from lakevilla_testing.histories.exhaustive import (
     crash_everywhere,
     crash_twice_everywhere,
     interleavings,
 )
-from lakevilla.testing.world.scheduler import Simulation
+from lakevilla_testing.world.scheduler import Simulation
 from tests.support.simulated.counter import check_counter, increment
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakevilla.testing.planted.every import PLANTED
+from lakevilla_testing.planted.every import PLANTED
 
 
 @pytest.mark.parametrize("name", sorted(PLANTED))

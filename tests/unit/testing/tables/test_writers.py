@@ -7,13 +7,13 @@ import pytest
 
 from lakevilla.store.base import ABSENT, ANY
 from lakevilla.store.effects import delete, list_objects, put, sleep
-from lakevilla.testing.tables import delta_cleaner, delta_writer, iceberg_writer
-from lakevilla.testing.tables.bare import UnreadableTable
-from lakevilla.testing.tables.delta_reader import read_log
-from lakevilla.testing.tables.iceberg_reader import metadata_key, read_metadata, uri_of
-from lakevilla.testing.tables.reader import read_table, run_now, table_rows
-from lakevilla.testing.world.faults import Fault
-from lakevilla.testing.world.scheduler import Simulation
+from lakevilla_testing.tables import delta_cleaner, delta_writer, iceberg_writer
+from lakevilla_testing.tables.bare import UnreadableTable
+from lakevilla_testing.tables.delta_reader import read_log
+from lakevilla_testing.tables.iceberg_reader import metadata_key, read_metadata, uri_of
+from lakevilla_testing.tables.reader import read_table, run_now, table_rows
+from lakevilla_testing.world.faults import Fault
+from lakevilla_testing.world.scheduler import Simulation
 from tests.support.simulated.iceberg import opened
 
 COLUMNS = {"id": "long", "name": "string"}

@@ -13,9 +13,9 @@ from lakevilla.formats.base import Change, CommitInfo
 from lakevilla.formats.delta import DeltaFormat
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import put
-from lakevilla.testing.tables.reader import run_now, table_rows
-from lakevilla.testing.world.engine import RowEngine
-from lakevilla.testing.world.scheduler import Simulation
+from lakevilla_testing.tables.reader import run_now, table_rows
+from lakevilla_testing.world.engine import RowEngine
+from lakevilla_testing.world.scheduler import Simulation
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("price", pa.float64())])
 

@@ -13,7 +13,7 @@ from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import DeleteObject, Effect, Get, List, Put, Stat, parallel
 from lakevilla.store.runner import Runner
-from lakevilla.testing.world.latency import EXPRESS, PROFILES, S3, LatencyProfile, LatencyStore
+from lakevilla_testing.world.latency import EXPRESS, PROFILES, S3, LatencyProfile, LatencyStore
 
 
 def test_the_profiles_are_those_of_the_benchmarks() -> None:

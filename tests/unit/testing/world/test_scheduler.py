@@ -8,8 +8,8 @@ import pytest
 from lakevilla.errors import StoreError
 from lakevilla.store.base import ABSENT, ANY, Found, Missing, Stored
 from lakevilla.store.effects import DeleteObject, Get, Parallel, Put, get, parallel, put, sleep
-from lakevilla.testing.world.faults import Fault, ScriptedFaults, Strike
-from lakevilla.testing.world.scheduler import ClientFailed, Simulation, Stuck
+from lakevilla_testing.world.faults import Fault, ScriptedFaults, Strike
+from lakevilla_testing.world.scheduler import ClientFailed, Simulation, Stuck
 from tests.support.simulated.counter import check_counter, increment, run_counter, value_of
 
 REPOSITORY = Path(__file__).parents[4]

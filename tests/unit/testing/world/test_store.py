@@ -16,7 +16,7 @@ from lakevilla.store.base import (
 )
 from lakevilla.store.effects import Parallel, get, list_objects, put
 from lakevilla.store.runner import Runner
-from lakevilla.testing.world.store import SimulatedStore
+from lakevilla_testing.world.store import SimulatedStore
 
 
 def test_conditions():

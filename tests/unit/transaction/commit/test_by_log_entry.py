@@ -8,11 +8,11 @@ import lakevilla as lv
 from lakevilla.store.base import Refused, Stored, Token, Unknown
 from lakevilla.store.effects import List, Put, delete
 from lakevilla.sublogs.operations import Guard
-from lakevilla.testing.tables import delta_writer
 from lakevilla.transaction.commit.by_log_entry import Behind, Landed, _attempt, commit_by_entry
 from lakevilla.transaction.state.life import Life
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.read_write import drop, execute
+from lakevilla_testing.tables import delta_writer
 from tests.support.simulated.memory_lake import BY_ENTRY, MemoryLake, Peer
 
 LOG = "a/_delta_log/"

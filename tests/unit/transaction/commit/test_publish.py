@@ -8,13 +8,13 @@ import lakevilla as lv
 from lakevilla.store.base import Unknown
 from lakevilla.store.effects import DeleteObject, List, Put
 from lakevilla.sublogs.record import TXNS_PREFIX
-from lakevilla.testing.tables import delta_writer
 from lakevilla.transaction.commit.decide import decide
 from lakevilla.transaction.commit.publish import let_go, publish_decided
 from lakevilla.transaction.state.life import Life
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Decided
 from lakevilla.transaction.verbs.save import save
+from lakevilla_testing.tables import delta_writer
 from tests.support.simulated.memory_lake import MemoryLake, Peer
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.store.effects import List
-from lakevilla.testing.tables import delta_cleaner
+from lakevilla_testing.tables import delta_cleaner
 from tests.support.simulated.memory_lake import MemoryLake, Peer
 
 LOG = "a/_delta_log"

@@ -7,9 +7,9 @@ import pytest
 import lakevilla as lv
 from lakevilla.maintenance.gc.gc import gc
 from lakevilla.store.effects import Get, Put
-from lakevilla.testing.tables import delta_writer
 from lakevilla.transaction.verbs.bind import bind_to_head, touch
 from lakevilla.transaction.verbs.read_write import drop
+from lakevilla_testing.tables import delta_writer
 from tests.support.simulated.memory_lake import MemoryLake, Peer
 
 

@@ -6,10 +6,10 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.store.base import ANY
-from lakevilla.testing.histories.attempts import SCHEMA
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.create_table import whole_or_not_at_all
 from lakevilla.transaction.verbs.read_write import create, drop
+from lakevilla_testing.histories.attempts import SCHEMA
 from tests.support.simulated.memory_lake import MemoryLake, Peer
 
 

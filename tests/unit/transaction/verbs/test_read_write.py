@@ -7,9 +7,9 @@ import pytest
 import lakevilla as lv
 from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.sublogs.operations import Update
-from lakevilla.testing.histories.attempts import SCHEMA
 from lakevilla.transaction.verbs import read_write
 from lakevilla.transaction.verbs.read_write import create, drop, execute, overwrite, query
+from lakevilla_testing.histories.attempts import SCHEMA
 from tests.support.simulated.memory_lake import BY_ENTRY, MemoryLake, Peer, rows_of
 
 

@@ -26,8 +26,8 @@ from lakevilla.inbox.proposal import (
 from lakevilla.maintenance.gc.gc import gc
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Get, List, Put
-from lakevilla.testing.histories.plan import small_limits
 from lakevilla.transaction.commit.commit import commit
+from lakevilla_testing.histories.plan import small_limits
 from tests.support.simulated.memory_lake import MemoryLake, Peer
 
 HEAD = "_lakevilla/HEAD.json"

@@ -20,9 +20,6 @@ from lakevilla.maintenance.rebuild_head import confirm_head, rebuild_head
 from lakevilla.publishing.outcome import fence
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Get, List, Program, Put
-from lakevilla.testing.histories.plan import small_limits
-from lakevilla.testing.planted.every import PLANTED
-from lakevilla.testing.tables import delta_writer
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.commit.together import behind, lane
 from lakevilla.transaction.commit.together.candidate import Declined, Joined, Settled
@@ -34,6 +31,9 @@ from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import KeyUse
 from lakevilla.transaction.verbs.abort import abort
 from lakevilla.transaction.verbs.applying.apply import roll_back
+from lakevilla_testing.histories.plan import small_limits
+from lakevilla_testing.planted.every import PLANTED
+from lakevilla_testing.tables import delta_writer
 from tests.support.simulated.memory_lake import MemoryLake, Peer
 
 HEAD = "_lakevilla/HEAD.json"

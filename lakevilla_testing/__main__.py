@@ -1,0 +1,76 @@
+"""``python -m lakevilla_testing``: run histories of the real protocol, or look at one again."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import traceback
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from functools import partial
+from typing import get_args
+
+from lakevilla_testing.histories.campaign import figures, replay
+from lakevilla_testing.histories.plan import LakeFormat, Plan, draw_formats, draw_reshaped
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status 0 if every history was right, 1 if one was not."""
+    parser = argparse.ArgumentParser(prog="python -m lakevilla_testing", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    again = commands.add_parser("replay", help="show one history, a request a line")
+    again.add_argument("seed", type=int)
+    many = commands.add_parser("run", help="run many histories and count what happened")
+    many.add_argument("--seeds", default="0..1000", metavar="A..B", help="from A up to B - 1")
+    many.add_argument("--processes", type=int, default=1)
+    for command in (again, many):
+        command.add_argument("--formats", choices=get_args(LakeFormat), default="delta")
+    again.add_argument("--reshaped", action="store_true", help="tables change their columns")
+    given = parser.parse_args(arguments)
+    if given.command == "replay":
+        drawn = draw_reshaped if given.reshaped else draw_formats
+        return _replay(given.seed, drawn(given.seed, given.formats))
+    first, _, end = given.seeds.partition("..")
+    if not (first.isdecimal() and end.isdecimal() and int(first) < int(end)):
+        parser.error(f"--seeds takes two numbers, such as 0..1000, not {given.seeds!r}")
+    return _run(range(int(first), int(end)), max(1, given.processes), given.formats)
+
+
+def _replay(seed: int, plan: Plan) -> int:
+    outcome, trace, error = replay(seed, plan=plan, hashing=True)
+    print(outcome.plan)
+    for line in trace:
+        print(line)
+    print(f"trace {outcome.trace_hash}")
+    if error is None:
+        print("every invariant holds")
+        return 0
+    traceback.print_exception(error)
+    return 1
+
+
+def _run(seeds: range, processes: int, formats: LakeFormat) -> int:
+    totals: dict[str, Counter[str]] = defaultdict(Counter)
+    failed: list[int] = []
+    requests = 0
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        for seed, counts, count, error in pool.imap_unordered(
+            partial(figures, formats=formats), seeds, 8
+        ):
+            for kind, counted in counts.items():
+                totals[kind] += counted
+            requests += count
+            if error is not None:
+                failed.append(seed)
+                print(f"seed {seed}: {error}", flush=True)
+    print(f"{len(seeds)} histories, {requests} requests, {len(failed)} failed")
+    for kind, total in totals.items():
+        print(f"{kind}:")
+        for name, count in sorted(total.items()):
+            print(f"{count:9}  {name}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,168 @@
+"""Whether the past is told as it was: each HEAD that ever was, against what is told of it now.
+
+What was true is taken from the store's journal: the HEAD of that moment, the log
+entries up to its ``published`` (of an Iceberg table: that metadata file), the commit
+objects of what it showed as pending.
+What is told comes from ``lake.past``, from the newest HEAD alone.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterable, Mapping
+
+from lakevilla.errors import VersionNotFound
+from lakevilla.formats.base import Change
+from lakevilla.formats.delta.actions import parse_entry
+from lakevilla.global_log.commits import commit_key, read_commit
+from lakevilla.global_log.head import CommitSummary, Head
+from lakevilla.global_log.head_log import is_head
+from lakevilla.global_log.history import Timeline
+from lakevilla.lake.context import Context
+from lakevilla.lake.past import past_at, view_at
+from lakevilla.store.base import ANY
+from lakevilla.store.codec import decode
+from lakevilla.store.effects import Program
+from lakevilla_testing.checks.invariants import Violated
+from lakevilla_testing.tables.iceberg_reader import read_metadata
+from lakevilla_testing.tables.reader import run_now
+from lakevilla_testing.world.store import SimulatedStore
+
+#: Per table that was in the lake, the paths of its live files.
+_State = dict[str, frozenset[str]]
+
+
+def past_is_as_it_was(
+    store: SimulatedStore,
+    context: Context,
+    source: random.Random,
+    *,
+    count: int,
+    passing: Collection[str] = (),
+    may_be_missing: bool,
+) -> int:
+    """Hold ``count`` versions, drawn from ``source``, against what they were.
+
+    ``passing``: tables that somebody else makes anew, and which are left out.
+    ``may_be_missing``: somebody removes logs or history, so a version may be refused.
+    Returns how many states of tables were compared.
+    """
+    held = run_now(store, context.head())
+    if held is None:
+        return 0
+    timeline = Timeline.of(held.head)
+    heads = heads_that_were(store, run_now(store, timeline.newest(None)))
+    drawn = source.sample(sorted(heads), min(count, len(heads)))
+    compared = 0
+    for sequence in sorted(drawn):
+        expected = state_of(store, heads[sequence], passing)
+        for table, paths in expected.items():
+            try:
+                found = run_now(store, _reported(context, timeline, sequence, table))
+            except VersionNotFound:
+                if may_be_missing:
+                    continue
+                raise
+            if found != paths:
+                raise Violated(
+                    f"{table} at global version {sequence} had the files {sorted(paths)} and is "
+                    f"told to have had {sorted(found or ())}"
+                )
+            compared += 1
+        reported_tables = set(run_now(store, past_at(timeline, sequence)).head.tables) - set(
+            passing
+        )
+        if reported_tables != expected.keys():
+            raise Violated(
+                f"global version {sequence} had the tables {sorted(expected)} and is told to "
+                f"have had {sorted(reported_tables)}"
+            )
+    return compared
+
+
+def heads_that_were(store: SimulatedStore, kept: Iterable[CommitSummary]) -> dict[int, Head]:
+    """By its sequence each HEAD that ended with one of the commits ``kept``, the last of such."""
+    kept_commits = {
+        commit.sequence: (commit.txn, commit.hash, commit.timestamp_ms) for commit in kept
+    }
+    heads: dict[int, Head] = {}
+    for mutation in store.journal:
+        if is_head(mutation.key) and mutation.after is not None:
+            head = decode(mutation.key, mutation.after.body, Head)
+            last = head.commits[-1] if head.commits else None
+            # On a store without conditions a HEAD may be overwritten, and never was.
+            if last is not None and kept_commits.get(last.sequence) == (
+                last.txn,
+                last.hash,
+                last.timestamp_ms,
+            ):
+                heads[head.sequence] = head
+    return heads
+
+
+def _reported(
+    context: Context, timeline: Timeline, sequence: int, table: str
+) -> Program[frozenset[str] | None]:
+    past = yield from past_at(timeline, sequence)
+    if table not in past.head.tables:
+        return None
+    view = yield from view_at(context, past, table)
+    files = yield from view.snapshot.files()
+    return frozenset(files.column("path").to_pylist())
+
+
+def state_of(store: SimulatedStore, head: Head, passing: Collection[str]) -> _State:
+    """What HEAD said, by what the store held in its time."""
+    found: _State = {}
+    written = bodies_that_were(store)
+    for leaf in head.tables.missing():
+        head.tables.take(leaf, written[leaf.key])
+    for table, state in head.tables.items():
+        if state.dropped or table in passing:
+            continue
+        live: set[str] = set()
+        if state.format == "iceberg":
+            live.update(_files_at(written, table, state.published))
+        else:
+            for version in range(state.published + 1):
+                entry = f"{table}/_delta_log/{version:020}.json"
+                apply_files(parse_entry(table, version, written[entry]).change, live)
+        for ref in state.pending:
+            key = commit_key(ref.txn, ref.hash)
+            apply_files(read_commit(key, written[key]).tables[table].change, live)
+        found[table] = frozenset(live)
+    return found
+
+
+def _files_at(written: Mapping[str, bytes], table: str, version: int) -> Collection[str]:
+    """The live files of an Iceberg table's version, by objects that may have gone since."""
+    if version < 0:
+        return ()
+    metadata = f"{table}/metadata/"
+    archive = SimulatedStore()
+    for key, body in written.items():
+        if key.startswith(metadata):
+            archive.put(key, body, ANY)
+    found = run_now(archive, read_metadata(table, version))
+    assert found is not None, f"{table} never had a version {version}"
+    return found.live_files
+
+
+def bodies_that_were(store: SimulatedStore) -> dict[str, bytes]:
+    """Every object that ever was: log entries and commit objects never change.
+
+    A metadata file that was cleaned up may be stored again by somebody who slept: the first
+    was the version.
+    """
+    bodies: dict[str, bytes] = {}
+    for mutation in store.journal:
+        if mutation.after is not None:
+            again = mutation.key in bodies and "/metadata/" in mutation.key
+            bodies[mutation.key] = bodies[mutation.key] if again else mutation.after.body
+    return bodies
+
+
+def apply_files(change: Change, live: set[str]) -> None:
+    """Take what a change removes out of the paths of live files, and add what it adds."""
+    live.difference_update(file.path for file in change.removes)
+    live.update(file.path for file in change.adds)

@@ -1,0 +1,241 @@
+"""The lake of one history, and what its clients have tried there."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from lakevilla.expressions.parse import parse_expression, parse_predicate
+from lakevilla.expressions.tree import Expr
+from lakevilla.formats.base import FormatName
+from lakevilla.formats.delta import DeltaFormat
+from lakevilla.formats.iceberg.table_format import IcebergFormat
+from lakevilla.formats.registry import Formats
+from lakevilla.global_log.refs import RefEntry
+from lakevilla.lake.context import Context, Event
+from lakevilla.store.effects import Program
+from lakevilla.sublogs.operations import (
+    Alter,
+    Delete,
+    Guard,
+    Merge,
+    Update,
+)
+from lakevilla.transaction.state.due import is_due
+from lakevilla.transaction.state.parts import Done
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.verbs import save
+from lakevilla.transaction.verbs.read_write import append, execute, scan
+from lakevilla_testing.checks.feed import Copy
+from lakevilla_testing.checks.history import Key, Txn, Value
+from lakevilla_testing.histories.plan import TABLES, Plan
+from lakevilla_testing.tables.iceberg_reader import uri_of
+from lakevilla_testing.world.client import Client
+from lakevilla_testing.world.engine import RowEngine
+from lakevilla_testing.world.scheduler import Simulation
+from lakevilla_testing.world.store import ROOT
+
+COLUMNS = {"id": "long", "balance": "long", "items": "string"}
+
+
+#: Properties with which what happens once in many commits happens every few.
+FREQUENT: dict[FormatName, dict[str, str]] = {
+    "delta": {"delta.checkpointInterval": "3"},
+    "iceberg": {"commit.manifest.min-count-to-merge": "3"},
+}
+
+
+SCHEMA = pa.schema([("id", pa.int64()), ("balance", pa.int64()), ("items", pa.string())])
+
+
+#: Where ``contended`` transactions meet.
+CONTENDED = TABLES[:2]
+
+
+#: What each account holds at first.
+BALANCE = 100
+
+
+@dataclass(eq=False)
+class Try:
+    """One process's run of one transaction: what it did, saw and was told.
+
+    One that is run again after a conflict keeps its id, so several share one.
+    """
+
+    core: TransactionState
+    kind: str
+    record: Txn
+    tables: set[str] = field(default_factory=set)
+    added: list[tuple[str, int]] = field(default_factory=list)
+    taken: list[tuple[str, int]] = field(default_factory=list)
+    made: list[str] = field(default_factory=list)
+    #: Columns that it has added, with the one row that has a value there.
+    filled: list[tuple[str, str, int, int]] = field(default_factory=list)
+    sums: list[int] = field(default_factory=list)
+    counts: list[tuple[Done, tuple[int, ...]]] = field(default_factory=list)
+    status: Status = "unknown"
+    foreign: bool = False
+    #: It lost, and is run again under its id: nothing of this attempt may ever be seen.
+    lost: bool = False
+    key: tuple[str, int | None] | None = None
+
+    @property
+    def id(self) -> str:
+        return self.core.id
+
+
+@dataclass
+class World:
+    """What the clients of one history share besides the store."""
+
+    simulation: Simulation
+    plan: Plan
+    attempts: list[Try] = field(default_factory=list)
+    saved: list[Try] = field(default_factory=list)
+    verdicts: list[tuple[str, str]] = field(default_factory=list)
+    #: Columns that somebody may have dropped.
+    dropped: set[tuple[str, str]] = field(default_factory=set)
+    foreign_rows: list[tuple[str, int]] = field(default_factory=list)
+    #: Tables that a client without LakeVilla was at work on, from when, until when.
+    foreign_acts: list[tuple[str, float, float]] = field(default_factory=list)
+    events: Counter[str] = field(default_factory=Counter)
+    numbers: int = 0
+    #: Refs that were acknowledged, and names of which somebody has tried to delete one.
+    made_refs: list[tuple[str, RefEntry]] = field(default_factory=list)
+    deleted_refs: set[str] = field(default_factory=set)
+    #: What followers of the change feed have kept.
+    copies: list[Copy] = field(default_factory=list)
+
+    def value(self) -> Value:
+        """A number that is used once in the history."""
+        self.numbers += 1
+        return self.numbers
+
+    def begin(self, context: Context, client: Client, kind: str, txn: TransactionState) -> Try:
+        record = Txn(f"T{len(self.attempts)}", client.name, self.simulation.now)
+        attempt = Try(txn, kind, record)
+        self.attempts.append(attempt)
+        return attempt
+
+    def notice(self, event: Event) -> None:
+        """Count what the protocol tells of."""
+        gave_up = event.kind == "waiting" and not event.detail
+        self.events["timed out" if gave_up else event.kind] += 1
+
+    def end(self, attempt: Try, status: Status) -> None:
+        attempt.status = attempt.record.status = status
+        if status != "unknown":
+            attempt.record.completed = self.simulation.now
+
+
+def set_wrong(world: World, client: Client) -> None:
+    """Set the clock of half of those who clean up wrong, by days: it tells nobody what is old."""
+    source = random.Random(f"{world.simulation.seed}/{client.name}/clock")
+    client.clock.offset_seconds = source.choice((0.0, 0.0, 10.0, -10.0)) * 24 * 3600
+
+
+def context_of(client: Client) -> Context:
+    """A lake as a fresh process sees it."""
+
+    def replaces() -> Program[bool]:
+        yield from ()
+        return client.simulation.store.replaces
+
+    return Context(
+        ROOT,
+        client.clock,
+        client.ids,
+        client.simulation.settings,
+        Formats(DeltaFormat(), IcebergFormat(uri_of)),
+        RowEngine(client.clock),
+        replaces=replaces,
+    )
+
+
+class Hand:
+    """The verbs of one attempt; each notes what it did and saw."""
+
+    def __init__(self, world: World, attempt: Try) -> None:
+        self.world = world
+        self.attempt = attempt
+        self.core = attempt.core
+
+    def read(self, table: str, key: int, *, by: str = "id") -> Program[None]:
+        rows = yield from self.look(table, f"{by} = {key}")
+        if len(rows) != 1:
+            assert self.world.plan.harsh, f"{self.attempt.id} found {rows} in {table}"
+            return
+        values = tuple(int(text) for text in rows[0]["items"].split(",") if text)
+        self.attempt.record.read(f"{table}{key}", values)
+
+    def look(self, table: str, where: str) -> Program[list[dict[str, Any]]]:
+        reader = yield from scan(self.core, table, None, _predicate(where))
+        rows: list[dict[str, Any]] = reader.read_all().to_pylist()
+        return rows
+
+    def push(self, table: str, key: int, *, by: str = "id") -> Program[None]:
+        value = self.world.value()
+        operation = Update(
+            table, {"items": _expression(f"items || ',{value}'")}, _predicate(f"{by} = {key}")
+        )
+        yield from self._execute(operation)
+        # Before it is saved: where that fails unheard, whoever resumes it finds this all the same.
+        self.attempt.record.append(key_of(table, key), value)
+        yield from self.save_if_due()
+
+    def update(self, table: str, column: str, value: str, where: str) -> Program[Done]:
+        operation = Update(table, {column: _expression(value)}, _predicate(where))
+        return (yield from self.do(operation))
+
+    def do(self, operation: Update | Delete | Alter | Merge | Guard) -> Program[Done]:
+        done = yield from self._execute(operation)
+        yield from self.save_if_due()
+        return done
+
+    def _execute(self, operation: Update | Delete | Alter | Merge | Guard) -> Program[Done]:
+        self.attempt.tables.add(operation.table)
+        return (yield from execute(self.core, operation, type(operation).__name__.lower()))
+
+    def add(self, table: str, *, mark: str | None = None) -> Program[None]:
+        number = 100 + self.world.value()
+        rows = pa.table({"id": [number], "balance": [0], "items": [""]}, schema=SCHEMA)
+        if mark is not None:
+            rows = rows.append_column(mark, rows["id"])
+        self.attempt.tables.add(table)
+        yield from append(self.core, table, rows.to_reader())
+        self.attempt.added.append((table, number))
+        yield from self.save_if_due()
+
+    def count(self, done: Done) -> int:
+        """Look at how many rows were changed: that makes it part of the transaction."""
+        done.observed = True
+        self.attempt.counts.append((done, done.counts.rows))
+        return sum(done.counts.rows[1:])
+
+    def save_if_due(self) -> Program[None]:
+        if is_due(self.core):
+            yield from save.save(self.core)
+
+
+@lru_cache(4096)
+def _predicate(text: str) -> Expr:
+    """Parsed once for all histories: trees do not change."""
+    return parse_predicate(text)
+
+
+@lru_cache(4096)
+def _expression(text: str) -> Expr:
+    return parse_expression(text)
+
+
+def key_of(table: str, key: int) -> Key:
+    return f"{table}{key}"
+
+
+Status = Literal["committed", "aborted", "unknown"]

@@ -1,0 +1,171 @@
+"""Every crash point and, up to a bound, every interleaving of a small scenario.
+
+A scenario is a function that builds a simulation for the faults and the
+schedule it is given, and another that checks what came of it. Each run starts
+anew and is replayed from its script (stateless search), so nothing needs to be
+copied or undone.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from itertools import count
+
+from lakevilla_testing.world.faults import Fault, Faults, NoFaults, ScriptedFaults, Strike
+from lakevilla_testing.world.scheduler import Simulation
+from lakevilla_testing.world.schedules import Schedule, ScriptedSchedule
+
+#: Makes a simulation with its clients added, not yet run.
+Build = Callable[[Faults, Schedule], Simulation]
+#: Raises ``AssertionError`` when the outcome is wrong.
+Check = Callable[[Simulation], None]
+
+#: How a client dies in a request: it was never sent; it took effect; it takes
+#: effect while the next process is at work, or long after that has ended.
+_DEATHS = (
+    (Strike(Fault.CRASH, "never"), 0.0),
+    (Strike(Fault.CRASH, "now"), 0.0),
+    (Strike(Fault.CRASH, "later"), 1.1),
+    (Strike(Fault.CRASH, "later"), 500.0),
+)
+
+
+def crash_everywhere(
+    build: Build, check: Check, client: str, *, every: int = 1, first: int = 0
+) -> int:
+    """Crash a client at each of its requests, in each way; the number of runs.
+
+    What recovers is the program that the client starts again with, or the others. With ``every``
+    only each so manieth crash is run, from ``first`` on.
+    """
+    if every == 1:
+        return sum(1 for _ in _crashes(build, check, client))
+    chosen = list(_crash_points(build, check, client))[first % every :: every]
+    for number, strike, delay in chosen:
+        _run(build, check, ScriptedFaults({(client, number): strike}, delay))
+    return len(chosen)
+
+
+def crash_twice_everywhere(
+    build: Build, check: Check, client: str, *, every: int = 1, first: int = 0
+) -> int:
+    """All pairs: the client at each request, and the process in its place at each of its own.
+
+    With ``every`` only each so manieth first crash is paired, from ``first`` on.
+    """
+    runs = 0
+    for place, (number, strike, delay) in enumerate(_crash_points(build, check, client)):
+        if place % every != first % every:
+            continue
+        for second in count(1):
+            fired = 0
+            for other, other_delay in _DEATHS:
+                strikes = {(client, number): strike, (client + "'", second): other}
+                faults = ScriptedFaults(strikes, max(delay, other_delay))
+                fired = _run(build, check, faults).fired[Fault.CRASH]
+                if fired < 2:
+                    break
+                runs += 1
+            if fired < 2:
+                break
+    return runs
+
+
+def crash_both_everywhere(
+    build: Build, check: Check, clients: tuple[str, str], *, every: int = 1, first: int = 0
+) -> int:
+    """All pairs of the first client's crashes and the second one's, as far as both come to pass.
+
+    With ``every`` only each so manieth pair is run, from ``first`` on.
+    """
+    one, other = clients
+    places = [list(_crash_points(build, check, client)) for client in clients]
+    pairs = [(before, after) for before in places[0] for after in places[1]]
+    runs = 0
+    for (number, strike, delay), (second, blow, later) in pairs[first % every :: every]:
+        strikes = {(one, number): strike, (other, second): blow}
+        _run(build, check, ScriptedFaults(strikes, max(delay, later)))
+        runs += 1
+    return runs
+
+
+def interleavings_with_a_crash(
+    build: Build, check: Check, client: str, *, limit: int, preemptions: int = 2, every: int = 1
+) -> int:
+    """Up to ``limit`` interleavings for each way in which a client may crash."""
+    runs = 0
+    for number, strike, delay in list(_crash_points(build, check, client))[::every]:
+        faults = ScriptedFaults({(client, number): strike}, delay)
+        runs += interleavings(build, check, limit=limit, preemptions=preemptions, faults=faults)
+    return runs
+
+
+def interleavings(
+    build: Build,
+    check: Check,
+    *,
+    limit: int = 20_000,
+    preemptions: int = 4,
+    faults: Faults | None = None,
+) -> int:
+    """Run schedules in order of how often they take a client's turn away; their number.
+
+    Few preemptions show almost every bug (Musuvathi and Qadeer, PLDI 2007), so
+    what a ``limit`` leaves out is what matters least. A turn that a client
+    gives up itself, by sleeping or ending, costs nothing.
+    """
+    agenda: list[tuple[int, int, list[int]]] = [(0, 0, [])]
+    numbers = count(1)
+    runs = 0
+    while agenda and runs < limit:
+        cost, _, script = heapq.heappop(agenda)
+        schedule = ScriptedSchedule(script)
+        _run(build, check, faults or NoFaults(), schedule)
+        runs += 1
+        # Other picks before the script's end are on the agenda already.
+        for step in range(len(script), len(schedule.taken)):
+            price = cost + (1 if schedule.costs[step] else 0)
+            if price > preemptions:
+                continue
+            for pick in range(len(schedule.options[step])):
+                if pick != schedule.taken[step]:
+                    heapq.heappush(agenda, (price, next(numbers), [*schedule.taken[:step], pick]))
+    return runs
+
+
+def _crash_points(build: Build, check: Check, client: str) -> Iterator[tuple[int, Strike, float]]:
+    """Each crash of a client, without running it: as many as it makes requests undisturbed."""
+    simulation = _run(build, check, NoFaults())
+    requests = next(other.requests for other in simulation.clients if other.name == client)
+    for number in range(1, requests + 1):
+        for strike, delay in _DEATHS:
+            yield number, strike, delay
+
+
+def _crashes(build: Build, check: Check, client: str) -> Iterator[tuple[int, Strike, float]]:
+    """Each crash of a client, run."""
+    for number in count(1):
+        for strike, delay in _DEATHS:
+            faults = ScriptedFaults({(client, number): strike}, delay)
+            if not _run(build, check, faults).fired[Fault.CRASH]:
+                return
+            yield number, strike, delay
+
+
+def _run(
+    build: Build, check: Check, faults: Faults, schedule: ScriptedSchedule | None = None
+) -> Simulation:
+    schedule = schedule or ScriptedSchedule()
+    simulation = build(faults, schedule)
+    try:
+        simulation.run()
+        simulation.land_delayed_writes()
+        check(simulation)
+    except AssertionError as error:
+        error.add_note(f"schedule {schedule.taken}; the requests:")
+        error.add_note("\n".join(map(str, simulation.trace)))
+        raise
+    finally:
+        simulation.dispose()
+    return simulation

@@ -1,0 +1,78 @@
+"""What has a place in the order of all commits, for the checker of isolation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lakevilla.transaction.state.features import Feature
+from lakevilla_testing.checks.history import Txn
+from lakevilla_testing.histories.attempts import Try, World
+from lakevilla_testing.histories.records import versions_in_logs
+
+#: By the name of a reader and by table, the names of those that it saw there before they had
+#: a place.
+Unplaced = Mapping[str, Mapping[str, frozenset[str]]]
+
+
+def seen_unplaced(world: World, winners: Mapping[str, Try]) -> dict[str, dict[str, frozenset[str]]]:
+    """Commits by a log entry that were seen before HEAD had taken them in, by who only reads.
+
+    Such a commit is a foreign one to those with Feature.I. It comes behind whatever HEAD takes
+    in before it, also behind a commit that was validated before its entry was there and reached
+    HEAD after. Whoever only reads may see it before that: he changes nothing in HEAD, so nobody
+    learns of it (design, section 10). Whoever writes takes in what he has seen, so he is none
+    of these.
+    """
+    by_entry = {txn: attempt for txn, attempt in winners.items() if not attempt.core.through_head}
+    versions = versions_in_logs(world) if by_entry else {}
+    found: dict[str, dict[str, frozenset[str]]] = {}
+    for reader in world.attempts:
+        if not _only_reads(reader) or Feature.I not in reader.core.options.features:
+            continue
+        for table, working in reader.core.work.tables.items():
+            view = working.view
+            hidden = frozenset(
+                attempt.record.name
+                for txn, attempt in by_entry.items()
+                if (version := versions.get((table, txn))) is not None
+                and (view.state is None or version in view.placement.hidden)
+            )
+            if hidden:
+                found.setdefault(reader.record.name, {})[table] = hidden
+    return found
+
+
+def by_place(attempt: Try, record: Txn, unplaced: Unplaced) -> list[Txn]:
+    """What has one place in the order of all.
+
+    A transaction with Feature.CT and without I that only reads sees each table at
+    the moment of its first look: it is as many as it has tables. One that writes is
+    validated as a whole. One with I that only reads has one place; what it has seen of a table
+    ahead of HEAD has another, and must be a state of that table all the same.
+    """
+    if not _only_reads(attempt):
+        return [record]
+    features = attempt.core.options.features
+    if Feature.I in features:
+        return [record, *(_on(record, table) for table in unplaced.get(record.name, ()))]
+    if Feature.CT not in features:
+        return [record]
+    tables = dict.fromkeys(operation.key[0] for operation in record.operations)
+    return [_on(record, table) for table in tables]
+
+
+def _only_reads(attempt: Try) -> bool:
+    # One whose process died in the midst of a redo has done nothing, as far as its state tells.
+    return not attempt.core.work.done and not attempt.record.appends
+
+
+def _on(record: Txn, table: str) -> Txn:
+    """What it has seen of one table."""
+    return Txn(
+        f"{record.name} on {table}",
+        record.client,
+        record.invoked,
+        [operation for operation in record.operations if operation.key[0] == table],
+        record.completed,
+        record.status,
+    )

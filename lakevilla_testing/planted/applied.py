@@ -1,0 +1,123 @@
+"""Planted bugs of applying what changed between two states (docs/design/0032-apply.md)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from lakevilla.lake import fitness, view
+from lakevilla.operations import transplant
+from lakevilla.operations.comparing import computed, dropped_columns
+from lakevilla.store.effects import Program
+from lakevilla.sublogs import operations
+from lakevilla.sublogs.operations import Transplant
+from lakevilla.transaction.validation import kept, validate, within
+from lakevilla.transaction.verbs.applying import apply
+from lakevilla_testing.planted.bugs import attribute, instead, nothing, planted
+
+
+@planted(for_histories=False)
+def rollback_reads_nothing() -> Iterator[None]:
+    """What others commit beside a rollback is there after it, though it was to come to what was."""
+    original = apply.become
+
+    def become(txn: Any, *args: Any, **options: Any) -> Any:
+        reads = dict(txn.work.reads)
+        outcome = yield from original(txn, *args, **options)
+        txn.work.reads = reads
+        return outcome
+
+    def tables_read(operation: Any) -> Any:
+        read = validate_reads(operation)
+        return {} if isinstance(operation, Transplant) else read
+
+    validate_reads = operations.tables_read
+    with instead(original, become), instead(validate_reads, tables_read):
+        yield
+
+
+@planted(for_histories=False)
+def others_forgotten() -> Iterator[None]:
+    """A rollback minds the tables that it changes, and not those that were as they had been."""
+    with instead(within.touched_within, nothing):
+        yield
+
+
+@planted(for_histories=False)
+def files_taken_blindly() -> Iterator[None]:
+    """Nobody asks at the replacement of HEAD whether a vacuum may be deleting what comes back."""
+    with instead(kept.unkept, nothing):
+        yield
+
+
+@planted(for_histories=False)
+def added_twice() -> Iterator[None]:
+    """A file that came meanwhile is added once more: two clients have applied the same."""
+    with attribute(validate, "_crosses", lambda operation, net: net.metadata or net.contract):
+        yield
+
+
+@planted(for_histories=False)
+def added_by_others_too() -> Iterator[None]:
+    """A file that another client has brought back meanwhile is added to the log once more."""
+    original = view.breaks
+
+    def breaks(entry: Any, contract: bool, part: Any) -> str | None:
+        change = msgspec.structs.replace(part.change, adds=())
+        return original(entry, contract, msgspec.structs.replace(part, change=change))
+
+    with instead(original, breaks):
+        yield
+
+
+@planted(for_histories=False)
+def paths_forgotten() -> Iterator[None]:
+    """A file that has got deletes meanwhile is another one, and its rows come back."""
+    original = transplant._found
+
+    def found(*args: Any) -> Any:
+        files = yield from original(*args)
+        return dataclasses.replace(files, hidden=())
+
+    with attribute(transplant, "_found", found):
+        yield
+
+
+@planted(for_histories=False)
+def values_in_dropped_columns() -> Iterator[None]:
+    """A column goes whatever others have written to it, and files bring values to one that went."""
+
+    def none(*_: Any) -> Program[str | None]:
+        yield from ()
+        return None
+
+    def never(*_: Any) -> bool:
+        return False
+
+    with (
+        instead(dropped_columns.value_that_came, none),
+        instead(dropped_columns.may_lose_values, never),
+    ):
+        yield
+
+
+@planted(for_histories=False)
+def equal_changes_kept() -> Iterator[None]:
+    """A row that both sides have changed to the same counts as changed once, computed or not."""
+
+    def nothing_computed(*_: Any) -> Program[frozenset[str]]:
+        yield from ()
+        return frozenset()
+
+    with instead(computed.computed_apart, nothing_computed):
+        yield
+
+
+@planted(for_histories=False)
+def nosources() -> Iterator[None]:
+    """While it is pending, nobody holds the files that are to go, which a replay may read."""
+    with attribute(fitness, "source_files", lambda operation: ()):
+        yield

@@ -1,0 +1,324 @@
+"""Planted bugs of branches and rebases (docs/design/0031-branches.md, 0034-rebase.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from lakevilla.errors import RefNotFound
+from lakevilla.global_log import refs, repo
+from lakevilla.lake import past, table_log
+from lakevilla.lake.refs import branch_head
+from lakevilla.lake.refs.lives import BranchLives
+from lakevilla.lake.tail import Tail
+from lakevilla.maintenance import vacuum
+from lakevilla.maintenance.gc import dead_lives
+from lakevilla.refs import branches, change, entries, lives_before, moved
+from lakevilla.store.effects import Program
+from lakevilla.transaction.commit import doubt, squash
+from lakevilla.transaction.commit.together import behind, merging, replacing
+from lakevilla.transaction.commit.together.candidate import Failed
+from lakevilla.transaction.validation import merged
+from lakevilla.transaction.verbs import branch_keys, idempotency
+from lakevilla.transaction.verbs.applying import observed
+from lakevilla_testing.planted.bugs import attribute, instead, nothing, planted
+from lakevilla_testing.planted.refs import EqualToAll, Whichever
+
+
+@planted(for_histories=False)
+def dereg_first() -> Iterator[None]:
+    """A branch is taken out of HEAD first, and closed then."""
+    original = change._change
+
+    def out_first(context: Any, name: str, first: Any, changed: Any) -> Program[None]:
+        yield from original(context, name, first, changed)
+        if first.kind == "branch":
+            yield from close(context, first)
+
+    close = branches.close
+    with instead(close, nothing), instead(original, out_first):
+        yield
+
+
+@planted(for_histories=False)
+def closed_is_not_looked_at() -> Iterator[None]:
+    """A commit replaces the HEAD of a branch that was closed."""
+
+    def check(_: Any) -> None:
+        return
+
+    with instead(repo.check_not_closed, check):
+        yield
+
+
+@planted(for_histories=False)
+def branch_follows_logs() -> Iterator[None]:
+    """A branch has of a table what its log has got since."""
+    original = table_log._standing
+
+    def newest(context: Any, location: str, *, missing_ok: bool) -> Program[Any]:
+        tail = yield from original(context, location, missing_ok=missing_ok)
+        formats = context.formats.of(tail.snapshot)
+        snapshot = yield from formats.open(location, location)
+        return Tail(location, snapshot.version, {snapshot.version: snapshot})
+
+    with instead(original, newest):
+        yield
+
+
+def _none_owned(_: Any, head: Any) -> Program[BranchLives]:
+    yield from ()
+    return BranchLives(frozenset(), -1 if head is None else head.replacement)
+
+
+@planted(for_histories=False)
+def squash_takes_what_came_since() -> Iterator[None]:
+    """A squash stands for all that is pending, also for what was committed since it was made."""
+
+    def within(found: Any, pending: Any) -> Any:
+        return (*(ref for ref in pending if not ref.life), found.ref)
+
+    with attribute(squash.Squash, "within", within):
+        yield
+
+
+@planted(for_histories=False)
+def gc_knows_no_lives() -> Iterator[None]:
+    """Gc takes the directories of all branches for those of branches that have ended."""
+    with attribute(BranchLives, "of", classmethod(_none_owned)):
+        yield
+
+
+@planted(for_histories=False)
+def vacuum_knows_no_lives() -> Iterator[None]:
+    """A vacuum takes the files of all branches for the table's own."""
+
+    def hidden(_: str, __: Any) -> bool:
+        return False
+
+    with instead(vacuum._is_hidden, hidden):
+        yield
+
+
+@planted(for_histories=False)
+def samelife() -> Iterator[None]:
+    """A life has the number of the attempt before, which gc may have listed."""
+    original = refs.life_of
+
+    def life_of(_: int, nonce: str) -> str:
+        return original(0, nonce)
+
+    with instead(original, life_of):
+        yield
+
+
+@planted(for_histories=False)
+def createlost() -> Iterator[None]:
+    """A maker that finds no branch takes it for one that was never made."""
+
+    def was_made(_: Any) -> Program[bool]:
+        yield from ()
+        return False
+
+    with instead(branches.was_made, was_made):
+        yield
+
+
+@planted(for_histories=False)
+def goneno() -> Iterator[None]:
+    """A branch that is gone tells that what was sent to it was not committed."""
+
+    def refused(_: Any, why: str = "") -> Failed:
+        return Failed(RefNotFound(why))
+
+    def sure(_: Any, error: Any) -> Any:
+        return error
+
+    with instead(replacing.unknown, refused), instead(doubt.doubtful, sure):
+        yield
+
+
+@planted(for_histories=False)
+def tagged_commits_go_with_their_branch() -> Iterator[None]:
+    """Gc deletes the commit objects of a branch that has ended, and asks no tag."""
+
+    def none(_: Any) -> Program[set[str]]:
+        yield from ()
+        return set()
+
+    with instead(dead_lives._commits_of, none):
+        yield
+
+
+@planted(for_histories=False)
+def nosync() -> Iterator[None]:
+    """A merge does not note what it has merged."""
+
+    def with_merged(_: Any, following: Any) -> Program[Any]:
+        yield from ()
+        return following
+
+    with instead(merging.with_merged, with_merged):
+        yield
+
+
+@planted(for_histories=False)
+def blindmerge() -> Iterator[None]:
+    """A merge writes its branch's entry as it has read it, whatever it is by now."""
+    with instead(merged.changed_branch, nothing):
+        yield
+
+
+@planted(for_histories=False)
+def syncback() -> Iterator[None]:
+    """A merge asks whether its branch is there, and not how far it is merged."""
+
+    def changed_branch(txn: Any, head: Any) -> Program[Any]:
+        yield from ()
+        found = head.refs.get(txn.work.merging.name) if txn.work.merging else None
+        if txn.work.merging and (found is None or found.id != txn.work.merging.entry.id):
+            raise AssertionError("another branch")
+        return None
+
+    with instead(merged.changed_branch, changed_branch):
+        yield
+
+
+@planted(for_histories=False)
+def branch_reads_held_once() -> Iterator[None]:
+    """What was read on a branch is held against the lake when it is merged, and not at the end."""
+    with attribute(observed, "observe", lambda *_: None):
+        yield
+
+
+# Of rebases (docs/design/0034-rebase.md).
+
+
+@planted(for_histories=False)
+def noclose() -> Iterator[None]:
+    """A rebase does not close the life that it has read."""
+    original = branches.close_as
+
+    def close_as(context: Any, entry: Any, held: Any, why: Any) -> Program[bool]:
+        if why == "moved":
+            return True
+        return (yield from original(context, entry, held, why))
+
+    with instead(original, close_as):
+        yield
+
+
+@planted(for_histories=False)
+def droplives() -> Iterator[None]:
+    """A branch lets go of its older lives, whoever names files of them."""
+
+    def none(_: Any) -> frozenset[str]:
+        return frozenset()
+
+    with instead(moved._lives_named, none):
+        yield
+
+
+@planted(for_histories=False)
+def movedlost() -> Iterator[None]:
+    """Who has no answer does not look into a HEAD that was closed."""
+    original = behind.look_for
+
+    def look_for(candidate: Any, base: Any) -> Program[Any]:
+        if base.head.life is None or not base.head.life.closed:
+            return (yield from original(candidate, base))
+        candidate.held = base
+        candidate.txn.note_not_in(base.head)
+        return None
+
+    with instead(original, look_for):
+        yield
+
+
+@planted(for_histories=False)
+def shortlives() -> Iterator[None]:
+    """A branch lets go of a life at once when nothing of it is named any more."""
+    original = entries.with_life
+
+    def with_life(context: Any, entry: Any, life: str, *, kept: Any = ()) -> Any:
+        new = original(context, entry, life, kept=kept)
+        lives = tuple(one for one in new.lives if one in kept)
+        return msgspec.structs.replace(new, lives=(*lives, life))
+
+    with instead(original, with_life):
+        yield
+
+
+@planted(for_histories=False)
+def moved_is_ended() -> Iterator[None]:
+    """A branch whose rebase was cut off is taken out of HEAD, as one that was deleted."""
+
+    def has_ended(held: Any) -> bool:
+        return held.head.life is not None and bool(held.head.life.closed)
+
+    with instead(branch_head.has_ended, has_ended):
+        yield
+
+
+@planted(for_histories=False)
+def dereg_moved() -> Iterator[None]:
+    """A deletion takes a branch out of HEAD, whatever life it is in by now."""
+    original = change._change
+
+    def in_any_life(
+        context: Any, name: str, first: Any, changed: Any, **options: Any
+    ) -> Program[Any]:
+        known: Any = Whichever(first.id, EqualToAll(first.life))
+        return (yield from original(context, name, known, changed, **options))
+
+    with instead(original, in_any_life):
+        yield
+
+
+@planted(for_histories=False)
+def outcomelives() -> Iterator[None]:
+    """Of a transaction that was begun before a rebase only the branch's new life is asked."""
+    with instead(lives_before.committed_before, nothing):
+        yield
+
+
+# Of older versions, and of idempotency keys.
+
+
+@planted(for_histories=False)
+def later_squash_taken() -> Iterator[None]:
+    """An older version of a branch has all that one object in HEAD stands for."""
+    original = past._no_later
+
+    def no_later(pending: Any, later: Any) -> Any:
+        return original(pending, later[2:])
+
+    with instead(original, no_later):
+        yield
+
+
+@planted(for_histories=False)
+def keys_left_on_the_branch() -> Iterator[None]:
+    """A merge leaves the idempotency keys of what it brings on the branch."""
+
+    def keys_to_take(*_: Any, **__: Any) -> Program[Any]:
+        yield from ()
+        return ()
+
+    with instead(branch_keys.keys_to_take, keys_to_take):
+        yield
+
+
+@planted(for_histories=False)
+def merged_keys_not_bound() -> Iterator[None]:
+    """A merge looks whether the lake has committed its keys, and binds none to itself."""
+    original = idempotency.bind_key
+
+    def bind_key(txn: Any, use: Any) -> Program[None]:
+        if use is txn.standing.key:
+            yield from original(txn, use)
+
+    with instead(original, bind_key):
+        yield

@@ -1,0 +1,118 @@
+"""Planted bugs of clones (docs/design/0039-clones.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from lakevilla.global_log import bases
+from lakevilla.global_log.repo import load_refs
+from lakevilla.lake.refs import kept, mounts, still_kept
+from lakevilla.refs.clones import ending
+from lakevilla.store.effects import Program, parallel
+from lakevilla.tables import mount_places
+from lakevilla.transaction.redo import rebase
+from lakevilla.transaction.validation import mounted
+from lakevilla_testing.planted.bugs import instead, nothing, planted
+
+
+@planted(for_histories=False)
+def detached_from_what_was_deleted() -> Iterator[None]:
+    """Nobody asks the HEAD that is replaced whether it has the clone yet."""
+    with instead(mounted.still_mounted, nothing):
+        yield
+
+
+@planted(for_histories=False)
+def cloned_under_the_same_name() -> Iterator[None]:
+    """A clone that was made anew under the name of another is taken for that one."""
+    original = mounted.still_mounted
+
+    def still_mounted(txn: Any, head: Any, view: Any, state: Any) -> Program[Any]:
+        found = yield from original(txn, head, view, state)
+        if state is None and (yield from mounts.mounted_at(head, view.location)) is not None:
+            return None
+        return found
+
+    with instead(original, still_mounted):
+        yield
+
+
+@planted(for_histories=False)
+def ended_under_a_detached_table() -> Iterator[None]:
+    """A clone ends, whatever its tables name."""
+
+    def refuses_none(*_: Any) -> Program[None]:
+        yield from ()
+
+    with instead(ending._refuse_needed, refuses_none):
+        yield
+
+
+@planted(for_histories=False)
+def clones_hold_nothing() -> Iterator[None]:
+    """Those who clean up look at the bases of tags and branches alone."""
+
+    def load(head: Any) -> Program[dict[Any, Any]]:
+        yield from load_refs(head)
+        entries = [entry for entry in head.refs.values() if entry.kind != "clone"]
+        wanted = dict.fromkeys(base for entry in entries for base in entry.bases)
+        loaded = yield from parallel([bases.load_base(ref) for ref in wanted])
+        return dict(zip(wanted, loaded, strict=True))
+
+    with instead(bases.load_bases_by_ref, load):
+        yield
+
+
+@planted(for_histories=False)
+def clones_in_tags_forgotten() -> Iterator[None]:
+    """A tag holds what its own map says, and not what the clones in it show."""
+
+    def load(head: Any) -> Program[dict[Any, Any]]:
+        yield from load_refs(head)
+        wanted = dict.fromkeys(base for entry in head.refs.values() for base in entry.bases)
+        loaded = yield from parallel([bases.load_base(ref) for ref in wanted])
+        return dict(zip(wanted, loaded, strict=True))
+
+    with instead(bases.load_bases_by_ref, load):
+        yield
+
+
+@planted(for_histories=False)
+def created_under_a_clone() -> Iterator[None]:
+    """Who makes a table asks HEAD's own map alone."""
+    with instead(mount_places.shown_by_clones, nothing):
+        yield
+
+
+@planted(for_histories=False)
+def mounted_over_a_table() -> Iterator[None]:
+    """Who makes a clone does not ask the HEAD that is replaced what is there."""
+    with instead(mount_places.refuse_place, nothing):
+        yield
+
+
+@planted(for_histories=False)
+def restored_from_a_clone_that_ended() -> Iterator[None]:
+    """Files of another table may come back, whoever keeps them."""
+
+    def refuse_let_go(*_: Any) -> Program[bool]:
+        yield from ()
+        return False
+
+    def none(*_: Any) -> set[str]:
+        return set()
+
+    with instead(still_kept._refuse_let_go, refuse_let_go), instead(kept.outside, none):
+        yield
+
+
+@planted(for_histories=False)
+def detached_twice() -> Iterator[None]:
+    """Who finds that another has made the table makes it once more."""
+
+    def keep(*_: Any) -> None:
+        return None
+
+    with instead(rebase._let_others_detach, keep):
+        yield

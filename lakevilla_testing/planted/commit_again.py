@@ -1,0 +1,161 @@
+"""Planted bugs of who commits again, or what another has begun, and of files that are gone.
+
+Also of the end of transactions that nobody goes on with. See notes 19, 40 and 42.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from lakevilla.api.execution import idle
+from lakevilla.api.execution.idle import IdleEnd
+from lakevilla.errors import TransactionAborted
+from lakevilla.lake import fitness
+from lakevilla.maintenance import recovery
+from lakevilla.publishing import replay_pending
+from lakevilla.store.effects import Program, delete, parallel
+from lakevilla.transaction.commit import by_log_entry, doubt
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.life import Life
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.verbs.abort import delete_its_files
+from lakevilla.transaction.verbs.carrying import carry
+from lakevilla.transaction.verbs.save import forget
+from lakevilla_testing.planted.bugs import attribute, instead, nothing, planted
+
+_LOG = (Feature.NONE, Feature.R)
+
+
+@planted(20, features=_LOG, kinds=("transfer", "lists"), commits_again=True, foreign=("append",))
+def first_number_forgotten() -> Iterator[None]:
+    """A commit that is called again takes its own log entry for another client's."""
+    with attribute(by_log_entry, "found_in_log", nothing):
+        yield
+
+
+@planted(for_histories=False)
+def doubt_reported_as_undone() -> Iterator[None]:
+    """A conflict of the second commit is told, though the first may yet land."""
+    with attribute(doubt, "doubtful", lambda txn, error: error):
+        yield
+
+
+@planted(kinds=("revise", "transfer"), neglected="ours", transactions=3)
+def composed_away_forgotten() -> Iterator[None]:
+    """Clean-up keeps what pending commits name, and not what their replay begins from."""
+
+    def given_files(operation: Any) -> tuple[()]:
+        return ()
+
+    with attribute(fitness, "given_files", given_files):
+        yield
+
+
+@planted(kinds=("add", "revise"), neglected="others", transactions=3)
+def missing_files_published() -> Iterator[None]:
+    """What is decided is published though its files were deleted long since."""
+    with attribute(fitness, "is_old", lambda context, ref: False):
+        yield
+
+
+@planted(kinds=("add", "revise"), neglected="others", transactions=3)
+def void_not_reported() -> Iterator[None]:
+    """Recovery makes a commit void, and says nothing."""
+
+    def voids_in(*_: Any) -> Program[list[Any]]:
+        yield from ()
+        return []
+
+    with attribute(recovery, "voids_in", voids_in):
+        yield
+
+
+@planted(kinds=("add", "revise"), neglected="others", transactions=3)
+def missing_file_blocks_for_ever() -> Iterator[None]:
+    """A replay whose files are gone ends in an error of the store, each time."""
+
+    def none_missing(keys: Any) -> Program[list[str]]:
+        yield from ()
+        return []
+
+    with attribute(replay_pending, "lost_for_good", none_missing):
+        yield
+
+
+class _NeverRaised(Exception):
+    pass
+
+
+@planted(
+    kinds=("add", "revise", "take"),
+    neglected="ours",
+    foreign=("clean", "rewrite"),
+    long=True,
+    transactions=3,
+)
+def replay_needs_its_base() -> Iterator[None]:
+    """The log before a decided commit is cleaned up, and the replay asks for the state there."""
+    with attribute(replay_pending, "VersionNotFound", _NeverRaised):
+        yield
+
+
+@planted(kinds=("carried", "lists"), transactions=5)
+def carried_past_what_came_between() -> Iterator[None]:
+    """Who takes a transaction up counts it as bound to the HEAD that he finds."""
+    original = carry.taken_up
+
+    def taken_up(*given: Any, **named: Any) -> Program[Any]:
+        txn = yield from original(*given, **named)
+        assert txn.head is not None
+        txn.bound.sequence = txn.head.sequence
+        return txn
+
+    with instead(original, taken_up):
+        yield
+
+
+@planted(kinds=("carried", "lists"), transactions=5)
+def carried_files_deleted() -> Iterator[None]:
+    """Who has made a transaction's files deletes them when another has it."""
+    original = carry.carried
+
+    def carried(txn: Any) -> Program[Any]:
+        stored = [*txn.work.stored, *txn.work.bodies]
+        bundle = yield from original(txn)
+        yield from parallel([delete(key) for key in stored])
+        return bundle
+
+    with instead(original, carried):
+        yield
+
+
+@planted(for_histories=False)
+def ended_in_the_middle_of_a_verb() -> Iterator[None]:
+    """The end takes no turn: a verb, or the commit, goes on with a transaction that is undone."""
+
+    def renew(self: IdleEnd) -> Program[bool]:
+        executor = self._executor()
+        if executor is None or idle._is_beyond(executor.state):
+            return False
+        state = executor.state
+        if executor.client.context.clock.elapsed() - self._used_at < self._seconds:
+            return True
+        state.fail(TransactionAborted("undone", txn_id=state.id))
+        yield from forget(state)
+        yield from delete_its_files(state)
+        return False
+
+    with attribute(IdleEnd, "renew", renew):
+        yield
+
+
+@planted(for_histories=False)
+def ended_although_it_may_have_committed() -> Iterator[None]:
+    """The end looks at the state alone: a commit that got no answer has files that are deleted."""
+
+    def is_beyond(state: TransactionState) -> bool:
+        return state.state is not Life.OPEN
+
+    with attribute(idle, "_is_beyond", is_beyond):
+        yield

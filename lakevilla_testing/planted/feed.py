@@ -1,0 +1,73 @@
+"""Planted bugs of the change feed (docs/design/0033-change-feed.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from lakevilla.feed import absorbing, steps
+from lakevilla.global_log.head import CommitSummary, Head
+from lakevilla.lake import absorb
+from lakevilla.lake.context import Context
+from lakevilla.lake.tail import Tail
+from lakevilla.store.effects import Program
+from lakevilla_testing.planted.bugs import attribute, instead, planted
+
+#: Other clients rewrite files that decided commits are about to.
+_OVERTAKEN: dict[str, Any] = {
+    "foreign": ("rewrite", "append"),
+    "kinds": ("transfer", "add", "lists"),
+    "followers": 2,
+}
+
+
+@planted(**_OVERTAKEN)
+def reconcile_apart() -> Iterator[None]:
+    """Each commit is a step of its own, a ``reconcile`` too."""
+
+    def in_steps(commits: Sequence[CommitSummary]) -> list[steps.Step]:
+        return [steps.Step((commit,)) for commit in commits]
+
+    with instead(steps.in_steps, in_steps):
+        yield
+
+
+@planted(**_OVERTAKEN)
+def replaced_forgotten() -> Iterator[None]:
+    """A ``reconcile`` comes with the ``foreign`` commit before it, and without what it replaces."""
+    original = steps.in_steps
+
+    def in_steps(commits: Sequence[CommitSummary]) -> list[steps.Step]:
+        alone = [msgspec.structs.replace(commit, replaces=()) for commit in commits]
+        kept = {commit.sequence: commit for commit in commits}
+        return [
+            replace(step, commits=tuple(kept[commit.sequence] for commit in step.commits))
+            for step in original(alone)
+        ]
+
+    with instead(original, in_steps):
+        yield
+
+
+@planted(first_seed=170, **_OVERTAKEN)
+def absorbed_beside_head() -> Iterator[None]:
+    """A follower takes in all of a log, also what a decided commit does not fit any more."""
+
+    def all_of_it(context: Context, head: Head, tails: Mapping[str, Tail]) -> Program[Any]:
+        fitting = yield from absorb.absorb(context, head, tails)
+        placements, commits = dict(fitting.placements), list(fitting.commits)
+        for location, tail in tails.items():
+            first = placements[location].unfit_from
+            if first is None:
+                continue
+            placements[location] = replace(placements[location], logged=tail.tip)
+            hidden = tuple(range(first, tail.tip + 1))
+            number = head.sequence + len(commits) + 1
+            commits.append(absorb._foreign(number, location, hidden, tail))
+        return absorb.Absorbed(placements, commits, {})
+
+    with attribute(absorbing, "absorb", all_of_it):
+        yield

@@ -1,0 +1,611 @@
+"""Planted bugs: what the simulation must find, or it proves nothing.
+
+Each is a context manager that takes one precaution out of the library, and a
+plan in which that precaution matters. The names say what is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from lakevilla.global_log import repo
+from lakevilla.global_log.head import HEAD_KEY
+from lakevilla.global_log.keys import bound, key_object, new_record
+from lakevilla.ids import Ids
+from lakevilla.lake import fitness, past, view
+from lakevilla.lake.context import Context
+from lakevilla.lake.net_change import compose
+from lakevilla.lake.tail import Tail
+from lakevilla.lake.view import Placement
+from lakevilla.maintenance.gc import fence, garbage
+from lakevilla.publishing import publish, replay_pending, turn
+from lakevilla.settings import Settings
+from lakevilla.store import readback
+from lakevilla.store.base import ABSENT, ANY, Found, GetOutcome, Refused
+from lakevilla.store.codec import encode
+from lakevilla.store.effects import Program, delete, put
+from lakevilla.transaction.commit import by_log_entry, decide, upload
+from lakevilla.transaction.commit.together import behind, candidate, join, replacing
+from lakevilla.transaction.redo import rebase, replay
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.files import store_files
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.validation import overlap, validate
+from lakevilla.transaction.verbs import bind, idempotency
+from lakevilla.transaction.verbs import save as saving
+from lakevilla_testing.histories.plan import Level
+from lakevilla_testing.planted.bugs import attribute, instead, nothing, planted
+from lakevilla_testing.world.client import ClientClock
+
+_RI = (Feature.R | Feature.I,)
+_LOG = (Feature.NONE, Feature.R)
+_BRISK = Settings(max_age_seconds=60.0, outcome_retention_seconds=7200.0)
+
+
+def _this(known: Any) -> Program[Any]:
+    yield from ()
+    return known
+
+
+def _old_tail(context: Any, tail: Tail) -> Program[Tail]:
+    yield from ()
+    return tail
+
+
+# --------------------------------------------------------------- the store
+
+
+@planted(features=_LOG, kinds=("lists", "add"), intensity=2.0)
+def no_read_back() -> Iterator[None]:
+    """A refusal is another's, even when it is our own write that is in the way."""
+    original = readback.classify
+
+    def classify(effect: Any, refused: bool, may_have_landed: bool, seen: GetOutcome) -> Any:
+        if refused and isinstance(seen, Found):
+            return Refused(seen)
+        return original(effect, refused, may_have_landed, seen)
+
+    with instead(original, classify), attribute(by_log_entry, "_own_version", nothing):
+        yield
+
+
+@planted()
+def delete_for_overwrite() -> Iterator[None]:
+    """HEAD is deleted and created again, instead of replaced."""
+
+    def replace_head(held: Any, successor: Any) -> Program[Any]:
+        yield from delete(HEAD_KEY)
+        return (yield from put(HEAD_KEY, encode(successor), ABSENT))
+
+    with instead(repo.replace_head, replace_head):
+        yield
+
+
+@planted()
+def match_dropped() -> Iterator[None]:
+    """HEAD is replaced whatever it is by now."""
+
+    def replace_head(held: Any, successor: Any) -> Program[Any]:
+        return (yield from put(HEAD_KEY, encode(successor), ANY))
+
+    with instead(repo.replace_head, replace_head):
+        yield
+
+
+@planted()
+def names_reused() -> Iterator[None]:
+    """Nonces repeat, so a file that is made again takes the place of the first."""
+    with attribute(Ids, "nonce", lambda self: "0" * 32):
+        yield
+
+
+# ----------------------------------------------------------- the commit point
+
+
+@planted()
+def publish_before_commit_point() -> Iterator[None]:
+    """The first table's entry is created before HEAD says so."""
+    original = decide.decide
+
+    def decided(txn: Any, sealed: Any) -> Program[Any]:
+        location = txn.work.done[0].table
+        tail = txn.context.tails[location]
+        yield from store_files(txn)
+        change = compose([done.change for done in txn.work.done if done.table == location])
+        info = by_log_entry._info(txn, location)
+        if tail.tip >= 0:
+            ready = yield from txn.context.formats.of(tail.snapshot).prepare(
+                tail.snapshot, change, info, txn.context.now_ms()
+            )
+            yield from put(ready.key, ready.body, ready.condition)
+        return (yield from original(txn, sealed))
+
+    with instead(original, decided):
+        yield
+
+
+@planted(for_histories=False)
+def no_probe_before_validation() -> Iterator[None]:
+    """Foreign commits during the upload are not looked for."""
+
+    def look_above(context: Any, location: str, *, again: bool = False) -> Program[bool]:
+        yield from ()
+        return False
+
+    with attribute(upload, "look_above", look_above):
+        yield
+
+
+@planted()
+def not_validated() -> Iterator[None]:
+    """The race for HEAD is won without a look at what came between."""
+
+    def examine(txn: Any, head: Any, **_: Any) -> Program[Any]:
+        yield from ()
+        return rebase.Examination()
+
+    with attribute(join, "examine", examine):
+        yield
+
+
+@planted(kinds=("lists", "skew"))
+def all_cleared_by_summaries() -> Iterator[None]:
+    """What summaries tell of is taken for what touches nothing."""
+
+    def may_touch(*_: Any) -> Program[bool]:
+        yield from ()
+        return False
+
+    with attribute(overlap, "_may_touch", may_touch):
+        yield
+
+
+@planted(clients=2, threads=4)
+def group_not_validated_within() -> Iterator[None]:
+    """Those who go in one replacement of HEAD are held against what it was before all of them."""
+    joining, examine = join.join, validate.examine
+    base: list[Any] = []
+
+    def joined(context: Any, held: Any, candidates: Any) -> Program[Any]:
+        base[:] = [held.head]
+        return (yield from joining(context, held, candidates))
+
+    def examined(txn: Any, head: Any, **options: Any) -> Program[Any]:
+        return (yield from examine(txn, base[0], **options))
+
+    with attribute(behind, "join", joined), attribute(join, "examine", examined):
+        yield
+
+
+@planted(38, clients=2, threads=4)
+def answered_for_all() -> Iterator[None]:
+    """Whoever was lost with its leader's attempt is told that it was committed with it."""
+    original = replacing._lost
+
+    def lost(context: Any, lane: Any, attempt: Any, newer: Any, **options: Any) -> Program[None]:
+        yield from original(context, lane, attempt, newer, **options)
+        _, *others = attempt.candidates.items()
+        won = {one: candidate.Settled(newer, mine) for one, mine in others if one.answer is None}
+        lane.answer(won)
+
+    with attribute(replacing, "_lost", lost):
+        yield
+
+
+@planted(for_histories=False)
+def only_owners_publish() -> Iterator[None]:
+    """What waits in front of one's own commit is left to its owner, who may have died."""
+    with attribute(turn, "LOOKS", 10**9), attribute(turn, "_EXPECTED_MS", 10**12):
+        yield
+
+
+@planted(kinds=("lists", "skew"))
+def reads_not_validated() -> Iterator[None]:
+    """Only what is written is validated: snapshot isolation, sold as serializable."""
+    with attribute(validate, "_reads", nothing):
+        yield
+
+
+@planted(kinds=("lists",), levels=(Level("snapshot"),))
+def redone_past_the_reads() -> Iterator[None]:
+    """Under snapshot isolation writes are made from a later state than what was read."""
+
+    def nothing_reads(*_: Any) -> Program[bool]:
+        yield from ()
+        return False
+
+    with attribute(validate, "_reads_others", nothing_reads):
+        yield
+
+
+@planted(kinds=("lists", "snapshot"))
+def extended_without_a_look() -> Iterator[None]:
+    """A transaction moves to a newer HEAD although what it has read is changed there."""
+
+    def extend(txn: Any) -> Program[bool]:
+        if not txn.through_head:
+            return False
+        held = yield from txn.context.head()
+        if held is None:
+            return False
+        found = yield from validate.examine(txn, held.head, exact=True)
+        found.conflict, found.redo_from = None, None
+        yield from rebase.rebase(txn, held, found)
+        return True
+
+    with instead(validate.extend, extend):
+        yield
+
+
+@planted(kinds=("lists", "snapshot"), transactions=6)
+def bound_to_what_was_seen_last() -> Iterator[None]:
+    """A transaction begins with the HEAD and the logs that its process knows, however old.
+
+    Who writes is refused by the validation; who reads alone sees a past that is long over.
+    """
+    binding, asking = bind.bind_to_head, Context.head
+    at_it: set[int] = set()
+
+    def bind_to_head(self: Any, *given: Any, **named: Any) -> Program[None]:
+        if not self.bound.is_bound and self.context.held is not None:
+            at_it.add(id(self.context))
+        try:
+            yield from binding(self, *given, **named)
+        finally:
+            at_it.discard(id(self.context))
+
+    def head(self: Any) -> Program[Any]:
+        return _this(self.held) if id(self) in at_it else asking(self)
+
+    with (
+        instead(binding, bind_to_head),
+        attribute(Context, "head", head),
+        attribute(bind, "probe", _old_tail),
+    ):
+        yield
+
+
+@planted(62, kinds=("lists", "transfer"), intensity=2.0)
+def id_not_looked_for() -> Iterator[None]:
+    """A lost answer is taken for a lost race, and the transaction commits once more."""
+    with instead(candidate.commit_after, nothing):
+        yield
+
+
+@planted(57, kinds=("shared",), transactions=6, intensity=0.5)
+def saved_and_not_looked_for() -> Iterator[None]:
+    """Owner and resumer of one id both commit."""
+    original = candidate.commit_after
+
+    def commit_after(txn: Any, head: Any, sequence: int) -> Program[Any]:
+        found = yield from original(txn, head, sequence)
+        return found if found is not None and found.hash in txn.ending.digests else None
+
+    with instead(original, commit_after):
+        yield
+
+
+@planted(487, kinds=("shared", "lists"), transactions=5)
+def saved_files_deleted() -> Iterator[None]:
+    """An owner who has lost his transaction to a resumer deletes the files that it needs."""
+    original = saving.save
+
+    def save(txn: Any) -> Program[None]:
+        yield from original(txn)
+        txn.ending.shared = False
+
+    with instead(original, save):
+        yield
+
+
+@planted(10, kinds=("lists", "add", "shared"), collects=True, transactions=5)
+def fence_not_looked_at() -> Iterator[None]:
+    """``floor`` and ``aborted`` are not held against whoever commits."""
+    with (
+        attribute(TransactionState, "check_not_fenced", lambda self, head: None),
+        attribute(join, "is_fenced", lambda head, txn_id: False),
+    ):
+        yield
+
+
+@planted(kinds=("transfer", "merge"))
+def redo_keeps_stale_files() -> Iterator[None]:
+    """An operation in conflict is not done again."""
+    with attribute(rebase, "redo", nothing):
+        yield
+
+
+@planted(kinds=("take", "add"), transactions=5)
+def counts_not_observed() -> Iterator[None]:
+    """A redo may change a count that the caller has acted on."""
+    original = replay.redo
+
+    def redo(txn: Any, done: Any, name: Any) -> Program[None]:
+        done.observed = False
+        yield from original(txn, done, name)
+
+    with attribute(rebase, "redo", redo):
+        yield
+
+
+@planted(kinds=("keyed",), transactions=5)
+def key_bound_blindly() -> Iterator[None]:
+    """A key is bound over whoever has bound it meanwhile."""
+
+    def bind_key(txn: Any, use: Any) -> Program[None]:
+        record = new_record(
+            txn.context.ids.nonce(),
+            use.key,
+            txn.id,
+            txn.bound.held.head.sequence,
+            None,
+            None,
+        )
+        key = key_object(use.key, use.version)
+        yield from put(key, bound(record), ANY)
+
+    with instead(idempotency.bind_key, bind_key):
+        yield
+
+
+@planted(for_histories=False)
+def checkpoints_not_compared() -> Iterator[None]:
+    """A batch whose number is the last one's counts as done, whatever checkpoint it is of."""
+
+    def refuse_other(txn: Any, use: Any, batch: int) -> None:
+        return None
+
+    with instead(idempotency._refuse_other_checkpoint, refuse_other):
+        yield
+
+
+@planted(for_histories=False)
+def plans_not_compared() -> Iterator[None]:
+    """A batch of the last one's number and checkpoint counts as done, whatever rows it has."""
+
+    def refuse_plan(txn: Any, use: Any, last: Any) -> None:
+        return None
+
+    with instead(idempotency._refuse_other_plan, refuse_plan):
+        yield
+
+
+@planted(for_histories=False)
+def gaps_not_seen() -> Iterator[None]:
+    """A batch commits though those before it, which were acknowledged, are not in the lake."""
+
+    def refuse_gap(txn: Any, use: Any, last: Any) -> None:
+        return None
+
+    with instead(idempotency._refuse_gap, refuse_gap):
+        yield
+
+
+@planted(for_histories=False)
+def empty_batches_not_noted() -> Iterator[None]:
+    """A batch that writes nothing leaves no trace, and the next is taken for one after a gap."""
+    with instead(idempotency.note_over, nothing):
+        yield
+
+
+# ---------------------------------------------------------- views and logs
+
+
+@planted(kinds=("lists", "snapshot"))
+def pending_not_laid_over() -> Iterator[None]:
+    """Readers see the log as it is, and half of what is being published."""
+    original = view.place
+
+    def place(*given: Any, **named: Any) -> Program[Placement]:
+        placement = yield from original(*given, **named)
+        return replace(placement, overlay=())
+
+    with attribute(view, "place", place):
+        yield
+
+
+@planted(12, features=(Feature.R,), kinds=("lists",))
+def hidden_versions_ignored() -> Iterator[None]:
+    """The first read of a table trusts what is cached of its log."""
+    with attribute(bind, "probe", _old_tail):
+        yield
+
+
+@planted(
+    foreign=("touch", "rewrite", "append"),
+    kinds=("lists", "take", "merge"),
+    features=(Feature.R | Feature.I, Feature.R),
+)
+def absorbed_without_validation() -> Iterator[None]:
+    """Hidden versions get their place in HEAD, and nobody asks whether they conflict."""
+    original = validate.examine
+
+    def examine(txn: Any, head: Any, *, exact: bool = False) -> Program[Any]:
+        yield from repo.load_tables(head, txn.work.tables)
+        tables = txn.work.tables
+        txn.work.tables = {
+            location: working
+            for location, working in tables.items()
+            if head is None or head.tables.get(location) != working.view.state
+        }
+        try:
+            return (yield from original(txn, head, exact=exact))
+        finally:
+            txn.work.tables = tables
+
+    with attribute(join, "examine", examine):
+        yield
+
+
+@planted(for_histories=False)
+def seen_and_not_taken_in() -> Iterator[None]:
+    """Who writes takes in what came to the logs of what he writes, and not of what he has read."""
+    original = join._entries
+
+    def entries(head: Any, found: Any, candidate: Any) -> Program[Any]:
+        written = {done.table for done in candidate.txn.work.done}
+        tails = {
+            location: tail
+            for location, tail in found.tails.items()
+            if location in written or head.tables.get(location) is None
+        }
+        return (yield from original(head, replace(found, tails=tails), candidate))
+
+    with attribute(join, "_entries", entries):
+        yield
+
+
+@planted(
+    45,
+    features=_LOG,
+    kinds=("add", "lists"),
+    foreign=("append", "clean"),
+    long=True,
+    transactions=5,
+)
+def clock_stops_in_suspend() -> Iterator[None]:
+    """A tip that was read hours ago counts as fresh."""
+    with attribute(ClientClock, "elapsed", lambda self: 0.0):
+        yield
+
+
+# ------------------------------------------------------------- publishing
+
+
+@planted(kinds=("transfer", "lists", "add"))
+def own_entry_first() -> Iterator[None]:
+    """The newest pending commit is published before those that it came after."""
+    original = fitness.unpublished
+
+    def unpublished(head: Any, location: str, tail: Tail) -> Any:
+        return tuple(reversed(original(head, location, tail)))
+
+    with attribute(publish, "unpublished", unpublished):
+        yield
+
+
+@planted(kinds=("lists", "add"), intensity=2.0)
+def published_again() -> Iterator[None]:
+    """Whether the log holds a commit already is not asked."""
+
+    def unpublished(head: Any, location: str, tail: Tail) -> Any:
+        state = head.tables.get(location)
+        # One entry tells its own publisher that it is done, and nobody else.
+        return () if state is None or len(tail.entries) == 1 else state.pending
+
+    with attribute(publish, "unpublished", unpublished):
+        yield
+
+
+@planted(foreign=("rewrite", "property", "touch"), kinds=("transfer", "lists"))
+def unfit_is_dropped() -> Iterator[None]:
+    """A commit that fits no longer is voided instead of replayed."""
+
+    def replay(*given: Any) -> Program[None]:
+        yield from ()
+        ref, replayed = given[4], given[-1]
+        replayed.voided.append((ref.txn, "it does not fit"))
+
+    with attribute(replay_pending, "_replay_commit", replay):
+        yield
+
+
+@planted(foreign=("rewrite",), kinds=("transfer", "lists"))
+def unfit_is_published() -> Iterator[None]:
+    """What is pending is published whether it fits the log or not."""
+
+    def first_unfit(*_: Any) -> Program[None]:
+        yield from ()
+
+    with attribute(publish, "first_unfit", first_unfit):
+        yield
+
+
+@planted(for_histories=False)
+def unfit_by_last_entry() -> Iterator[None]:
+    """A file that RESTORE has brought back counts as never gone."""
+    original = fitness.first_unfit
+
+    def first_unfit(
+        context: Any, head: Any, location: str, tail: Tail, waiting: Any, parts: Any
+    ) -> Program[int | None]:
+        found = yield from original(context, head, location, tail, waiting, parts)
+        if found is None or (yield from fitness.is_lost(context, head, location, tail)):
+            return found
+        missing = yield from tail.snapshot.missing([r.ref for r in parts[found].change.removes])
+        return found if missing else None
+
+    with instead(original, first_unfit):
+        yield
+
+
+@planted(
+    32,
+    foreign=("property",),
+    kinds=("merge", "add"),
+    short=True,
+    clients=6,
+    transactions=3,
+    intensity=2.0,
+)
+def fitness_by_cache() -> Iterator[None]:
+    """Whether an entry changes what files must be differs between clients, as caches do."""
+
+    def changes_contract(context: Any, tail: Tail, entry: Any, part: Any) -> Program[bool]:
+        yield from ()
+        return entry.change.metadata is not None and context.ids.jitter() < 0.5
+
+    with instead(view.changes_contract, changes_contract):
+        yield
+
+
+# ------------------------------------------------------------------ the past
+
+
+@planted(0, kinds=("lists", "transfer"), foreign=("append", "rewrite"), transactions=4)
+def past_holds_what_the_next_brought() -> Iterator[None]:
+    """What another client did is told from before the version that took it in."""
+    with attribute(past, "_logged_before", lambda touch: touch.published):
+        yield
+
+
+@planted(18, kinds=("lists", "transfer"), transactions=4)
+def past_without_pending() -> Iterator[None]:
+    """A commit is part of the past from when it was published, not from when it was decided."""
+
+    def none(*_: Any) -> Program[list[Any]]:
+        yield from ()
+        return []
+
+    with attribute(past, "_decided", none):
+        yield
+
+
+# --------------------------------------------------------------- cleaning up
+
+
+@planted(152, kinds=("lists", "transfer"), collects=True, settings=_BRISK, transactions=5)
+def gc_deletes_before_moving_head() -> Iterator[None]:
+    """Files go before their transactions are fenced."""
+
+    def unmoved(context: Any, change: Any) -> Program[Any]:
+        held = yield from context.head()
+        new = yield from change(held.head)
+        return held.head if new is None else new
+
+    with attribute(fence, "replace_until_stored", unmoved):
+        yield
+
+
+@planted(297, kinds=("lists", "transfer"), collects=True, settings=_BRISK, transactions=5)
+def gc_forgets_pending() -> Iterator[None]:
+    """Files that only a decided and unpublished commit names are taken for orphans."""
+
+    def none(*_: Any) -> Program[set[str]]:
+        yield from ()
+        return set()
+
+    with attribute(garbage, "needed_files", none):
+        yield

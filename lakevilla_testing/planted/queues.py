@@ -1,0 +1,307 @@
+"""Planted bugs of the queues. Most cost order and time, never a row: they are for named tests."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from lakevilla.deadlock import graph, policy
+from lakevilla.lake.context import Event
+from lakevilla.maintenance import recovery, stale_places
+from lakevilla.markers.queue import State
+from lakevilla.markers.repo import place_first
+from lakevilla.settings import Settings
+from lakevilla.store.effects import Program, parallel
+from lakevilla.sublogs.record import Edge, TxnRecord
+from lakevilla.transaction.queue import ahead, give_way, late, places, reservation, stale
+from lakevilla.transaction.queue import wait as waiting
+from lakevilla.transaction.state import late_reads, record
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.life import Life
+from lakevilla.transaction.state.values import HeldTicket
+from lakevilla.transaction.verbs import bind, rerun, save
+from lakevilla_testing.planted.bugs import attribute, instead, nothing, planted
+
+_CT = (Feature.R | Feature.CT, Feature.R | Feature.CT | Feature.I)
+_IMPATIENT = Settings(lease_seconds=5.0, escalate_after=1)
+
+
+# ---------------------------------------------------------------- deadlocks
+
+
+@planted(for_histories=False)
+def both_give_way() -> Iterator[None]:
+    """Whoever sees a cycle shifts, and not the youngest of it alone."""
+
+    def gives_way(me: str, edges: Collection[Edge]) -> frozenset[Edge]:
+        newest = "~" + me  # all others are older than this one
+        renamed = [
+            Edge(
+                newest if e.waiter == me else e.waiter,
+                e.waiter_ticket,
+                newest if e.holder == me else e.holder,
+                e.holder_ticket,
+                e.table,
+            )
+            for e in edges
+        ]
+        into = original(newest, renamed)
+        return frozenset(e for e, other in zip(edges, renamed, strict=True) if other in into)
+
+    original = policy.gives_way
+    with instead(original, gives_way):
+        yield
+
+
+@planted(for_histories=False)
+def edges_without_tickets() -> Iterator[None]:
+    """A dependency is two ids: it outlives the tickets that it was written for."""
+
+    def live_edges(
+        records: Mapping[str, TxnRecord], reserved: Collection[tuple[str, str]]
+    ) -> frozenset[Edge]:
+        return frozenset(e for r in records.values() for e in r.edges if e.holder in records)
+
+    with instead(graph.live_edges, live_edges):
+        yield
+
+
+@planted(for_histories=False)
+def edges_written_after_reading() -> Iterator[None]:
+    """Of two who begin to wait at once neither may see what the other waits for."""
+    write, read = waiting._write_edges, waiting._read_records
+
+    def read_records(wait: Any, before: Any, txn: Any) -> Program[None]:
+        yield from read(wait, before, txn)
+        yield from write(txn, before)
+
+    unwritten = attribute(waiting, "_write_edges", nothing)
+    with unwritten, attribute(waiting, "_read_records", read_records):
+        yield
+
+
+@planted(for_histories=False)
+def time_out_shifts() -> Iterator[None]:
+    """Whose patience is over goes to the end of every queue, as in the paper."""
+    original = waiting.wait_for_turn
+
+    def wait_for_turn(txn: Any, *given: Any) -> Program[bool]:
+        waited = yield from original(txn, *given)
+        if (
+            txn.standing.queue is not None
+            and txn.context.clock.elapsed() >= txn.standing.patience_ends
+        ):
+            yield from parallel([give_way.shift(txn, table) for table in txn.standing.queue.tables])
+            txn.context.notify(Event("shift", txn.id, f"transaction {txn.id} gives way"))
+        return waited
+
+    with instead(original, wait_for_turn):
+        yield
+
+
+# ------------------------------------------------------------------- places
+
+
+@planted(features=_CT, kinds=("lists", "transfer", "add"))
+def marker_without_record() -> Iterator[None]:
+    """A place is taken and nobody can tell whose it is, or whether he lives."""
+    without = (attribute(module, "create_record", nothing) for module in (places, ahead))
+    with next(without), next(without):
+        yield
+
+
+@planted(for_histories=False)
+def state_before_marker() -> Iterator[None]:
+    """A table's state is read before the place is taken, and not looked at again."""
+
+    def take_places(txn: Any, locations: Any, access: Any, **named: Any) -> Program[None]:
+        yield from places.enter(txn, dict.fromkeys(locations, access))
+
+    original = bind.take_places
+    with instead(original, take_places):
+        yield
+
+
+@planted(for_histories=False)
+def appends_pass_everybody() -> Iterator[None]:
+    """Who holds no place does not look whether others do."""
+    with instead(places.unplaced_appends, lambda txn: []):
+        yield
+
+
+@planted(for_histories=False)
+def reads_take_no_place() -> Iterator[None]:
+    """What was read is forgotten when places are taken."""
+    with instead(late_reads.unplaced_reads, lambda txn: {}):
+        yield
+
+
+@planted(for_histories=False)
+def nobody_places_those_who_think() -> Iterator[None]:
+    """Who reads and thinks for long has no place before he writes."""
+    with instead(late_reads.is_due_for_places, lambda txn: False):
+        yield
+
+
+@planted(for_histories=False)
+def readers_take_places_at_once() -> Iterator[None]:
+    """Who only reads pays for a place, as one who writes."""
+    with instead(late_reads.may_read_without_place, lambda txn: False):
+        yield
+
+
+@planted(for_histories=False)
+def heartbeat_leaves_marker() -> Iterator[None]:
+    """What was placed between two verbs is nobody's when the transaction ends."""
+
+    def place_reads(txn: Any) -> Program[None]:
+        yield from original(txn)
+        txn.standing.queue = None
+
+    original = places.place_reads
+    with instead(original, place_reads):
+        yield
+
+
+@planted(for_histories=False)
+def put_off_takes_no_place() -> Iterator[None]:
+    """What was put off is performed past those who wait for their turn."""
+    with attribute(late, "_places", lambda txn: {}):
+        yield
+
+
+@planted(for_histories=False)
+def one_look_for_a_record() -> Iterator[None]:
+    """A marker without a record is void at the first look, though its record is on its way."""
+    original = stale.dead
+
+    def dead(txn: Any, wait: Any, before: Any) -> Any:
+        wait.unrecorded.update(one.txn for one in before)
+        return original(txn, wait, before)
+
+    with attribute(waiting, "dead", dead):
+        yield
+
+
+@planted(for_histories=False)
+def nobody_steps_back() -> Iterator[None]:
+    """Who has number 1 keeps it, whoever was there before."""
+
+    def take_place(txn: Any, table: str, access: Any) -> Program[bool]:
+        met_nobody = yield from original(txn, table, access)
+        guess = yield from place_first(table, txn.id, access, txn.context.ids)
+        if not met_nobody and guess.is_held:
+            txn.standing.queue.places.append(HeldTicket(guess.ticket, State.FIRST))
+        return met_nobody
+
+    original = places._take_place
+    with attribute(places, "_take_place", take_place):
+        yield
+
+
+@planted(for_histories=False)
+def stale_not_swept() -> Iterator[None]:
+    """Only who has no record counts as gone: a dead client is waited for."""
+
+    def dead(txn: Any, wait: Any, before: Any) -> Any:
+        return [one for one in before if one.txn and one.txn not in wait.records]
+
+    with attribute(waiting, "dead", dead):
+        yield
+
+
+@planted(features=_CT, kinds=("lists", "transfer"), transactions=5, intensity=2.0)
+def dead_places_kept() -> Iterator[None]:
+    """Recovery leaves the queues alone."""
+
+    def give_up_places(*_: Any) -> Program[Any]:
+        yield from ()
+        return stale_places.Swept()
+
+    with attribute(recovery, "give_up_places", give_up_places):
+        yield
+
+
+@planted(for_histories=False)
+def places_given_back_too_early() -> Iterator[None]:
+    """The markers go before the commit point instead of after it."""
+    original = waiting.wait_for_turn
+
+    def wait_for_turn(txn: Any, *given: Any) -> Program[bool]:
+        waited = yield from original(txn, *given)
+        yield from places.leave(txn)
+        return waited
+
+    with instead(original, wait_for_turn):
+        yield
+
+
+# ------------------------------------------------------------------ re-runs
+
+
+@planted(for_histories=False)
+def rerun_with_a_new_ticket() -> Iterator[None]:
+    """Who is run again goes to the end of the queue, under its old id."""
+
+    def again(old: Any, *, escalate: bool = False) -> Program[Any]:
+        yield from places.leave(old)
+        return (yield from original(old, escalate=escalate))
+
+    original = rerun.rerun
+    with instead(original, again):
+        yield
+
+
+@planted(for_histories=False)
+def failed_is_not_renewed() -> Iterator[None]:
+    """The heartbeat of a transaction stops when an attempt has lost."""
+
+    def renew(txn: Any) -> Program[bool]:
+        return (yield from original(txn)) if txn.state is Life.OPEN else False
+
+    original = record.renew
+    with instead(original, renew):
+        yield
+
+
+@planted(for_histories=False)
+def rerun_counts_as_ended() -> Iterator[None]:
+    """What commits in the end is taken for ended by those who use its idempotency key next."""
+
+    def again(old: Any, *, escalate: bool = False) -> Program[Any]:
+        new = yield from original(old, escalate=escalate)
+        old.context.ended.add(old.id)
+        return new
+
+    original = rerun.rerun
+    with instead(original, again):
+        yield
+
+
+@planted(417, kinds=("shared", "lists"), transactions=5, attempts=5, settings=_IMPATIENT)
+def rerun_while_it_can_be_resumed() -> Iterator[None]:
+    """What was saved stays there: a resumer may commit it beside the next attempt."""
+
+    def unsave(txn: Any) -> Program[None]:
+        yield from ()
+        txn.standing.saved, txn.ending.shared = None, False
+
+    with instead(save.unsave, unsave):
+        yield
+
+
+# ------------------------------------------------------------- reservations
+
+
+@planted(for_histories=False)
+def reservation_ignored() -> Iterator[None]:
+    """Optimistic transactions do not look at what HEAD says is reserved."""
+    with instead(reservation.reserved_ahead, lambda txn, head: []):
+        yield
+
+
+@planted(for_histories=False)
+def reservation_outlives_its_commit() -> Iterator[None]:
+    """Who has committed with a reservation leaves it in HEAD."""
+    with instead(reservation.remaining, lambda txn, head: head.reserved):
+        yield

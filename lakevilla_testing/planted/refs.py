@@ -1,0 +1,268 @@
+"""Planted bugs of refs and of who cleans up around them (docs/design/0030-refs.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from lakevilla.global_log import bases
+from lakevilla.global_log.refs import RefEntry, life_of
+from lakevilla.global_log.repo import maps_of
+from lakevilla.inbox import fold
+from lakevilla.lake.refs import frozen, kept
+from lakevilla.lake.refs.states import SeenBase
+from lakevilla.lake.table_log import open_tail
+from lakevilla.maintenance import vacuum
+from lakevilla.maintenance.gc import dead_lives, fence, garbage, store_time
+from lakevilla.maintenance.gc.listing import Listing
+from lakevilla.refs import change, keep, keep_branch, states
+from lakevilla.refs.entries import find_ref
+from lakevilla.store.effects import Program
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.validation import direct
+from lakevilla_testing.planted.bugs import attribute, instead, nothing, planted
+
+_OVER_HOURS: dict[str, Any] = {
+    "keepers": 2,
+    "long": True,
+    "kinds": ("transfer", "lists", "add", "optimize"),
+}
+
+
+@planted(**_OVER_HOURS)
+def vacuum_knows_no_refs() -> Iterator[None]:
+    """A vacuum keeps what the table and its readers need, and no more."""
+
+    def kept_of(*_: Any) -> Program[Any]:
+        yield from ()
+        return kept.KeptByRefs()
+
+    with attribute(vacuum, "kept_of", kept_of):
+        yield
+
+
+@planted(**_OVER_HOURS, foreign=("rewrite",), collects=True, neglected="ours")
+def gc_knows_no_refs() -> Iterator[None]:
+    """Gc deletes bases that refs name."""
+    original = garbage._old_bases
+
+    def old_bases(head: Any, named: Any, listed: Any) -> Any:
+        return list(listed)
+
+    with instead(original, old_bases):
+        yield
+
+
+@planted(**_OVER_HOURS)
+def nofloor() -> Iterator[None]:
+    """Whoever takes up an old version does not ask whether a vacuum may be deleting its files."""
+    with instead(states._refuse_vacuumed, nothing):
+        yield
+
+
+@planted(for_histories=False)
+def nocas() -> Iterator[None]:
+    """A vacuum deletes what no ref kept when it looked, and tells nobody."""
+    with instead(vacuum._tell, nothing):
+        yield
+
+
+@planted(for_histories=False)
+def noentries() -> Iterator[None]:
+    """A vacuum keeps what the newest entry of the log needs, and not what came before it."""
+
+    def named_since(*_: Any) -> Program[set[str]]:
+        yield from ()
+        return set()
+
+    with instead(vacuum._named_since, named_since):
+        yield
+
+
+@planted(for_histories=False)
+def samename() -> Iterator[None]:
+    """A base has the name that it had in the attempt before, which gc may have listed."""
+    original = bases.seal_base
+
+    def seal_base(base: Any, _: int) -> Any:
+        return original(base, 0)
+
+    with instead(original, seal_base):
+        yield
+
+
+@planted(**_OVER_HOURS, collects=True, short=True)
+def leaves_of_bases_forgotten() -> Iterator[None]:
+    """Gc knows the leaves of HEAD, and not those that bases share with older ones."""
+
+    def named_leaves(head: Any, _: Any) -> set[str]:
+        return {ref.key for found in maps_of(head) for ref in found.refs}
+
+    with instead(bases.named_leaves, named_leaves):
+        yield
+
+
+@planted(for_histories=False)
+def nobasecommits() -> Iterator[None]:
+    """Gc deletes the objects of commits that were pending when a ref was made."""
+    original = garbage._old_commits
+
+    def old_commits(head: Any, _: Any, kept_commits: Any, listed: Any) -> Program[list[str]]:
+        return (yield from original(head, [], kept_commits, listed))
+
+    with instead(original, old_commits):
+        yield
+
+
+@planted(**_OVER_HOURS)
+def log_followed_too_far() -> Iterator[None]:
+    """A ref shows what was committed to the log after it was made."""
+    original = frozen._view
+
+    def view(context: Any, location: str, state: Any, sequence: int) -> Program[Any]:
+        tail = yield from open_tail(context, location, missing_ok=True)
+        later = msgspec.structs.replace(state, published=max(tail.tip, state.published), pending=())
+        return (yield from original(context, location, later, sequence))
+
+    with instead(original, view):
+        yield
+
+
+@dataclass
+class Whichever:
+    """What is known of a ref that a change is meant for."""
+
+    id: str
+    life: str
+
+
+class EqualToAll(str):
+    """Says yes whatever it is compared with."""
+
+    def __eq__(self, _: object) -> bool:
+        return True
+
+    def __ne__(self, _: object) -> bool:
+        return False
+
+    __hash__ = str.__hash__
+
+
+@planted(for_histories=False)
+def nameagain() -> Iterator[None]:
+    """A ref is known by its name alone."""
+    original = change._change
+
+    def by_name(context: Any, name: str, first: Any, changed: Any, **options: Any) -> Program[Any]:
+        whichever: Any = Whichever(EqualToAll(first.id), EqualToAll(first.life))
+        return (yield from original(context, name, whichever, changed, **options))
+
+    with instead(original, by_name):
+        yield
+
+
+@planted(for_histories=False)
+def protected_by_its_verbs_alone() -> Iterator[None]:
+    """Whoever has a transaction open when main is protected commits it all the same."""
+    with instead(direct.direct_write, lambda *_: None):
+        yield
+
+
+@planted(for_histories=False)
+def protection_unknown_to_who_takes_along() -> Iterator[None]:
+    """Whoever takes commits of others along does not look whether the lake takes them."""
+    with attribute(fold, "is_direct", lambda _: False):
+        yield
+
+
+@planted(for_histories=False)
+def copies_before_a_life() -> Iterator[None]:
+    """Copies are stored before HEAD says whose they are: with the base, it is told at the end."""
+
+    def with_life(context: Any, name: str, first: RefEntry) -> Program[RefEntry]:
+        head, entry = yield from find_ref(context, name)
+        life = life_of(head.replacement, context.ids.nonce())
+        return entry if entry.lives else msgspec.structs.replace(entry, lives=(life,))
+
+    with instead(keep._with_life, with_life):
+        yield
+
+
+@planted(for_histories=False)
+def kept_goes_with_its_life() -> Iterator[None]:
+    """Gc deletes kept states with the life that they are of, though another tag has them."""
+
+    def none(_: Any) -> set[str]:
+        return set()
+
+    with instead(dead_lives._kept_apart, none):
+        yield
+
+
+@planted(for_histories=False)
+def blindkeep() -> Iterator[None]:
+    """The base is put into whatever ref has the name by now."""
+
+    def the_same(name: str, first: RefEntry, held: Any, entry: Any) -> Program[Any]:
+        yield from ()
+        return held, entry and msgspec.structs.replace(entry, base=first.base)
+
+    with instead(keep._the_same, the_same):
+        yield
+
+
+@planted(for_histories=False)
+def pending_again() -> Iterator[None]:
+    """A kept branch lays what was pending at its base over the state that has it already."""
+    original = states.parted
+
+    def parted(base: Any) -> Program[Any]:
+        new = yield from original(base)
+        return msgspec.structs.replace(new, tables=base.tables)
+
+    with instead(original, parted):
+        yield
+
+
+@planted(for_histories=False)
+def old_files_named() -> Iterator[None]:
+    """A kept branch goes on with commits that name the files of before."""
+
+    def view(self: Any, context: Any, location: str) -> Program[Any]:
+        return (yield from SeenBase._view(self, context, location))
+
+    with attribute(keep_branch._Copied, "_view", view):
+        yield
+
+
+# -------------------------------------------------------- clocks of clients
+
+
+@planted(
+    30, features=(Feature.R,), kinds=("add", "lists"), keepers=2, collects=True, transactions=6
+)
+def cleaners_believe_their_clock() -> Iterator[None]:
+    """Vacuum and gc tell what is old by the clock of whoever runs them."""
+
+    def believed(asked: Any, listed: Any) -> Program[float]:
+        yield from ()
+        return float(asked.own_seconds)
+
+    with instead(store_time.shown_time, believed):
+        yield
+
+
+@planted(for_histories=False)
+def history_by_the_writers_clock() -> Iterator[None]:
+    """A commit is as old as its writer's clock says, whenever the store got its object."""
+    original = fence._kept_history
+
+    def kept(context: Any, head: Any, listed: Listing) -> Program[Any]:
+        listed.written.clear()
+        return original(context, head, listed)
+
+    with attribute(fence, "_kept_history", kept):
+        yield

@@ -1,0 +1,56 @@
+"""Planted bugs of the catalog: sizes of tables in HEAD, and what is read of them (note 35)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from lakevilla.formats.sizes import NOTHING, UNKNOWN
+from lakevilla.lake import absorb
+from lakevilla.publishing import reconcile
+from lakevilla.transaction.validation import catalog
+from lakevilla_testing.planted.bugs import attribute, instead, nothing, planted
+
+_OTHERS: dict[str, Any] = {"foreign": ("rewrite", "append"), "kinds": ("transfer", "add", "lists")}
+
+
+@planted(**_OTHERS)
+def sizes_forget_what_others_did() -> Iterator[None]:
+    """A size is what the lake's own commits have added, whatever other clients have done."""
+    with (
+        attribute(absorb, "growth_by_others", lambda change: NOTHING),
+        attribute(absorb, "measured", lambda context, tail, placement: UNKNOWN),
+    ):
+        yield
+
+
+@planted(**_OTHERS)
+def own_entries_counted_again() -> Iterator[None]:
+    """A reconcile adds all that the log holds, also what was counted when it was decided."""
+    original = reconcile._by_others
+
+    def by_others(tail: Any, published: int, application: str) -> Any:
+        return original(tail, published, "")
+
+    with (
+        attribute(reconcile, "_by_others", by_others),
+        attribute(reconcile, "size_from", lambda known: UNKNOWN),
+    ):
+        yield
+
+
+@planted(**_OTHERS)
+def replaced_commits_still_count() -> Iterator[None]:
+    """A reconcile adds what it brings, and takes off nothing of what it stands for."""
+    with (
+        attribute(reconcile, "_undone", lambda parts, waiting, lost: NOTHING),
+        attribute(reconcile, "size_from", lambda known: UNKNOWN),
+    ):
+        yield
+
+
+@planted(for_histories=False)
+def phantoms_are_let_through() -> Iterator[None]:
+    """Nobody asks whether what a transaction has seen of the catalog is still so."""
+    with instead(catalog.changed_catalog, nothing):
+        yield

@@ -1,0 +1,202 @@
+"""A reader of the bare Delta format: what a client without LakeVilla sees.
+
+It reads what simulated tables use (classic checkpoints, JSON entries, plain Parquet
+files) and refuses the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from lakevilla.store.base import Found
+from lakevilla.store.effects import Program, get, list_objects, parallel
+from lakevilla_testing.tables.bare import UnreadableTable
+from lakevilla_testing.world.rows import Row, decode_rows
+
+PHYSICAL_NAME = "delta.columnMapping.physicalName"
+
+
+@dataclass
+class LoggedTable:
+    """See ``bare.BareTable``: live files by path, newest metadata, entries still there."""
+
+    location: str
+    version: int = -1
+    metadata: dict[str, Any] = field(default_factory=dict)
+    protocol: dict[str, Any] = field(default_factory=dict)
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    removed: dict[str, dict[str, Any]] = field(default_factory=dict)
+    applications: dict[str, dict[str, Any]] = field(default_factory=dict)
+    entries: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    checkpoints: tuple[int, ...] = ()
+
+    @property
+    def schema(self) -> list[dict[str, Any]]:
+        """The columns, as the schema string lists them."""
+        return list(json.loads(self.metadata["schemaString"])["fields"])
+
+    @property
+    def physical(self) -> dict[str, str]:
+        """The names of columns in data files, by those that readers know them by."""
+        return {f["name"]: f["metadata"].get(PHYSICAL_NAME, f["name"]) for f in self.schema}
+
+    @property
+    def table_id(self) -> str:
+        return str(self.metadata["id"])
+
+    @property
+    def live_files(self) -> Collection[str]:
+        return self.files.keys()
+
+    @property
+    def transactions(self) -> list[str]:
+        infos = [action["commitInfo"] for action in self._actions if "commitInfo" in action]
+        return [txn for info in infos for txn in info.get("lakevilla", {}).get("txns", ())]
+
+    @property
+    def is_whole(self) -> bool:
+        return 0 in self.entries
+
+    @property
+    def named(self) -> set[str]:
+        """Files that an entry which is still there adds, or that the table has or had."""
+        added = {unquote(action["add"]["path"]) for action in self._actions if "add" in action}
+        return added | self.files.keys() | self.removed.keys()
+
+    @property
+    def _actions(self) -> list[dict[str, Any]]:
+        return [action for entry in self.entries.values() for action in entry]
+
+    def sequence(self, lake_id: str) -> int:
+        found = self.applications.get(f"lakevilla/{lake_id}")
+        return -1 if found is None else int(found["version"])
+
+    def replay(self, actions: list[dict[str, Any]]) -> None:
+        for action in actions:
+            for kind, value in action.items():
+                self._replay(kind, value)
+
+    def _replay(self, kind: str, value: dict[str, Any]) -> None:
+        match kind:
+            case "add":
+                if value.get("deletionVector"):
+                    raise UnreadableTable(
+                        f"{self.location}: deletion vectors are not for this reader"
+                    )
+                self.files[unquote(value["path"])] = value
+                self.removed.pop(unquote(value["path"]), None)
+            case "remove":
+                self.files.pop(unquote(value["path"]), None)
+                self.removed[unquote(value["path"])] = value
+            case "metaData":
+                self.metadata = value
+            case "protocol":
+                if set(value.get("readerFeatures") or ()) - {"columnMapping"}:
+                    raise UnreadableTable(
+                        f"{self.location}: reader features {value['readerFeatures']}"
+                    )
+                self.protocol = value
+            case "txn":
+                self.applications[value["appId"]] = value
+
+
+def read_log(location: str, version: int | None = None) -> Program[LoggedTable | None]:
+    """The table at a version, or at the tip; None if there is no log.
+
+    Raises
+    ------
+    Unreadable
+        The log has a gap, or does not start anywhere.
+    """
+    listed = yield from list_objects(f"{location}/_delta_log")
+    names = [info.key.rsplit("/", 1)[1] for info in listed]
+    versions = {int(name[:20]) for name in names if _ENTRY.fullmatch(name)}
+    checkpoints = sorted(int(name[:20]) for name in names if _CHECKPOINT.fullmatch(name))
+    if not versions and not checkpoints:
+        return None
+    tip = max([*versions, *checkpoints]) if version is None else version
+    table = LoggedTable(location, checkpoints=tuple(checkpoints))
+    start = max((point for point in checkpoints if point <= tip), default=-1)
+    if start >= 0:
+        key = f"{location}/_delta_log/{start:020}.checkpoint.parquet"
+        found = yield from get(key)
+        if not isinstance(found, Found):
+            return (yield from read_log(location, version))  # cleaned up under our eyes
+        table.replay([_plain(row) for row in decode_rows(found.body)])
+    wanted = sorted(v for v in versions if v <= tip)
+    keys = [f"{location}/_delta_log/{v:020}.json" for v in wanted]
+    bodies = yield from parallel([get(key) for key in keys])
+    for number, found in zip(wanted, bodies, strict=True):
+        if isinstance(found, Found):
+            actions = [json.loads(line) for line in found.body.splitlines() if line.strip()]
+            table.entries[number] = actions
+            if number > start:
+                table.replay(actions)
+        elif number > start:
+            return (yield from read_log(location, version))
+    missing = [v for v in range(start + 1, tip + 1) if v not in table.entries]
+    if missing:
+        raise UnreadableTable(f"{location}: the log up to {tip} lacks {missing}")
+    table.version = tip
+    if not table.metadata or not table.protocol:
+        raise UnreadableTable(f"{location}: version {tip} has no metadata or no protocol")
+    return table
+
+
+def read_tip(location: str) -> Program[LoggedTable | None]:
+    """The newest version, or None where a table is not there or is being taken down."""
+    try:
+        return (yield from read_log(location))
+    except UnreadableTable:
+        return None
+
+
+def read_rows(table: LoggedTable) -> Program[list[Row]]:
+    """The rows of the live files, in no particular order."""
+    paths = sorted(table.files)
+    bodies = yield from parallel([get(f"{table.location}/{path}") for path in paths])
+    partitions = [f for f in table.schema if f["name"] in table.metadata["partitionColumns"]]
+    names = table.physical
+    rows: list[Row] = []
+    for path, found in zip(paths, bodies, strict=True):
+        if not isinstance(found, Found):
+            raise UnreadableTable(
+                f"{table.location}: version {table.version} lacks its file {path}"
+            )
+        texts = table.files[path].get("partitionValues") or {}
+        constants = {f["name"]: _typed(f["type"], texts.get(f["name"])) for f in partitions}
+        for row in decode_rows(found.body):
+            rows.append({n: constants.get(n, row.get(stored)) for n, stored in names.items()})
+    return rows
+
+
+_ENTRY = re.compile(r"\d{20}\.json")
+_CHECKPOINT = re.compile(r"\d{20}\.checkpoint\.parquet")
+
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    "string": str,
+    "boolean": lambda text: text == "true",
+    "byte": int,
+    "short": int,
+    "integer": int,
+    "long": int,
+    "float": float,
+    "double": float,
+}
+
+
+def _typed(kind: str, text: str | None) -> Any:
+    # An empty string stands for NULL in partition values of every type.
+    return None if not text else _PARSERS[kind](text)
+
+
+def _plain(value: Any) -> Any:
+    """A checkpoint's struct as a JSON entry has it: nulls left out."""
+    if not isinstance(value, dict):
+        return value
+    return {key: _plain(item) for key, item in value.items() if item is not None}

@@ -1,0 +1,309 @@
+"""A reader of the bare Iceberg format without a catalog: what Spark or pyiceberg would see.
+
+Metadata files are read as JSON, manifests by pyiceberg. It reads what simulated tables use
+(``v<N>.metadata.json``, Parquet files read by field id) and refuses the rest. Versions count
+from 0, as in Delta: version 0 is ``v1.metadata.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from pyiceberg.io import FileIO, InputFile, OutputFile
+from pyiceberg.manifest import (
+    DataFile,
+    ManifestContent,
+    ManifestEntry,
+    ManifestFile,
+    read_manifest_list,
+)
+
+from lakevilla.formats.iceberg.manifests.memory_files import MemoryInput
+from lakevilla.store.base import Found
+from lakevilla.store.effects import Program, get, list_objects, parallel
+from lakevilla_testing.tables.bare import UnreadableTable
+from lakevilla_testing.world.rows import Row, decode_by_id
+
+#: A manifest as its list names it, with its entries.
+Manifest = tuple[ManifestFile, tuple[ManifestEntry, ...]]
+
+
+def uri_of(location: str) -> str:
+    """How metadata files spell the directory of a simulated table."""
+    return f"memory://lake/{location}"
+
+
+def metadata_key(location: str, version: int) -> str:
+    return f"{location}/metadata/v{version + 1}.metadata.json"
+
+
+@dataclass
+class IcebergTable:
+    """See ``bare.BareTable``: the newest metadata file, the manifests it names, older versions."""
+
+    location: str
+    version: int
+    metadata: dict[str, Any]
+    kept: dict[int, dict[str, Any]] = field(default_factory=dict)
+    manifests: tuple[Manifest, ...] = ()
+
+    @property
+    def table_id(self) -> str:
+        return str(self.metadata["table-uuid"])
+
+    @property
+    def files(self) -> dict[str, DataFile]:
+        """The live data files by path."""
+        return {
+            self.path(entry.data_file.file_path): entry.data_file
+            for manifest, entries in self.manifests
+            if manifest.content == ManifestContent.DATA
+            for entry in entries
+            if entry.status != _DELETED
+        }
+
+    @property
+    def live_files(self) -> Collection[str]:
+        return self.files.keys()
+
+    @property
+    def schema(self) -> list[dict[str, Any]]:
+        """The columns, as the current schema lists them."""
+        wanted = self.metadata["current-schema-id"]
+        return next(s["fields"] for s in self.metadata["schemas"] if s["schema-id"] == wanted)
+
+    @property
+    def current(self) -> dict[str, Any] | None:
+        """The current snapshot."""
+        number = self.metadata.get("current-snapshot-id", -1)
+        if number in (None, -1):
+            return None
+        found = next((s for s in self.metadata["snapshots"] if s["snapshot-id"] == number), None)
+        if found is None:
+            raise UnreadableTable(
+                f"{self.location}: version {self.version} lacks snapshot {number}"
+            )
+        return dict(found)
+
+    @property
+    def transactions(self) -> list[str]:
+        found: list[str] = []
+        before: dict[str, Any] | None = None
+        for version in sorted(self.kept):
+            metadata = self.kept[version]
+            if before is None and version:
+                # Which came last, the snapshot or the note, is not known any more.
+                found += [txn for one in metadata["snapshots"] for txn in _ids_of(one)]
+            else:
+                found += _new_ids(before, metadata)
+            before = metadata
+        return found
+
+    @property
+    def is_whole(self) -> bool:
+        return sorted(self.kept) == list(range(self.version + 1))
+
+    def sequence(self, lake_id: str) -> int:
+        properties = self.metadata.get("properties") or {}
+        return int(properties.get(f"lakevilla.{lake_id}.sequence", -1))
+
+    def path(self, uri: str) -> str:
+        return uri.removeprefix(uri_of(self.location) + "/")
+
+
+def read_metadata(location: str, version: int | None = None) -> Program[IcebergTable | None]:
+    """The table at a version, or at the newest; None if there is no metadata file.
+
+    Raises
+    ------
+    Unreadable
+        Versions that the newest one's log names are missing, or what it needs is.
+    """
+    listed = yield from list_objects(f"{location}/metadata")
+    names = [_VERSION.fullmatch(info.key.rsplit("/", 1)[1]) for info in listed]
+    versions = sorted(int(name[1]) - 1 for name in names if name)
+    if not versions:
+        return None
+    newest = versions[-1] if version is None else version
+    # What lies below a gap was cleaned up, or stored there long after: it counts for nothing.
+    versions = _run_up_to(newest, set(versions))
+    bodies = yield from parallel([get(metadata_key(location, v)) for v in versions])
+    kept = {
+        v: _parsed(found.body)
+        for v, found in zip(versions, bodies, strict=True)
+        if isinstance(found, Found)
+    }
+    if newest not in kept:
+        raise UnreadableTable(f"{location}: version {newest} is not there")
+    table = IcebergTable(location, newest, kept[newest], kept)
+    _check_log(table)
+    current = table.current
+    if current is not None:
+        table.manifests = yield from _manifests(table, current)
+    return table
+
+
+def read_rows(table: IcebergTable) -> Program[list[Row]]:
+    """The rows of the live files, in no particular order."""
+    if any(manifest.content != ManifestContent.DATA for manifest, _ in table.manifests):
+        raise UnreadableTable(f"{table.location}: delete files are not for this reader")
+    paths = sorted(table.files)
+    bodies = yield from parallel([get(f"{table.location}/{path}") for path in paths])
+    names = {int(column["id"]): str(column["name"]) for column in table.schema}
+    rows: list[Row] = []
+    for path, found in zip(paths, bodies, strict=True):
+        if not isinstance(found, Found):
+            raise UnreadableTable(
+                f"{table.location}: version {table.version} lacks its file {path}"
+            )
+        decoded = decode_by_id(found.body)
+        if len(decoded) != table.files[path].record_count:
+            raise UnreadableTable(f"{table.location}: {path} has {len(decoded)} rows, not as told")
+        rows += [{name: row.get(number) for number, name in names.items()} for row in decoded]
+    return rows
+
+
+def named_objects(table: IcebergTable, *, with_removed: bool = True) -> Program[set[str]]:
+    """Paths of all files, manifests and lists that any snapshot of a version still there names.
+
+    ``with_removed``: also files that a snapshot names only to say that it has removed them.
+    """
+    snapshots = {s["snapshot-id"]: s for kept in table.kept.values() for s in kept["snapshots"]}
+    named: set[str] = set()
+    for snapshot in snapshots.values():
+        named.add(table.path(snapshot["manifest-list"]))
+        try:
+            manifests = yield from _manifests(table, snapshot)
+        except UnreadableTable:
+            continue  # one that was expired since
+        for manifest, entries in manifests:
+            named.add(table.path(manifest.manifest_path))
+            named |= {
+                table.path(entry.data_file.file_path)
+                for entry in entries
+                if with_removed or entry.status != _DELETED
+            }
+    return named
+
+
+def transactions_in(body: bytes) -> set[str]:
+    """All of LakeVilla's transactions that one metadata file tells of."""
+    return set(_new_ids(None, _parsed(body)))
+
+
+# ------------------------------------------------------------------ inside
+
+
+def _run_up_to(newest: int, versions: set[int]) -> list[int]:
+    """The versions without a gap that end with ``newest``."""
+    first = newest
+    while first - 1 in versions:
+        first -= 1
+    return list(range(first, newest + 1))
+
+
+def _check_log(table: IcebergTable) -> None:
+    """A version's log names those right below it, up to the length that the table wants."""
+    log = [entry["metadata-file"] for entry in table.metadata.get("metadata-log") or ()]
+    first = table.version - len(log)
+    below = [uri_of("") + metadata_key(table.location, v) for v in range(first, table.version)]
+    if log != below:
+        raise UnreadableTable(f"{table.location}: version {table.version} has the log {log}")
+    missing = [v for v in range(first, table.version) if v not in table.kept]
+    if missing:
+        raise UnreadableTable(f"{table.location}: the log up to {table.version} lacks {missing}")
+
+
+def _manifests(table: IcebergTable, snapshot: dict[str, Any]) -> Program[tuple[Manifest, ...]]:
+    path = table.path(snapshot["manifest-list"])
+    (body,) = yield from _bodies(table, [path])
+    listed = _manifest_list(body)
+    paths = [table.path(manifest.manifest_path) for manifest in listed]
+    bodies = yield from _bodies(table, paths)
+    return tuple(
+        (manifest, _entries(body, manifest)) for manifest, body in zip(listed, bodies, strict=True)
+    )
+
+
+def _bodies(table: IcebergTable, paths: Sequence[str]) -> Program[list[bytes]]:
+    found = yield from parallel([get(f"{table.location}/{path}") for path in paths])
+    bodies = []
+    for path, outcome in zip(paths, found, strict=True):
+        if not isinstance(outcome, Found):
+            raise UnreadableTable(f"{table.location}: version {table.version} lacks {path}")
+        bodies.append(outcome.body)
+    return bodies
+
+
+@lru_cache(maxsize=4096)
+def _parsed(body: bytes) -> dict[str, Any]:
+    """A metadata file. Shared by all who read it: do not change it."""
+    found: dict[str, Any] = json.loads(body)
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _manifest_list(body: bytes) -> tuple[ManifestFile, ...]:
+    return tuple(read_manifest_list(MemoryInput("", body)))
+
+
+_held: dict[tuple[bytes, int | None, int], tuple[ManifestEntry, ...]] = {}
+
+
+def _entries(body: bytes, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
+    """All entries, deleted ones too. What is not said in one it takes from the list's line."""
+    key = (body, manifest.added_snapshot_id, manifest.sequence_number)
+    found = _held.get(key)
+    if found is None:
+        if len(_held) > 4096:
+            _held.clear()
+        read = manifest.fetch_manifest_entry(_OneFile(body), discard_deleted=False)
+        found = _held[key] = tuple(read)
+    return found
+
+
+class _OneFile(FileIO):
+    """Has one file, whatever it is asked for."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__({})
+        self._body = body
+
+    def new_input(self, location: str) -> InputFile:
+        return MemoryInput(location, self._body)
+
+    def new_output(self, location: str) -> OutputFile:
+        raise NotImplementedError
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        raise NotImplementedError
+
+
+def _new_ids(before: dict[str, Any] | None, metadata: dict[str, Any]) -> list[str]:
+    """The transactions of what a metadata file has that the one before it had not."""
+    known = set() if before is None else {s["snapshot-id"] for s in before["snapshots"]}
+    fresh = [s for s in metadata["snapshots"] if s["snapshot-id"] not in known]
+    found = [txn for snapshot in fresh for txn in _ids_of(snapshot)]
+    note = _note_of(metadata)
+    if note is not None and (before is None or note != _note_of(before)):
+        found += json.loads(note).get("txns", ())
+    return found
+
+
+def _ids_of(snapshot: dict[str, Any]) -> Iterable[str]:
+    return filter(None, snapshot["summary"].get("lakevilla.txn-ids", "").split(","))
+
+
+def _note_of(metadata: dict[str, Any]) -> str | None:
+    """What a commit that changes no rows says of itself."""
+    note: str | None = (metadata.get("properties") or {}).get("lakevilla.commit")
+    return note
+
+
+_VERSION = re.compile(r"v([1-9]\d*)\.metadata\.json")
+_DELETED = 2

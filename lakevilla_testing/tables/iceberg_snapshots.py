@@ -1,0 +1,189 @@
+"""What a client of Iceberg without LakeVilla stores for a snapshot: rows, manifests, their list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    write_manifest,
+    write_manifest_list,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import Record
+
+from lakevilla.formats.iceberg.manifests.memory_files import MemoryOutput, steady
+from lakevilla.store.base import ANY
+from lakevilla.store.effects import Program, put
+from lakevilla_testing.tables.iceberg_reader import IcebergTable, uri_of
+from lakevilla_testing.world.client import Client
+from lakevilla_testing.world.rows import Row, encode_rows
+
+Metadata = dict[str, Any]
+
+
+def with_snapshot(
+    client: Client,
+    table: IcebergTable,
+    operation: str,
+    added: Sequence[DataFile] = (),
+    removed: Sequence[str] = (),
+    *,
+    merge: bool = False,
+) -> Program[Metadata]:
+    """Store a snapshot's manifests and list; the metadata with it as the current one."""
+    number = int(client.ids.uuid().replace("-", "")[:15], 16)
+    sequence = table.metadata["last-sequence-number"] + 1
+    parent = table.current
+    manifests: list[ManifestFile] = []
+    if added:
+        fresh = [_entry(file, number) for file in added]
+        manifests.append((yield from _store_manifest(client, table, fresh, number)))
+    lost = set(removed)
+    together: list[ManifestEntry] = []
+    for manifest, entries in table.manifests:
+        live = [entry for entry in entries if entry.status != ManifestEntryStatus.DELETED]
+        hit = any(table.path(entry.data_file.file_path) in lost for entry in live)
+        moved = [
+            _moved(entry, table.path(entry.data_file.file_path) in lost, number) for entry in live
+        ]
+        if merge or not live:
+            together += moved
+        elif not hit:
+            manifests.append(manifest)
+        else:
+            manifests.append((yield from _store_manifest(client, table, moved, number)))
+    if together:
+        manifests.append((yield from _store_manifest(client, table, together, number)))
+    output = MemoryOutput(
+        f"{uri_of(table.location)}/metadata/snap-{number}-{client.ids.uuid()}.avro"
+    )
+    parent_id = None if parent is None else parent["snapshot-id"]
+    with write_manifest_list(2, output, number, parent_id, sequence, "null") as writer:
+        writer.add_manifests(manifests)
+    key = f"{table.location}/{table.path(output.location)}"
+    yield from put(key, steady(writer, output), ANY)
+    now = max(now_ms(client), table.metadata["last-updated-ms"])
+    snapshot = {
+        "snapshot-id": number,
+        "sequence-number": sequence,
+        "timestamp-ms": now,
+        "manifest-list": output.location,
+        "summary": {"operation": operation, "engine-name": "foreign"},
+        "schema-id": table.metadata["current-schema-id"],
+    }
+    if parent_id is not None:
+        snapshot["parent-snapshot-id"] = parent_id
+    metadata = {
+        **table.metadata,
+        "last-sequence-number": sequence,
+        "snapshots": [*table.metadata["snapshots"], snapshot],
+    }
+    return with_current(client, metadata, number)
+
+
+def with_current(client: Client, metadata: Metadata, snapshot_id: int) -> Metadata:
+    """The metadata with another current snapshot."""
+    now = max(now_ms(client), metadata["last-updated-ms"])
+    return {
+        **metadata,
+        "current-snapshot-id": snapshot_id,
+        "refs": {**metadata["refs"], "main": {"snapshot-id": snapshot_id, "type": "branch"}},
+        "snapshot-log": [
+            *metadata["snapshot-log"],
+            {"snapshot-id": snapshot_id, "timestamp-ms": now},
+        ],
+    }
+
+
+def _store_manifest(
+    client: Client, table: IcebergTable, entries: Sequence[ManifestEntry], snapshot_id: int
+) -> Program[ManifestFile]:
+    schema = Schema.model_validate(table.metadata["schemas"][-1])
+    output = MemoryOutput(f"{uri_of(table.location)}/metadata/{client.ids.uuid()}-m0.avro")
+    with write_manifest(2, PartitionSpec(), schema, output, snapshot_id, "null") as writer:
+        for entry in entries:
+            writer.add_entry(entry)
+    key = f"{table.location}/{table.path(output.location)}"
+    yield from put(key, steady(writer, output), ANY)
+    return writer.to_manifest_file()
+
+
+def _entry(file: DataFile, snapshot_id: int) -> ManifestEntry:
+    return ManifestEntry.from_args(
+        status=ManifestEntryStatus.ADDED,
+        snapshot_id=snapshot_id,
+        sequence_number=None,
+        file_sequence_number=None,
+        data_file=file,
+    )
+
+
+def _moved(entry: ManifestEntry, is_removed: bool, snapshot_id: int) -> ManifestEntry:
+    """An entry as a later snapshot's manifest has it."""
+    return ManifestEntry.from_args(
+        status=ManifestEntryStatus.DELETED if is_removed else ManifestEntryStatus.EXISTING,
+        snapshot_id=snapshot_id if is_removed else entry.snapshot_id,
+        sequence_number=entry.sequence_number,
+        file_sequence_number=entry.file_sequence_number,
+        data_file=entry.data_file,
+    )
+
+
+def write_rows(client: Client, table: IcebergTable, rows: Sequence[Row]) -> Program[list[DataFile]]:
+    """Store rows as one file, with the ids of its columns."""
+    schema = pa.schema(
+        pa.field(f["name"], _ARROW_TYPES[f["type"]], metadata={"PARQUET:field_id": str(f["id"])})
+        for f in table.schema
+    )
+    body = encode_rows(rows, schema)
+    path = f"data/{client.ids.uuid()}.parquet"
+    yield from put(f"{table.location}/{path}", body, ANY)
+    values = {
+        f["id"]: [row[f["name"]] for row in rows if row.get(f["name"]) is not None]
+        for f in table.schema
+    }
+    plain = {
+        number: found
+        for number, found in values.items()
+        if found and all(type(value) is int for value in found)
+    }
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=f"{uri_of(table.location)}/{path}",
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=len(rows),
+        file_size_in_bytes=len(body),
+        column_sizes=None,
+        value_counts=dict.fromkeys(values, len(rows)),
+        null_value_counts={number: len(rows) - len(found) for number, found in values.items()},
+        nan_value_counts={},
+        lower_bounds={number: _bound(min(found)) for number, found in plain.items()},
+        upper_bounds={number: _bound(max(found)) for number, found in plain.items()},
+        key_metadata=None,
+        split_offsets=None,
+        equality_ids=None,
+        sort_order_id=None,
+    )
+    file.spec_id = 0
+    return [file]
+
+
+def _bound(value: int) -> bytes:
+    return value.to_bytes(8, "little", signed=True)
+
+
+def now_ms(client: Client) -> int:
+    return int(client.clock.now() * 1000)
+
+
+_ARROW_TYPES = {"string": pa.string(), "long": pa.int64()}

@@ -1,0 +1,473 @@
+"""An engine that handles rows one by one, in plain Python, for tiny simulated tables.
+
+It reads and writes real Parquet files through effects, so the simulator sees
+every request, and it evaluates expressions with the reference evaluator. It
+holds whole files in memory and knows no deletes, hidden partitions or change files; it
+refuses them by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal, TypeVar
+
+import msgspec
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.executor import execute
+
+from lakevilla.clock import Clock
+from lakevilla.engines.base import (
+    ROWS_TAG,
+    FileNamer,
+    MergeClause,
+    MergeSpec,
+    Refreshed,
+    Rewrite,
+    TableInput,
+    Written,
+)
+from lakevilla.engines.partitions import partition_directory, serialise_partition_value
+from lakevilla.engines.statistics import statistics_of_table
+from lakevilla.engines.zorder import boundaries, z_values
+from lakevilla.errors import InvalidOperation, StoreError, UnsupportedTableFeature
+from lakevilla.expressions.evaluate import evaluate, is_true
+from lakevilla.expressions.tree import Expr
+from lakevilla.expressions.types import type_name
+from lakevilla.expressions.values import cast_value
+from lakevilla.formats.files import (
+    HASH_TAG,
+    ChangeFile,
+    DataFile,
+    RemovedFile,
+    data_files,
+    file_key,
+    removal,
+)
+from lakevilla.formats.layout import Layout
+from lakevilla.store.base import Found
+from lakevilla.store.content import HashedFile, compare, damaged, hash_of
+from lakevilla.store.effects import Program, get, parallel
+from lakevilla_testing.world.rows import Row, decode_by_id, decode_rows, encode_table
+
+_File = tuple[DataFile, list[Row]]
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+class RowEngine:
+    """See ``engines.base.Engine``.
+
+    Parameters
+    ----------
+    clock : Clock
+        Dates the files.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    #: It asks for files as a whole, each when it reads it.
+    reads_by_parts = False
+
+    def holding(self, bodies: Mapping[str, bytes]) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def write(
+        self, layout: Layout, data: pa.RecordBatchReader, name: FileNamer
+    ) -> Program[tuple[Written, ...]]:
+        yield from ()
+        # Simulated clients leave out the columns that they have nothing to say of.
+        blank = dict.fromkeys(layout.schema.names)
+        rows = [{**blank, **row} for row in data.read_all().to_pylist()]
+        return self._files(layout, rows, name)
+
+    def write_by_key(
+        self,
+        layout: Layout,
+        data: pa.RecordBatchReader,
+        key: Sequence[str],
+        live: Sequence[DataFile],
+        name: FileNamer,
+    ) -> Program[Refreshed]:
+        """One file for each row: what the keys say of cuts is the embedded engine's."""
+        yield from ()
+        rows = sorted(data.read_all().to_pylist(), key=lambda row: [row[column] for column in key])
+        there = {(file.tags or {}).get(ROWS_TAG): file for file in live}
+        written, kept = [], []
+        for row in rows:
+            (made,) = self._files(layout, [row], name)
+            tag = hashlib.sha256(repr([layout.physical, *row.items()]).encode()).hexdigest()
+            if (file := there.pop(tag, None)) is not None:
+                kept.append(file)
+            else:
+                file = msgspec.structs.replace(made.file, tags={ROWS_TAG: tag})
+                written.append(Written(file, made.body))
+        return Refreshed(tuple(written), tuple(kept))
+
+    def scan(
+        self, table: TableInput, columns: Sequence[str] | None, where: Expr | None
+    ) -> Program[pa.RecordBatchReader]:
+        files = yield from _read(table)
+        rows = [row for _, rows in files for row in rows if where is None or is_true(where, row)]
+        schema = table.layout.schema
+        if columns is not None:
+            schema = pa.schema([schema.field(column) for column in columns])
+        return pa.Table.from_pylist(rows, schema=schema).to_reader()
+
+    def find_one(self, table: TableInput, where: Expr) -> Program[pa.RecordBatch | None]:
+        rows = yield from self.scan(table, None, where)
+        return next((batch.slice(0, 1) for batch in rows if batch.num_rows), None)
+
+    @property
+    def spreads(self) -> int:
+        return 1
+
+    def spread(
+        self, function: Callable[[P], Program[R]], portions: Sequence[P]
+    ) -> Program[list[R]]:
+        found = []
+        for portion in portions:
+            found.append((yield from function(portion)))
+        return found
+
+    def update(
+        self, table: TableInput, assignments: Mapping[str, Expr], where: Expr, name: FileNamer
+    ) -> Program[Rewrite]:
+        def change(row: Row) -> Row:
+            return {**row, **{column: evaluate(new, row) for column, new in assignments.items()}}
+
+        changed = 0
+        removed, kept = [], []
+        for file, rows in (yield from _read(table)):
+            hits = [is_true(where, row) for row in rows]
+            if any(hits):
+                changed += sum(hits)
+                removed.append(removal(file))
+                kept += [change(r) if hit else r for r, hit in zip(rows, hits, strict=True)]
+        return self._rewrite(table.layout, kept, removed, name, updated=changed, matched=changed)
+
+    def delete(self, table: TableInput, where: Expr, name: FileNamer) -> Program[Rewrite]:
+        deleted = 0
+        removed, kept = [], []
+        for file, rows in (yield from _read(table)):
+            rest = [row for row in rows if not is_true(where, row)]
+            if len(rest) < len(rows):
+                deleted += len(rows) - len(rest)
+                removed.append(removal(file))
+                kept += rest
+        return self._rewrite(table.layout, kept, removed, name, deleted=deleted, matched=deleted)
+
+    def merge(
+        self, table: TableInput, source: pa.RecordBatchReader, spec: MergeSpec, name: FileNamer
+    ) -> Program[Rewrite]:
+        files = yield from _read(table)
+        merge = _Merge(table.layout, source.read_all().to_pylist(), spec)
+        removed, kept = [], []
+        for file, rows in files:
+            results = [merge.target_row(row) for row in rows]
+            if any(new is not old for new, old in zip(results, rows, strict=True)):
+                removed.append(removal(file))
+                kept += [row for row in results if row is not None]
+        inserted = list(merge.insertions())
+        return self._rewrite(
+            table.layout,
+            [*kept, *inserted],
+            removed,
+            name,
+            updated=merge.updated,
+            deleted=merge.deleted,
+            inserted=len(inserted),
+            matched=merge.updated + merge.deleted,
+        )
+
+    def compact(
+        self, parts: Sequence[TableInput], z_order_by: Sequence[str], name: FileNamer
+    ) -> Program[tuple[tuple[Written, ...], ...]]:
+        made = []
+        for part in parts:
+            made.append((yield from self._moved(part, z_order_by, name)))
+        return tuple(made)
+
+    def _moved(
+        self, table: TableInput, z_order_by: Sequence[str], name: FileNamer
+    ) -> Program[tuple[Written, ...]]:
+        rows = [row for _, rows in (yield from _read(table)) for row in rows]
+        if z_order_by and rows:
+            keys = pa.Table.from_pylist(rows).select(list(z_order_by))
+            places = z_values(keys, boundaries(keys)).to_pylist()
+            rows = [row for _, row in sorted(zip(places, rows, strict=True), key=_place)]
+        return self._files(table.layout, rows, name)
+
+    def write_change_files(
+        self, table: TableInput, change_type: Literal["insert", "delete"], name: FileNamer
+    ) -> Program[tuple[tuple[ChangeFile, bytes | None], ...]]:
+        raise _unsupported(table.layout, "the change data feed")
+
+    def matching_rows(self, table: TableInput, where: Expr) -> Program[str]:
+        files = yield from _read(table)
+        texts = [
+            repr(list(row.values())) for _, rows in files for row in rows if is_true(where, row)
+        ]
+        return hashlib.sha256("\n".join(sorted(texts)).encode()).hexdigest()
+
+    def rows_within(self, sql: str, params: object, schemas: object) -> dict[str, Expr]:
+        return {}
+
+    def query(
+        self,
+        sql: str,
+        tables: Mapping[str, TableInput],
+        views: Mapping[str, pa.RecordBatchReader],
+        params: Mapping[str, object],
+    ) -> Program[pa.Table]:
+        rows: dict[str, list[Row]] = {
+            alias: view.read_all().to_pylist() for alias, view in views.items()
+        }
+        for alias, table in tables.items():
+            rows[alias] = [row for _, part in (yield from _read(table)) for row in part]
+        try:
+            tree = sqlglot.parse_one(sql).transform(_filled, params)
+            result = execute(tree, tables=rows)
+        except SqlglotError as error:
+            raise InvalidOperation(
+                f"the row engine can't run {sql!r}: {error}; simplify it"
+            ) from None
+        columns = zip(*result.rows, strict=True) if result.rows else [()] * len(result.columns)
+        return pa.table(dict(zip(result.columns, map(list, columns), strict=True)))
+
+    # ------------------------------------------------------------- writing
+
+    def _rewrite(
+        self,
+        layout: Layout,
+        rows: list[Row],
+        removed: list[RemovedFile],
+        name: FileNamer,
+        *,
+        matched: int,
+        inserted: int = 0,
+        updated: int = 0,
+        deleted: int = 0,
+    ) -> Rewrite:
+        return Rewrite(
+            written=self._files(layout, rows, name),
+            removed=tuple(removed),
+            rows_matched=matched,
+            rows_inserted=inserted,
+            rows_updated=updated,
+            rows_deleted=deleted,
+            rows_copied=len(rows) - inserted - updated,
+        )
+
+    def _files(self, layout: Layout, rows: Sequence[Row], name: FileNamer) -> tuple[Written, ...]:
+        _refuse_unknown(layout)
+        for row in rows:
+            _check(layout, row)
+        groups: dict[tuple[Any, ...], list[Row]] = {}
+        for row in rows:
+            key = tuple(row[column] for column in layout.partition_by)
+            groups.setdefault(key, []).append(row)
+        return tuple(self._file(layout, key, group, name) for key, group in groups.items())
+
+    def _file(
+        self, layout: Layout, key: tuple[Any, ...], rows: list[Row], name: FileNamer
+    ) -> Written:
+        physical = dict(zip(layout.schema.names, layout.physical, strict=True))
+        known = dict(zip(layout.schema.names, layout.statistics_schema, strict=True))
+        texts = [
+            (
+                physical[column].name,
+                serialise_partition_value(
+                    pa.scalar(value, layout.schema.field(column).type), column, layout.table
+                ),
+            )
+            for column, value in zip(layout.partition_by, key, strict=True)
+        ]
+        columns = [c for c in layout.schema.names if c not in layout.partition_by]
+        table = pa.Table.from_pylist(
+            rows, schema=pa.schema([layout.schema.field(c) for c in columns])
+        )
+        # The fields under their physical names, and with their ids where the format has some.
+        table = pa.Table.from_arrays(
+            table.columns,
+            schema=pa.schema(
+                [
+                    pa.field(c.name, c.type, metadata=c.metadata)
+                    for c in (physical[name] for name in columns)
+                ]
+            ),
+        )
+        body = encode_table(table)
+        file = DataFile(
+            path=name("/".join(filter(None, (layout.data_directory, partition_directory(texts))))),
+            size=len(body),
+            modification_time=int(self._clock.now() * 1000),
+            partition_values=dict(texts),
+            stats=statistics_of_table(
+                table, layout.statistics_columns, pa.schema([known[c] for c in columns])
+            ),
+            tags={HASH_TAG: hash_of(body)},
+        )
+        return Written(file, body)
+
+
+class _Merge:
+    """A merge's rules, one target row at a time."""
+
+    def __init__(self, layout: Layout, source: list[Row], spec: MergeSpec) -> None:
+        self._layout = layout
+        self._source = source
+        self._spec = spec
+        self._matched = [False] * len(source)
+        self.updated = 0
+        self.deleted = 0
+
+    def target_row(self, row: Row) -> Row | None:
+        """What becomes of a row of the target: itself, another, or None."""
+        spec = self._spec
+        pairs = []
+        for index, source in enumerate(self._source):
+            both = {spec.source_alias: source, spec.target_alias: row}
+            if is_true(spec.on, both):
+                self._matched[index] = True
+                pairs.append(both)
+        if not pairs:
+            both = {spec.target_alias: row}
+            clause = self._clause(
+                both, "not_matched_by_source_update", "not_matched_by_source_delete"
+            )
+            return row if clause is None else self._apply(clause, row, both)
+        chosen = [
+            (clause, both)
+            for both in pairs
+            if (clause := self._clause(both, "matched_update", "matched_delete")) is not None
+        ]
+        if len(chosen) > 1:
+            raise InvalidOperation(
+                f"merge into {self._layout.table}: {len(chosen)} source rows match one target row; "
+                "make the source's keys unique",
+                table=self._layout.table,
+            )
+        return row if not chosen else self._apply(chosen[0][0], row, chosen[0][1])
+
+    def insertions(self) -> Iterator[Row]:
+        """New rows for the source rows that no target row has matched."""
+        for source, matched in zip(self._source, self._matched, strict=True):
+            row = {self._spec.source_alias: source}
+            clause = None if matched else self._clause(row, "not_matched_insert")
+            if clause is not None:
+                new = {column: evaluate(e, row) for column, e in clause.assignments.items()}
+                yield {column: new.get(column) for column in self._layout.schema.names}
+
+    def _clause(self, row: Row, *kinds: str) -> MergeClause | None:
+        for clause in self._spec.clauses:
+            if clause.kind in kinds and (
+                clause.predicate is None or is_true(clause.predicate, row)
+            ):
+                return clause
+        return None
+
+    def _apply(self, clause: MergeClause, row: Row, both: Row) -> Row | None:
+        if clause.kind.endswith("delete"):
+            self.deleted += 1
+            return None
+        self.updated += 1
+        return {**row, **{column: evaluate(e, both) for column, e in clause.assignments.items()}}
+
+
+def _read(table: TableInput) -> Program[list[_File]]:
+    """The rows of each file, under their logical names, partition values filled in."""
+    layout = table.layout
+    _refuse_unknown(layout)
+    files = sorted(data_files(table.files), key=lambda file: file.path)
+    keys = [file_key(layout.location, file.path) for file in files]
+    bodies = yield from parallel([get(key) for key in keys])
+    result: list[_File] = []
+    for file, key, found in zip(files, keys, bodies, strict=True):
+        if file.deletion_vector is not None or file.deletes:
+            raise _unsupported(layout, "deletes beside its data files")
+        if not isinstance(found, Found):
+            raise StoreError(
+                f"{key}, a data file of table {layout.table}, is missing; "
+                "check that it was not vacuumed, then try again",
+                table=layout.table,
+            )
+        content = (file.tags or {}).get(HASH_TAG)
+        if table.verify and content is not None:
+            hashed = HashedFile(key, file.size, content, layout.table)
+            wrong = compare(hashed, found.size, hash_of(found.body))
+            if wrong is not None:
+                raise damaged(hashed, wrong)
+        result.append((file, _logical(layout, file, found.body)))
+    return result
+
+
+def _place(pair: tuple[int, Row]) -> int:
+    return pair[0]
+
+
+def _logical(layout: Layout, file: DataFile, body: bytes) -> list[Row]:
+    rows: Sequence[Row] = decode_rows(body)
+    if layout.by_field_id:
+        own = {int(f.metadata[b"PARQUET:field_id"]): f.name for f in layout.physical}
+        rows = [{own[n]: row[n] for n in row if n in own} for row in decode_by_id(body)]
+    names = list(zip(layout.schema, layout.physical.names, strict=True))
+    constants = {
+        field.name: _partition_value(field, file.partition_values.get(name))
+        for field, name in names
+        if field.name in layout.partition_by
+    }
+    return [
+        {field.name: constants.get(field.name, row.get(name)) for field, name in names}
+        for row in rows
+    ]
+
+
+def _partition_value(field: pa.Field, text: str | None) -> Any:
+    # An empty string stands for NULL in partition values of every type.
+    return None if not text else cast_value(text, type_name(field.type))
+
+
+def _refuse_unknown(layout: Layout) -> None:
+    if layout.partition_fields:
+        raise _unsupported(layout, "hidden partitions")
+    if layout.change_data_feed:
+        raise _unsupported(layout, "the change data feed")
+
+
+def _unsupported(layout: Layout, what: str) -> UnsupportedTableFeature:
+    return UnsupportedTableFeature(
+        f"table {layout.table} uses {what}, which the row engine does not know: "
+        "use the DuckDB engine",
+        table=layout.table,
+    )
+
+
+def _check(layout: Layout, row: Row) -> None:
+    for field in layout.schema:
+        if not field.nullable and row.get(field.name) is None:
+            raise InvalidOperation(
+                f"column {field.name} of table {layout.table} is not null, and a row has none "
+                f"there: {json.dumps(dict(row), default=str)}; give it a value",
+                table=layout.table,
+            )
+    for constraint in layout.constraints:
+        if not is_true(constraint.expression, row):
+            raise InvalidOperation(
+                f"a row breaks constraint {constraint.name} ({constraint.sql}) of table "
+                f"{layout.table}: {json.dumps(dict(row), default=str)}; leave it out or change it",
+                table=layout.table,
+            )
+
+
+def _filled(node: exp.Expr, params: Mapping[str, object]) -> exp.Expr:
+    if isinstance(node, exp.Placeholder) and node.name in params:
+        return exp.convert(params[node.name])
+    return node

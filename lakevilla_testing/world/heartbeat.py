@@ -1,0 +1,72 @@
+"""The heartbeat of a simulated client: a strand beside those that run its transactions."""
+
+from __future__ import annotations
+
+from lakevilla.errors import LakeVillaError
+from lakevilla.store.effects import Program, sleep
+from lakevilla.sublogs.lease import Renewable
+from lakevilla.transaction.queue.places import place_reads
+from lakevilla.transaction.state.late_reads import PLACE_AFTER_SECONDS, is_due_for_places
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla_testing.world.client import Client
+
+
+class SimulatedHeartbeat:
+    """Renews the records of a client's transactions every third of their lease.
+
+    It is what ``Context.renewed`` is told of them, as in the real library. The
+    strand is begun with the first record and ends when nothing is left to renew,
+    so that a history whose clients are done comes to its end.
+    """
+
+    def __init__(self, client: Client, lease_seconds: float) -> None:
+        self._client = client
+        self._pause = lease_seconds / 3
+        self._beating: list[Renewable] = []
+        self._runs = False
+
+    def add(self, record: Renewable) -> None:
+        """Renew this one from now on."""
+        if all(record.key != other.key for other in self._beating):
+            self._beating.append(record)
+        if not self._runs:
+            self._runs = True
+            self._client.simulation.spawn(self._client, self._beat())
+
+    def drop(self, txn: TransactionState) -> None:
+        """Its caller has let go of it, whether it has ended or not."""
+        self._forget(id(txn))
+
+    def _forget(self, key: int) -> None:
+        self._beating = [other for other in self._beating if other.key != key]
+
+    def _beat(self) -> Program[None]:
+        while self._beating:
+            yield from sleep(self._pause)
+            for record in list(self._beating):
+                try:
+                    lives = yield from record.renew()
+                except LakeVillaError:
+                    continue  # the store's bad moment: again in a third of a lease
+                if not lives:
+                    self._forget(record.key)
+        self._runs = False
+
+
+def think(txn: TransactionState, seconds: float) -> Program[None]:
+    """The caller of a transaction pauses between two verbs; its heartbeat may take its places.
+
+    It is one strand with the caller's, since a verb that comes meanwhile waits for it.
+    """
+    while seconds > 0 and txn.bound.is_bound:
+        pause = min(seconds, PLACE_AFTER_SECONDS)
+        yield from sleep(pause)
+        seconds -= pause
+        if is_due_for_places(txn):
+            try:
+                yield from place_reads(txn)
+            except LakeVillaError:
+                continue  # the store's bad moment: again at the next look
+        if txn.standing.queue is not None:
+            break
+    yield from sleep(seconds)

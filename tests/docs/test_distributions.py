@@ -1,0 +1,28 @@
+"""The two distributions of this repository: the library, and the tools that it is tested with."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("project", "package"), [(".", "lakevilla"), ("lakevilla_testing", "lakevilla_testing")]
+)
+def test_a_wheel_has_the_modules_of_its_package_and_nothing_else(
+    project: str, package: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT / project, check=True, capture_output=True)
+    (wheel,) = tmp_path.iterdir()
+    names = zipfile.ZipFile(wheel).namelist()
+    modules = {str(path.relative_to(ROOT)) for path in (ROOT / package).rglob("*.py")}
+    assert {name for name in names if ".dist-info/" not in name} == modules | (
+        {"lakevilla/py.typed"} if package == "lakevilla" else set()
+    )
