@@ -55,13 +55,13 @@ from lakevilla.settings import Settings
 if TYPE_CHECKING:
     from lakevilla.api.applying.diff import Diff
     from lakevilla.api.catalog.pages import ListedTable, TablePage
+    from lakevilla.api.connecting import connect
     from lakevilla.api.lake import Lake
     from lakevilla.api.session import Session
     from lakevilla.api.snapshot import Snapshot, TableVersion
     from lakevilla.api.spark.source import register_data_source
     from lakevilla.api.table import Capabilities, Table
     from lakevilla.api.transaction import Transaction
-    from lakevilla.connecting import connect
     from lakevilla.lake.context import Event
     from lakevilla.transaction.state.features import Feature
 
@@ -138,7 +138,7 @@ _HOMES = {
     "TablePage": "lakevilla.api.catalog.pages",
     "TableVersion": "lakevilla.api.snapshot",
     "Transaction": "lakevilla.api.transaction",
-    "connect": "lakevilla.connecting",
+    "connect": "lakevilla.api.connecting",
     "register_data_source": "lakevilla.api.spark.source",
 }
 

@@ -5,7 +5,7 @@ import gc
 import pytest
 from hypothesis import settings
 
-from lakevilla.client.client import LakeClient
+from lakevilla.api.client.client import LakeClient
 
 pytest_plugins = [
     "tests.support.selection",

@@ -21,8 +21,8 @@ from bench.harness.parameters import Parameter
 from bench.harness.results import Result
 from bench.harness.store.places import LOCAL
 from bench.ycsb_lh.phases import COLOURS
+from lakevilla.api.client.client import LakeClient
 from lakevilla.api.lake import Lake
-from lakevilla.client.client import LakeClient
 from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.location import root_location
 

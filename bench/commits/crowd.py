@@ -22,9 +22,9 @@ from bench.harness.drawing import figure, legend, lines
 from bench.harness.parameters import Parameter, Value, chosen, numbers
 from bench.harness.results import Result
 from lakevilla.errors import ConflictError
-from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.formats.base import FormatName
 from lakevilla.lake.context import Context
+from lakevilla.sql.expressions.parse import parse_expression, parse_predicate
 from lakevilla.store.effects import Program, sleep
 from lakevilla.sublogs.operations import Update
 from lakevilla.transaction.commit.commit import commit

@@ -8,13 +8,13 @@ from bench.size.wide_rows import source
 from lakevilla.clock import SystemClock
 from lakevilla.engines.base import MergeClause, MergeSpec, Rewrite, TableInput
 from lakevilla.engines.duckdb import DuckDBEngine
-from lakevilla.expressions.assignments import bind_assignments
-from lakevilla.expressions.bind import bind
-from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.formats.base import Change, CommitInfo
 from lakevilla.formats.delta.table_format import DeltaFormat
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
+from lakevilla.sql.expressions.assignments import bind_assignments
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.parse import parse_expression, parse_predicate
 from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.base import ANY
 from lakevilla.store.data_files import DataFiles

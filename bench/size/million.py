@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakevilla.clock import SystemClock
-from lakevilla.expressions.bind import bind
-from lakevilla.expressions.parse import parse_predicate
 from lakevilla.formats.base import TableSnapshot
 from lakevilla.formats.delta import DeltaFormat
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.parse import parse_predicate
 from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.runner import Runner
 

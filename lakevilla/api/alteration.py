@@ -11,9 +11,9 @@ from lakevilla.api.arguments import check_names, check_texts
 from lakevilla.api.properties import property_names, property_texts
 from lakevilla.arrow import input
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.typenames import columns_of, describes_columns
-from lakevilla.expressions.types import type_name
 from lakevilla.settings import shown
+from lakevilla.sql.expressions.typenames import columns_of, describes_columns
+from lakevilla.sql.expressions.types import type_name
 
 __all__ = ["alteration"]
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Literal, get_args
 
 from lakevilla.api.arguments import check_choice, check_flag, check_metadata, check_number
+from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.execution.keys import refuse_in_base
 from lakevilla.api.frame import Frame
-from lakevilla.client.client import LakeClient
 from lakevilla.errors import ConflictError, InvalidOperation, RefNotFound
 from lakevilla.global_log.keys import parse_key
 from lakevilla.global_log.rules import Isolation, Validation

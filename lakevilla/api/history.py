@@ -7,17 +7,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lakevilla.api.arguments import check_number
-from lakevilla.client.client import LakeClient
+from lakevilla.api.client.client import LakeClient
+from lakevilla.arrow.nesting import document
 from lakevilla.display import HtmlList
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import Entry
 from lakevilla.global_log.head import shown_names
 from lakevilla.global_log.repo import load_names, load_tables
+from lakevilla.lake.frozen.frozen import frozen_view
 from lakevilla.lake.own_versions import OwnVersion, kept_versions
 from lakevilla.lake.past import Recorded, recorded_commits, table_entries
-from lakevilla.lake.refs.frozen import frozen_view
 from lakevilla.lake.view import View
-from lakevilla.nesting import document
 from lakevilla.results import HistoryEntry, KeptVersion, LoggedOperation, TableHistoryEntry
 from lakevilla.settings import shown
 from lakevilla.transaction.state.transaction import TransactionState

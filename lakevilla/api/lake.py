@@ -21,6 +21,17 @@ from lakevilla.api.arguments import (
 )
 from lakevilla.api.begin import begin_transaction
 from lakevilla.api.catalog.lake import Catalog
+from lakevilla.api.client.catalog_names import catalog_names, named_report
+from lakevilla.api.client.client import LakeClient
+from lakevilla.api.client.discovering import (
+    discover_tables,
+    register_all,
+    register_named,
+    tell_left,
+)
+from lakevilla.api.client.glance import lake_html, place_of
+from lakevilla.api.client.named_tables import NamedTables
+from lakevilla.api.client.names import refuse_link
 from lakevilla.api.clones.lake import Clones
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.execution.keys import outcome_in_base
@@ -43,17 +54,6 @@ from lakevilla.api.states import States, Verifying
 from lakevilla.api.table import Capabilities, Table, capabilities_of, table_of
 from lakevilla.api.transaction import Transaction
 from lakevilla.api.upkeep.lake import UPKEEP_ELSEWHERE, Upkeep
-from lakevilla.client.catalog_names import catalog_names, named_report
-from lakevilla.client.client import LakeClient
-from lakevilla.client.discovering import (
-    discover_tables,
-    register_all,
-    register_named,
-    tell_left,
-)
-from lakevilla.client.glance import lake_html, place_of
-from lakevilla.client.named_tables import NamedTables
-from lakevilla.client.names import refuse_link
 from lakevilla.display import HtmlList
 from lakevilla.engines.deletes import read_deletes
 from lakevilla.engines.spark.planned import Read, reader_below
@@ -61,9 +61,11 @@ from lakevilla.errors import InvalidOperation, TableExists, TableNotFound
 from lakevilla.formats.base import FormatName
 from lakevilla.global_log.keys import parse_key
 from lakevilla.global_log.rules import Isolation, Validation
+from lakevilla.lake.publishing import outcome
+from lakevilla.lake.tables import drop_data, registration
+from lakevilla.lake.tables.dropped import is_half_deleted, refuse_to_delete
 from lakevilla.maintenance import doctor, recovery
 from lakevilla.maintenance import transactions as watching
-from lakevilla.publishing import outcome
 from lakevilla.results import (
     DiscoveredTable,
     HistoryEntry,
@@ -73,8 +75,6 @@ from lakevilla.results import (
 )
 from lakevilla.settings import Settings
 from lakevilla.store.cached.fresh import fresh
-from lakevilla.tables import drop_data, registration
-from lakevilla.tables.dropped import is_half_deleted, refuse_to_delete
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs import save

@@ -14,11 +14,11 @@ from lakevilla.arrow.cast import ColumnPath
 from lakevilla.arrow.nested_fields import widened
 from lakevilla.engines.base import MergeClause, MergeKind
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.assignments import FILL_FIELDS, filled, path_in, spelled
-from lakevilla.expressions.given import Predicate
-from lakevilla.expressions.syntax.slips import naming_quotes
-from lakevilla.expressions.tree import Call, Column, Expr
 from lakevilla.results import OperationResult
+from lakevilla.sql.expressions.assignments import FILL_FIELDS, filled, path_in, spelled
+from lakevilla.sql.expressions.given import Predicate
+from lakevilla.sql.expressions.syntax.slips import naming_quotes
+from lakevilla.sql.expressions.tree import Call, Column, Expr
 
 __all__ = ["Described", "MergeBuilder"]
 

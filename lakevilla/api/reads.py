@@ -12,12 +12,12 @@ from lakevilla.api.execution.executor import Executor
 from lakevilla.api.execution.sql import run_statement
 from lakevilla.api.frame import Frame
 from lakevilla.api.parameters import parameters
-from lakevilla.engines.sql.nested_parameters import with_nested
-from lakevilla.engines.sql.statement import Statement
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.given import Predicate
-from lakevilla.expressions.syntax.places import place_within
 from lakevilla.results import OperationResult
+from lakevilla.sql.expressions.given import Predicate
+from lakevilla.sql.expressions.syntax.places import place_within
+from lakevilla.sql.statements.nested_parameters import with_nested
+from lakevilla.sql.statements.statement import Statement
 
 __all__ = ["Reads"]
 

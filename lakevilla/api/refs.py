@@ -13,14 +13,14 @@ from lakevilla.api.arguments import (
     check_number,
     check_patterns,
 )
+from lakevilla.api.client.client import LakeClient
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import milliseconds, moment
-from lakevilla.client.client import LakeClient
+from lakevilla.branches.change import all_refs, delete_ref, protect, protect_main
+from lakevilla.branches.create import At, create_ref
 from lakevilla.display import HtmlList
 from lakevilla.errors import InvalidOperation
 from lakevilla.global_log.refs import MAIN, RefEntry, RefKind
-from lakevilla.refs.change import all_refs, delete_ref, protect, protect_main
-from lakevilla.refs.create import At, create_ref
 from lakevilla.results import Ref
 from lakevilla.settings import shown
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
 from typing import Any, TypeVar
 
+from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
-from lakevilla.client.client import LakeClient
 from lakevilla.engines.spark.planned import Read, digest_of_plan, reader_of_query
 from lakevilla.engines.spark.streams import (
     called_by_spark,
@@ -32,7 +32,7 @@ from lakevilla.errors import (
     TransactionAborted,
 )
 from lakevilla.lake.context import Context
-from lakevilla.publishing import outcome
+from lakevilla.lake.publishing import outcome
 from lakevilla.settings import shown
 from lakevilla.store.effects import Program, delete, sleep
 from lakevilla.sublogs.record import record_key

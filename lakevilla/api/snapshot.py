@@ -10,12 +10,12 @@ from types import TracebackType
 from typing import Self
 
 from lakevilla.api.arguments import Hinted, verbs_elsewhere
+from lakevilla.api.client.discovering import leave_out
+from lakevilla.api.client.glance import ref_of, summary, tables_html
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import moment
 from lakevilla.api.reads import Reads
-from lakevilla.client.discovering import leave_out
-from lakevilla.client.glance import ref_of, summary, tables_html
 from lakevilla.display import HtmlFields
 from lakevilla.errors import (
     CorruptObject,
@@ -27,9 +27,9 @@ from lakevilla.errors import (
     VersionNotFound,
 )
 from lakevilla.formats.base import FormatName
+from lakevilla.lake.tables.listing import all_shown
 from lakevilla.lake.view import View
 from lakevilla.results import OperationResult
-from lakevilla.tables.listing import all_shown
 
 __all__ = ["Snapshot", "TableVersion", "views"]
 

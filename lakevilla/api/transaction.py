@@ -18,23 +18,23 @@ from lakevilla.api.arguments import (
     check_mode,
     check_text,
 )
+from lakevilla.api.client.glance import ref_of
+from lakevilla.api.client.names import refuse_outside
 from lakevilla.api.execution.replacing import place_of, replace_table
 from lakevilla.api.frame import Frame
 from lakevilla.api.merge import Described, MergeBuilder, set_from
 from lakevilla.api.properties import PropertyValue, property_texts
 from lakevilla.api.reads import Reads
-from lakevilla.client.glance import ref_of
-from lakevilla.client.names import refuse_outside
 from lakevilla.display import table_html
 from lakevilla.engines.base import MergeClause
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.assignments import spelled
-from lakevilla.expressions.bind import exact
-from lakevilla.expressions.given import Predicate
-from lakevilla.expressions.tree import Call, Column, Expr
 from lakevilla.formats.base import FormatName
-from lakevilla.operations.refresh import refresh_key
+from lakevilla.lake.operations.refresh import refresh_key
 from lakevilla.results import CommitResult, OperationResult
+from lakevilla.sql.expressions.assignments import spelled
+from lakevilla.sql.expressions.bind import exact
+from lakevilla.sql.expressions.given import Predicate
+from lakevilla.sql.expressions.tree import Call, Column, Expr
 from lakevilla.sublogs.describe import describe
 from lakevilla.sublogs.operations import Alter, Operation
 from lakevilla.transaction.verbs.create_table import whole_or_not_at_all

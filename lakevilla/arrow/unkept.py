@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakevilla.arrow.nesting import document
 from lakevilla.errors import InvalidOperation
-from lakevilla.nesting import document
 
 #: What a field's metadata calls the type that its values had, where Arrow's does not tell.
 _ORIGIN = b"lakevilla:type"

@@ -407,8 +407,8 @@ def demo(
 ) -> None:
     """Ingest orders, transfer money, kill a client in mid-commit, recover, and check it all."""
     try:
+        from lakevilla.api.connecting import frozen
         from lakevilla.cli.demo import run as tour
-        from lakevilla.connecting import frozen
     except ImportError as error:
         raise InvalidOperation(
             f"the demo needs what is not installed here ({error.name or error}): install "

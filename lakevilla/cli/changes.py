@@ -157,7 +157,7 @@ def _like(asked: list[str], touched: list[str]) -> list[str]:
 
 
 def _is_pattern(text: str) -> bool:
-    from lakevilla.feed.chosen import is_pattern  # takes long to load, and --help needs it not
+    from lakevilla.api.feed.chosen import is_pattern  # takes long to load, and --help needs it not
 
     return is_pattern(text)
 

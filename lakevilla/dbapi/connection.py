@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from lakevilla.api.arguments import check_flag
+from lakevilla.api.connecting import connect as open_lake
 from lakevilla.api.lake import Lake
-from lakevilla.connecting import connect as open_lake
 from lakevilla.dbapi import errors
 from lakevilla.dbapi.cursor import Cursor
 from lakevilla.dbapi.errors import translated

@@ -21,13 +21,13 @@ import pyarrow as pa
 from lakevilla.dbapi.errors import ProgrammingError
 from lakevilla.dbapi.many_changes import BulkChange, bulk_change
 from lakevilla.dbapi.parameters import Values, check_same, one_set
-from lakevilla.engines.sql.dml import InsertStatement
-from lakevilla.engines.sql.select import tokens_of
-from lakevilla.engines.sql.statement import parse_statement
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.syntax.late import Token, TokenType
-from lakevilla.operations.inserted import PARAMETERS
+from lakevilla.lake.operations.inserted import PARAMETERS
 from lakevilla.settings import shown
+from lakevilla.sql.expressions.syntax.late import Token, TokenType
+from lakevilla.sql.statements.dml import InsertStatement
+from lakevilla.sql.statements.select import tokens_of
+from lakevilla.sql.statements.statement import parse_statement
 
 #: The most sets of parameters that one statement takes.
 _PART_ROWS = 65_536

@@ -12,15 +12,15 @@ from datetime import date, datetime
 from itertools import pairwise
 
 from lakevilla.dbapi.parameters import Values
-from lakevilla.engines.sql.conditions import conjuncts
-from lakevilla.engines.sql.dml import DeleteStatement, UpdateStatement
-from lakevilla.engines.sql.merging import looks_elsewhere
-from lakevilla.engines.sql.select import tokens_of
-from lakevilla.engines.sql.statement import parse_statement
-from lakevilla.engines.sql.words import quoted
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.assignments import path_in
-from lakevilla.expressions.syntax.late import Token, TokenType
+from lakevilla.sql.expressions.assignments import path_in
+from lakevilla.sql.expressions.syntax.late import Token, TokenType
+from lakevilla.sql.statements.conditions import conjuncts
+from lakevilla.sql.statements.dml import DeleteStatement, UpdateStatement
+from lakevilla.sql.statements.merging import looks_elsewhere
+from lakevilla.sql.statements.select import tokens_of
+from lakevilla.sql.statements.statement import parse_statement
+from lakevilla.sql.statements.words import quoted
 
 _NAMES = (TokenType.VAR, TokenType.IDENTIFIER)
 #: Beyond it two whole numbers may be one to a column of doubles.

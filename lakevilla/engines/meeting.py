@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import pyarrow as pa
 
 from lakevilla.engines.base import StagedRows, TableInput
-from lakevilla.expressions.tree import Expr
+from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program
 
 

@@ -14,10 +14,10 @@ from typing import Any, Literal, Protocol
 import msgspec
 import pyarrow as pa
 
-from lakevilla.expressions.tree import Expr
 from lakevilla.formats.alteration import NewDefinition, TableAlteration
 from lakevilla.formats.files import ChangeFile, DataFile, FileRef, RemovedFile, TableSize
 from lakevilla.formats.layout import Layout
+from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.base import Condition
 from lakevilla.store.effects import Program
 

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from lakevilla.arrow.nesting import JsonDecoder
 from lakevilla.formats.files import DataFile, file_key, rows_of
 from lakevilla.formats.layout import Layout
-from lakevilla.nesting import JsonDecoder
 from lakevilla.store.location import is_external
 
 Row = dict[str, Any]

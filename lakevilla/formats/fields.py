@@ -14,10 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.bind import bind
-from lakevilla.expressions.tree import Column, Expr, Literal
-from lakevilla.expressions.walk import columns, substitute
 from lakevilla.formats.layout import Layout
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.tree import Column, Expr, Literal
+from lakevilla.sql.expressions.walk import columns, substitute
 
 Path = tuple[str, ...]
 #: The ids of a field, and of those that it is within, the outermost first.

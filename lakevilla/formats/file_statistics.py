@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 from lakevilla.arrow.made import array, scalar
 from lakevilla.arrow.years import in_years
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.types import INTEGERS, arrow_type, decimal_parts, is_decimal
-from lakevilla.expressions.values import DECIMAL_CONTEXT, cast_value, parse_timestamp
+from lakevilla.sql.expressions.types import INTEGERS, arrow_type, decimal_parts, is_decimal
+from lakevilla.sql.expressions.values import DECIMAL_CONTEXT, cast_value, parse_timestamp
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakevilla.arrow.made import array
-from lakevilla.nesting import JsonDecoder
+from lakevilla.arrow.nesting import JsonDecoder
 
 DELETION_VECTOR_TYPE = pa.struct(
     [

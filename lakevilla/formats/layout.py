@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakevilla.expressions.tree import Expr
+from lakevilla.sql.expressions.tree import Expr
 
 
 @dataclass(frozen=True, slots=True)

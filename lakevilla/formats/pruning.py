@@ -19,14 +19,6 @@ import pyarrow.compute as pc
 
 from lakevilla.arrow.made import array, scalar
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.bind import bind, type_of
-from lakevilla.expressions.evaluate import compare, evaluate
-from lakevilla.expressions.functions.core import COMPARISONS
-from lakevilla.expressions.rising import mapped_bounds, rising_operand
-from lakevilla.expressions.tree import Call, Cast, Column, Expr, Literal
-from lakevilla.expressions.types import arrow_type, is_fractional, is_nested, type_name
-from lakevilla.expressions.values import value_of
-from lakevilla.expressions.walk import columns
 from lakevilla.formats.file_statistics import (
     ColumnStatistics,
     PartitionColumn,
@@ -34,6 +26,14 @@ from lakevilla.formats.file_statistics import (
     read_statistics,
 )
 from lakevilla.formats.layout import Layout
+from lakevilla.sql.expressions.bind import bind, type_of
+from lakevilla.sql.expressions.evaluate import compare, evaluate
+from lakevilla.sql.expressions.functions.core import COMPARISONS
+from lakevilla.sql.expressions.rising import mapped_bounds, rising_operand
+from lakevilla.sql.expressions.tree import Call, Cast, Column, Expr, Literal
+from lakevilla.sql.expressions.types import arrow_type, is_fractional, is_nested, type_name
+from lakevilla.sql.expressions.values import value_of
+from lakevilla.sql.expressions.walk import columns
 
 _BATCH = 1 << 16
 

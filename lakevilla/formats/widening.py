@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.types import INTEGERS, decimal_parts, is_decimal
+from lakevilla.sql.expressions.types import INTEGERS, decimal_parts, is_decimal
 
 Widens = Callable[[str, str], bool]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import msgspec
 from blake3 import blake3
 
-from lakevilla.engines.catalog import CatalogRead
 from lakevilla.errors import CorruptObject
 from lakevilla.formats.base import Change
+from lakevilla.sql.catalog import CatalogRead
 from lakevilla.store.codec import decode, encode
 from lakevilla.store.home import home_of
 from lakevilla.sublogs.operations import Operation, ReadRecord

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakevilla.expressions.tree import Expr
 from lakevilla.formats.fields import as_of
 from lakevilla.formats.layout import Layout
 from lakevilla.formats.pruning import may_match
 from lakevilla.global_log.summaries import Added, statistics_text
+from lakevilla.sql.expressions.tree import Expr
 
 #: What is known of an added file: its partition values and statistics, as in the log.
 Known = tuple[dict[str, str | None], str | None]

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import msgspec
 from blake3 import blake3
 
+from lakevilla.arrow.nesting import JsonDecoder
 from lakevilla.formats.base import Change
 from lakevilla.formats.files import FileRef
-from lakevilla.nesting import JsonDecoder
 
 #: What the summaries of one commit take in HEAD at most, all its tables together.
 SUMMARY_BYTES = 448

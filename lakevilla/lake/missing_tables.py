@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
-from lakevilla.engines.catalog import PREFIX, SCHEMAS, is_reserved
 from lakevilla.errors import LakeVillaError, TableNotFound
 from lakevilla.formats.iceberg.metadata.paths import metadata_directory, metadata_version
 from lakevilla.formats.iceberg.metadata.pointer import name_in_catalog, number_of
 from lakevilla.global_log.refs import clone_around
 from lakevilla.lake.context import Context
+from lakevilla.sql.catalog import PREFIX, SCHEMAS, is_reserved
 from lakevilla.store.effects import Program, list_names
 
 _OFFERED = 3

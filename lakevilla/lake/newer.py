@@ -25,13 +25,13 @@ from lakevilla.errors import (
 from lakevilla.global_log.commits import COMMITS_PREFIX, CommitObject, read_commit
 from lakevilla.global_log.head import HEAD_KEY, Head, application_id
 from lakevilla.global_log.head_log import HEADS_PREFIX
+from lakevilla.global_log.inbox.proposal import INBOX_PREFIX
 from lakevilla.global_log.leaves import LEAVES_PREFIX, is_mark
 from lakevilla.global_log.lineage import went_back
 from lakevilla.global_log.numbered_log import entry_key
 from lakevilla.global_log.recent_heads import RECENT_PREFIX
 from lakevilla.global_log.refs import BASES_PREFIX
 from lakevilla.global_log.repo import commits_since, load_head
-from lakevilla.inbox.proposal import INBOX_PREFIX
 from lakevilla.lake.context import Context
 from lakevilla.lake.table_log import open_tail, probe
 from lakevilla.lake.tail import Tail

@@ -15,8 +15,6 @@ import pyarrow.compute as pc
 
 from lakevilla.engines.base import TableInput
 from lakevilla.errors import LakeVillaError
-from lakevilla.expressions.tree import Expr, Literal
-from lakevilla.expressions.types import type_name
 from lakevilla.formats.base import REPLACED, TableSnapshot
 from lakevilla.formats.fields import as_of
 from lakevilla.formats.files import FileRef, file_key, file_refs
@@ -26,6 +24,8 @@ from lakevilla.lake.context import Context
 from lakevilla.lake.fitness import UNREADABLE, lost_for_good
 from lakevilla.lake.net_change import NetChange
 from lakevilla.lake.view import View
+from lakevilla.sql.expressions.tree import Expr, Literal
+from lakevilla.sql.expressions.types import type_name
 from lakevilla.store.effects import Program
 
 TRUE = Literal("boolean", "true")

@@ -11,8 +11,9 @@ from lakevilla.global_log.head import Head, NameMap, TableMap
 from lakevilla.global_log.repo import commits_since, fetch_sound
 from lakevilla.lake.context import Context
 from lakevilla.lake.fitness import first_unfit, unpublished
+from lakevilla.lake.frozen.states import AtHead
 from lakevilla.lake.newer import report_newer
-from lakevilla.lake.refs.states import AtHead
+from lakevilla.lake.tables.dropped import report_emptied
 from lakevilla.lake.view import pending_parts
 from lakevilla.maintenance.doctor_objects import look_at_objects
 from lakevilla.maintenance.doctor_queues import report_queues
@@ -26,7 +27,6 @@ from lakevilla.maintenance.version_hints import report_behind
 from lakevilla.maintenance.voids import voids_of
 from lakevilla.results import Finding, Report
 from lakevilla.store.effects import Program, parallel
-from lakevilla.tables.dropped import report_emptied
 
 _DAY_SECONDS = 24 * 3600.0
 

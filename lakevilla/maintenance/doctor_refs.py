@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from lakevilla.branches.copies import unsafe_objects
 from lakevilla.errors import LakeVillaError, StoreError
 from lakevilla.global_log.bases import Base, load_base, load_base_tables
 from lakevilla.global_log.head import HEAD_KEY, Head
 from lakevilla.global_log.refs import RefEntry
 from lakevilla.global_log.repo import load_commit, load_head, load_refs, load_tables
 from lakevilla.lake.context import Context
+from lakevilla.lake.frozen.branch_head import has_ended, has_moved, load_branch
+from lakevilla.lake.frozen.frozen import frozen_view
 from lakevilla.lake.newer import signs_on_branch
-from lakevilla.lake.refs.branch_head import has_ended, has_moved, load_branch
-from lakevilla.lake.refs.frozen import frozen_view
 from lakevilla.lake.view import View
-from lakevilla.refs.copies import unsafe_objects
 from lakevilla.results import Finding
 from lakevilla.store.effects import Program, parallel
 from lakevilla.store.home import at_home, key_at

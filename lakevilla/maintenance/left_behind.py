@@ -14,6 +14,7 @@ from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedFormat
 from lakevilla.global_log.commits import COMMITS_PREFIX, CommitObject, read_commit
 from lakevilla.global_log.head import NOWHERE, PAGES_PREFIX, NameMap, Page, TableMap, TableState
 from lakevilla.global_log.head_log import HEADS_PREFIX
+from lakevilla.global_log.inbox.proposal import INBOX_PREFIX
 from lakevilla.global_log.keys import KEYS_PREFIX, HeldKey, is_key_object, load_key_object
 from lakevilla.global_log.leaves import LEAVES_PREFIX, Leaf, is_mark, made_of
 from lakevilla.global_log.recent_heads import RECENT_PREFIX
@@ -21,7 +22,6 @@ from lakevilla.global_log.refs import BASES_PREFIX, RefMap
 from lakevilla.global_log.remains import PREFIXES
 from lakevilla.global_log.repo import LakeFile, claim_of
 from lakevilla.ids import NO_TXN
-from lakevilla.inbox.proposal import INBOX_PREFIX
 from lakevilla.results import Finding
 from lakevilla.store.base import Found, ObjectInfo
 from lakevilla.store.codec import decode

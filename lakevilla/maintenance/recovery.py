@@ -6,6 +6,7 @@ from collections.abc import Container
 
 import msgspec
 
+from lakevilla.branches.change import finish_ended
 from lakevilla.errors import LakeVillaError, StoreError
 from lakevilla.formats.sizes import Size, size_from
 from lakevilla.global_log.head import (
@@ -19,25 +20,24 @@ from lakevilla.global_log.head import (
 from lakevilla.global_log.repo import LakeFile, commits_since, lake_key, load_names, load_tables
 from lakevilla.lake.context import Context, Event
 from lakevilla.lake.newer import refuse_older_head
+from lakevilla.lake.publishing import outcome
+from lakevilla.lake.publishing.lost_commits import void_lost
+from lakevilla.lake.publishing.publish import publish_table
 from lakevilla.lake.table_log import open_tail, probe, snapshot_at
+from lakevilla.lake.tables.claims import restore_claims
+from lakevilla.lake.tables.registration import replace_until_stored
 from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import is_another, place
 from lakevilla.maintenance.doctor_tables import opened, unreadable
 from lakevilla.maintenance.stale_places import give_up_places
 from lakevilla.maintenance.version_hints import announce_tables
 from lakevilla.maintenance.voids import voids_in
-from lakevilla.publishing import outcome
-from lakevilla.publishing.lost_commits import void_lost
-from lakevilla.publishing.publish import publish_table
-from lakevilla.refs.change import finish_ended
 from lakevilla.results import Finding, Report
 from lakevilla.store.base import ANY
 from lakevilla.store.codec import FORMAT, encode
 from lakevilla.store.effects import Program, Put, delete, list_objects, parallel
 from lakevilla.store.location import is_external
 from lakevilla.sublogs.record import TXNS_PREFIX, created_by, record_key
-from lakevilla.tables.claims import restore_claims
-from lakevilla.tables.registration import replace_until_stored
 
 
 def recover(context: Context, owner: str = "") -> Program[Report]:

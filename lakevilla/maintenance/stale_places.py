@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from lakevilla.global_log.head import Head, successor
 from lakevilla.lake.context import Context
+from lakevilla.lake.tables.deletable import held_back
+from lakevilla.lake.tables.registration import replace_until_stored
 from lakevilla.maintenance.transactions import Places, lease_of, list_records, look
 from lakevilla.markers.marker import Listed, Marker, Unreadable, marker_key
 from lakevilla.markers.repo import free, list_markers
@@ -19,8 +21,6 @@ from lakevilla.store.base import ObjectInfo
 from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.store.readback import same_object
 from lakevilla.sublogs.record import TxnRecord
-from lakevilla.tables.deletable import held_back
-from lakevilla.tables.registration import replace_until_stored
 
 #: Looks at the records in one lease; a live owner shows itself in the third at the latest.
 _LOOKS = 6

@@ -52,19 +52,19 @@ from lakevilla.lake.absorb import absorb, counted_sizes, moved_to
 from lakevilla.lake.context import Context, Event
 from lakevilla.lake.file_names import branch_of, owner_of
 from lakevilla.lake.fitness import needed_files
+from lakevilla.lake.frozen.kept import KeptByRefs, kept_of
+from lakevilla.lake.frozen.lives import BranchLives
+from lakevilla.lake.frozen.mounts import mount_of
 from lakevilla.lake.newer import refuse_older, refuse_older_head
-from lakevilla.lake.refs.kept import KeptByRefs, kept_of
-from lakevilla.lake.refs.lives import BranchLives
-from lakevilla.lake.refs.mounts import mount_of
 from lakevilla.lake.table_log import entry_at, refresh
+from lakevilla.lake.tables.deletable import refuse_held_back
+from lakevilla.lake.tables.nested_tables import is_within, nested_tables
+from lakevilla.lake.tables.registration import replace_until_stored
 from lakevilla.lake.view import View, build_view
 from lakevilla.maintenance.gc.store_time import ask_time, shown_time
 from lakevilla.store.base import ObjectInfo
 from lakevilla.store.effects import Program, delete, list_objects, parallel
 from lakevilla.sublogs.record import TXNS_PREFIX
-from lakevilla.tables.deletable import refuse_held_back
-from lakevilla.tables.nested_tables import is_within, nested_tables
-from lakevilla.tables.registration import replace_until_stored
 
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 #: What a version is made of before it is published, beside data files.

@@ -16,10 +16,6 @@ import msgspec
 
 from lakevilla.engines.base import MergeClause
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.bind import Scope, bind, exact
-from lakevilla.expressions.parse import parse_predicate
-from lakevilla.expressions.tree import Column, Expr
-from lakevilla.expressions.walk import columns
 from lakevilla.formats.fields import (
     REMOVED,
     Ids,
@@ -33,6 +29,10 @@ from lakevilla.formats.fields import (
     tied,
 )
 from lakevilla.formats.layout import Layout
+from lakevilla.sql.expressions.bind import Scope, bind, exact
+from lakevilla.sql.expressions.parse import parse_predicate
+from lakevilla.sql.expressions.tree import Column, Expr
+from lakevilla.sql.expressions.walk import columns
 from lakevilla.sublogs.operations import (
     Alter,
     AlteredFields,

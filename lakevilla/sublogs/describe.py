@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from lakevilla.expressions.render import render_sql
+from lakevilla.sql.expressions.render import render_sql
 from lakevilla.sublogs.operations import (
     Alter,
     Append,

@@ -12,10 +12,10 @@ from typing import Any, Literal, Union
 import msgspec
 
 from lakevilla.engines.base import MergeClause
-from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import Change
 from lakevilla.formats.fields import Ids, Path
 from lakevilla.formats.files import DataFile, FileRef
+from lakevilla.sql.expressions.tree import Expr
 
 
 class InlineSource(msgspec.Struct, frozen=True, tag="inline"):

@@ -15,8 +15,8 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from lakevilla.engines.catalog import CatalogRead
 from lakevilla.formats.base import Change, FormatName
+from lakevilla.sql.catalog import CatalogRead
 from lakevilla.sublogs.operations import Operation, ReadRecord
 
 TXNS_PREFIX = "_lakevilla/txns"

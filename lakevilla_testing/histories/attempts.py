@@ -10,14 +10,14 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from lakevilla.expressions.parse import parse_expression, parse_predicate
-from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import FormatName
 from lakevilla.formats.delta import DeltaFormat
 from lakevilla.formats.iceberg.table_format import IcebergFormat
 from lakevilla.formats.registry import Formats
 from lakevilla.global_log.refs import RefEntry
 from lakevilla.lake.context import Context, Event
+from lakevilla.sql.expressions.parse import parse_expression, parse_predicate
+from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import (
     Alter,

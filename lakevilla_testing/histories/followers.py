@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from lakevilla.api.feed.absorbing import Absorber
+from lakevilla.api.feed.chosen import ALL
+from lakevilla.api.feed.walk import stretch
 from lakevilla.errors import LakeVillaError
-from lakevilla.feed.absorbing import Absorber
-from lakevilla.feed.chosen import ALL
-from lakevilla.feed.walk import stretch
 from lakevilla.lake.context import Context
 from lakevilla.store.effects import Program, sleep
 from lakevilla_testing.checks.feed import Copy, state_after

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from lakevilla.branches.change import all_refs, delete_ref
+from lakevilla.branches.create import At, create_ref
+from lakevilla.branches.keep import keep as keep_apart
 from lakevilla.errors import LakeVillaError
 from lakevilla.global_log.refs import RefEntry
 from lakevilla.lake.context import Context
 from lakevilla.maintenance import vacuum
-from lakevilla.refs.change import all_refs, delete_ref
-from lakevilla.refs.create import At, create_ref
-from lakevilla.refs.keep import keep as keep_apart
 from lakevilla.store.effects import Program, sleep
 from lakevilla_testing.histories.attempts import World, context_of, set_wrong
 from lakevilla_testing.histories.plan import TABLES

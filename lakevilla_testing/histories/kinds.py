@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from lakevilla.engines.base import MergeClause
-from lakevilla.expressions.parse import parse_expression, parse_predicate
+from lakevilla.sql.expressions.parse import parse_expression, parse_predicate
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Alter, Delete, InlineSource, Merge, Replace
 from lakevilla.transaction.state.features import Feature

@@ -13,8 +13,8 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 
-from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.maintenance import recovery
+from lakevilla.sql.expressions.parse import parse_expression, parse_predicate
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Update
 from lakevilla.transaction.commit.commit import commit

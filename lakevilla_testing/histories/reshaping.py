@@ -13,10 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.formats.base import FormatName
 from lakevilla.formats.fields import Ids, path_of
 from lakevilla.formats.layout import Layout
+from lakevilla.sql.expressions.parse import parse_expression, parse_predicate
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Alter, Delete, Update
 from lakevilla.transaction.state.features import Feature

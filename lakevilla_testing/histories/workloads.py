@@ -20,15 +20,15 @@ from lakevilla.errors import (
     TransactionNotFound,
     VersionNotFound,
 )
-from lakevilla.expressions.parse import parse_predicate
-from lakevilla.expressions.render import render_sql
 from lakevilla.global_log.head import Head
 from lakevilla.ids import NO_TXN
 from lakevilla.lake.context import Context
+from lakevilla.lake.publishing.outcome import fence, is_forgotten, outcome
+from lakevilla.lake.publishing.publish import publish_table
 from lakevilla.lake.table_log import refresh
 from lakevilla.maintenance import recovery
-from lakevilla.publishing.outcome import fence, is_forgotten, outcome
-from lakevilla.publishing.publish import publish_table
+from lakevilla.sql.expressions.parse import parse_predicate
+from lakevilla.sql.expressions.render import render_sql
 from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.sublogs.operations import Update
 from lakevilla.transaction.commit.commit import commit

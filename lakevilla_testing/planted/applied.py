@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from lakevilla.lake import fitness, view
-from lakevilla.operations import transplant
-from lakevilla.operations.comparing import computed, dropped_columns
+from lakevilla.lake.operations import transplant
+from lakevilla.lake.operations.comparing import computed, dropped_columns
 from lakevilla.store.effects import Program
 from lakevilla.sublogs import operations
 from lakevilla.sublogs.operations import Transplant

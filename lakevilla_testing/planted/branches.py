@@ -7,15 +7,15 @@ from typing import Any
 
 import msgspec
 
+from lakevilla.branches import branches, change, entries, lives_before, moved
 from lakevilla.errors import RefNotFound
 from lakevilla.global_log import refs, repo
 from lakevilla.lake import past, table_log
-from lakevilla.lake.refs import branch_head
-from lakevilla.lake.refs.lives import BranchLives
+from lakevilla.lake.frozen import branch_head
+from lakevilla.lake.frozen.lives import BranchLives
 from lakevilla.lake.tail import Tail
 from lakevilla.maintenance import vacuum
 from lakevilla.maintenance.gc import dead_lives
-from lakevilla.refs import branches, change, entries, lives_before, moved
 from lakevilla.store.effects import Program
 from lakevilla.transaction.commit import doubt, squash
 from lakevilla.transaction.commit.together import behind, merging, replacing

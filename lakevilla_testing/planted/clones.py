@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from lakevilla.branches.clones import ending
 from lakevilla.global_log import bases
 from lakevilla.global_log.repo import load_refs
-from lakevilla.lake.refs import kept, mounts, still_kept
-from lakevilla.refs.clones import ending
+from lakevilla.lake.frozen import kept, mounts, still_kept
+from lakevilla.lake.tables import mount_places
 from lakevilla.store.effects import Program, parallel
-from lakevilla.tables import mount_places
 from lakevilla.transaction.redo import rebase
 from lakevilla.transaction.validation import mounted
 from lakevilla_testing.planted.bugs import instead, nothing, planted

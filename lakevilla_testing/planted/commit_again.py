@@ -12,8 +12,8 @@ from lakevilla.api.execution import idle
 from lakevilla.api.execution.idle import IdleEnd
 from lakevilla.errors import TransactionAborted
 from lakevilla.lake import fitness
+from lakevilla.lake.publishing import replay_pending
 from lakevilla.maintenance import recovery
-from lakevilla.publishing import replay_pending
 from lakevilla.store.effects import Program, delete, parallel
 from lakevilla.transaction.commit import by_log_entry, doubt
 from lakevilla.transaction.state.features import Feature

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from lakevilla.feed import absorbing, steps
+from lakevilla.api.feed import absorbing, steps
 from lakevilla.global_log.head import CommitSummary, Head
 from lakevilla.lake import absorb
 from lakevilla.lake.context import Context

@@ -11,8 +11,8 @@ import msgspec
 from lakevilla.errors import StoreError
 from lakevilla.global_log import head as heads
 from lakevilla.global_log.head import CommitSummary, Head, TableState
-from lakevilla.inbox import box, fold, reliance
-from lakevilla.inbox.proposal import Claim, Proposal
+from lakevilla.global_log.inbox import box, fold, reliance
+from lakevilla.global_log.inbox.proposal import Claim, Proposal
 from lakevilla.store.effects import Program
 from lakevilla.transaction.commit.together import crowd, join, proposed, replacing
 from lakevilla.transaction.commit.together.lane import CommitLane

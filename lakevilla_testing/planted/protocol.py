@@ -17,10 +17,10 @@ from lakevilla.ids import Ids
 from lakevilla.lake import fitness, past, view
 from lakevilla.lake.context import Context
 from lakevilla.lake.net_change import compose
+from lakevilla.lake.publishing import publish, replay_pending, turn
 from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import Placement
 from lakevilla.maintenance.gc import fence, garbage
-from lakevilla.publishing import publish, replay_pending, turn
 from lakevilla.settings import Settings
 from lakevilla.store import readback
 from lakevilla.store.base import ABSENT, ANY, Found, GetOutcome, Refused

@@ -8,18 +8,18 @@ from typing import Any
 
 import msgspec
 
+from lakevilla.branches import change, keep, keep_branch, states
+from lakevilla.branches.entries import find_ref
 from lakevilla.global_log import bases
+from lakevilla.global_log.inbox import fold
 from lakevilla.global_log.refs import RefEntry, life_of
 from lakevilla.global_log.repo import maps_of
-from lakevilla.inbox import fold
-from lakevilla.lake.refs import frozen, kept
-from lakevilla.lake.refs.states import SeenBase
+from lakevilla.lake.frozen import frozen, kept
+from lakevilla.lake.frozen.states import SeenBase
 from lakevilla.lake.table_log import open_tail
 from lakevilla.maintenance import vacuum
 from lakevilla.maintenance.gc import dead_lives, fence, garbage, store_time
 from lakevilla.maintenance.gc.listing import Listing
-from lakevilla.refs import change, keep, keep_branch, states
-from lakevilla.refs.entries import find_ref
 from lakevilla.store.effects import Program
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.validation import direct

@@ -7,7 +7,7 @@ from typing import Any
 
 from lakevilla.formats.sizes import NOTHING, UNKNOWN
 from lakevilla.lake import absorb
-from lakevilla.publishing import reconcile
+from lakevilla.lake.publishing import reconcile
 from lakevilla.transaction.validation import catalog
 from lakevilla_testing.planted.bugs import attribute, instead, nothing, planted
 

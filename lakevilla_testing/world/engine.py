@@ -36,10 +36,6 @@ from lakevilla.engines.partitions import partition_directory, serialise_partitio
 from lakevilla.engines.statistics import statistics_of_table
 from lakevilla.engines.zorder import boundaries, z_values
 from lakevilla.errors import InvalidOperation, StoreError, UnsupportedTableFeature
-from lakevilla.expressions.evaluate import evaluate, is_true
-from lakevilla.expressions.tree import Expr
-from lakevilla.expressions.types import type_name
-from lakevilla.expressions.values import cast_value
 from lakevilla.formats.files import (
     HASH_TAG,
     ChangeFile,
@@ -50,6 +46,10 @@ from lakevilla.formats.files import (
     removal,
 )
 from lakevilla.formats.layout import Layout
+from lakevilla.sql.expressions.evaluate import evaluate, is_true
+from lakevilla.sql.expressions.tree import Expr
+from lakevilla.sql.expressions.types import type_name
+from lakevilla.sql.expressions.values import cast_value
 from lakevilla.store.base import Found
 from lakevilla.store.content import HashedFile, compare, damaged, hash_of
 from lakevilla.store.effects import Program, get, parallel

@@ -15,8 +15,8 @@ from bench.registry import benchmark
 from bench.size import by_lakevilla
 from bench.size.own_process import Own, in_own_process
 from lakevilla.arrow.row_digest import RowDigest
-from lakevilla.expressions.parse import parse_predicate
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
+from lakevilla.sql.expressions.parse import parse_predicate
 
 SMALL = {
     "many_files": {"files": "2000", "repeats": "1"},

@@ -21,9 +21,9 @@ import pyarrow as pa
 import lakevilla as lv
 from lakevilla.engines.duckdb.expressions import to_duckdb
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.bind import bind
-from lakevilla.expressions.evaluate import evaluate
-from lakevilla.expressions.parse import parse_predicate
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.evaluate import evaluate
+from lakevilla.sql.expressions.parse import parse_predicate
 from tests.property.built import NAME, Built
 from tests.property.plans import KEY, MARK, Append, Delete
 from tests.property.predicates import Part, may_fold

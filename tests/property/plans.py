@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
-from lakevilla.expressions.types import arrow_type
+from lakevilla.sql.expressions.types import arrow_type
 from tests.property.values import (
     BITS,
     DELTA_WIDER,

@@ -18,10 +18,10 @@ from typing import Any
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.bind import bind, type_of
-from lakevilla.expressions.evaluate import evaluate
-from lakevilla.expressions.parse import parse_expression
-from lakevilla.expressions.tree import Call, Cast, Expr, Literal
+from lakevilla.sql.expressions.bind import bind, type_of
+from lakevilla.sql.expressions.evaluate import evaluate
+from lakevilla.sql.expressions.parse import parse_expression
+from lakevilla.sql.expressions.tree import Call, Cast, Expr, Literal
 from tests.property.values import between, neighbours, pool
 
 _COMPARE = ("=", "<>", "<", "<=", ">", ">=", "<=>", "<", "<=", ">", ">=", "=")
@@ -380,7 +380,7 @@ def _written(value: Any) -> str | None:
 
 def may_fold(expr: Expr) -> bool:
     """Whether some row's value may be told without looking at all parts of the expression."""
-    from lakevilla.expressions.walk import children
+    from lakevilla.sql.expressions.walk import children
 
     if isinstance(expr, Literal) and expr.value is None:
         return True  # a function of NULL is NULL, whatever its other operands are

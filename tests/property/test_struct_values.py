@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from lakevilla.engines.duckdb.expressions import to_duckdb
 from lakevilla.engines.duckdb.sqltext import quote_name, sql_type
-from lakevilla.expressions.assignments import (
+from lakevilla.sql.expressions.assignments import (
     bind_assignments,
     exact_assignments,
     filled,
     spelled,
 )
-from lakevilla.expressions.evaluate import evaluate
-from lakevilla.expressions.tree import Column, Expr
-from lakevilla.expressions.values import literal
+from lakevilla.sql.expressions.evaluate import evaluate
+from lakevilla.sql.expressions.tree import Column, Expr
+from lakevilla.sql.expressions.values import literal
 
 NAMES = ["a", "B", "c d", "e.f", 'g"h', "i,j:k"]
 CONNECTION = duckdb.connect()

@@ -14,7 +14,6 @@ import msgspec
 import pyarrow as pa
 
 import lakevilla as lv
-from lakevilla.expressions.parse import parse_predicate
 from lakevilla.formats.base import Change, Entry
 from lakevilla.formats.delta import DeltaFormat
 from lakevilla.formats.files import DataFile, RemovedFile, removal
@@ -34,6 +33,7 @@ from lakevilla.lake.context import Context
 from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import build_view
 from lakevilla.results import Counts
+from lakevilla.sql.expressions.parse import parse_predicate
 from lakevilla.store.base import Token
 from lakevilla.store.effects import Effect, Parallel, Program
 from lakevilla.sublogs.operations import Append, Operation, ReadRecord, Update

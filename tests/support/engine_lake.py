@@ -20,16 +20,16 @@ from lakevilla.engines.duckdb import DuckDBEngine
 from lakevilla.engines.spark import SparkEngine, SparkRows
 from lakevilla.engines.spark.rows import spark_schema
 from lakevilla.engines.spark.tasks import LakeAddress
-from lakevilla.expressions.assignments import bind_assignments
-from lakevilla.expressions.bind import bind
-from lakevilla.expressions.parse import parse_expression, parse_predicate
-from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import Change, CommitInfo
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
 from lakevilla.formats.delta.table_format import DeltaFormat
 from lakevilla.formats.layout import Layout
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
+from lakevilla.sql.expressions.assignments import bind_assignments
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.parse import parse_expression, parse_predicate
+from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.base import ANY, Stored
 from lakevilla.store.data_files import DataFiles

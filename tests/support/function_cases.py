@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.bind import bind
-from lakevilla.expressions.evaluate import evaluate
-from lakevilla.expressions.parse import parse_expression
-from lakevilla.expressions.tree import Expr
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.evaluate import evaluate
+from lakevilla.sql.expressions.parse import parse_expression
+from lakevilla.sql.expressions.tree import Expr
 
 RAISED = "raised"
 

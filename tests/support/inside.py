@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from lakevilla.client.client import LakeClient
+from lakevilla.api.client.client import LakeClient
 from lakevilla.clock import Clock
 from lakevilla.engines.base import Engine
 from lakevilla.lake.context import Context

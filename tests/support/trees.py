@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from lakevilla.expressions.tree import Call, Case, Cast, Column, Expr, Literal
-from lakevilla.expressions.values import literal
+from lakevilla.sql.expressions.tree import Call, Case, Cast, Column, Expr, Literal
+from lakevilla.sql.expressions.values import literal
 
 SCHEMA = pa.schema(
     [

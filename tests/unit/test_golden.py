@@ -13,7 +13,6 @@ import pytest
 
 from lakevilla.engines.base import MergeClause
 from lakevilla.errors import CorruptObject, UnsupportedFormat
-from lakevilla.expressions.parse import parse_predicate
 from lakevilla.formats.base import Change
 from lakevilla.formats.files import DataFile, DeletionVector, RemovedFile
 from lakevilla.global_log.bases import Base
@@ -34,6 +33,7 @@ from lakevilla.global_log.keys import KeyRecord
 from lakevilla.global_log.refs import BaseRef, Policy, RefEntry, RefMap
 from lakevilla.global_log.repo import LakeFile
 from lakevilla.markers.marker import Marker
+from lakevilla.sql.expressions.parse import parse_predicate
 from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.sublogs.operations import (
     Alter,

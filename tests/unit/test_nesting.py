@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from lakevilla.arrow.nesting import DEPTH, JsonDecoder, document
 from lakevilla.cli.sql.values import value_of
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.files import rows_in
-from lakevilla.nesting import DEPTH, JsonDecoder, document
 
 
 class Rows(msgspec.Struct):

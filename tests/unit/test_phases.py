@@ -108,8 +108,8 @@ def test_where_nobody_listens_nothing_is_made(
 
     monkeypatch.setattr(measuring.Phases, "__init__", made)
     monkeypatch.setattr(measuring.Span, "__init__", made)
-    monkeypatch.setattr("lakevilla.client.client.phase_event", made)
-    monkeypatch.setattr("lakevilla.client.client.transaction_event", made)
+    monkeypatch.setattr("lakevilla.api.client.client.phase_event", made)
+    monkeypatch.setattr("lakevilla.api.client.client.transaction_event", made)
     entered = []
     monkeypatch.setattr(
         "lakevilla.api.execution.base.of", lambda one: entered.append(one) or UNMEASURED

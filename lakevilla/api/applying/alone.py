@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.run import ATTEMPTS, Begin, run
-from lakevilla.client.client import LakeClient
 from lakevilla.results import MergeResult
 from lakevilla.store.effects import Program
 from lakevilla.transaction.verbs.applying.apply import Outcome

@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import cast, get_args
 
 from lakevilla.api.arguments import check_choice, check_columns_by, check_number
+from lakevilla.api.client.client import LakeClient
 from lakevilla.api.history import milliseconds
-from lakevilla.client.client import LakeClient
 from lakevilla.errors import InvalidOperation
 from lakevilla.global_log.refs import MAIN, parsed
-from lakevilla.lake.refs.states import StateName
+from lakevilla.lake.frozen.states import StateName
 from lakevilla.settings import shown
 from lakevilla.sublogs.operations import OnConflict, OnEqual
 from lakevilla.transaction.verbs.applying.asked import Settle

@@ -8,14 +8,14 @@ from typing import Generic
 import pyarrow as pa
 
 from lakevilla.api.arguments import check_columns_by
+from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
-from lakevilla.client.client import LakeClient
 from lakevilla.display import table_html
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.files import size_of
 from lakevilla.global_log.head import shown_names
-from lakevilla.operations.state_difference import TableDifference
+from lakevilla.lake.operations.state_difference import TableDifference
 
 __all__ = ["Diff"]
 

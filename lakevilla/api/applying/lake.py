@@ -18,12 +18,12 @@ from lakevilla.api.applying.arguments import (
 )
 from lakevilla.api.applying.diff import Diff
 from lakevilla.api.arguments import check_patterns
+from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.api.run import Begin
-from lakevilla.client.client import LakeClient
-from lakevilla.lake.refs.states import StateName
-from lakevilla.operations.state_difference import states_differ
+from lakevilla.lake.frozen.states import StateName
+from lakevilla.lake.operations.state_difference import states_differ
 from lakevilla.results import MergeResult
 from lakevilla.store.effects import Program
 from lakevilla.transaction.verbs.applying.apply import Outcome, apply, roll_back

@@ -10,15 +10,15 @@ from lakevilla.api.applying.arguments import keys_by_location, settled
 from lakevilla.api.applying.checks import Check, checked, run_checks
 from lakevilla.api.applying.rebase import Rebases
 from lakevilla.api.arguments import check_choice, check_flag, check_metadata, check_patterns
+from lakevilla.api.client.client import LakeClient
+from lakevilla.api.client.glance import has_table
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
-from lakevilla.client.client import LakeClient
-from lakevilla.client.glance import has_table
+from lakevilla.branches.change import delete_merged, note_merged
+from lakevilla.branches.entries import find_ref
 from lakevilla.errors import AuditFailed, InvalidOperation, RefNotFound
 from lakevilla.global_log.bases import Base
 from lakevilla.global_log.refs import MAIN
-from lakevilla.refs.change import delete_merged, note_merged
-from lakevilla.refs.entries import find_ref
 from lakevilla.results import MergeResult, Ref
 from lakevilla.settings import shown
 from lakevilla.store.effects import Program

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Generic, Literal
 
 from lakevilla.api.applying.arguments import keys_by_location, settled
+from lakevilla.api.client.client import LakeClient
 from lakevilla.api.frame import Frame
 from lakevilla.api.refs import ref_of
-from lakevilla.client.client import LakeClient
+from lakevilla.branches.moved import Wanted
+from lakevilla.branches.rebase import rebase_branch
 from lakevilla.errors import InvalidOperation
 from lakevilla.global_log.refs import MAIN
-from lakevilla.refs.moved import Wanted
-from lakevilla.refs.rebase import rebase_branch
 from lakevilla.results import Ref
 from lakevilla.settings import shown
 

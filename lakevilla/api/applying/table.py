@@ -8,10 +8,10 @@ from typing import Any
 from lakevilla.api.applying.alone import in_one_transaction
 from lakevilla.api.applying.arguments import StateLike, state_name
 from lakevilla.api.begin import begin_transaction
+from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
-from lakevilla.client.client import LakeClient
+from lakevilla.lake.frozen.states import StateName
 from lakevilla.lake.own_versions import OwnVersion
-from lakevilla.lake.refs.states import StateName
 from lakevilla.results import MergeResult
 from lakevilla.store.effects import Program
 from lakevilla.transaction.state.transaction import TransactionState

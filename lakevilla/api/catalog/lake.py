@@ -13,15 +13,15 @@ from lakevilla.api.begin import begin_transaction
 from lakevilla.api.catalog.pages import ListedTable, TablePage, last_name, token_of
 from lakevilla.api.catalog.paths import parsed
 from lakevilla.api.catalog.query import answered
+from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.api.refs import Refs
 from lakevilla.api.snapshot import views, views_of
 from lakevilla.api.table import Table, table_of
-from lakevilla.client.client import LakeClient
 from lakevilla.errors import InvalidOperation
+from lakevilla.lake.tables.listing import ListedName, listed
 from lakevilla.settings import shown
-from lakevilla.tables.listing import ListedName, listed
 
 __all__ = ["Catalog"]
 

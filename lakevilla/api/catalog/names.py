@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from lakevilla.api.catalog.paths import PathStep
 from lakevilla.api.catalog.terms import constants_in, filtered
-from lakevilla.engines.catalog import SCHEMAS, NameRange, range_of
 from lakevilla.errors import InvalidOperation
+from lakevilla.sql.catalog import SCHEMAS, NameRange, range_of
 
 Row = dict[str, Any]
 _DIRECTORY = pa.schema([("name", pa.string())])

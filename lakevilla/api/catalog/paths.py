@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.parse import parse_predicate
-from lakevilla.expressions.tree import Expr
 from lakevilla.settings import shown
+from lakevilla.sql.expressions.parse import parse_predicate
+from lakevilla.sql.expressions.tree import Expr
 
 #: What may come below each step that is no part of a table's name, and below the table itself.
 BELOW: Mapping[str, tuple[str, ...]] = {

@@ -14,8 +14,8 @@ from lakevilla.api.catalog.paths import BELOW, CatalogPath, PathStep
 from lakevilla.api.catalog.terms import constants_in, filtered
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
-from lakevilla.engines.catalog import SCHEMAS, CatalogKind, CatalogRead, NameRange
 from lakevilla.errors import InvalidOperation, TableNotFound
+from lakevilla.sql.catalog import SCHEMAS, CatalogKind, CatalogRead, NameRange
 from lakevilla.transaction.verbs.catalog.rows import catalog_rows
 
 Row = dict[str, Any]

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 from lakevilla.api.catalog.paths import PathStep
-from lakevilla.engines.catalog import Constant, Operator, Term
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.bind import bind
-from lakevilla.expressions.evaluate import is_true
-from lakevilla.expressions.tree import Call, Column, Expr, Literal
-from lakevilla.expressions.walk import columns
+from lakevilla.sql.catalog import Constant, Operator, Term
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.evaluate import is_true
+from lakevilla.sql.expressions.tree import Call, Column, Expr, Literal
+from lakevilla.sql.expressions.walk import columns
 
 Row = dict[str, Any]
 

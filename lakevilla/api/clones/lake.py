@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 
 from lakevilla.api.arguments import check_flag
+from lakevilla.api.client.client import LakeClient
 from lakevilla.api.refs import at_of, ref_of
-from lakevilla.client.client import LakeClient
+from lakevilla.branches.change import delete_ref
+from lakevilla.branches.clones.keeping import keep_clone
+from lakevilla.branches.create import create_ref
 from lakevilla.errors import InvalidOperation, VersionNotFound
 from lakevilla.global_log.refs import RefEntry
-from lakevilla.refs.change import delete_ref
-from lakevilla.refs.clones.keeping import keep_clone
-from lakevilla.refs.create import create_ref
 from lakevilla.results import Ref
 from lakevilla.settings import shown
 

@@ -10,15 +10,15 @@ from datetime import datetime
 from types import TracebackType
 from typing import Generic, Literal, Self, TypeVar
 
+from lakevilla.api.client.catalog_names import catalog_names, name_in_error
+from lakevilla.api.client.client import LakeClient
+from lakevilla.api.client.in_use import Use
+from lakevilla.api.client.names import no_name
 from lakevilla.api.execution.idle import IdleEnd
 from lakevilla.api.execution.turns import LatePlaces, LazySave, Turns
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import bind_to_version
 from lakevilla.api.merge import Described
-from lakevilla.client.catalog_names import catalog_names, name_in_error
-from lakevilla.client.client import LakeClient
-from lakevilla.client.in_use import Use
-from lakevilla.client.names import no_name
 from lakevilla.errors import (
     ConflictError,
     InvalidOperation,
@@ -32,14 +32,14 @@ from lakevilla.global_log.repo import load_all
 from lakevilla.lake.missing_tables import catalog_hint
 from lakevilla.lake.own_versions import OwnVersion
 from lakevilla.lake.table_log import known_tail
+from lakevilla.lake.tables.dotted_names import path_of
+from lakevilla.lake.tables.renaming import renamed
 from lakevilla.lake.view import View
 from lakevilla.phases import during, of
 from lakevilla.results import CommitResult, Counts, OperationResult
 from lakevilla.store.effects import Program
 from lakevilla.store.location import is_external
 from lakevilla.sublogs.record import Access
-from lakevilla.tables.dotted_names import path_of
-from lakevilla.tables.renaming import renamed
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.queue.late import perform_late
 from lakevilla.transaction.state.due import is_due_in_verb

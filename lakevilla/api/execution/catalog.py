@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from lakevilla.api.execution.base import ExecutorBase
 from lakevilla.api.frame import Frame
-from lakevilla.engines.catalog import NAMED_BY, SCHEMAS, CatalogRead, NameRange, Term, range_of
+from lakevilla.branches.change import all_refs
 from lakevilla.engines.duckdb.typed import duckdb_type
-from lakevilla.engines.sql.catalog import MAIN_SCHEMA, CatalogUse, catalog_query
-from lakevilla.engines.sql.select import Dialect, Select
 from lakevilla.errors import InvalidOperation
 from lakevilla.global_log.head import NOWHERE, Head
-from lakevilla.refs.change import all_refs
+from lakevilla.sql.catalog import NAMED_BY, SCHEMAS, CatalogRead, NameRange, Term, range_of
+from lakevilla.sql.statements.catalog import MAIN_SCHEMA, CatalogUse, catalog_query
+from lakevilla.sql.statements.select import Dialect, Select
 from lakevilla.transaction.verbs.catalog.looking import bind_if_made
 from lakevilla.transaction.verbs.catalog.rows import catalog_rows
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 
 from lakevilla.api.execution.sources import Sources
 from lakevilla.api.frame import Frame
-from lakevilla.engines.sql.compiling import Compiler
-from lakevilla.engines.sql.dml import DeleteStatement, MergeStatement, UpdateStatement
-from lakevilla.engines.sql.meaning.duckdb import meaning_in
-from lakevilla.engines.sql.merging import merges_of
-from lakevilla.expressions.bind import Schemas
+from lakevilla.sql.expressions.bind import Schemas
+from lakevilla.sql.statements.compiling import Compiler
+from lakevilla.sql.statements.dml import DeleteStatement, MergeStatement, UpdateStatement
+from lakevilla.sql.statements.meaning.duckdb import meaning_in
+from lakevilla.sql.statements.merging import merges_of
 
 __all__ = ["compiler_of", "merges"]
 

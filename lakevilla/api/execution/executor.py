@@ -9,6 +9,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from lakevilla.api.arguments import check_columns, check_number
+from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.frame_hint import frames_go_in_views
 from lakevilla.api.execution.own_rows import OfOwnRow, of_no_row, own_row_test
 from lakevilla.api.execution.queries import Queries
@@ -16,29 +17,28 @@ from lakevilla.api.frame import Frame
 from lakevilla.api.merge import Described, MergeBuilder, new_columns
 from lakevilla.api.parameters import parameters
 from lakevilla.arrow.input import refuse_unknown
-from lakevilla.client.client import LakeClient
 from lakevilla.engines.base import MergeClause
-from lakevilla.engines.sql.dml import InsertStatement, MergeStatement
 from lakevilla.errors import (
     InvalidOperation,
     LakeVillaError,
     MergeConflict,
 )
-from lakevilla.expressions.assignments import exact_assignments
-from lakevilla.expressions.bind import bind, exact
-from lakevilla.expressions.given import Predicate
-from lakevilla.expressions.parse import parse_predicate, refuse_unused
-from lakevilla.expressions.statement import Meaning, StatementExpressions
-from lakevilla.expressions.syntax.slips import naming_quotes
-from lakevilla.expressions.tree import Expr
-from lakevilla.feed.rows import AskedRows, rows_of
 from lakevilla.formats.layout import Layout
+from lakevilla.lake.operations.feed_rows import AskedRows, rows_of
+from lakevilla.lake.operations.sources.reading import read_source
+from lakevilla.lake.operations.state_difference import TableDifference
+from lakevilla.lake.operations.state_rows import rows_between
 from lakevilla.meter import note
-from lakevilla.operations.sources.reading import read_source
-from lakevilla.operations.state_difference import TableDifference
-from lakevilla.operations.state_rows import rows_between
 from lakevilla.phases import during, streamed
 from lakevilla.results import OperationResult
+from lakevilla.sql.expressions.assignments import exact_assignments
+from lakevilla.sql.expressions.bind import bind, exact
+from lakevilla.sql.expressions.given import Predicate
+from lakevilla.sql.expressions.parse import parse_predicate, refuse_unused
+from lakevilla.sql.expressions.statement import Meaning, StatementExpressions
+from lakevilla.sql.expressions.syntax.slips import naming_quotes
+from lakevilla.sql.expressions.tree import Expr
+from lakevilla.sql.statements.dml import InsertStatement, MergeStatement
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Delete, Guard, QuerySource, Source, Update
 from lakevilla.sublogs.operations import Insert as InsertOperation

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import weakref
 
+from lakevilla.api.client.client import LOOK_AT_IDLE_SECONDS
 from lakevilla.api.execution.turns import Lasting
-from lakevilla.client.client import LOOK_AT_IDLE_SECONDS
 from lakevilla.errors import LakeVillaError, TransactionAborted
 from lakevilla.store.effects import Program
 from lakevilla.transaction.state.life import Life

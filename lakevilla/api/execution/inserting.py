@@ -11,18 +11,18 @@ import pyarrow as pa
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.arrow.input import refuse_unknown
-from lakevilla.engines.sql.dml import InsertStatement
-from lakevilla.engines.sql.meaning.duckdb import OtherMeaning
-from lakevilla.engines.sql.script.used import used_in
-from lakevilla.engines.sql.select import Dialect, select_of
-from lakevilla.engines.sql.words import quoted
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.bind import exact
-from lakevilla.expressions.parse import refuse_unused
-from lakevilla.expressions.tree import Expr
 from lakevilla.formats.layout import Layout
-from lakevilla.operations.inserted import has_literals_alone
+from lakevilla.lake.operations.inserted import has_literals_alone
 from lakevilla.results import OperationResult
+from lakevilla.sql.expressions.bind import exact
+from lakevilla.sql.expressions.parse import refuse_unused
+from lakevilla.sql.expressions.tree import Expr
+from lakevilla.sql.statements.dml import InsertStatement
+from lakevilla.sql.statements.meaning.duckdb import OtherMeaning
+from lakevilla.sql.statements.script.used import used_in
+from lakevilla.sql.statements.select import Dialect, select_of
+from lakevilla.sql.statements.words import quoted
 from lakevilla.transaction.verbs.read_write import overwrite
 
 __all__ = ["run_insert"]

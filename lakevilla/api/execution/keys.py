@@ -5,7 +5,7 @@ That is asked of the lake itself, where a branch's own programs do not look.
 
 from __future__ import annotations
 
-from lakevilla.client.client import LakeClient
+from lakevilla.api.client.client import LakeClient
 from lakevilla.errors import AlreadyCommitted
 from lakevilla.results import Outcome
 from lakevilla.transaction.verbs.branch_keys import committed_in_base

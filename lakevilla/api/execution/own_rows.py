@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from lakevilla.engines.sql.dml import MergeStatement
+from lakevilla.sql.statements.dml import MergeStatement
 
 #: Tells it of a column that is set to something of the source.
 OfOwnRow = Callable[[str], bool]

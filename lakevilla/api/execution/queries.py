@@ -9,25 +9,25 @@ from typing import Any, TypeGuard, TypeVar
 
 import pyarrow as pa
 
+from lakevilla.api.client.sql_names import refuse_places
 from lakevilla.api.execution.frame_hint import frames_go_in_views
 from lakevilla.api.execution.sources import Sources
 from lakevilla.api.frame import Frame
 from lakevilla.arrow.scalars import plain
-from lakevilla.client.sql_names import refuse_places
 from lakevilla.engines.base import TableInput
-from lakevilla.engines.sql.determinism import refuse_volatile, with_fixed_time
-from lakevilla.engines.sql.select import Select, named_parameters
 from lakevilla.errors import (
     CorruptObject,
     InvalidOperation,
     LakeVillaError,
     VersionNotFound,
 )
-from lakevilla.expressions.tree import Expr
-from lakevilla.expressions.values import literal
 from lakevilla.formats.layout import Layout
-from lakevilla.operations.inserted import assigned_rows
-from lakevilla.operations.sources.reading import read_source, without_rows
+from lakevilla.lake.operations.inserted import assigned_rows
+from lakevilla.lake.operations.sources.reading import read_source, without_rows
+from lakevilla.sql.expressions.tree import Expr
+from lakevilla.sql.expressions.values import literal
+from lakevilla.sql.statements.determinism import refuse_volatile, with_fixed_time
+from lakevilla.sql.statements.select import Select, named_parameters
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import QuerySource
 from lakevilla.transaction.state.transaction import TransactionState

@@ -19,16 +19,16 @@ from lakevilla.arrow import input
 from lakevilla.arrow.cast import ColumnPath, storable, without_nulls
 from lakevilla.arrow.nested_fields import narrowed, widened
 from lakevilla.arrow.opening import open_data
-from lakevilla.engines.sql.meaning.duckdb import meaning_in
-from lakevilla.engines.sql.select import Dialect
 from lakevilla.engines.staged import to_ipc
 from lakevilla.errors import (
     InvalidOperation,
 )
-from lakevilla.expressions.statement import Meaning, StatementExpressions
-from lakevilla.expressions.syntax.sql_nodes import Foreign
 from lakevilla.formats.layout import Layout
 from lakevilla.phases import during
+from lakevilla.sql.expressions.statement import Meaning, StatementExpressions
+from lakevilla.sql.expressions.syntax.sql_nodes import Foreign
+from lakevilla.sql.statements.meaning.duckdb import meaning_in
+from lakevilla.sql.statements.select import Dialect
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import put
 from lakevilla.sublogs.operations import (

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from lakevilla.api.client.sql_names import refuse_places
 from lakevilla.api.execution.catalog import with_catalog
 from lakevilla.api.execution.compiling import merges
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.execution.inserting import run_insert
 from lakevilla.api.frame import Frame
 from lakevilla.api.merge import MergeBuilder
-from lakevilla.client.sql_names import refuse_places
-from lakevilla.engines.sql.dml import (
+from lakevilla.errors import InvalidOperation
+from lakevilla.results import OperationResult
+from lakevilla.sql.statements.dml import (
     DeleteStatement,
     InsertStatement,
     MergeStatement,
     UpdateStatement,
 )
-from lakevilla.engines.sql.meaning.duckdb import OtherMeaning
-from lakevilla.engines.sql.merging import looks_elsewhere, merge_verb
-from lakevilla.engines.sql.select import Select
-from lakevilla.engines.sql.statement import Statement, parse_statement
-from lakevilla.errors import InvalidOperation
-from lakevilla.results import OperationResult
+from lakevilla.sql.statements.meaning.duckdb import OtherMeaning
+from lakevilla.sql.statements.merging import looks_elsewhere, merge_verb
+from lakevilla.sql.statements.select import Select
+from lakevilla.sql.statements.statement import Statement, parse_statement
 
 __all__ = ["run_statement"]
 

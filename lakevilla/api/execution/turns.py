@@ -12,7 +12,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Protocol
 
-from lakevilla.client.client import LakeClient
+from lakevilla.api.client.client import LakeClient
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.store.effects import Program
 from lakevilla.transaction.queue.places import place_reads

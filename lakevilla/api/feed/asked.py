@@ -9,10 +9,10 @@ from inspect import iscoroutinefunction
 from typing import Protocol
 
 from lakevilla.api.arguments import check_columns, check_number, check_patterns
+from lakevilla.api.client.client import LakeClient
+from lakevilla.api.feed.chosen import ALL, Chosen, is_pattern
 from lakevilla.api.history import milliseconds
-from lakevilla.client.client import LakeClient
 from lakevilla.errors import InvalidOperation, TableNotFound, VersionNotFound
-from lakevilla.feed.chosen import ALL, Chosen, is_pattern
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.history import Timeline
 from lakevilla.global_log.refs import MAIN

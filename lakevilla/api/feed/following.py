@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic
 
+from lakevilla.api.feed.absorbing import Absorber
 from lakevilla.api.feed.asked import StopSignal
 from lakevilla.api.feed.versions import Teller
+from lakevilla.api.feed.walk import stretch
 from lakevilla.api.frame import Frame
 from lakevilla.errors import VersionNotFound
-from lakevilla.feed.absorbing import Absorber
-from lakevilla.feed.walk import stretch
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import check_not_closed
 from lakevilla.results import Version

@@ -7,7 +7,9 @@ from datetime import datetime
 from typing import Generic
 
 from lakevilla.api.arguments import check_flag
+from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
+from lakevilla.api.feed.absorbing import absorb_all
 from lakevilla.api.feed.asked import (
     StopSignal,
     check_seconds,
@@ -17,14 +19,12 @@ from lakevilla.api.feed.asked import (
     moving,
     number_of,
 )
+from lakevilla.api.feed.chosen import refuse_idle
 from lakevilla.api.feed.following import Follower
 from lakevilla.api.feed.versions import Teller
+from lakevilla.api.feed.walk import check_kept, stretch
 from lakevilla.api.frame import Frame
-from lakevilla.client.client import LakeClient
 from lakevilla.errors import InvalidOperation
-from lakevilla.feed.absorbing import absorb_all
-from lakevilla.feed.chosen import refuse_idle
-from lakevilla.feed.walk import check_kept, stretch
 from lakevilla.global_log.head import shown_names
 from lakevilla.results import Version
 

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Generic
 
+from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.feed.asked import AskedColumns
+from lakevilla.api.feed.chosen import Chosen
+from lakevilla.api.feed.walk import AT_ONCE, Noted, Stretch, noted_of
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import moment
-from lakevilla.client.client import LakeClient
 from lakevilla.errors import LakeVillaError
-from lakevilla.feed.chosen import Chosen
-from lakevilla.feed.rows import AskedRows, Shapes
-from lakevilla.feed.steps import Step, TouchedTable
-from lakevilla.feed.walk import AT_ONCE, Noted, Stretch, noted_of
+from lakevilla.lake.operations.feed_rows import AskedRows, Shapes
+from lakevilla.lake.operations.feed_steps import Step, TouchedTable
 from lakevilla.results import Version
 
 

@@ -25,9 +25,9 @@ from lakevilla.engines.duckdb.attaching import (
     connection_of,
     show_tables,
 )
-from lakevilla.expressions.bind import bind
-from lakevilla.expressions.given import Predicate
-from lakevilla.expressions.tree import Call, Expr
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.given import Predicate
+from lakevilla.sql.expressions.tree import Call, Expr
 
 __all__ = ["attach", "relation_of"]
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from lakevilla.api.arguments import check_flag
-from lakevilla.client.client import LakeClient
-from lakevilla.client.names import refuse_link
+from lakevilla.api.client.client import LakeClient
+from lakevilla.api.client.names import refuse_link
 from lakevilla.errors import InvalidOperation
 from lakevilla.global_log.repo import load_all
+from lakevilla.lake.tables.exporting import Export, export
 from lakevilla.settings import shown
-from lakevilla.tables.exporting import Export, export
 
 __all__ = ["Exports"]
 

@@ -18,9 +18,9 @@ from lakevilla.api.execution.executor import Executor
 from lakevilla.api.reading.polars_predicates import translated
 from lakevilla.engines.base import projection
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.bind import bind
-from lakevilla.expressions.given import Predicate
-from lakevilla.expressions.tree import Call, Expr
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.given import Predicate
+from lakevilla.sql.expressions.tree import Call, Expr
 
 if TYPE_CHECKING:
     import polars as pl

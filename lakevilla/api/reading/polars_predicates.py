@@ -18,9 +18,9 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.bind import bind
-from lakevilla.expressions.tree import Call, Column, Expr
-from lakevilla.expressions.values import literal
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.tree import Call, Column, Expr
+from lakevilla.sql.expressions.values import literal
 
 __all__ = ["translated"]
 

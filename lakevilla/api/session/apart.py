@@ -9,16 +9,16 @@ import pyarrow as pa
 from lakevilla.api.frame import Frame
 from lakevilla.api.session.host import Host
 from lakevilla.api.session.telling import rows_of
-from lakevilla.engines.sql.script.parsing import Apart
-from lakevilla.engines.sql.script.refs import (
+from lakevilla.errors import InvalidOperation, RefExists, RefNotFound
+from lakevilla.sql.statements.script.parsing import Apart
+from lakevilla.sql.statements.script.refs import (
     CreateRef,
     DropRef,
     Marked,
     MergeBranch,
     UseBranch,
 )
-from lakevilla.engines.sql.script.upkeep import OptimizeTable, VacuumTable
-from lakevilla.errors import InvalidOperation, RefExists, RefNotFound
+from lakevilla.sql.statements.script.upkeep import OptimizeTable, VacuumTable
 
 __all__ = ["apart"]
 

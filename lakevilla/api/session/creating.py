@@ -12,10 +12,10 @@ from lakevilla.api.execution.executor import Executor
 from lakevilla.api.execution.replacing import Place, is_there, place_of, replace_table
 from lakevilla.api.frame import Frame
 from lakevilla.api.transaction import Transaction
-from lakevilla.engines.sql.script.definitions import CreateTable
-from lakevilla.engines.sql.select import Select
 from lakevilla.errors import TableExists
 from lakevilla.formats.base import FormatName
+from lakevilla.sql.statements.script.definitions import CreateTable
+from lakevilla.sql.statements.select import Select
 from lakevilla.transaction.verbs.create_table import whole_or_not_at_all
 from lakevilla.transaction.verbs.read_write import layout_of
 

@@ -16,25 +16,25 @@ from lakevilla.api.session.given import Given
 from lakevilla.api.session.telling import rows_of
 from lakevilla.display import size_text
 from lakevilla.engines.base import MergeClause, MergeKind, MergeSpec
-from lakevilla.engines.sql.compiling import CompiledTerm
-from lakevilla.engines.sql.conditions import conjuncts
-from lakevilla.engines.sql.dml import (
+from lakevilla.errors import InvalidOperation
+from lakevilla.lake.operations.matching import may_be_matched
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.tree import Expr
+from lakevilla.sql.expressions.walk import TRUE, all_of
+from lakevilla.sql.statements.compiling import CompiledTerm
+from lakevilla.sql.statements.conditions import conjuncts
+from lakevilla.sql.statements.dml import (
     DeleteStatement,
     InsertStatement,
     MergeStatement,
     UpdateStatement,
 )
-from lakevilla.engines.sql.merging import has_query, looks_elsewhere
-from lakevilla.engines.sql.script.parsing import Parsed
-from lakevilla.engines.sql.script.showing import Explain
-from lakevilla.engines.sql.script.used import used_in
-from lakevilla.engines.sql.select import Dialect, Select
-from lakevilla.engines.sql.statement import parse_statement
-from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.bind import bind
-from lakevilla.expressions.tree import Expr
-from lakevilla.expressions.walk import TRUE, all_of
-from lakevilla.operations.matching import may_be_matched
+from lakevilla.sql.statements.merging import has_query, looks_elsewhere
+from lakevilla.sql.statements.script.parsing import Parsed
+from lakevilla.sql.statements.script.showing import Explain
+from lakevilla.sql.statements.script.used import used_in
+from lakevilla.sql.statements.select import Dialect, Select
+from lakevilla.sql.statements.statement import parse_statement
 from lakevilla.transaction.verbs.catalog.explain import files_kept
 from lakevilla.transaction.verbs.read_write import layout_of
 

@@ -11,15 +11,15 @@ from lakevilla.api.execution.queries import PastRows
 from lakevilla.api.frame import Frame
 from lakevilla.api.session.host import Host
 from lakevilla.api.snapshot import Snapshot
-from lakevilla.engines.sql.dml import DeleteStatement, UpdateStatement
-from lakevilla.engines.sql.merging import looks_elsewhere
-from lakevilla.engines.sql.script.parsing import OfRows, Parsed
-from lakevilla.engines.sql.script.past import PastTable
-from lakevilla.engines.sql.script.refs import Marked, State, state_of
-from lakevilla.engines.sql.script.used import used_in
-from lakevilla.engines.sql.select import Dialect
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import is_unicode, shown
+from lakevilla.sql.statements.dml import DeleteStatement, UpdateStatement
+from lakevilla.sql.statements.merging import looks_elsewhere
+from lakevilla.sql.statements.script.parsing import OfRows, Parsed
+from lakevilla.sql.statements.script.past import PastTable
+from lakevilla.sql.statements.script.refs import Marked, State, state_of
+from lakevilla.sql.statements.script.used import used_in
+from lakevilla.sql.statements.select import Dialect
 
 __all__ = ["Given", "script_text"]
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Protocol, Self, TypeVar
 
+from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.api.snapshot import Snapshot
 from lakevilla.api.table import Table
 from lakevilla.api.transaction import Transaction
-from lakevilla.client.client import LakeClient
 from lakevilla.results import MergeResult, Outcome, Ref, TransactionInfo
 
 __all__ = ["Host"]

@@ -11,9 +11,9 @@ from typing import Any
 from lakevilla.api.arguments import check_number
 from lakevilla.api.begin import begin_transaction, check_timeout
 from lakevilla.engines.limits import LIMITS, StatementLimits
-from lakevilla.engines.sql.script.control import SETTINGS
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import shown
+from lakevilla.sql.statements.script.control import SETTINGS
 from lakevilla.transaction.state.features import Feature
 
 __all__ = [

@@ -9,17 +9,17 @@ from lakevilla.api.session.explaining import explained
 from lakevilla.api.session.given import Given
 from lakevilla.api.session.telling import asked, described, shown
 from lakevilla.api.transaction import Transaction
-from lakevilla.engines.sql.script.alterations import (
+from lakevilla.errors import InvalidOperation, TableNotFound
+from lakevilla.results import OperationResult
+from lakevilla.sql.statements.script.alterations import (
     AlterTable,
     CommentOn,
     RenameTable,
     Truncate,
 )
-from lakevilla.engines.sql.script.definitions import CreateTable, DropTable
-from lakevilla.engines.sql.script.parsing import OfRows, Parsed
-from lakevilla.engines.sql.script.showing import Describe, Explain, Show
-from lakevilla.errors import InvalidOperation, TableNotFound
-from lakevilla.results import OperationResult
+from lakevilla.sql.statements.script.definitions import CreateTable, DropTable
+from lakevilla.sql.statements.script.parsing import OfRows, Parsed
+from lakevilla.sql.statements.script.showing import Describe, Explain, Show
 
 __all__ = ["perform", "tell"]
 

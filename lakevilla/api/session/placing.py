@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lakevilla.engines.sql.script.cutting import ScriptStatement
 from lakevilla.errors import LakeVillaError
-from lakevilla.expressions.syntax.places import place_behind, place_within
+from lakevilla.sql.expressions.syntax.places import place_behind, place_within
+from lakevilla.sql.statements.script.cutting import ScriptStatement
 
 __all__ = ["place_error", "placing"]
 

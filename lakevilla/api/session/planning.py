@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lakevilla.api.session.placing import placing
-from lakevilla.engines.sql.script.control import Begin, Commit, Rollback, SetOption
-from lakevilla.engines.sql.script.parsing import Apart, Block, Node, OfRows, Parsed, Telling
 from lakevilla.errors import InvalidOperation
+from lakevilla.sql.statements.script.control import Begin, Commit, Rollback, SetOption
+from lakevilla.sql.statements.script.parsing import Apart, Block, Node, OfRows, Parsed, Telling
 
 __all__ = ["One", "Whole", "planned", "refuse_in_transaction"]
 

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Generic, Self
 
 from lakevilla.api.arguments import check_views
+from lakevilla.api.client.sql_names import refuse_places
 from lakevilla.api.frame import Frame
 from lakevilla.api.parameters import parameters
 from lakevilla.api.session.apart import apart
@@ -33,16 +34,15 @@ from lakevilla.api.session.planning import (
 )
 from lakevilla.api.snapshot import once
 from lakevilla.api.transaction import Transaction
-from lakevilla.client.sql_names import refuse_places
 from lakevilla.engines.limits import LIMITS, limited
-from lakevilla.engines.sql.script.control import Begin, Commit, Rollback, SetOption
-from lakevilla.engines.sql.script.cutting import ScriptStatement, is_complete, statements_of
-from lakevilla.engines.sql.script.named import named_tables
-from lakevilla.engines.sql.script.parsing import Apart, Parsed, parsed
-from lakevilla.engines.sql.script.refs import CreateRef, DropRef, MergeBranch, UseBranch
-from lakevilla.engines.sql.script.used import refuse_unmatched
 from lakevilla.errors import InvalidOperation, RefNotFound
 from lakevilla.results import CommitResult, OperationResult
+from lakevilla.sql.statements.script.control import Begin, Commit, Rollback, SetOption
+from lakevilla.sql.statements.script.cutting import ScriptStatement, is_complete, statements_of
+from lakevilla.sql.statements.script.named import named_tables
+from lakevilla.sql.statements.script.parsing import Apart, Parsed, parsed
+from lakevilla.sql.statements.script.refs import CreateRef, DropRef, MergeBranch, UseBranch
+from lakevilla.sql.statements.script.used import refuse_unmatched
 
 __all__ = ["Session"]
 

@@ -11,10 +11,10 @@ from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.api.reads import Reads
 from lakevilla.api.session.host import Host
-from lakevilla.engines.sql.script.showing import Describe, Show
-from lakevilla.expressions.types import type_name
 from lakevilla.formats.layout import Layout
 from lakevilla.results import OperationResult
+from lakevilla.sql.expressions.types import type_name
+from lakevilla.sql.statements.script.showing import Describe, Show
 from lakevilla.transaction.verbs.read_write import layout_of
 
 __all__ = ["asked", "described", "rows_of", "shown"]

@@ -11,7 +11,7 @@ from lakevilla.engines.spark.upkeep.changes import ChangeStep, Comparing
 from lakevilla.formats.base import Change
 from lakevilla.formats.files import files_from_structs
 from lakevilla.global_log.head import CommitSummary
-from lakevilla.operations.changed_rows import (
+from lakevilla.lake.operations.changed_rows import (
     ADDED,
     CHANGE_COLUMNS,
     DIFFERENCE,

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakevilla.client.client import LakeClient
+from lakevilla.api.client.client import LakeClient
 from lakevilla.clock import SystemClock
 from lakevilla.engines.base import Engine, TableInput
 from lakevilla.engines.duckdb import DuckDBEngine
@@ -21,7 +21,7 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.formats.files import paths_elsewhere
 from lakevilla.ids import Ids
 from lakevilla.lake.context import Event
-from lakevilla.lake.refs.elsewhere import places_at_hand
+from lakevilla.lake.frozen.elsewhere import places_at_hand
 from lakevilla.store.data_files import DataFiles
 
 if TYPE_CHECKING:

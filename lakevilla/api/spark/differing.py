@@ -9,9 +9,9 @@ from lakevilla.api.spark.client import SparkClient
 from lakevilla.engines.base import TableInput
 from lakevilla.engines.spark.upkeep.changes import ChangeStep, Comparing
 from lakevilla.formats.files import files_from_structs
-from lakevilla.operations.changed_rows import ADDED, REMOVED
-from lakevilla.operations.state_difference import TableDifference
-from lakevilla.operations.state_rows import OWN, comparison, sources_between
+from lakevilla.lake.operations.changed_rows import ADDED, REMOVED
+from lakevilla.lake.operations.state_difference import TableDifference
+from lakevilla.lake.operations.state_rows import OWN, comparison, sources_between
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from lakevilla.api.arguments import check_columns
+from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.execution.own_rows import own_row_test
 from lakevilla.api.execution.sources import (
@@ -25,7 +26,6 @@ from lakevilla.api.spark.changed import changed
 from lakevilla.api.spark.client import SparkClient
 from lakevilla.api.spark.differing import differing
 from lakevilla.arrow import input
-from lakevilla.client.client import LakeClient
 from lakevilla.engines.base import StagedRows, TableInput, projection
 from lakevilla.engines.spark import SparkRows
 from lakevilla.engines.spark.columns import (
@@ -45,20 +45,20 @@ from lakevilla.engines.spark.sql import (
     plan_of,
     run_select,
 )
-from lakevilla.engines.sql.dml import InsertStatement
-from lakevilla.engines.sql.dml import MergeStatement as MergeStatement
-from lakevilla.engines.sql.meaning.zones import refuse_other_zone
-from lakevilla.engines.sql.select import Dialect, Select
 from lakevilla.errors import InvalidOperation, LakeVillaError
-from lakevilla.expressions.bind import Schemas, bind
-from lakevilla.expressions.given import Predicate
-from lakevilla.expressions.statement import Meaning
-from lakevilla.expressions.syntax.sql_nodes import Foreign
-from lakevilla.expressions.tree import Expr
-from lakevilla.feed.rows import AskedRows, rows_to_read
 from lakevilla.formats.layout import Layout
-from lakevilla.operations.state_difference import TableDifference
+from lakevilla.lake.operations.feed_rows import AskedRows, rows_to_read
+from lakevilla.lake.operations.state_difference import TableDifference
 from lakevilla.results import CommitResult, OperationResult
+from lakevilla.sql.expressions.bind import Schemas, bind
+from lakevilla.sql.expressions.given import Predicate
+from lakevilla.sql.expressions.statement import Meaning
+from lakevilla.sql.expressions.syntax.sql_nodes import Foreign
+from lakevilla.sql.expressions.tree import Expr
+from lakevilla.sql.statements.dml import InsertStatement
+from lakevilla.sql.statements.dml import MergeStatement as MergeStatement
+from lakevilla.sql.statements.meaning.zones import refuse_other_zone
+from lakevilla.sql.statements.select import Dialect, Select
 from lakevilla.sublogs.operations import Create, InlineSource, StagedSource
 from lakevilla.transaction.verbs.carrying.carry import forget_created, note_created
 from lakevilla.transaction.verbs.changes import changes_to_see

@@ -14,7 +14,7 @@ from lakevilla.api.frame import Frame
 from lakevilla.api.session.options import checked_limits, limits_of
 from lakevilla.api.snapshot import Snapshot, once
 from lakevilla.engines.limits import limited
-from lakevilla.expressions.given import Predicate
+from lakevilla.sql.expressions.given import Predicate
 
 __all__ = ["States", "Verify"]
 

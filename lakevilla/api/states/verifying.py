@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from lakevilla.api.applying.arguments import StateLike, state_name
 from lakevilla.api.arguments import check_patterns
-from lakevilla.client.catalog_names import catalog_names, named_report
-from lakevilla.client.client import LakeClient
+from lakevilla.api.client.catalog_names import catalog_names, named_report
+from lakevilla.api.client.client import LakeClient
 from lakevilla.engines.deletes import read_deletes
 from lakevilla.errors import InvalidOperation
 from lakevilla.maintenance.verify.verify import verify

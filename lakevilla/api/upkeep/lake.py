@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from lakevilla.api.arguments import check_flag, check_names
+from lakevilla.api.client.catalog_names import catalog_names, named_report
+from lakevilla.api.client.client import LakeClient
 from lakevilla.api.refs import check_ref
-from lakevilla.client.catalog_names import catalog_names, named_report
-from lakevilla.client.client import LakeClient
+from lakevilla.branches.keep import keep
 from lakevilla.errors import InvalidOperation
 from lakevilla.maintenance import rebuild_head as rebuilding
 from lakevilla.maintenance import recovery
 from lakevilla.maintenance.gc import gc
 from lakevilla.maintenance.upkeep.maintain import maintain
 from lakevilla.maintenance.upkeep.tasks import TASKS
-from lakevilla.refs.keep import keep
 from lakevilla.results import Finding, Report
 from lakevilla.settings import MOST_SECONDS, shown
 

@@ -15,11 +15,11 @@ from decimal import Decimal
 from multiprocessing.connection import Connection
 from typing import Any
 
+from lakevilla.api.client.client import LakeClient
+from lakevilla.api.connecting import connect
 from lakevilla.api.lake import Lake
 from lakevilla.api.transaction import Transaction
 from lakevilla.cli.demo.tables import ACCOUNTS, BANKS
-from lakevilla.client.client import LakeClient
-from lakevilla.connecting import connect
 from lakevilla.settings import Settings
 from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.base import (

@@ -34,6 +34,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from lakevilla.api.connecting import connect
 from lakevilla.api.lake import Lake
 from lakevilla.api.transaction import Transaction
 from lakevilla.cli.demo import bank
@@ -58,7 +59,6 @@ from lakevilla.cli.demo.tables import (
 )
 from lakevilla.cli.output import Output
 from lakevilla.cli.rendering.values import plain
-from lakevilla.connecting import connect
 from lakevilla.errors import InvalidOperation, LakeVillaError, TableNotFound
 from lakevilla.results import Report
 

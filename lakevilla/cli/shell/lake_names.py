@@ -12,7 +12,7 @@ import pyarrow as pa
 import lakevilla as lv
 from lakevilla.cli.shell.completing.names import NamedColumn
 from lakevilla.errors import InvalidOperation, LakeVillaError
-from lakevilla.expressions.types import type_name
+from lakevilla.sql.expressions.types import type_name
 
 #: A lake of more tables is asked for those that begin as what is typed.
 _MOST = 1000
@@ -112,7 +112,7 @@ def type_shown(kind: pa.DataType) -> str:
 
 def _catalog() -> dict[str, list[NamedColumn]]:
     """The tables in which a lake shows its catalog."""
-    from lakevilla.engines.catalog import SCHEMAS
+    from lakevilla.sql.catalog import SCHEMAS
 
     return {
         f"lakevilla_{kind}": [NamedColumn(field.name, type_shown(field.type)) for field in schema]

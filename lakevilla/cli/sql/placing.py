@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lakevilla.errors import LakeVillaError
-from lakevilla.expressions.syntax.places import place_behind
+from lakevilla.sql.expressions.syntax.places import place_behind
 
 _PLACED = "_lakevilla_placed"
 

@@ -20,9 +20,9 @@ from lakevilla.cli.sql.ending import (
 from lakevilla.cli.sql.piped import piped
 from lakevilla.cli.sql.placing import placed
 from lakevilla.cli.sql.values import Values, refuse_unused, used_by
-from lakevilla.engines.sql.script.cutting import ScriptStatement
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.results import CommitResult, OperationResult
+from lakevilla.sql.statements.script.cutting import ScriptStatement
 
 _WRITES = frozenset(
     {

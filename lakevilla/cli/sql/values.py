@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import NoReturn
 
-from lakevilla.engines.sql.script.used import used_in
 from lakevilla.errors import InvalidOperation
+from lakevilla.sql.statements.script.used import used_in
 
 Values = Mapping[str, object]
 

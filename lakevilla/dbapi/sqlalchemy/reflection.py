@@ -11,7 +11,7 @@ from sqlalchemy import types
 from sqlalchemy.types import TypeEngine
 
 from lakevilla.dbapi.types import type_code
-from lakevilla.expressions.types import arrow_type
+from lakevilla.sql.expressions.types import arrow_type
 
 
 class LakeVillaNumeric(types.Numeric[Any]):

@@ -38,13 +38,13 @@ from lakevilla.engines.duckdb.writing.rewrite import CHANGE_TYPE, Rewriter, expr
 from lakevilla.engines.duckdb.writing.routing import Routing, hashed, keys_in
 from lakevilla.engines.duckdb.writing.writer import Writer
 from lakevilla.engines.duckdb.writing.z_order import in_z_order, sampled, sorted_along
-from lakevilla.engines.sql.compiling import rows_within
 from lakevilla.engines.staged import read_staged
-from lakevilla.expressions.tree import Expr
 from lakevilla.formats.files import ChangeFile, DataFile
 from lakevilla.formats.layout import Layout
 from lakevilla.ids import Ids, started_at
 from lakevilla.settings import Settings
+from lakevilla.sql.expressions.tree import Expr
+from lakevilla.sql.statements.compiling import rows_within
 from lakevilla.store.effects import Program
 
 T = TypeVar("T")

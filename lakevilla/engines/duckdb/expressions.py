@@ -14,13 +14,13 @@ from lakevilla.engines.duckdb.functions import RENDERED
 from lakevilla.engines.duckdb.sqltext import quote_name, quote_text
 from lakevilla.engines.duckdb.typed import duckdb_type, moment_of, to_type, utc, within_years
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.bind import Schemas, Scope
-from lakevilla.expressions.evaluate import evaluate
-from lakevilla.expressions.functions.catalogue import RAISING, resolve
-from lakevilla.expressions.functions.core import COMPARISONS
-from lakevilla.expressions.render import quoted, render_sql
-from lakevilla.expressions.tree import Call, Case, Cast, Column, Expr, Literal
-from lakevilla.expressions.types import (
+from lakevilla.sql.expressions.bind import Schemas, Scope
+from lakevilla.sql.expressions.evaluate import evaluate
+from lakevilla.sql.expressions.functions.catalogue import RAISING, resolve
+from lakevilla.sql.expressions.functions.core import COMPARISONS
+from lakevilla.sql.expressions.render import quoted, render_sql
+from lakevilla.sql.expressions.tree import Call, Case, Cast, Column, Expr, Literal
+from lakevilla.sql.expressions.types import (
     MAX_PRECISION,
     common_type,
     decimal_parts,
@@ -28,8 +28,8 @@ from lakevilla.expressions.types import (
     is_fractional,
     is_integer,
 )
-from lakevilla.expressions.values import STRING_FORMS
-from lakevilla.expressions.walk import columns
+from lakevilla.sql.expressions.values import STRING_FORMS
+from lakevilla.sql.expressions.walk import columns
 
 MAX_TEXT = 16 << 20
 

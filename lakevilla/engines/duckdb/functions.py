@@ -12,18 +12,18 @@ from typing import Any
 
 from lakevilla.engines.duckdb.sqltext import quote_text
 from lakevilla.engines.duckdb.typed import moment_of, to_type, utc, within_years
-from lakevilla.expressions.evaluate import evaluate
-from lakevilla.expressions.functions.formats import (
+from lakevilla.sql.expressions.evaluate import evaluate
+from lakevilla.sql.expressions.functions.formats import (
     Format,
     canonical,
     form_of,
     format_of,
     read_format,
 )
-from lakevilla.expressions.functions.patterns import LAST_BREAK, Pattern, pattern, replacement
-from lakevilla.expressions.render import render_sql
-from lakevilla.expressions.tree import Call
-from lakevilla.expressions.types import arrow_type, element_type, type_name
+from lakevilla.sql.expressions.functions.patterns import LAST_BREAK, Pattern, pattern, replacement
+from lakevilla.sql.expressions.render import render_sql
+from lakevilla.sql.expressions.tree import Call
+from lakevilla.sql.expressions.types import arrow_type, element_type, type_name
 
 Rendering = Callable[[Call, list[str], list[str], str], str]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lakevilla.engines.duckdb.sqltext import quote_name, quote_text
-from lakevilla.expressions.types import arrow_type, element_type, is_decimal, type_name
+from lakevilla.sql.expressions.types import arrow_type, element_type, is_decimal, type_name
 
 _TYPES = {
     "void": "INTEGER",

@@ -42,10 +42,10 @@ from lakevilla.engines.spark.upkeep.merge import merged
 from lakevilla.engines.spark.upkeep.moving import compacted
 from lakevilla.engines.spark.upkeep.parcels import delivered, sending_of
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.tree import Expr
 from lakevilla.formats.files import ChangeFile, DataFile
 from lakevilla.formats.layout import Layout
 from lakevilla.ids import Ids
+from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program, delete, parallel
 
 if TYPE_CHECKING:

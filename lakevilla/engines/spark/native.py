@@ -18,12 +18,12 @@ import pyarrow as pa
 from lakevilla.engines.spark.rows import first_line
 from lakevilla.engines.spark.tasks import LakeAddress
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.bind import type_of
-from lakevilla.expressions.tree import Call, Column, Expr
-from lakevilla.expressions.tree import Literal as Constant
-from lakevilla.expressions.walk import columns
 from lakevilla.formats.base import FormatName
 from lakevilla.formats.delta.metadata.layout import CHAR_VARCHAR
+from lakevilla.sql.expressions.bind import type_of
+from lakevilla.sql.expressions.tree import Call, Column, Expr
+from lakevilla.sql.expressions.tree import Literal as Constant
+from lakevilla.sql.expressions.walk import columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

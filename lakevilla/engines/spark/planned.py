@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 from blake3 import blake3
 
+from lakevilla.arrow.nesting import JsonDecoder
 from lakevilla.engines.spark.rows import is_frame
 from lakevilla.errors import InvalidOperation, LakeVillaError
-from lakevilla.nesting import JsonDecoder
 from lakevilla.store.base import Found, GetOutcome
 from lakevilla.store.effects import Program, get
 from lakevilla.store.location import parse_location, root_location

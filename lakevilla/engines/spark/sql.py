@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakevilla.engines.sql.select import Select, query_of, table_parts, tokens_of
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.parse import refuse_unused
-from lakevilla.expressions.syntax.late import Token, TokenType, exp
 from lakevilla.settings import is_unicode
+from lakevilla.sql.expressions.parse import refuse_unused
+from lakevilla.sql.expressions.syntax.late import Token, TokenType, exp
+from lakevilla.sql.statements.select import Select, query_of, table_parts, tokens_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

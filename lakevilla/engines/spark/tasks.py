@@ -30,11 +30,11 @@ from lakevilla.engines.spark.reused import forget_archives, in_worker
 from lakevilla.engines.spark.rows import for_spark
 from lakevilla.engines.staged import read_staged, to_ipc
 from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError
-from lakevilla.expressions.tree import Expr
 from lakevilla.formats.files import FILES_SCHEMA, FileRef, file_key, file_refs
 from lakevilla.formats.layout import Layout
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
+from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.backends.reach import Reach, azure_account
 from lakevilla.store.base import ANY, Stored

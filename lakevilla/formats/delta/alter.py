@@ -13,11 +13,6 @@ from typing import Any
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.bind import bind
-from lakevilla.expressions.constraints import parse_constraint
-from lakevilla.expressions.parse import parse_predicate
-from lakevilla.expressions.types import INTEGERS, type_name
-from lakevilla.expressions.walk import columns
 from lakevilla.formats.alteration import NewDefinition, TableAlteration
 from lakevilla.formats.base import REPLACED, VOIDED, Change, replaced_once_more
 from lakevilla.formats.delta.create import partition_columns
@@ -44,6 +39,11 @@ from lakevilla.formats.delta.metadata.schema import (
     physical_name,
 )
 from lakevilla.formats.widening import check_widens, in_delta
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.constraints import parse_constraint
+from lakevilla.sql.expressions.parse import parse_predicate
+from lakevilla.sql.expressions.types import INTEGERS, type_name
+from lakevilla.sql.expressions.walk import columns
 
 _MODE = "delta.columnMapping.mode"
 _WIDENING = "delta.enableTypeWidening"

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakevilla.arrow.nesting import document
 from lakevilla.errors import CorruptObject, InvalidOperation
 from lakevilla.formats.delta.checkpoint.columns import decode_paths, vector_columns
 from lakevilla.formats.delta.checkpoint.file_list import batches_of
@@ -27,7 +28,6 @@ from lakevilla.formats.delta.paths import encode_path, log_directory
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
 from lakevilla.formats.file_sets import Masks, is_masked
 from lakevilla.formats.files import DataFile, DeletionVector, RemovedFile
-from lakevilla.nesting import document
 from lakevilla.store.base import ABSENT, ANY, Found, Unknown
 from lakevilla.store.effects import Program, get, put
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 
+from lakevilla.arrow.nesting import document
 from lakevilla.errors import CorruptObject, InvalidOperation
 from lakevilla.formats.base import Change, CommitInfo
 from lakevilla.formats.delta.actions import add_line, cdc_line, json_line, lines, remove_line
 from lakevilla.formats.delta.metadata.layout import DeltaDefinition
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
 from lakevilla.formats.files import DataFile, RemovedFile
-from lakevilla.nesting import document
 
 ROW_TRACKING_DOMAIN = "delta.rowTracking"
 

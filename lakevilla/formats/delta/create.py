@@ -8,8 +8,6 @@ from typing import Any
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.bind import bind
-from lakevilla.expressions.constraints import parse_constraint
 from lakevilla.formats.base import Change
 from lakevilla.formats.delta.metadata.column_mapping import (
     MAX_COLUMN_ID,
@@ -25,6 +23,8 @@ from lakevilla.formats.delta.metadata.schema import (
     encode_schema,
     mapping_mode,
 )
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.constraints import parse_constraint
 
 
 def create_table(

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import msgspec
 
+from lakevilla.arrow.nesting import JsonDecoder
 from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
 from lakevilla.forked import lock
 from lakevilla.formats.base import Entry, Leftovers
@@ -28,7 +29,6 @@ from lakevilla.formats.delta.checkpoint.reader import Checkpoint, open_checkpoin
 from lakevilla.formats.delta.paths import entry_key, log_directory
 from lakevilla.formats.delta.snapshot import DeltaSnapshot, blank_snapshot, snapshot_of
 from lakevilla.formats.delta.unsettled import Unsettled
-from lakevilla.nesting import JsonDecoder
 from lakevilla.store.base import Found, GetOutcome
 from lakevilla.store.effects import Effect, Get, Program, get, list_objects, parallel
 

@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import Change, Entry, FormatName
 from lakevilla.formats.defined import DefinedSnapshot, contract_digest
 from lakevilla.formats.delta.checkpoint.file_list import load_files, present_files
@@ -28,6 +27,7 @@ from lakevilla.formats.file_sets import masked_out
 from lakevilla.formats.files import FileRef, TableSize, files_from_structs, size_of
 from lakevilla.formats.overlay import EMPTY_TAIL, Overlay
 from lakevilla.formats.pruning import may_match
+from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program
 
 

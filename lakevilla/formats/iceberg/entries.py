@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
+from lakevilla.arrow.nesting import JsonDecoder
 from lakevilla.formats.base import Change, Entry
 from lakevilla.formats.files import DataFile, RemovedFile, data_files, removal
 from lakevilla.formats.iceberg.manifests.manifests import ADDED, DELETED
@@ -21,7 +22,6 @@ from lakevilla.formats.iceberg.snapshot import (
     files_of,
     manifests_of,
 )
-from lakevilla.nesting import JsonDecoder
 from lakevilla.store.effects import Program
 
 #: Where a snapshot's summary tells which transactions made it, and the nonce of its write.

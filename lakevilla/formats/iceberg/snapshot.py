@@ -16,7 +16,6 @@ from lakevilla.errors import (
     UnsupportedTableFeature,
     VersionNotFound,
 )
-from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import Change, Entry, FormatName
 from lakevilla.formats.defined import DefinedSnapshot, contract_digest
 from lakevilla.formats.file_sets import masked_out, present
@@ -52,6 +51,7 @@ from lakevilla.formats.iceberg.metadata.paths import metadata_directory, metadat
 from lakevilla.formats.iceberg.metadata.pointer import decode_pointer, number_of
 from lakevilla.formats.overlay import EMPTY_TAIL, Overlay
 from lakevilla.formats.pruning import may_match
+from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, list_objects, parallel
 

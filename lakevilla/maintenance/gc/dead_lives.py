@@ -16,11 +16,11 @@ from lakevilla.global_log.head_log import is_head
 from lakevilla.global_log.repo import load_head, load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.file_names import branch_directory
-from lakevilla.lake.refs.kept import kept_by
-from lakevilla.lake.refs.lives import BranchLives
+from lakevilla.lake.frozen.kept import kept_by
+from lakevilla.lake.frozen.lives import BranchLives
+from lakevilla.lake.tables.deletable import held_back
 from lakevilla.store.effects import Program, list_objects
 from lakevilla.store.home import HOMES_PREFIX, at_home
-from lakevilla.tables.deletable import held_back
 
 
 def left_of_branches(

@@ -15,11 +15,11 @@ from lakevilla.ids import started_at, uuid7
 from lakevilla.lake.absorb import Absorbed, absorb, moved_to
 from lakevilla.lake.context import Context
 from lakevilla.lake.table_log import open_tail, probe
+from lakevilla.lake.tables.registration import replace_until_stored
 from lakevilla.maintenance.gc.listing import Listing
 from lakevilla.store.base import ObjectInfo
 from lakevilla.store.effects import Program, parallel
 from lakevilla.store.home import at_home
-from lakevilla.tables.registration import replace_until_stored
 
 
 def fence(context: Context, old: Head, listed: Listing, *, dry_run: bool) -> Program[Head]:

@@ -7,15 +7,16 @@ from collections.abc import Collection, Container, Iterable, Sequence
 from lakevilla.errors import CorruptObject, UnsupportedFormat
 from lakevilla.global_log.bases import Base, load_base_tables, load_bases_by_ref, named_leaves
 from lakevilla.global_log.head import CommitSummary, Head, find_commit
+from lakevilla.global_log.inbox.proposal import is_over, number_of
 from lakevilla.global_log.refs import parts_of
 from lakevilla.global_log.repo import commits_since
-from lakevilla.inbox.proposal import is_over, number_of
 from lakevilla.lake.context import Context
 from lakevilla.lake.file_names import branch_of
 from lakevilla.lake.fitness import needed_files, unpublished
-from lakevilla.lake.refs.kept import kept_by
-from lakevilla.lake.refs.lives import BranchLives
+from lakevilla.lake.frozen.kept import kept_by
+from lakevilla.lake.frozen.lives import BranchLives
 from lakevilla.lake.table_log import open_tail, probe
+from lakevilla.lake.tables.nested_tables import is_within, nested_tables
 from lakevilla.maintenance.gc.dead_lives import left_of_branches
 from lakevilla.maintenance.gc.listing import Listing, named_pages
 from lakevilla.maintenance.gc.unreferenced_leaves import unreferenced_leaves
@@ -23,7 +24,6 @@ from lakevilla.maintenance.stale_places import still_there
 from lakevilla.markers.marker import Listed, Marker, marker_key
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.operations import staged_keys
-from lakevilla.tables.nested_tables import is_within, nested_tables
 
 
 def garbage(

@@ -19,12 +19,12 @@ from lakevilla.global_log.recent_heads import keep_recent, too_old
 from lakevilla.global_log.repo import load_tables
 from lakevilla.lake.context import Context, Event
 from lakevilla.lake.newer import refuse_newer_logs, refuse_older_head
+from lakevilla.lake.tables.drop_data import clean_emptied
 from lakevilla.maintenance.gc.fence import fence, settle_keys
 from lakevilla.maintenance.gc.garbage import garbage
 from lakevilla.maintenance.gc.listing import Listing, look
 from lakevilla.results import Finding, Report
 from lakevilla.store.effects import Program, delete, parallel
-from lakevilla.tables.drop_data import clean_emptied
 
 
 def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:

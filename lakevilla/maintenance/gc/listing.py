@@ -9,16 +9,18 @@ from dataclasses import dataclass, field
 from lakevilla.errors import LakeVillaError, StoreError, VersionNotFound
 from lakevilla.global_log.commits import COMMITS_PREFIX
 from lakevilla.global_log.head import PAGES_PREFIX, Head
+from lakevilla.global_log.inbox.proposal import INBOX_PREFIX
 from lakevilla.global_log.keys import KEYS_PREFIX
 from lakevilla.global_log.leaves import LEAVES_PREFIX
 from lakevilla.global_log.recent_heads import RECENT_PREFIX
 from lakevilla.global_log.refs import BASES_PREFIX
 from lakevilla.global_log.repo import load_page, pages_before, rules_table
 from lakevilla.ids import is_txn_id
-from lakevilla.inbox.proposal import INBOX_PREFIX
 from lakevilla.lake.context import Context
 from lakevilla.lake.file_names import owner_of
 from lakevilla.lake.table_log import refresh
+from lakevilla.lake.tables.deletable import held_back
+from lakevilla.lake.tables.nested_tables import is_within, nested_tables
 from lakevilla.lake.view import pending_parts
 from lakevilla.maintenance.gc.store_time import TimeAsked, ask_time, shown_time
 from lakevilla.markers.marker import Listed, Marker, marker_key, ticket_of
@@ -29,8 +31,6 @@ from lakevilla.store.effects import stat as object_info
 from lakevilla.store.home import HOMES_PREFIX
 from lakevilla.store.location import is_external
 from lakevilla.sublogs.record import TXNS_PREFIX, created_by, record_key
-from lakevilla.tables.deletable import held_back
-from lakevilla.tables.nested_tables import is_within, nested_tables
 
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _COMMIT = re.compile(rf"{COMMITS_PREFIX}/({_UUID})-([0-9a-f]+)\.json")

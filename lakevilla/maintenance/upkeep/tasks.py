@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakevilla.branches.keep import keep
 from lakevilla.engines.base import target_file_size
 from lakevilla.errors import (
     CommitOutcomeUnknown,
@@ -30,7 +31,6 @@ from lakevilla.lake.view import build_view
 from lakevilla.maintenance.gc.gc import gc
 from lakevilla.maintenance.recovery import checkpoint, recover
 from lakevilla.maintenance.vacuum import vacuum
-from lakevilla.refs.keep import keep
 from lakevilla.results import Finding, Report
 from lakevilla.store.effects import Program
 from lakevilla.transaction.commit.commit import commit

@@ -29,9 +29,9 @@ from lakevilla.formats.layout import Layout
 from lakevilla.global_log.bases import Base
 from lakevilla.ids import txn_in
 from lakevilla.lake.context import Context
+from lakevilla.lake.frozen.frozen import not_kept
+from lakevilla.lake.frozen.states import AtBase, AtHead, LakeState
 from lakevilla.lake.integrity.recorded import with_hashes
-from lakevilla.lake.refs.frozen import not_kept
-from lakevilla.lake.refs.states import AtBase, AtHead, LakeState
 from lakevilla.lake.view import View
 from lakevilla.maintenance.doctor_tables import unreadable
 from lakevilla.maintenance.verify.looking import AskedFile, How, in_portions, look_into

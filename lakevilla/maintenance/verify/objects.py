@@ -17,7 +17,7 @@ from lakevilla.global_log.leaves import LeafMap
 from lakevilla.global_log.refs import RefEntry
 from lakevilla.global_log.repo import fetch_sound, load_page, maps_of
 from lakevilla.lake.context import Context
-from lakevilla.lake.refs.branch_head import load_branch
+from lakevilla.lake.frozen.branch_head import load_branch
 from lakevilla.meter import note
 from lakevilla.results import Finding
 from lakevilla.store.base import Found

@@ -12,9 +12,16 @@ from lakevilla.global_log.head import Head, NameMap, TableMap
 from lakevilla.global_log.refs import RefEntry
 from lakevilla.global_log.repo import fetch_sound
 from lakevilla.lake.context import Context
+from lakevilla.lake.frozen.branch_head import frozen_now, open_branch
+from lakevilla.lake.frozen.states import (
+    AtBase,
+    AtHead,
+    LakeState,
+    StateName,
+    chosen_places,
+    state_of,
+)
 from lakevilla.lake.newer import report_newer
-from lakevilla.lake.refs.branch_head import frozen_now, open_branch
-from lakevilla.lake.refs.states import AtBase, AtHead, LakeState, StateName, chosen_places, state_of
 from lakevilla.maintenance.doctor_refs import look_at_refs, without_idle_risks
 from lakevilla.maintenance.verify.files import Depth, Looked, ReadDeletes, look_at_files
 from lakevilla.maintenance.verify.objects import look_at_named_objects

@@ -17,11 +17,11 @@ from lakevilla.errors import (
     VersionNotFound,
 )
 from lakevilla.global_log.head import CommitSummary, Head
+from lakevilla.global_log.inbox.fold import MOST_PENDING
 from lakevilla.global_log.repo import HeldHead, load_tables
-from lakevilla.inbox.fold import MOST_PENDING
+from lakevilla.lake.publishing.outcome import result_of
+from lakevilla.lake.publishing.publish_once import publish_once
 from lakevilla.phases import during
-from lakevilla.publishing.outcome import result_of
-from lakevilla.publishing.publish_once import publish_once
 from lakevilla.store.effects import Program
 from lakevilla.transaction.commit.commit_object import Sealed
 from lakevilla.transaction.commit.together.candidate import (

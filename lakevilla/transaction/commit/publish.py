@@ -9,13 +9,13 @@ from lakevilla.errors import (
 from lakevilla.global_log.head import CommitSummary, Head, Touch
 from lakevilla.global_log.repo import commits_since, load_tables
 from lakevilla.lake.context import Event
+from lakevilla.lake.publishing.publish import Published
+from lakevilla.lake.publishing.publish_once import publish_once
+from lakevilla.lake.tables.claims import note_names
+from lakevilla.lake.tables.renaming import renames_of
 from lakevilla.phases import during
-from lakevilla.publishing.publish import Published
-from lakevilla.publishing.publish_once import publish_once
 from lakevilla.results import CommitResult
 from lakevilla.store.effects import Program, delete, parallel
-from lakevilla.tables.claims import note_names
-from lakevilla.tables.renaming import renames_of
 from lakevilla.transaction.commit.together.lane import commits_of
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Decided

@@ -11,9 +11,9 @@ from collections.abc import Collection
 
 from lakevilla.global_log.head import Head, Reservation, successor
 from lakevilla.lake.context import Event
+from lakevilla.lake.tables.registration import replace_until_stored
 from lakevilla.phases import during
 from lakevilla.store.effects import Program
-from lakevilla.tables.registration import replace_until_stored
 from lakevilla.transaction.state.record import create_record
 from lakevilla.transaction.state.transaction import TransactionState
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from lakevilla.errors import LakeVillaError
 from lakevilla.global_log.repo import load_tables
 from lakevilla.lake.context import Event
-from lakevilla.publishing.publish import publish_table
+from lakevilla.lake.publishing.publish import publish_table
 from lakevilla.store.effects import Program, delete, parallel
 from lakevilla.store.readback import same_object
 from lakevilla.sublogs.record import RESERVATION

@@ -18,14 +18,14 @@ from collections.abc import Collection
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.assignments import bind_assignments
-from lakevilla.expressions.bind import bind
 from lakevilla.formats.base import Change, TableSnapshot
 from lakevilla.lake.file_names import file_namer
-from lakevilla.operations.inserted import inserted_rows
-from lakevilla.operations.perform import Performed, merge_spec
-from lakevilla.operations.sources.reading import read_source
+from lakevilla.lake.operations.inserted import inserted_rows
+from lakevilla.lake.operations.perform import Performed, merge_spec
+from lakevilla.lake.operations.sources.reading import read_source
 from lakevilla.results import Counts
+from lakevilla.sql.expressions.assignments import bind_assignments
+from lakevilla.sql.expressions.bind import bind
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.binding import locate
 from lakevilla.sublogs.operations import (

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from lakevilla.formats.base import Change
 from lakevilla.lake.file_names import file_namer
 from lakevilla.lake.net_change import compose
-from lakevilla.operations.change_feed import in_one_entry, is_mixed
+from lakevilla.lake.operations.change_feed import in_one_entry, is_mixed
 from lakevilla.store.effects import Program
 from lakevilla.transaction.state.files import hold_file, store_files
 from lakevilla.transaction.state.parts import Done

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.bind import bind
-from lakevilla.expressions.tree import Expr
 from lakevilla.formats.files import file_key
 from lakevilla.formats.layout import Layout
 from lakevilla.phases import during
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, parallel
 from lakevilla.sublogs.binding import locate

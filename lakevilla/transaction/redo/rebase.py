@@ -15,9 +15,9 @@ from lakevilla.formats.layout import Layout
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.lake.context import Event
 from lakevilla.lake.file_names import file_namer
+from lakevilla.lake.operations.comparing.dropped_columns import files_fit
 from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import View
-from lakevilla.operations.comparing.dropped_columns import files_fit
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.binding import Moves, moves, renumber, renumber_read, unsettled
 from lakevilla.sublogs.operations import (

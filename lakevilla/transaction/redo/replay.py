@@ -11,9 +11,9 @@ from collections.abc import Callable
 from lakevilla.engines.base import FileNamer
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.formats.base import TableSnapshot
-from lakevilla.operations.compaction import still_moved
-from lakevilla.operations.comparing.dropped_columns import named, refuse_hidden
-from lakevilla.operations.perform import check_append_only, perform, performed_as
+from lakevilla.lake.operations.compaction import still_moved
+from lakevilla.lake.operations.comparing.dropped_columns import named, refuse_hidden
+from lakevilla.lake.operations.perform import check_append_only, perform, performed_as
 from lakevilla.phases import during
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Optimize, Transplant

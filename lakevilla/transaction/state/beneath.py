@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakevilla.operations.comparing.computed import Beneath
+from lakevilla.lake.operations.comparing.computed import Beneath
 from lakevilla.transaction.state.transaction import TransactionState
 
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lakevilla.engines.catalog import CatalogRead
 from lakevilla.errors import ConflictError, LakeVillaError
-from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import Change, TableSnapshot
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.global_log.rules import Isolation, Validation
+from lakevilla.lake.frozen.frozen import Frozen
 from lakevilla.lake.own_versions import OwnVersion
 from lakevilla.lake.past import Past
-from lakevilla.lake.refs.frozen import Frozen
 from lakevilla.lake.view import View
 from lakevilla.results import CommitResult, Counts
+from lakevilla.sql.catalog import CatalogRead
+from lakevilla.sql.expressions.tree import Expr
 from lakevilla.sublogs.operations import Detach, Operation, ReadRecord, Rename
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.life import Life

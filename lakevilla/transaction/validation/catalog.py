@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from lakevilla.engines.catalog import CatalogRead
 from lakevilla.errors import ConflictError
 from lakevilla.formats.base import Change
 from lakevilla.formats.catalog_rows import file_row, statistics_of
@@ -22,9 +21,10 @@ from lakevilla.global_log.head import NOWHERE, CommitSummary, Head, TableState, 
 from lakevilla.global_log.leaves import HIGHEST
 from lakevilla.global_log.refs import is_at
 from lakevilla.global_log.repo import commits_since, load_names, load_tables
-from lakevilla.lake.refs.mounts import load_clones
+from lakevilla.lake.frozen.mounts import load_clones
 from lakevilla.lake.table_log import entry_at, open_tail, refresh
 from lakevilla.lake.tail import Tail
+from lakevilla.sql.catalog import CatalogRead
 from lakevilla.store.effects import Program
 from lakevilla.transaction.redo.rebase import Examination
 from lakevilla.transaction.state.errors import conflict

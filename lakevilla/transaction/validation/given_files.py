@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lakevilla.operations.comparing.dropped_columns import files_fit
-from lakevilla.operations.perform import layout_given
+from lakevilla.lake.operations.comparing.dropped_columns import files_fit
+from lakevilla.lake.operations.perform import layout_given
 from lakevilla.sublogs.operations import Append, Operation, Overwrite
 from lakevilla.transaction.state.errors import conflict
 from lakevilla.transaction.state.parts import Working

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from lakevilla.errors import VersionNotFound
 from lakevilla.global_log.head import Head
-from lakevilla.lake.refs.still_kept import kept_marks, refuse_unkept
+from lakevilla.lake.frozen.still_kept import kept_marks, refuse_unkept
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Transplant
 from lakevilla.transaction.state.parts import Done

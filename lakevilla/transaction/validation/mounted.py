@@ -9,7 +9,7 @@ from __future__ import annotations
 from lakevilla.errors import LakeVillaError
 from lakevilla.formats.base import TableSnapshot
 from lakevilla.global_log.head import Head, TableState
-from lakevilla.lake.refs.mounts import mounted_at
+from lakevilla.lake.frozen.mounts import mounted_at
 from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import View
 from lakevilla.store.effects import Program

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.global_log.head import Head, TableState
+from lakevilla.lake.tables.surroundings import in_the_way
 from lakevilla.lake.view import View
 from lakevilla.store.effects import Program
-from lakevilla.tables.surroundings import in_the_way
 from lakevilla.transaction.state.errors import conflict
 from lakevilla.transaction.state.transaction import TransactionState
 

@@ -25,17 +25,17 @@ from lakevilla.errors import (
     UnsupportedTableFeature,
     VersionNotFound,
 )
-from lakevilla.expressions.tree import Expr
 from lakevilla.global_log.head import Head, TableState
 from lakevilla.global_log.repo import HeldHead, load_tables
 from lakevilla.global_log.rules import Rule
 from lakevilla.lake.net_change import NetChange, net_change
+from lakevilla.lake.operations.comparing.dropped_columns import files_fit
 from lakevilla.lake.row_changes import Verdict, judge
 from lakevilla.lake.table_log import open_tail, opened_again, probe, refresh
 from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import View, build_view
-from lakevilla.operations.comparing.dropped_columns import files_fit
 from lakevilla.phases import during
+from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.operations import (
     Alter,

@@ -23,15 +23,15 @@ from lakevilla.global_log.repo import (
     load_tables,
 )
 from lakevilla.ids import is_by_entry
+from lakevilla.lake.frozen.frozen import frozen_view, mounted_view, not_kept_now
+from lakevilla.lake.frozen.mounted_then import then_view
+from lakevilla.lake.frozen.mounts import mount_of
 from lakevilla.lake.own_versions import own_view
-from lakevilla.lake.refs.frozen import frozen_view, mounted_view, not_kept_now
-from lakevilla.lake.refs.mounted_then import then_view
-from lakevilla.lake.refs.mounts import mount_of
+from lakevilla.lake.publishing.publish import publish_table
 from lakevilla.lake.table_log import known_tail, open_tail, probe
 from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import View, build_view
 from lakevilla.phases import during
-from lakevilla.publishing.publish import publish_table
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.record import Access
 from lakevilla.transaction.queue.places import enter, leave, missing_places

@@ -19,8 +19,8 @@ from lakevilla.global_log.keys import (
 )
 from lakevilla.global_log.repo import commits_since, load_head, load_refs
 from lakevilla.lake.context import Context
-from lakevilla.lake.refs.branch_head import Branch
-from lakevilla.publishing.outcome import result_of
+from lakevilla.lake.frozen.branch_head import Branch
+from lakevilla.lake.publishing.outcome import result_of
 from lakevilla.results import CommitResult
 from lakevilla.store.effects import Program, list_objects, parallel
 from lakevilla.store.home import at_home

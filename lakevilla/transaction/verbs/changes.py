@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation, TableNotFound
-from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import Change
 from lakevilla.global_log.head import CommitSummary
 from lakevilla.global_log.history import Timeline
+from lakevilla.lake.operations.changed_rows import Reading, refuse_missing, sources_of
+from lakevilla.lake.operations.changes import Walk, changes, changes_to_read, walk_through
 from lakevilla.lake.past import Past, past_at
-from lakevilla.operations.changed_rows import Reading, refuse_missing, sources_of
-from lakevilla.operations.changes import Walk, changes, changes_to_read, walk_through
 from lakevilla.phases import during
+from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.bind import bind_to_head

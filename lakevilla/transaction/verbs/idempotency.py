@@ -15,7 +15,7 @@ from lakevilla.global_log.keys import KeyRecord, key_object, load_key, new_recor
 from lakevilla.global_log.repo import commits_since
 from lakevilla.ids import started_at
 from lakevilla.lake.context import Context
-from lakevilla.publishing.outcome import fence, result_of
+from lakevilla.lake.publishing.outcome import fence, result_of
 from lakevilla.store.base import Stored
 from lakevilla.store.effects import Program, sleep
 from lakevilla.transaction.state.transaction import TransactionState

@@ -19,15 +19,15 @@ import pyarrow.compute as pc
 from lakevilla.arrow.places import places_of_true
 from lakevilla.engines.base import TableInput, target_file_size
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.bind import bind
-from lakevilla.expressions.render import render_sql
-from lakevilla.expressions.tree import Expr
-from lakevilla.expressions.walk import columns
 from lakevilla.formats.files import DataFile, file_refs
 from lakevilla.formats.layout import Layout
 from lakevilla.lake.file_names import file_namer
 from lakevilla.phases import during
 from lakevilla.results import CommitResult, OptimizeResult
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.render import render_sql
+from lakevilla.sql.expressions.tree import Expr
+from lakevilla.sql.expressions.walk import columns
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Bin, Operation, Optimize
 from lakevilla.transaction.state.files import hold_written, store_files

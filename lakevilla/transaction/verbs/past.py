@@ -6,11 +6,11 @@ from lakevilla.errors import VersionNotFound
 from lakevilla.global_log.history import Timeline
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.lake import own_versions
+from lakevilla.lake.frozen import frozen as refs
+from lakevilla.lake.frozen.frozen import Frozen
+from lakevilla.lake.frozen.mounted_then import with_clones
 from lakevilla.lake.own_versions import OwnVersion
 from lakevilla.lake.past import not_kept, past_at
-from lakevilla.lake.refs import frozen as refs
-from lakevilla.lake.refs.frozen import Frozen
-from lakevilla.lake.refs.mounted_then import with_clones
 from lakevilla.store.effects import Program
 from lakevilla.transaction.state.transaction import TransactionState
 

@@ -14,25 +14,25 @@ import pyarrow as pa
 
 from lakevilla.engines.base import TableInput
 from lakevilla.errors import InvalidOperation, TableNotFound, UnsupportedTableFeature
-from lakevilla.expressions.bind import bind
-from lakevilla.expressions.render import render_sql
-from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import FormatName, TableSnapshot
 from lakevilla.formats.files import DataFile
 from lakevilla.formats.layout import Constraint, Layout
 from lakevilla.lake.file_names import file_namer
 from lakevilla.lake.integrity.recorded import with_hashes, with_tags
-from lakevilla.operations.perform import (
+from lakevilla.lake.operations.perform import (
     Performed,
     check_append_only,
     perform,
     performed_as,
     replaced_definition,
 )
-from lakevilla.operations.refresh import refresh_key, reusable
-from lakevilla.operations.replaced_partitions import check_replaceable, rows_replaced
-from lakevilla.operations.sources.reading import may_have_many_files
+from lakevilla.lake.operations.refresh import refresh_key, reusable
+from lakevilla.lake.operations.replaced_partitions import check_replaceable, rows_replaced
+from lakevilla.lake.operations.sources.reading import may_have_many_files
 from lakevilla.phases import during
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.render import render_sql
+from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.binding import tie, tie_predicate
 from lakevilla.sublogs.operations import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from lakevilla.errors import InvalidOperation, TableExists
 from lakevilla.global_log.head import NameMap
 from lakevilla.global_log.repo import load_names
+from lakevilla.lake.tables.renaming import known_name, refuse_taken, renamed
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Create, Rename
-from lakevilla.tables.renaming import known_name, refuse_taken, renamed
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.bind import join_head, touch

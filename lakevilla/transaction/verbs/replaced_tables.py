@@ -21,9 +21,9 @@ from lakevilla.errors import (
 )
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import load_tables
+from lakevilla.lake.tables.dropped import is_emptied
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Create, tables_read
-from lakevilla.tables.dropped import is_emptied
 from lakevilla.transaction.state.life import Life
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.validate import extend

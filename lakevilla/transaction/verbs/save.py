@@ -24,13 +24,13 @@ from lakevilla.errors import (
 from lakevilla.global_log.head import PendingRef, TableState, find_commit
 from lakevilla.global_log.repo import commits_since, load_tables
 from lakevilla.lake.context import Context
-from lakevilla.lake.refs.frozen import mounted_view
-from lakevilla.lake.refs.mounts import mounted_at
+from lakevilla.lake.frozen.frozen import mounted_view
+from lakevilla.lake.frozen.mounts import mounted_at
+from lakevilla.lake.publishing.outcome import check_id, find_in_history, result_of
 from lakevilla.lake.table_log import open_tail, probe, snapshot_at
 from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import Placement, View, is_another, pending_parts
 from lakevilla.phases import during
-from lakevilla.publishing.outcome import check_id, find_in_history, result_of
 from lakevilla.results import Counts
 from lakevilla.store.base import ANY, Found, Match, Stored, Token
 from lakevilla.store.codec import FORMAT, decode, encode

@@ -322,7 +322,7 @@ def test_a_root_that_is_no_lake_says_so_and_what_may_be_meant(tmp_path: Path, ro
         "nothing/here": "nothing is at the root .*; check the root",
     }[root]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lakevilla.connecting.table_around", lambda root: None)  # it warns
+        patch.setattr("lakevilla.api.connecting.table_around", lambda root: None)  # it warns
         lake = lv.connect(str(tmp_path / root))
     for look in (lake.discover, lambda: lake.register(discover=True), lambda: lake["t"]):
         with pytest.raises(lv.LakeVillaError, match=meant):

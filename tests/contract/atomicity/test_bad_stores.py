@@ -15,9 +15,9 @@ import pytest
 from typer.testing import CliRunner
 
 import lakevilla as lv
+from lakevilla.api.client.client import LakeClient
 from lakevilla.api.lake import Lake
 from lakevilla.cli.app import app
-from lakevilla.client.client import LakeClient
 from lakevilla.store.backends.local import LocalStore
 from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.base import ANY, Absent, Condition, Failure, Found, Match, Refused, Stored

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import lakevilla as lv
-from lakevilla.client.client import _PROBED
+from lakevilla.api.client.client import _PROBED
 from tests.contract.atomicity.conftest import Open
 from tests.support.gateway import Flaw
 from tests.support.inside import inside

@@ -13,8 +13,8 @@ from lakevilla.api import run
 from lakevilla.errors import StoreError
 from lakevilla.global_log.head import HEAD_KEY
 from lakevilla.lake.context import Context
+from lakevilla.lake.publishing import outcome
 from lakevilla.markers.marker import marker_key
-from lakevilla.publishing import outcome
 from lakevilla.store.base import Condition, Failure, Refused, Stored, Token
 from lakevilla.store.effects import Program
 from lakevilla.store.wrapped import WrappedStore

@@ -12,8 +12,8 @@ import pytest
 
 import lakevilla as lv
 from bench.size.many_tables import cost, newest
-from lakevilla.engines.catalog import SCHEMAS
 from lakevilla.global_log import leaves
+from lakevilla.sql.catalog import SCHEMAS
 from tests.support.places import Place
 from tests.support.tables import bag
 

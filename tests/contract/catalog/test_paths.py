@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from lakevilla.engines.catalog import SCHEMAS
+from lakevilla.sql.catalog import SCHEMAS
 from tests.support.places import Place
 
 TYPES = pa.schema([("id", pa.int64()), ("region", pa.string()), ("qty", pa.int64())])

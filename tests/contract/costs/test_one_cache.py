@@ -20,7 +20,7 @@ pytestmark = pytest.mark.one_process
 def budget(monkeypatch: pytest.MonkeyPatch) -> Budget:
     """The process is one that has just begun."""
     budget = Budget()
-    monkeypatch.setattr("lakevilla.client.client.OF_PROCESS", budget)
+    monkeypatch.setattr("lakevilla.api.client.client.OF_PROCESS", budget)
     return budget
 
 

@@ -32,8 +32,8 @@ from lakevilla.engines.duckdb.reading import closed as closed_module
 from lakevilla.engines.duckdb.reading.admission import Parts
 from lakevilla.engines.duckdb.reading.closed import ClosedSession
 from lakevilla.engines.duckdb.reading.query import opened
-from lakevilla.engines.sql.select import named_parameters, select_of
 from lakevilla.errors import InvalidOperation
+from lakevilla.sql.statements.select import named_parameters, select_of
 from tests.support.engine_lake import Lake
 from tests.support.inside import inside
 

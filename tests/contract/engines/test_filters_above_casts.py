@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakevilla.engines.base import TableInput
-from lakevilla.expressions.bind import bind
-from lakevilla.expressions.evaluate import is_true
-from lakevilla.expressions.parse import parse_predicate
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.evaluate import is_true
+from lakevilla.sql.expressions.parse import parse_predicate
 from tests.support.engine_lake import Lake
 
 if TYPE_CHECKING:

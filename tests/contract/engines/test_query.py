@@ -25,8 +25,8 @@ from lakevilla.engines.duckdb.file_system import _File
 from lakevilla.engines.duckdb.reading.closed import ClosedSession
 from lakevilla.engines.duckdb.reading.query import opened
 from lakevilla.engines.duckdb.reading.relation import Files
-from lakevilla.engines.sql.select import select_of
 from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.sql.statements.select import select_of
 from tests.support.engine_lake import Lake, ordered
 
 

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 import lakevilla as lv
+from lakevilla.api.client.client import LakeClient
 from lakevilla.api.lake import Lake
-from lakevilla.client.client import LakeClient
 from lakevilla.clock import SystemClock
 from lakevilla.global_log.head import HEAD_KEY, Reservation
 from lakevilla.ids import uuid7

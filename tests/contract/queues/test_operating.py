@@ -17,8 +17,8 @@ from deltalake import DeltaTable
 import lakevilla as lv
 from lakevilla.global_log.head import HEAD_KEY, Head, Reservation
 from lakevilla.ids import uuid7
+from lakevilla.lake.publishing.outcome import fence
 from lakevilla.markers.marker import Marker, marker_key
-from lakevilla.publishing.outcome import fence
 from lakevilla.store.base import Store
 from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.store.wrapped import WrappedStore

@@ -14,7 +14,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import lakevilla as lv
-from lakevilla.expressions.tree import Expr
+from lakevilla.sql.expressions.tree import Expr
 from tests.support.inside import inside
 from tests.support.places import Place
 

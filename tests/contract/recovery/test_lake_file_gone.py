@@ -89,7 +89,7 @@ def test_a_table_that_is_let_go_meanwhile_gets_no_claim_back(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(place)
-    from lakevilla.tables import claims
+    from lakevilla.lake.tables import claims
 
     original = claims.claim_table
     clean_up(place, "a")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import lakevilla as lv
-from lakevilla import connecting
-from lakevilla.client.lease import check_lease
+from lakevilla.api import connecting
+from lakevilla.api.client.lease import check_lease
 from lakevilla.store.base import Store
 from lakevilla.store.wrapped import WrappedStore
 from lakevilla_testing.world.latency import EXPRESS, S3, LatencyProfile, LatencyStore

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
+from lakevilla.api.client.client import LakeClient
 from lakevilla.api.lake import Lake
-from lakevilla.client.client import LakeClient
 from lakevilla.clock import SystemClock
 from lakevilla.global_log.head import overfull
 from lakevilla.store.backends.local import LocalStore

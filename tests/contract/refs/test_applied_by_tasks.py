@@ -18,7 +18,7 @@ import lakevilla as lv
 from lakevilla.engines.spark import bins
 from lakevilla.engines.spark.tasks import LakeAddress
 from lakevilla.engines.spark.upkeep import meeting
-from lakevilla.operations.comparing import extents, merging
+from lakevilla.lake.operations.comparing import extents, merging
 from lakevilla.settings import Settings
 from tests.contract.foreign_readers import Format
 from tests.support.inside import inside

@@ -18,9 +18,9 @@ import pytest
 from rich.console import Console
 
 import lakevilla as lv
-from lakevilla.client.telling import progress
-from lakevilla.client.telling.bars import Bars
-from lakevilla.client.telling.progress import Progress, words
+from lakevilla.api.client.telling import progress
+from lakevilla.api.client.telling.bars import Bars
+from lakevilla.api.client.telling.progress import Progress, words
 from lakevilla.lake.context import Event
 from lakevilla.meter import Meter, Tally, measured, note, running
 from tests.support.inside import inside
@@ -243,7 +243,7 @@ def test_nothing_is_shown_where_there_is_no_terminal() -> None:
 SCRIPT = """
 import os, sys, threading
 import lakevilla as lv
-from lakevilla.client.telling import progress
+from lakevilla.api.client.telling import progress
 
 progress.AFTER_SECONDS, progress.EACH_SECONDS = 0.0, 0.005
 is_seen, written, told = threading.Event(), sys.stderr.write, 0

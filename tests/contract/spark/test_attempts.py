@@ -13,10 +13,10 @@ import lakevilla as lv
 from lakevilla.engines.spark import tasks
 from lakevilla.engines.spark.bins import in_bins
 from lakevilla.engines.spark.tasks import LakeAddress, TaskReport, UpdateTask, WriteTask
-from lakevilla.expressions.assignments import bind_assignments
-from lakevilla.expressions.parse import parse_expression
 from lakevilla.lake.file_names import file_namer
 from lakevilla.settings import Settings
+from lakevilla.sql.expressions.assignments import bind_assignments
+from lakevilla.sql.expressions.parse import parse_expression
 from tests.support.engine_lake import Lake, Names, predicate
 from tests.support.inside import executor, inside
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import lakevilla as lv
 from lakevilla.engines.spark.sql import columns_named
-from lakevilla.engines.sql.select import select_of
+from lakevilla.sql.statements.select import select_of
 from tests.contract.arguments import odd_parameters
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.api.session import Session
-from lakevilla.engines.sql.words import quoted
+from lakevilla.sql.statements.words import quoted
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import lakevilla as lv
 from lakevilla.cli.app import app
-from lakevilla.engines.sql import statement as taken_apart
+from lakevilla.sql.statements import statement as taken_apart
 
 
 @pytest.fixture

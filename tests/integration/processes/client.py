@@ -10,8 +10,8 @@ import sys
 import threading
 
 import lakevilla as lv
+from lakevilla.api.client.client import LakeClient
 from lakevilla.api.lake import Lake
-from lakevilla.client.client import LakeClient
 from lakevilla.store.backends.local import LocalStore
 from lakevilla.store.base import Condition, Failure, GetOutcome, Refused, Store, Stored, Token
 from lakevilla.store.wrapped import WrappedStore

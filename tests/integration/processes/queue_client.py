@@ -13,8 +13,8 @@ import sys
 import time
 
 import lakevilla as lv
+from lakevilla.api.client.client import LakeClient
 from lakevilla.api.lake import Lake
-from lakevilla.client.client import LakeClient
 from lakevilla.store.backends.local import LocalStore
 from lakevilla.store.base import Failure, ObjectInfo
 from tests.integration.processes.client import StoppingStore, tell

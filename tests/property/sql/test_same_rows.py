@@ -18,10 +18,10 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.engines.duckdb.expressions import to_duckdb
-from lakevilla.engines.sql.meaning.duckdb import OtherMeaning, meaning_in
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.bind import bind
-from lakevilla.expressions.statement import StatementExpressions
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.statement import StatementExpressions
+from lakevilla.sql.statements.meaning.duckdb import OtherMeaning, meaning_in
 from tests.property.sql.conditions import ROWS, Conditions, table
 
 _RAISED = object()

@@ -4,8 +4,8 @@ from contextlib import suppress
 
 import pytest
 
-from lakevilla.engines.catalog import CatalogRead, Term, range_of
 from lakevilla.errors import ConflictError
+from lakevilla.sql.catalog import CatalogRead, Term, range_of
 from lakevilla.transaction.verbs.catalog.rows import catalog_rows
 from lakevilla.transaction.verbs.read_write import append
 from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings

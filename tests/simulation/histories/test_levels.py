@@ -7,7 +7,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from lakevilla.errors import ConflictError
-from lakevilla.expressions.parse import parse_expression, parse_predicate
+from lakevilla.sql.expressions.parse import parse_expression, parse_predicate
 from lakevilla.sublogs.operations import Update
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.transaction import TransactionState

@@ -9,9 +9,9 @@ from lakevilla.errors import (
     InvalidOperation,
     StoreError,
 )
+from lakevilla.lake.publishing import outcome
 from lakevilla.lake.table_log import refresh
 from lakevilla.maintenance import recovery
-from lakevilla.publishing import outcome
 from lakevilla.store.base import Stored
 from lakevilla.store.effects import Get, Put, sleep
 from lakevilla.transaction.commit.commit import commit

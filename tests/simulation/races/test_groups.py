@@ -8,9 +8,9 @@ import pytest
 from lakevilla.errors import ConflictError, TransactionAborted
 from lakevilla.global_log.head import HEAD_KEY
 from lakevilla.global_log.repo import HeldHead, replace_head
+from lakevilla.lake.publishing.outcome import fence, outcome
 from lakevilla.lake.table_log import refresh
 from lakevilla.maintenance import recovery
-from lakevilla.publishing.outcome import fence, outcome
 from lakevilla.store.effects import Put, parallel, sleep
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.commit.commit_object import seal_commit

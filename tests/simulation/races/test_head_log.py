@@ -22,9 +22,9 @@ from lakevilla.errors import (
 from lakevilla.global_log import head_log, keys, numbered_log, repo
 from lakevilla.global_log.head import HEAD_KEY
 from lakevilla.global_log.repo import load_head
+from lakevilla.lake.publishing.outcome import outcome
 from lakevilla.maintenance import recovery
 from lakevilla.maintenance.gc import gc
-from lakevilla.publishing.outcome import outcome
 from lakevilla.settings import Settings
 from lakevilla.store.base import ANY, Absent
 from lakevilla.store.codec import encode

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from lakevilla.errors import ConflictError, TransactionAborted
-from lakevilla.expressions.parse import parse_predicate
-from lakevilla.inbox.proposal import INBOX_PREFIX
+from lakevilla.global_log.inbox.proposal import INBOX_PREFIX
 from lakevilla.maintenance import recovery
+from lakevilla.sql.expressions.parse import parse_predicate
 from lakevilla.store.effects import Program, sleep
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs import read_write

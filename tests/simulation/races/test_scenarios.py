@@ -15,9 +15,9 @@ from lakevilla.errors import (
     VersionNotFound,
 )
 from lakevilla.global_log import head
+from lakevilla.lake.publishing import outcome
 from lakevilla.maintenance import recovery
 from lakevilla.maintenance.gc import gc
-from lakevilla.publishing import outcome
 from lakevilla.settings import Settings
 from lakevilla.store.base import Refused
 from lakevilla.store.effects import Get, Put

@@ -5,12 +5,12 @@ from collections import Counter
 
 import pytest
 
+from lakevilla.branches.change import delete_ref
+from lakevilla.branches.create import create_ref
 from lakevilla.errors import LakeVillaError
 from lakevilla.global_log.commits import COMMITS_PREFIX, CommitObject
 from lakevilla.maintenance import recovery, vacuum
 from lakevilla.maintenance.gc import gc
-from lakevilla.refs.change import delete_ref
-from lakevilla.refs.create import create_ref
 from lakevilla.store.codec import decode
 from lakevilla.store.effects import sleep
 from lakevilla.sublogs.operations import Transplant

@@ -9,7 +9,7 @@ from lakevilla.errors import LakeVillaError
 from lakevilla.global_log.bases import load_base
 from lakevilla.global_log.head import HEAD_KEY, Head
 from lakevilla.global_log.refs import made_of_life
-from lakevilla.lake.refs import frozen
+from lakevilla.lake.frozen import frozen
 from lakevilla.lake.table_log import refresh
 from lakevilla.maintenance.gc.store_time import TIME_NAME
 from lakevilla.store.codec import decode

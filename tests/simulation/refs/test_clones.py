@@ -7,12 +7,12 @@ Afterwards all that is too old goes, again and again, and each side shows what w
 import pyarrow as pa
 import pytest
 
+from lakevilla.branches.change import delete_ref
+from lakevilla.branches.create import create_ref
+from lakevilla.branches.keep import keep
 from lakevilla.errors import LakeVillaError
 from lakevilla.lake.own_versions import OwnVersion
-from lakevilla.refs.change import delete_ref
-from lakevilla.refs.create import create_ref
-from lakevilla.refs.keep import keep
-from lakevilla.tables.drop_data import delete_data
+from lakevilla.lake.tables.drop_data import delete_data
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs.applying.apply import restore
 from lakevilla.transaction.verbs.read_write import append, create, drop, overwrite, scan

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 
+from lakevilla.branches.change import all_refs, delete_ref
+from lakevilla.branches.create import create_ref
+from lakevilla.branches.moved import Wanted
+from lakevilla.branches.rebase import rebase_branch
 from lakevilla.errors import LakeVillaError
 from lakevilla.maintenance import recovery, vacuum
 from lakevilla.maintenance.gc import gc
-from lakevilla.refs.change import all_refs, delete_ref
-from lakevilla.refs.create import create_ref
-from lakevilla.refs.moved import Wanted
-from lakevilla.refs.rebase import rebase_branch
 from lakevilla.settings import Settings
 from lakevilla.store.effects import sleep
 from lakevilla.transaction.commit import squash

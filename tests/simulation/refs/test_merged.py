@@ -8,10 +8,10 @@ from functools import partial
 
 import pytest
 
+from lakevilla.branches.change import protect
 from lakevilla.errors import LakeVillaError
-from lakevilla.expressions.parse import parse_predicate
 from lakevilla.global_log.head import HEAD_KEY, Head
-from lakevilla.refs.change import protect
+from lakevilla.sql.expressions.parse import parse_predicate
 from lakevilla.store.codec import decode
 from lakevilla.sublogs.operations import Delete
 from lakevilla.transaction.state.values import KeyUse

@@ -9,11 +9,11 @@ from itertools import pairwise
 import pyarrow as pa
 import pytest
 
+from lakevilla.branches.change import protect_main
 from lakevilla.errors import LakeVillaError
 from lakevilla.global_log.commits import commit_key, read_commit
 from lakevilla.global_log.head import HEAD_KEY, Head
-from lakevilla.inbox.proposal import INBOX_PREFIX
-from lakevilla.refs.change import protect_main
+from lakevilla.global_log.inbox.proposal import INBOX_PREFIX
 from lakevilla.store.codec import decode
 from lakevilla.store.effects import Put
 from lakevilla.sublogs.operations import is_direct

@@ -2,12 +2,12 @@
 
 import pyarrow as pa
 
+from lakevilla.branches.change import delete_ref
+from lakevilla.branches.create import create_ref, open_ref
+from lakevilla.branches.moved import Wanted
+from lakevilla.branches.rebase import rebase_branch
 from lakevilla.errors import LakeVillaError
-from lakevilla.lake.refs.frozen import Frozen
-from lakevilla.refs.change import delete_ref
-from lakevilla.refs.create import create_ref, open_ref
-from lakevilla.refs.moved import Wanted
-from lakevilla.refs.rebase import rebase_branch
+from lakevilla.lake.frozen.frozen import Frozen
 from lakevilla.store.home import at_home
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs.applying.asked import Settle

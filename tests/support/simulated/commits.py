@@ -1,7 +1,7 @@
 """Tables, transactions and processes of which the exhaustive tests and the scenarios are made."""
 
 from lakevilla.errors import AlreadyCommitted, ConflictError, LakeVillaError, TransactionAborted
-from lakevilla.expressions.parse import parse_expression, parse_predicate
+from lakevilla.sql.expressions.parse import parse_expression, parse_predicate
 from lakevilla.store.base import Unknown
 from lakevilla.store.effects import Await, List, Parallel, Put, Sleep, sleep
 from lakevilla.sublogs.operations import Update

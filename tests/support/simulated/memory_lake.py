@@ -12,13 +12,13 @@ from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
-from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.formats.layout import Layout
 from lakevilla.global_log.head import Head
 from lakevilla.lake.context import Event
 from lakevilla.maintenance.recovery import recover
 from lakevilla.results import Report
 from lakevilla.settings import Settings
+from lakevilla.sql.expressions.parse import parse_expression, parse_predicate
 from lakevilla.store.base import Found, Refused
 from lakevilla.store.effects import Effect, List, Parallel, Program, Put, Sleep
 from lakevilla.sublogs.operations import Delete, Update

@@ -2,11 +2,11 @@
 
 import pytest
 
+from lakevilla.branches.keep import keep
 from lakevilla.errors import LakeVillaError
 from lakevilla.maintenance import recovery, vacuum
 from lakevilla.maintenance.gc import gc
 from lakevilla.maintenance.rebuild_head import confirm_head
-from lakevilla.refs.keep import keep
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs.applying.merge_branch import merge_branch
 from lakevilla_testing.histories.attempts import context_of

@@ -148,8 +148,8 @@ with lv.connect({root!r}) as lake:
 """
 PRUNES = """
 from bench.size.million import open_table
-from lakevilla.expressions.bind import bind
-from lakevilla.expressions.parse import parse_predicate
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.parse import parse_predicate
 runner, snapshot = open_table({root!r}, "t", None)
 for where in ("part = 1", "id < 5", "part in (0, 2) and id >= 1 and name like 'a%'"):
     found = snapshot.files(bind(parse_predicate(where), snapshot.layout.schema))

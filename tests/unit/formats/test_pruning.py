@@ -13,14 +13,14 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.bind import bind
-from lakevilla.expressions.evaluate import compare, evaluate
-from lakevilla.expressions.parse import parse_predicate
-from lakevilla.expressions.tree import Expr
-from lakevilla.expressions.walk import children, columns
 from lakevilla.formats.files import FILES_SCHEMA, DataFile
 from lakevilla.formats.layout import Layout
 from lakevilla.formats.pruning import always_true, may_match
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.evaluate import compare, evaluate
+from lakevilla.sql.expressions.parse import parse_predicate
+from lakevilla.sql.expressions.tree import Expr
+from lakevilla.sql.expressions.walk import children, columns
 from tests.support.trees import ROWS, SCHEMA, trees
 
 PARTITIONS = ("b", "t", "d", "ts", "bo", "x", "dec")

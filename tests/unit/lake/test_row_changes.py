@@ -7,13 +7,13 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from lakevilla.expressions.parse import parse_predicate
 from lakevilla.formats.alteration import TableAlteration
 from lakevilla.formats.base import Change
 from lakevilla.lake.context import Context
 from lakevilla.lake.net_change import net_change
 from lakevilla.lake.row_changes import Verdict, judge, still_fits
 from lakevilla.lake.view import View, build_view
+from lakevilla.sql.expressions.parse import parse_predicate
 from lakevilla.store.effects import Program
 from tests.support import by_hand
 from tests.support.by_hand import data_file, outcome, rewritten

@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import Literal
 
 from lakevilla.api.begin import begin_transaction
+from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
-from lakevilla.client.client import LakeClient
 from lakevilla.engines.spark.tasks import LakeAddress
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import Settings

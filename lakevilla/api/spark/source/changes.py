@@ -33,17 +33,17 @@ from lakevilla.engines.spark.rows import arrow_types, as_declared, spark_schema
 from lakevilla.engines.spark.tasks import only_bin, rows_of
 from lakevilla.engines.spark.upkeep.changes import ChangeStep, Comparing, change_tasks
 from lakevilla.errors import InvalidOperation, VersionNotFound
-from lakevilla.expressions.bind import bind
-from lakevilla.expressions.parse import parse_predicate
 from lakevilla.formats.files import files_from_structs
 from lakevilla.formats.layout import Layout
-from lakevilla.operations.changed_rows import (
+from lakevilla.lake.operations.changed_rows import (
     ADDED,
     CHANGE_COLUMNS,
     DIFFERENCE,
     REMOVED,
     refuse_missing,
 )
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.parse import parse_predicate
 from lakevilla.store.effects import Program
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lakevilla.api.client.client import LakeClient
 from lakevilla.api.spark.source.access import Access, access_to, lake_at, opened, reaching
 from lakevilla.api.spark.source.filters import pushed, together
 from lakevilla.api.spark.source.options import ReadOptions
-from lakevilla.client.client import LakeClient
 from lakevilla.engines.base import TableInput, projection
 from lakevilla.engines.spark.bins import Bins, in_bins
 from lakevilla.engines.spark.rows import (
@@ -28,12 +28,12 @@ from lakevilla.engines.spark.rows import (
 )
 from lakevilla.engines.spark.tasks import ScanTask, only_bin, rows_of
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.bind import bind
-from lakevilla.expressions.parse import parse_predicate
-from lakevilla.expressions.tree import Expr
 from lakevilla.formats.layout import Layout
+from lakevilla.lake.frozen.elsewhere import places_at_hand
 from lakevilla.lake.pinned import Pin, pin, pinned
-from lakevilla.lake.refs.elsewhere import places_at_hand
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.parse import parse_predicate
+from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ import pyarrow as pa
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.feed.asked import AskedColumns, chosen_of
 from lakevilla.api.feed.versions import Teller
+from lakevilla.api.feed.walk import check_kept, stretch
 from lakevilla.api.spark.source.access import Access, access_to, goes_on, opened_on
 from lakevilla.api.spark.source.options import VersionOptions
 from lakevilla.engines.spark.rows import arrow_types, as_declared, may_be_null
 from lakevilla.errors import InvalidOperation, VersionNotFound
-from lakevilla.feed.walk import check_kept, stretch
 from lakevilla.results import Version
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.sqltext import quote_text
-from lakevilla.engines.sql.select import PURE_TABLE_FUNCTIONS, is_reaching
+from lakevilla.sql.statements.select import PURE_TABLE_FUNCTIONS, is_reaching
 
 #: A table's name as a statement has it, part by part.
 Parts: TypeAlias = tuple[str, ...]

@@ -27,9 +27,9 @@ from lakevilla.engines.duckdb.reading.admission import Admission, Parts, admissi
 from lakevilla.engines.duckdb.reading.relation import Files
 from lakevilla.engines.duckdb.sqltext import quote_name
 from lakevilla.engines.limits import running
-from lakevilla.engines.sql.remembered import remembered
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.forked import lock, not_closed_in_child
+from lakevilla.sql.statements.remembered import remembered
 
 #: DuckDB keeps some kilobytes of each file that it has met, for as long as the database lives,
 #: and files that tables had once are not met again.

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, pairwise
 
-from lakevilla.engines.sql.select import tokens_of
-from lakevilla.engines.sql.words import word_of
-from lakevilla.expressions.syntax.late import Token, TokenType
+from lakevilla.sql.expressions.syntax.late import Token, TokenType
+from lakevilla.sql.statements.select import tokens_of
+from lakevilla.sql.statements.words import word_of
 
 _QUERY = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE"})
 

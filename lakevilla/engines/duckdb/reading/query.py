@@ -19,8 +19,8 @@ from lakevilla.engines.duckdb.reading.admission import Parts
 from lakevilla.engines.duckdb.reading.closed import ClosedDatabases, ClosedSession, refuse_twins
 from lakevilla.engines.duckdb.reading.lists import with_lists
 from lakevilla.engines.duckdb.reading.relation import Files
-from lakevilla.engines.sql.select import named_parameters, select_of
 from lakevilla.errors import InvalidOperation
+from lakevilla.sql.statements.select import named_parameters, select_of
 
 
 def query(

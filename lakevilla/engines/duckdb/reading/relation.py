@@ -51,10 +51,10 @@ from lakevilla.engines.duckdb.sqltext import (
     sql_type,
 )
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
-from lakevilla.expressions.loosen import loosened
-from lakevilla.expressions.tree import Expr
 from lakevilla.formats.files import about_rows, file_key, paths_elsewhere
 from lakevilla.formats.layout import Layout
+from lakevilla.sql.expressions.loosen import loosened
+from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program
 
 #: Columns of every relation beside the table's own: the file's place in the

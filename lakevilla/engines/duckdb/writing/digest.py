@@ -15,7 +15,7 @@ from lakevilla.engines.duckdb.failures import translated
 from lakevilla.engines.duckdb.reading.relation import Files
 from lakevilla.engines.duckdb.sqltext import quote_name
 from lakevilla.engines.duckdb.writing.rewrite import expression_sql
-from lakevilla.expressions.tree import Expr
+from lakevilla.sql.expressions.tree import Expr
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from lakevilla.engines.duckdb.sqltext import column_of, name_list, quote_name, s
 from lakevilla.engines.duckdb.writing.rewrite import HIT, Rewriter
 from lakevilla.engines.partitions import partition_columns
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.tree import Expr
 from lakevilla.formats.files import ChangeFile
+from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program
 
 # A source row's number, and the clause that acts on a row.

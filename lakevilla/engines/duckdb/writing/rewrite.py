@@ -23,8 +23,8 @@ from lakevilla.engines.duckdb.sqltext import column_of, name_list, quote_name, s
 from lakevilla.engines.duckdb.writing.constraints import guard
 from lakevilla.engines.duckdb.writing.writer import Writer
 from lakevilla.engines.partitions import partition_columns
-from lakevilla.expressions.tree import Expr
 from lakevilla.formats.files import ChangeFile, RemovedFile, data_files, removal
+from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program
 
 #: Column of change files that says what happened to a row.

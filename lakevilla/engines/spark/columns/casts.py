@@ -7,8 +7,8 @@ import re
 from lakevilla.engines.spark.columns.coercion import Typed
 from lakevilla.engines.spark.columns.nodes import AS_TEXT, refused
 from lakevilla.engines.spark.columns.session_terms import SessionTerms
-from lakevilla.expressions.tree import Cast
-from lakevilla.expressions.types import (
+from lakevilla.sql.expressions.tree import Cast
+from lakevilla.sql.expressions.types import (
     decimal_type,
     is_decimal,
     is_fractional,

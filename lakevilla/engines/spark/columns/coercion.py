@@ -13,8 +13,8 @@ from decimal import Decimal
 
 from lakevilla.engines.spark.columns.nodes import refused
 from lakevilla.engines.spark.columns.session_terms import SessionTerms
-from lakevilla.expressions.tree import Cast, Expr, Literal
-from lakevilla.expressions.types import (
+from lakevilla.sql.expressions.tree import Cast, Expr, Literal
+from lakevilla.sql.expressions.types import (
     INTEGERS,
     MAX_PRECISION,
     decimal_parts,
@@ -23,7 +23,7 @@ from lakevilla.expressions.types import (
     is_integer,
     is_numeric,
 )
-from lakevilla.expressions.values import adapt, literal, value_of
+from lakevilla.sql.expressions.values import adapt, literal, value_of
 
 #: Digits that Spark gives to an integer beside a decimal.
 _DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 20}

@@ -21,7 +21,7 @@ from lakevilla.engines.spark.columns.nodes import (
     refused,
     too_deep,
 )
-from lakevilla.expressions.types import decimal_parts
+from lakevilla.sql.expressions.types import decimal_parts
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -28,11 +28,11 @@ from lakevilla.engines.spark.columns.nodes import (
 )
 from lakevilla.engines.spark.columns.reading import FrameIds
 from lakevilla.engines.spark.columns.session_terms import SessionTerms
-from lakevilla.expressions.bind import Schemas, type_of
-from lakevilla.expressions.functions.shorthand import REFUSED
-from lakevilla.expressions.tree import Case, Column, Expr, Literal
-from lakevilla.expressions.types import arrow_type, type_name
-from lakevilla.expressions.values import literal
+from lakevilla.sql.expressions.bind import Schemas, type_of
+from lakevilla.sql.expressions.functions.shorthand import REFUSED
+from lakevilla.sql.expressions.tree import Case, Column, Expr, Literal
+from lakevilla.sql.expressions.types import arrow_type, type_name
+from lakevilla.sql.expressions.values import literal
 
 _NOTHING = pa.schema([])
 

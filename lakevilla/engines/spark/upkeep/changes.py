@@ -19,8 +19,8 @@ from lakevilla.engines.spark.rows import for_spark, spark_types
 from lakevilla.engines.spark.tasks import LakeAddress, ReadTask, Worker
 from lakevilla.engines.spark.upkeep.parcels import packed, unpacked
 from lakevilla.engines.spark.upkeep.places import duckdb_here, placed
-from lakevilla.expressions.tree import Expr
 from lakevilla.formats.layout import Layout
+from lakevilla.sql.expressions.tree import Expr
 
 #: Where rows meet to be compared, a task gets those of about so many bytes of files.
 _MEETING_BYTES = 16 * 1024 * 1024

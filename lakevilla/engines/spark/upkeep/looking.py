@@ -16,7 +16,7 @@ from lakevilla.engines.spark.bins import Bins
 from lakevilla.engines.spark.jobs import numbers
 from lakevilla.engines.spark.reported import Jobs, first_error
 from lakevilla.engines.spark.tasks import LakeAddress, TaskReport, Worker
-from lakevilla.expressions.tree import Expr
+from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program
 
 P = TypeVar("P")

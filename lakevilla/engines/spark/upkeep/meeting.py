@@ -24,8 +24,8 @@ from lakevilla.engines.spark.upkeep.parcels import delivered, packed, sending_of
 from lakevilla.engines.spark.upkeep.places import duckdb_here, placed
 from lakevilla.engines.staged import read_staged, to_ipc
 from lakevilla.errors import LakeVillaError
-from lakevilla.expressions.tree import Expr
 from lakevilla.formats.layout import Layout
+from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.base import ANY, Missing, ObjectInfo
 from lakevilla.store.effects import Program, Stat, delete, parallel, put
 

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakevilla.arrow.made import mask, numbers, places, scalar, truths
-from lakevilla.expressions.tree import Expr
 from lakevilla.formats.delta.checkpoint.columns import (
     decode_paths,
     partition_values_column,
@@ -29,6 +28,7 @@ from lakevilla.formats.file_sets import all_differ, present
 from lakevilla.formats.files import FILES_SCHEMA, FileRef
 from lakevilla.formats.layout import Layout
 from lakevilla.formats.pruning import may_match
+from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program
 
 #: File lists up to this length are kept once they were read.

@@ -17,9 +17,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.types as types
 
+from lakevilla.arrow.nesting import JsonDecoder
 from lakevilla.arrow.years import in_years
 from lakevilla.formats.delta.metadata.layout import DeltaDefinition
-from lakevilla.nesting import JsonDecoder
 
 # The thread's own context has 28 digits, too few for a decimal(38).
 _DECIMALS = Context(prec=38)

@@ -14,14 +14,13 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from lakevilla.arrow.nesting import document
 from lakevilla.errors import (
     CorruptObject,
     InvalidOperation,
     LakeVillaError,
     UnsupportedTableFeature,
 )
-from lakevilla.expressions.bind import bind
-from lakevilla.expressions.constraints import parse_constraint
 from lakevilla.formats.base import VOIDED
 from lakevilla.formats.defined import contract_digest
 from lakevilla.formats.delta.metadata.properties import COMPRESSIONS, CONSTRAINT, file_size
@@ -44,7 +43,8 @@ from lakevilla.formats.delta.metadata.schema import (
     walk,
 )
 from lakevilla.formats.layout import Constraint, Layout
-from lakevilla.nesting import document
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.constraints import parse_constraint
 
 #: Where Spark keeps the type that it declares for a column of strings.
 CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import msgspec
 import pyarrow as pa
 
+from lakevilla.arrow.nesting import document
 from lakevilla.errors import CorruptObject, InvalidOperation, UnsupportedTableFeature
-from lakevilla.nesting import document
 
 MappingMode = Literal["none", "name", "id"]
 Field = dict[str, Any]

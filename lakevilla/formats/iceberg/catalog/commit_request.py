@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
+from lakevilla.arrow.nesting import JsonDecoder
 from lakevilla.formats.iceberg.metadata.file import MAIN, Metadata, property_of
-from lakevilla.nesting import JsonDecoder
 
 
 class CommitRequest(msgspec.Struct, frozen=True):

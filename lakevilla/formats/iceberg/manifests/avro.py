@@ -33,9 +33,9 @@ from pyiceberg.schema import visit_with_partner
 from pyiceberg.typedef import StructProtocol
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
+from lakevilla.arrow.nesting import document
 from lakevilla.formats.iceberg.manifests.avro_schema import numbered
 from lakevilla.formats.iceberg.metadata.cache import Cache
-from lakevilla.nesting import document
 
 D = TypeVar("D", bound=StructProtocol)
 

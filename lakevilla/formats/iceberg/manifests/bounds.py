@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
+from lakevilla.arrow.nesting import JsonDecoder
 from lakevilla.formats.iceberg.metadata.schema import LeafField
-from lakevilla.nesting import JsonDecoder
 
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 (the zone is written by hand)
 _DAY = datetime.date(1970, 1, 1)

@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.types import arrow_type, type_name
 from lakevilla.formats.alteration import TableAlteration
 from lakevilla.formats.base import REPLACED, VOIDED, Change, replaced_once_more
 from lakevilla.formats.iceberg.metadata.definition import MOST_WIDTH, IcebergDefinition
@@ -27,6 +26,7 @@ from lakevilla.formats.iceberg.metadata.schema import (
     struct_paths,
 )
 from lakevilla.formats.widening import check_widens, in_iceberg
+from lakevilla.sql.expressions.types import arrow_type, type_name
 
 FORMAT_VERSION = "format-version"
 _FIRST_PARTITION_ID = 1000

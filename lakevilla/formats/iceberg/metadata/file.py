@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from lakevilla.arrow.nesting import JsonDecoder, document
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
 from lakevilla.formats.iceberg.metadata.properties import whole_number
 from lakevilla.formats.iceberg.metadata.validation import check_definition
-from lakevilla.nesting import JsonDecoder, document
 
 MAIN = "main"
 #: The parts with statistics of snapshots, each in a file of its own.

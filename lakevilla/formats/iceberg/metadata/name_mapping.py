@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
+from lakevilla.arrow.nesting import JsonDecoder
 from lakevilla.errors import CorruptObject
 from lakevilla.formats.iceberg.metadata.schema import Field
-from lakevilla.nesting import JsonDecoder
 
 NAME_MAPPING = "schema.name-mapping.default"
 

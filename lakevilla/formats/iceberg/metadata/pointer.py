@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from lakevilla.nesting import JsonDecoder
+from lakevilla.arrow.nesting import JsonDecoder
 from lakevilla.store.location import CATALOG
 
 _NUMBERED = re.compile(r"(\d{1,18})-[^/]*\.metadata\.json(?:\.gz)?")

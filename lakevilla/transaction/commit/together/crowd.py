@@ -20,14 +20,14 @@ import msgspec
 
 from lakevilla.errors import LakeVillaError, StoreError
 from lakevilla.global_log.head import Head, successor
+from lakevilla.global_log.inbox.box import list_proposals, propose, read_proposals
+from lakevilla.global_log.inbox.fold import Taken, is_doubtful, take_along
+from lakevilla.global_log.inbox.proposal import Proposal, ProposedCommit, format_of, seal_proposal
 from lakevilla.global_log.repo import HeldHead
-from lakevilla.inbox.box import list_proposals, propose, read_proposals
-from lakevilla.inbox.fold import Taken, is_doubtful, take_along
-from lakevilla.inbox.proposal import Proposal, ProposedCommit, format_of, seal_proposal
 from lakevilla.lake.context import Context
+from lakevilla.lake.tables.registration import replace_until_stored
 from lakevilla.phases import during
 from lakevilla.store.effects import Program, parallel, sleep
-from lakevilla.tables.registration import replace_until_stored
 from lakevilla.transaction.commit.together.behind import (
     joined_behind,
     look_for,

@@ -31,11 +31,11 @@ from lakevilla.global_log.repo import (
 from lakevilla.global_log.summaries import SUMMARY_BYTES, summarize
 from lakevilla.lake.absorb import absorb
 from lakevilla.lake.context import Context
+from lakevilla.lake.tables.renaming import names_after
 from lakevilla.lake.view import is_another
 from lakevilla.phases import during, of
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Refresh, Transplant
-from lakevilla.tables.renaming import names_after
 from lakevilla.transaction.commit.squash import squashed
 from lakevilla.transaction.commit.together.candidate import (
     Answer,

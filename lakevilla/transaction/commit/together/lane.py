@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lakevilla.global_log.head import Head
-from lakevilla.inbox.proposal import Proposal, is_over
+from lakevilla.global_log.inbox.proposal import Proposal, is_over
 from lakevilla.lake.context import Context
 from lakevilla.lake.lanes import Lane
 from lakevilla.transaction.commit.together.candidate import Candidate

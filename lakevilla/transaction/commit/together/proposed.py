@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from lakevilla.global_log.head import Head, TableState
+from lakevilla.global_log.inbox.proposal import MOST_COMMIT_BYTES, Claim, ProposedCommit
+from lakevilla.global_log.inbox.reliance import MOST_BYTES, Reliance, reliance_of, relied, size_of
 from lakevilla.global_log.summaries import fingerprint
-from lakevilla.inbox.proposal import MOST_COMMIT_BYTES, Claim, ProposedCommit
-from lakevilla.inbox.reliance import MOST_BYTES, Reliance, reliance_of, relied, size_of
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Transplant, is_append
 from lakevilla.transaction.commit.together.candidate import Candidate

@@ -18,9 +18,8 @@ from lakevilla.formats.base import TableSnapshot
 from lakevilla.formats.files import data_files
 from lakevilla.global_log.head import Head, TableState
 from lakevilla.global_log.repo import load_all, load_tables
-from lakevilla.lake.own_versions import OwnVersion, own_view
-from lakevilla.lake.refs.mounts import is_there_in
-from lakevilla.lake.refs.states import (
+from lakevilla.lake.frozen.mounts import is_there_in
+from lakevilla.lake.frozen.states import (
     AtHead,
     LakeState,
     StateName,
@@ -28,10 +27,11 @@ from lakevilla.lake.refs.states import (
     chosen_places,
     state_of,
 )
+from lakevilla.lake.operations.comparing.dropped_columns import missing_fields, named
+from lakevilla.lake.operations.difference import difference
+from lakevilla.lake.own_versions import OwnVersion, own_view
 from lakevilla.lake.row_changes import rows_fit
 from lakevilla.lake.view import View
-from lakevilla.operations.comparing.dropped_columns import missing_fields, named
-from lakevilla.operations.difference import difference
 from lakevilla.phases import during
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import (

@@ -10,9 +10,9 @@ import pyarrow as pa
 from lakevilla.errors import InvalidOperation, MergeConflict
 from lakevilla.formats.base import TableSnapshot
 from lakevilla.global_log.refs import parsed
-from lakevilla.lake.refs.states import AtBase, LakeState, StateName
-from lakevilla.operations.comparing.computed import reached_by
-from lakevilla.operations.difference import Difference
+from lakevilla.lake.frozen.states import AtBase, LakeState, StateName
+from lakevilla.lake.operations.comparing.computed import reached_by
+from lakevilla.lake.operations.difference import Difference
 from lakevilla.sublogs.operations import OnConflict, OnEqual, Reached, Transplant
 
 #: How far a table was in its histories where nobody can tell.

@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from lakevilla.formats.base import TableSnapshot
-from lakevilla.operations.comparing.dropped_columns import (
+from lakevilla.lake.operations.comparing.dropped_columns import (
     missing_fields,
     named,
     refuse_hidden,
     value_that_came,
 )
-from lakevilla.operations.comparing.unfit import unfit
-from lakevilla.operations.difference import difference
+from lakevilla.lake.operations.comparing.unfit import unfit
+from lakevilla.lake.operations.difference import difference
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Transplant
 from lakevilla.transaction.state.transaction import TransactionState

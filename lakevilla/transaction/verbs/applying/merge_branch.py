@@ -10,8 +10,8 @@ from lakevilla.errors import InvalidOperation, MergeConflict
 from lakevilla.global_log.bases import Base, load_base, load_base_tables
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import load_head, load_refs
-from lakevilla.lake.refs.branch_head import frozen_now, open_branch
-from lakevilla.lake.refs.states import AtBase, AtHead, between, chosen_places, not_found
+from lakevilla.lake.frozen.branch_head import frozen_now, open_branch
+from lakevilla.lake.frozen.states import AtBase, AtHead, between, chosen_places, not_found
 from lakevilla.store.effects import Program
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Merging

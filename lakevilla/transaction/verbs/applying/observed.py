@@ -10,18 +10,18 @@ from collections.abc import Iterable
 from typing import NoReturn
 
 from lakevilla.errors import CorruptObject, InvalidOperation, MergeConflict, TableNotFound
-from lakevilla.expressions.tree import Expr
 from lakevilla.formats.files import removal
 from lakevilla.global_log.bases import Base, load_base_tables
 from lakevilla.global_log.commits import CommitObject
 from lakevilla.global_log.head import CommitSummary, Touch
 from lakevilla.global_log.repo import commits_since, load_commit
+from lakevilla.lake.frozen.branch_head import Branch
+from lakevilla.lake.frozen.states import AtBase
 from lakevilla.lake.net_change import NetChange
-from lakevilla.lake.refs.branch_head import Branch
-from lakevilla.lake.refs.states import AtBase
+from lakevilla.lake.operations.difference import difference
 from lakevilla.lake.row_changes import Verdict, judge
 from lakevilla.lake.view import View
-from lakevilla.operations.difference import difference
+from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program, parallel
 from lakevilla.store.home import at_home
 from lakevilla.sublogs.operations import tables_read

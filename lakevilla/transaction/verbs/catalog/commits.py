@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lakevilla.engines.catalog import CatalogRead
 from lakevilla.global_log.commits import CommitObject
 from lakevilla.global_log.head import CommitSummary, shown_names
 from lakevilla.global_log.history import Timeline
 from lakevilla.global_log.repo import load_names, load_tables
 from lakevilla.lake.past import recorded_objects
+from lakevilla.sql.catalog import CatalogRead
 from lakevilla.store.effects import Program
 from lakevilla.transaction.state.transaction import TransactionState
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakevilla.engines.base import EXPLAIN, TableInput
-from lakevilla.expressions.bind import bind
-from lakevilla.expressions.tree import Expr
 from lakevilla.phases import during
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program
 from lakevilla.transaction.queue.late import perform_late
 from lakevilla.transaction.state.transaction import TransactionState

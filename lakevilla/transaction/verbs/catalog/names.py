@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from lakevilla.engines.catalog import NameRange
 from lakevilla.formats.iceberg.metadata.pointer import name_in_catalog
 from lakevilla.global_log.head import NOWHERE, Head
 from lakevilla.global_log.leaves import HIGHEST
 from lakevilla.global_log.repo import fetch_leaves, load_names, load_tables
-from lakevilla.lake.refs.mounts import mount_of, mounted_between
+from lakevilla.lake.frozen.mounts import mount_of, mounted_between
+from lakevilla.lake.tables.renaming import renamed
+from lakevilla.sql.catalog import NameRange
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.operations import Create, Drop
-from lakevilla.tables.renaming import renamed
 from lakevilla.transaction.state.transaction import TransactionState
 
 

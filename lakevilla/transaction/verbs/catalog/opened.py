@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakevilla.engines.catalog import CatalogRead
 from lakevilla.errors import (
     CorruptObject,
     InvalidOperation,
@@ -17,11 +16,12 @@ from lakevilla.errors import (
     UnsupportedTableFeature,
     VersionNotFound,
 )
-from lakevilla.expressions.types import type_name
 from lakevilla.formats.base import TableSnapshot
 from lakevilla.formats.catalog_rows import file_row, statistics_of
 from lakevilla.formats.files import DataFile, data_files
 from lakevilla.lake.context import Event
+from lakevilla.sql.catalog import CatalogRead
+from lakevilla.sql.expressions.types import type_name
 from lakevilla.store.effects import Program, parallel
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.bind import touch_each

@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakevilla.engines.catalog import SCHEMAS, CatalogRead
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.sizes import NOTHING, UNKNOWN, growth_of
 from lakevilla.global_log.head import TableState
-from lakevilla.lake.refs.mounts import mounted
+from lakevilla.lake.frozen.mounts import mounted
+from lakevilla.sql.catalog import SCHEMAS, CatalogRead
 from lakevilla.store.effects import Program
 from lakevilla.store.location import is_external
 from lakevilla.sublogs.operations import Create

@@ -15,8 +15,8 @@ from lakevilla.errors import VersionNotFound
 from lakevilla.formats.files import DataFile, data_files, file_key, files_from_structs
 from lakevilla.lake.file_names import file_namer
 from lakevilla.lake.fitness import paths_of
-from lakevilla.lake.refs.by_uri import key_below
-from lakevilla.lake.refs.kept import outside
+from lakevilla.lake.frozen.by_uri import key_below
+from lakevilla.lake.frozen.kept import outside
 from lakevilla.phases import during
 from lakevilla.store.effects import Program, copy_all
 from lakevilla.sublogs.operations import Bin, Optimize

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from lakevilla.errors import InvalidOperation
 from lakevilla.global_log.head import NOWHERE
 from lakevilla.global_log.repo import load_names, load_tables
+from lakevilla.lake.tables.dropped import is_emptied
+from lakevilla.lake.tables.surroundings import in_the_way
 from lakevilla.lake.view import is_another
 from lakevilla.phases import during
 from lakevilla.store.effects import Program
-from lakevilla.tables.dropped import is_emptied
-from lakevilla.tables.surroundings import in_the_way
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.bind import bind_to_head, join_head, touch
 from lakevilla.transaction.verbs.create_table import log_of_dropped, whole_or_not_at_all

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import lakevilla as lv
+from lakevilla.branches import branches
+from lakevilla.branches.entries import find_ref
 from lakevilla.global_log.refs import RefEntry
-from lakevilla.lake.refs.branch_head import load_branch
-from lakevilla.refs import branches
-from lakevilla.refs.entries import find_ref
+from lakevilla.lake.frozen.branch_head import load_branch
 from lakevilla.transaction.verbs.applying import merge_branch
 from tests.support.inside import inside
 from tests.support.places import Place

@@ -20,9 +20,9 @@ import lakevilla as lv
 from lakevilla.engines.spark.columns import SessionTerms, Translator, frame_ids, read_column
 from lakevilla.engines.spark.columns.connect import read as read_of_connect
 from lakevilla.engines.spark.rows import spark_schema, spark_types
-from lakevilla.expressions.bind import bind
-from lakevilla.expressions.evaluate import evaluate
-from lakevilla.expressions.tree import Expr
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.evaluate import evaluate
+from lakevilla.sql.expressions.tree import Expr
 from tests.support.columns.cases import SCHEMA, WRITTEN, Made, drawn, rows
 from tests.support.function_cases import same
 

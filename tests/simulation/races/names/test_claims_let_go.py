@@ -5,10 +5,10 @@ import pytest
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.global_log.head import HEAD_KEY, Head, empty_head
 from lakevilla.global_log.repo import LakeFile, claim_table, lake_key
+from lakevilla.lake.tables.claims import restore_claims
+from lakevilla.lake.tables.registration import register, unregister
 from lakevilla.store.codec import FORMAT, decode
 from lakevilla.store.effects import delete
-from lakevilla.tables.claims import restore_claims
-from lakevilla.tables.registration import register, unregister
 from lakevilla_testing.histories.attempts import context_of
 from lakevilla_testing.planted.every import PLANTED
 from tests.simulation.races.names.test_taken_up import drop, taking_up

@@ -3,10 +3,10 @@
 import pytest
 
 from lakevilla.errors import ConflictError, LakeVillaError, TableNotFound
+from lakevilla.lake.tables.drop_data import delete_data
+from lakevilla.lake.tables.registration import register
 from lakevilla.settings import Settings
 from lakevilla.store.effects import Get, Put
-from lakevilla.tables.drop_data import delete_data
-from lakevilla.tables.registration import register
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.verbs import read_write

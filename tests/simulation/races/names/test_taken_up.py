@@ -12,13 +12,13 @@ from lakevilla.errors import (
     TableNotFound,
 )
 from lakevilla.global_log.head import HEAD_KEY, Head
+from lakevilla.lake.publishing.publish import publish_table
+from lakevilla.lake.tables.drop_data import delete_data
+from lakevilla.lake.tables.registration import register
 from lakevilla.maintenance import recovery
 from lakevilla.maintenance.gc.gc import gc
-from lakevilla.publishing.publish import publish_table
 from lakevilla.store.codec import decode
 from lakevilla.sublogs.operations import Replace
-from lakevilla.tables.drop_data import delete_data
-from lakevilla.tables.registration import register
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs import read_write
 from lakevilla.transaction.verbs.dropped.take_up import can_be_taken_up, take_up

@@ -11,7 +11,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from lakevilla.api.reading.arrow_filters import translated
-from lakevilla.expressions.render import render_sql
+from lakevilla.sql.expressions.render import render_sql
 
 SCHEMA = pa.schema(
     [

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lakevilla.api.reading.polars_predicates import translated
-from lakevilla.expressions.render import render_sql
+from lakevilla.sql.expressions.render import render_sql
 
 SCHEMA = pa.schema(
     [("i", pa.int64()), ("f", pa.float32()), ("t", pa.timestamp("us", "UTC")), ("b", pa.bool_())]

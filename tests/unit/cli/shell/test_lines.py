@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lakevilla.cli.shell.lines import ScriptEntry, entries
-from lakevilla.engines.sql.script.cutting import is_complete
+from lakevilla.sql.statements.script.cutting import is_complete
 
 
 def cut(text: str) -> list[ScriptEntry]:

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from lakevilla.engines.duckdb.expressions import to_duckdb
-from lakevilla.expressions.functions.catalogue import MEANINGS
-from lakevilla.expressions.functions.shorthand import ALIASES, SHORTHANDS
-from lakevilla.expressions.tree import Call
+from lakevilla.sql.expressions.functions.catalogue import MEANINGS
+from lakevilla.sql.expressions.functions.shorthand import ALIASES, SHORTHANDS
+from lakevilla.sql.expressions.tree import Call
 from tests.support.function_cases import ALL, RAISED, Said, same
 
 EVERY = [pytest.param(name, one, id=one.sql) for name, cases in ALL.items() for one in cases.said]

@@ -20,7 +20,7 @@ import lakevilla as lv
 from lakevilla.engines.spark.columns import SessionTerms, Translator, frame_ids
 from lakevilla.engines.spark.columns.connect import parts_of, read
 from lakevilla.engines.spark.columns.functions.catalogue import FUNCTIONS
-from lakevilla.expressions.render import render_sql
+from lakevilla.sql.expressions.render import render_sql
 
 SCHEMA = pa.schema(
     [

@@ -16,7 +16,7 @@ from lakevilla.formats.delta.checkpoint.statistics import _decode, _typed
 from lakevilla.formats.delta.commit import high_water_mark
 from lakevilla.formats.file_statistics import read_statistics
 from lakevilla.formats.files import DataFile
-from lakevilla.operations.perform import _rows
+from lakevilla.lake.operations.perform import _rows
 from tests.support.delta_by_hand import Tables, add, field, metadata, protocol
 
 DEEP = "[" * 100_000

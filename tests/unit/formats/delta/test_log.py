@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakevilla.errors import CorruptObject, TableNotFound, UnsupportedTableFeature, VersionNotFound
-from lakevilla.expressions.bind import bind
-from lakevilla.expressions.parse import parse_predicate
 from lakevilla.formats.base import Change
 from lakevilla.formats.delta.checkpoint import file_list, parts
 from lakevilla.formats.files import DataFile, removal
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.parse import parse_predicate
 from tests.support.delta_by_hand import (
     Tables,
     add,

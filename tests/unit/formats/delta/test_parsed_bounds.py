@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from lakevilla.expressions.bind import bind
-from lakevilla.expressions.parse import parse_predicate
 from lakevilla.formats.base import Change
 from lakevilla.formats.files import DataFile
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.parse import parse_predicate
 from tests.support.delta_by_hand import Tables, data_file
 
 PROPERTIES = {

@@ -9,8 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.bind import bind
-from lakevilla.expressions.parse import parse_predicate
 from lakevilla.formats.base import Change, CommitInfo
 from lakevilla.formats.files import (
     FILES_SCHEMA,
@@ -20,6 +18,8 @@ from lakevilla.formats.files import (
     data_files,
     removal,
 )
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.parse import parse_predicate
 from tests.support.delta_by_hand import Tables, data_file, field, metadata
 
 SCHEMA = pa.schema([("id", pa.int64())])

@@ -6,11 +6,11 @@ import pytest
 
 from lakevilla.engines.base import MergeClause, MergeSpec, TableInput
 from lakevilla.errors import InvalidOperation, StoreError
-from lakevilla.expressions.assignments import bind_assignments
-from lakevilla.expressions.bind import bind
-from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.formats.base import Change, CommitInfo
 from lakevilla.formats.delta import DeltaFormat
+from lakevilla.sql.expressions.assignments import bind_assignments
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.parse import parse_expression, parse_predicate
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import put
 from lakevilla_testing.tables.reader import run_now, table_rows

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import lakevilla as lv
-from lakevilla.expressions.parse import parse_predicate
 from lakevilla.formats.base import Change
 from lakevilla.lake.context import Context
 from lakevilla.markers.queue import State
+from lakevilla.sql.expressions.parse import parse_predicate
 from lakevilla.store.effects import Put
 from lakevilla.sublogs.operations import Alter, Append, Delete, Insert, Operation, QuerySource
 from lakevilla.sublogs.record import Ticket

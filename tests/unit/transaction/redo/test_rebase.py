@@ -6,12 +6,12 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from lakevilla.expressions.parse import parse_predicate
 from lakevilla.formats.alteration import TableAlteration
 from lakevilla.formats.base import Change
 from lakevilla.global_log.head import Touch
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.lake.context import Context, Event
+from lakevilla.sql.expressions.parse import parse_predicate
 from lakevilla.store.base import Token
 from lakevilla.sublogs.operations import Append, Create, Delete, Operation
 from lakevilla.transaction.redo.rebase import Examination, rebase, stands

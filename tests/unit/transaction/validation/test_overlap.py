@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from lakevilla.expressions.parse import parse_predicate
 from lakevilla.formats.base import Change
 from lakevilla.formats.files import DataFile
 from lakevilla.global_log.commits import CommitObject, TablePart
@@ -14,6 +13,7 @@ from lakevilla.global_log.head import Head, TableState, Touch
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.global_log.summaries import summarize
 from lakevilla.lake.context import Context
+from lakevilla.sql.expressions.parse import parse_predicate
 from lakevilla.store.effects import Get
 from lakevilla.sublogs.operations import (
     Append,

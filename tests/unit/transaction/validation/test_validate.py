@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from lakevilla.expressions.parse import parse_predicate
 from lakevilla.formats.alteration import TableAlteration
 from lakevilla.formats.base import Change
 from lakevilla.global_log.head import TableState, Touch
 from lakevilla.lake.context import Context
+from lakevilla.sql.expressions.parse import parse_predicate
 from lakevilla.sublogs.operations import Delete, Insert, QuerySource
 from lakevilla.transaction.redo.rebase import Examination
 from lakevilla.transaction.state.features import Feature

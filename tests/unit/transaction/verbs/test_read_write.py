@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import lakevilla as lv
-from lakevilla.expressions.parse import parse_expression, parse_predicate
+from lakevilla.sql.expressions.parse import parse_expression, parse_predicate
 from lakevilla.sublogs.operations import Update
 from lakevilla.transaction.verbs import read_write
 from lakevilla.transaction.verbs.read_write import create, drop, execute, overwrite, query

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import lakevilla as lv
-from lakevilla.publishing.outcome import fence
+from lakevilla.lake.publishing.outcome import fence
 from lakevilla.store.base import Unknown
 from lakevilla.store.effects import DeleteObject, Get
 from lakevilla.sublogs.record import TXNS_PREFIX

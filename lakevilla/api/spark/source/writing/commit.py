@@ -11,11 +11,11 @@ import pickle
 from collections.abc import Sequence
 from contextlib import suppress
 
+from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.spark.source.access import opened_on
 from lakevilla.api.spark.source.writing.plan import WritePlan
 from lakevilla.api.spark.source.writing.rows import Message
-from lakevilla.client.client import LakeClient
 from lakevilla.engines.spark.planned import digest_of_plan, reader_below
 from lakevilla.errors import (
     AlreadyCommitted,
@@ -26,8 +26,8 @@ from lakevilla.errors import (
     TableExists,
 )
 from lakevilla.formats.files import DataFile, file_key
-from lakevilla.operations.replaced_partitions import rows_replaced
-from lakevilla.publishing.outcome import outcome
+from lakevilla.lake.operations.replaced_partitions import rows_replaced
+from lakevilla.lake.publishing.outcome import outcome
 from lakevilla.store.base import Missing
 from lakevilla.store.effects import delete, parallel, stat
 from lakevilla.store.location import root_location

@@ -22,13 +22,13 @@ from lakevilla.arrow.input import refuse_unknown
 from lakevilla.engines.spark.rows import arrow_types, may_be_null
 from lakevilla.engines.spark.tasks import WriteTask
 from lakevilla.errors import AlreadyCommitted, ConflictError, TableExists, TableNotFound
-from lakevilla.expressions.bind import exact
-from lakevilla.expressions.tree import Expr
 from lakevilla.formats.layout import Layout
 from lakevilla.lake.file_names import file_namer
+from lakevilla.lake.frozen.elsewhere import places_at_hand
 from lakevilla.lake.pinned import pin
-from lakevilla.lake.refs.elsewhere import places_at_hand
 from lakevilla.lake.view import View
+from lakevilla.sql.expressions.bind import exact
+from lakevilla.sql.expressions.tree import Expr
 from lakevilla.transaction.verbs.carrying.carry import Carried, carried, note_created
 from lakevilla.transaction.verbs.read_write import (
     layout_of,

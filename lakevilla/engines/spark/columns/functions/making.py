@@ -10,8 +10,8 @@ from typing import TypeAlias
 from lakevilla.engines.spark.columns.coercion import Typed, common, converted
 from lakevilla.engines.spark.columns.nodes import AS_TEXT, refused
 from lakevilla.engines.spark.columns.session_terms import SessionTerms
-from lakevilla.expressions.tree import Call, Expr
-from lakevilla.expressions.values import value_of
+from lakevilla.sql.expressions.tree import Call, Expr
+from lakevilla.sql.expressions.values import value_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from lakevilla.engines.spark.columns.functions.making import (
 )
 from lakevilla.engines.spark.columns.functions.operators import OPERATORS
 from lakevilla.engines.spark.columns.nodes import refused
-from lakevilla.expressions.tree import Cast
-from lakevilla.expressions.values import literal
+from lakevilla.sql.expressions.tree import Cast
+from lakevilla.sql.expressions.values import literal
 
 
 def _moment(what: str, arg: Typed, lang: Language, *types: str) -> Typed:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from lakevilla.engines.spark.columns.coercion import Typed, common
 from lakevilla.engines.spark.columns.functions.making import Language, Maker, check_count, wants
 from lakevilla.engines.spark.columns.nodes import AS_TEXT, refused
-from lakevilla.expressions.tree import Literal
-from lakevilla.expressions.types import element_type
+from lakevilla.sql.expressions.tree import Literal
+from lakevilla.sql.expressions.types import element_type
 
 
 def _array(lang: Language, args: list[Typed]) -> Typed:

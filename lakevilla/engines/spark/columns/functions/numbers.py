@@ -10,15 +10,15 @@ from lakevilla.engines.spark.columns.functions.making import (
     constant_of,
 )
 from lakevilla.engines.spark.columns.nodes import refused
-from lakevilla.expressions.tree import Call, Cast
-from lakevilla.expressions.types import (
+from lakevilla.sql.expressions.tree import Call, Cast
+from lakevilla.sql.expressions.types import (
     decimal_parts,
     is_decimal,
     is_fractional,
     is_integer,
     is_numeric,
 )
-from lakevilla.expressions.values import literal
+from lakevilla.sql.expressions.values import literal
 
 
 def _doubles(name: str, count: int) -> Maker:

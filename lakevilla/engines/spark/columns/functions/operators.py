@@ -11,9 +11,9 @@ from lakevilla.engines.spark.columns.functions.making import (
     wants,
 )
 from lakevilla.engines.spark.columns.nodes import AS_TEXT, refused
-from lakevilla.expressions.tree import Call, Case, Cast, Expr, Literal
-from lakevilla.expressions.types import is_decimal, is_fractional, is_numeric
-from lakevilla.expressions.values import literal, value_of
+from lakevilla.sql.expressions.tree import Call, Case, Cast, Expr, Literal
+from lakevilla.sql.expressions.types import is_decimal, is_fractional, is_numeric
+from lakevilla.sql.expressions.values import literal, value_of
 
 _NARROW = ("byte", "short", "integer", "float")
 

@@ -12,8 +12,8 @@ from lakevilla.engines.spark.columns.functions.making import (
     wants,
 )
 from lakevilla.engines.spark.columns.nodes import AS_TEXT, refused
-from lakevilla.expressions.tree import Call
-from lakevilla.expressions.values import literal
+from lakevilla.sql.expressions.tree import Call
+from lakevilla.sql.expressions.values import literal
 
 
 def _concat(lang: Language, args: list[Typed]) -> Typed:

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import datasource as spark
 
 from lakevilla.api.spark.source.filters import pushed
-from lakevilla.expressions.render import render_sql
+from lakevilla.sql.expressions.render import render_sql
 
 SCHEMA = pa.schema(
     [
@@ -46,8 +46,8 @@ NOON = datetime(2024, 1, 1, 12)
     ],
 )
 def test_a_filter_is_taken(one: Any, sql: str) -> None:
-    from lakevilla.expressions.bind import bind
-    from lakevilla.expressions.parse import parse_predicate
+    from lakevilla.sql.expressions.bind import bind
+    from lakevilla.sql.expressions.parse import parse_predicate
 
     where, left = pushed([one], SCHEMA)
     assert left == []

@@ -14,8 +14,8 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.global_log.commits import seal
-from lakevilla.inbox import box
-from lakevilla.inbox.proposal import (
+from lakevilla.global_log.inbox import box
+from lakevilla.global_log.inbox.proposal import (
     INBOX_PREFIX,
     MOST_BYTES,
     WINDOW,

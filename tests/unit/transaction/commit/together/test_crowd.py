@@ -14,10 +14,10 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.errors import ConflictError
-from lakevilla.inbox.proposal import INBOX_PREFIX, WINDOW, read_proposal
+from lakevilla.global_log.inbox.proposal import INBOX_PREFIX, WINDOW, read_proposal
+from lakevilla.lake.publishing.outcome import fence
 from lakevilla.maintenance.gc.gc import gc
 from lakevilla.maintenance.rebuild_head import confirm_head, rebuild_head
-from lakevilla.publishing.outcome import fence
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Get, List, Program, Put
 from lakevilla.transaction.commit.commit import commit

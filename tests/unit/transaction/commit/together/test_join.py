@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import lakevilla as lv
-from lakevilla.publishing.outcome import fence
+from lakevilla.lake.publishing.outcome import fence
 from lakevilla.store.effects import List
 from lakevilla.transaction.commit.together.candidate import Candidate, Declined, Failed, Joined
 from lakevilla.transaction.commit.together.join import _of_another, join

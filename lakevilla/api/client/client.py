@@ -1,0 +1,551 @@
+"""One process at one lake: its requests, what it knows, and what it does in the background.
+
+What ``Lake``, ``Transaction``, ``Snapshot`` and ``Table`` have in common, and none of their
+users sees.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
+from typing import Any, Literal, Self, TypeVar
+from weakref import ReferenceType
+
+from lakevilla.api.client.background import Background
+from lakevilla.api.client.catalogs import Catalogs, locate, pointer_of
+from lakevilla.api.client.forks import empty_after_fork
+from lakevilla.api.client.heartbeat import Heartbeat
+from lakevilla.api.client.in_use import is_callers
+from lakevilla.api.client.lives import ClientOfLife
+from lakevilla.api.client.names import TableNames, named, resolve
+from lakevilla.api.client.telling.bars import Bars
+from lakevilla.api.client.telling.phase_events import phase_event, transaction_event
+from lakevilla.api.client.telling.progress import Progress
+from lakevilla.branches.create import open_ref
+from lakevilla.clock import Clock, SystemClock
+from lakevilla.engines.base import Engine
+from lakevilla.engines.duckdb import DuckDBEngine
+from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError, UnsafeStore
+from lakevilla.formats.registry import installed_formats
+from lakevilla.global_log.head import Head, NameMap, shown_names
+from lakevilla.global_log.refs import MAIN
+from lakevilla.global_log.repo import load_names
+from lakevilla.ids import Ids
+from lakevilla.lake.context import Context, Event
+from lakevilla.lake.frozen.branch_head import Branch
+from lakevilla.lake.frozen.elsewhere import admit_sources, find_place
+from lakevilla.lake.frozen.frozen import Frozen
+from lakevilla.lake.relied_on import is_relied_on
+from lakevilla.lake.tables.dotted_names import meant, path_of
+from lakevilla.maintenance import recovery
+from lakevilla.phases import Phases, Span, during
+from lakevilla.results import CommitResult
+from lakevilla.settings import Settings
+from lakevilla.store.backends.reach import Reach
+from lakevilla.store.backends.routing import LakeStore
+from lakevilla.store.base import Store
+from lakevilla.store.cached.objects import OF_PROCESS, CachedObjects
+from lakevilla.store.data_files import DataFiles
+from lakevilla.store.effects import Program
+from lakevilla.store.location import is_external
+from lakevilla.store.probe import probe, probe_plain
+from lakevilla.store.runner import Runner
+from lakevilla.transaction.commit.publish import publish_or_tell
+from lakevilla.transaction.state.late_reads import PLACE_AFTER_SECONDS
+from lakevilla.transaction.state.transaction import TransactionState
+
+_LOG = logging.getLogger("lakevilla")
+_LOG.addHandler(logging.NullHandler())
+
+T = TypeVar("T")
+
+#: Stores that this process has probed, and which writes are conditional there: all, creates
+#: alone, or none.
+_PROBED: dict[str, Literal["all", "creates", "none"]] = {}
+
+#: How long it is known where a table lies that was named by its catalog.
+_LOCATED_SECONDS = 60.0
+
+#: So often those are looked at that are undone when they are idle for long.
+LOOK_AT_IDLE_SECONDS = 1.0
+
+
+class LakeClient(ClientOfLife):
+    """One process at one lake. Safe across threads and fork; pickles as its arguments.
+
+    Attributes
+    ----------
+    root : str
+    settings : Settings
+    reach : Reach
+        Which objects beyond the root are read.
+    owner : str
+        Names this process in the records of its transactions.
+    runner : Runner
+        Carries out programs on the lake's store.
+    saver : Heartbeat
+        Saves the transactions that last.
+    context : Context
+        What the programs of this process know of the lake.
+    """
+
+    #: What the phases of transactions are measured by, if not by the lake's clock.
+    phase_clock: Clock | None = None
+
+    def __init__(
+        self,
+        root: str,
+        store: Store,
+        *,
+        settings: Settings,
+        on_event: Callable[[Event], None] | None = None,
+        progress: bool = False,
+        conditional_writes: Literal["require", "check"] = "require",
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        catalogs: Catalogs | None = None,
+        reach: Reach | None = None,
+        reopen: Callable[[], tuple[Any, ...]] | None = None,
+    ) -> None:
+        self.root = root
+        self.settings = settings
+        clock = clock or SystemClock()
+        ids = ids or Ids(clock)
+        # Checks until it is known that the store needs none: a client that only reads, and
+        # may have no right to probe, reads what has settled.
+        checks = conditional_writes == "check" and _PROBED.get(self._store_key()) != "all"
+        self._store = store
+        place = store.place if isinstance(store, LakeStore) else root
+        relied_on = is_relied_on if checks else None
+        self.reach = Reach(root) if reach is None else reach
+        self.runner = Runner(store, ids, settings, checked=relied_on, place=place, reach=self.reach)
+        self.runner.cached = CachedObjects(self._cached_as(), settings.cache_bytes, OF_PROCESS)
+        self._embedded = DuckDBEngine(DataFiles(self.runner), settings, ids)
+        self.context = Context(
+            root,
+            clock,
+            ids,
+            settings,
+            installed_formats(self.uri_of),
+            self._engine(self._embedded),
+            notify=self.notify,
+            connected=tuple(catalogs or ()),
+            commits=self.runner.cached,
+        )
+        self._catalogs = catalogs or {}
+        self._located: dict[str, tuple[str, float]] = {}
+        self._listeners = [on_event] if on_event is not None else []
+        self._tells_phases = on_event is not None
+        if progress:
+            self._listeners.append(Bars())
+        self._progress = Progress(clock, self.notify) if self._listeners else None
+        self._reopen = reopen
+        #: The lake's own client, the tag, or the branch, that it is bound to; None for the lake.
+        self.lake: Self | None = None
+        self.at: Frozen | None = None
+        self.branch: str | None = None
+        #: Where its branch goes on, if that was rebased since (docs/design/0034-rebase.md).
+        self.next_life: Self | None = None
+        #: The names that were last asked for, while somebody still goes through them.
+        self.listing: ReferenceType[TableNames] | None = None
+        self.owner = f"{socket.gethostname()}:{os.getpid()}:{ids.nonce()[:8]}"
+        # Under checks a write counts once it has settled; an inbox would be read before that.
+        self.context.proposes = lambda: self.runner.checked is None
+        self._begin_threads()
+
+    def _begin_threads(self) -> None:
+        """What works for this context beside its callers."""
+        clock, settings = self.context.clock, self.settings
+        self.runner.search = partial(find_place, self.context, self.reach)
+        self.context.replaces = self._replaces
+        self._background = Background(self.runner)
+        self._heartbeat = Heartbeat(self.runner, clock, settings.lease_seconds, self.log)
+        self.context.renewed = self._heartbeat.add
+        # Threads of their own: a large upload must hold up neither a renewal nor a place.
+        self.saver = self._thread("lakevilla-saver", settings.save_interval_seconds)
+        self.placer = self._thread("lakevilla-placer", PLACE_AFTER_SECONDS)
+        self.idlers = self._thread("lakevilla-idle", LOOK_AT_IDLE_SECONDS)
+        empty_after_fork(self.context.lanes)
+        self.context.is_callers = is_callers
+
+    def _thread(self, name: str, interval_seconds: float) -> Heartbeat:
+        clock = self.context.clock
+        return Heartbeat(self.runner, clock, 3 * interval_seconds, self.log, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._reopen is None:
+            raise TypeError("this lake was not made by lakevilla.connect and can't be pickled")
+        again = self._reopen()
+        name = self.branch if self.at is None else self.at.name
+        return again if name is None else (_reopened_on, (name, *again))
+
+    def on(self, name: str | None) -> Self:
+        """The same client bound to a ref for good, or to the lake itself.
+
+        Raises
+        ------
+        RefNotFound
+        """
+        lake = self.lake or self
+        if name is None:
+            return lake
+        found = lake.run(open_ref(lake.context, name))
+        new = object.__new__(type(self))
+        new.__dict__.update(lake.__dict__)
+        new.lake = lake
+        if isinstance(found, Frozen):
+            new.at = found
+            admit_sources(self.reach, found.base.clones)
+        else:
+            new._go_to(found)
+        return new
+
+    def _go_to(self, branch: Branch) -> None:
+        """Work on a branch from now on: with a HEAD, logs, records and threads of its own."""
+        self.branch = branch.name
+        self.runner = self.runner.at(branch.entry.life)
+        self.context = self.context.of_branch(branch.held)
+        self._begin_threads()
+
+    def head(self) -> Head | None:
+        """HEAD as it is now, or as the ref has it that the client is bound to."""
+        if self.at is not None:
+            return self.at.head
+        held = self.run(self.context.head()) if self.branch is None else self.current().context.held
+        return None if held is None else held.head
+
+    def main(self, verb: str) -> Self:
+        """This client, if it is bound to no ref. Raises ``InvalidOperation``."""
+        if self.branch is not None:
+            raise InvalidOperation(
+                f"{verb}: this is branch {self.branch!r}, and {verb} is for the lake itself, which "
+                f'`lake.on("{MAIN}")` gives'
+            )
+        return self.writing(verb)
+
+    def writing(self, verb: str) -> Self:
+        """This client, if it is the lake's or a branch's. Raises ``InvalidOperation``."""
+        if self.at is None:
+            return self.current()
+        raise InvalidOperation(
+            f"{verb}: the lake at {self.at.base.kind} {self.at.name!r} only reads: "
+            f'`lake.on("{MAIN}")` is the lake itself'
+        )
+
+    def only_reads(self) -> InvalidOperation:
+        """The error for a transaction that is to write where a tag is read."""
+        assert self.at is not None
+        return InvalidOperation(
+            f"{self.at.base.kind} {self.at.name!r} only reads: begin the transaction on the lake "
+            f'itself, which `lake.on("{MAIN}")` gives, or with read_only=True'
+        )
+
+    def run_safely(self, program: Program[T]) -> T:
+        """Carry out a program that writes."""
+        self.ensure_safe_store()
+        return self.run(program)
+
+    def run(self, program: Program[T]) -> T:
+        """Carry out a program; returns what it returns, and raises what it raises."""
+        return self.runner.run(program)
+
+    def close(self) -> None:
+        """Wait for what is under way in the background, and renew nothing any more.
+
+        What SQL keeps of the tables in memory goes too. One that is bound to a tag shares all of
+        that with the lake's own client, and leaves it; a branch's has what SQL keeps from there.
+        """
+        if self.at is not None:
+            return
+        self.idlers.close()
+        self.placer.close()
+        self.saver.close()
+        self._heartbeat.close()
+        self._background.close()
+        if self.next_life is not None:
+            self.next_life.close()
+        if self.branch is None:
+            self._embedded.close()
+            self.runner.cached.leave()
+
+    # -- what other sorts of lake do otherwise ------------------------------------
+
+    def _engine(self, embedded: DuckDBEngine) -> Engine:
+        """The engine of the lake's transactions."""
+        return embedded
+
+    @contextmanager
+    def beside(self, frame: object) -> Iterator[None]:
+        """A block in which frames come from where ``frame`` does; they may be used together."""
+        yield
+
+    # -- the store -----------------------------------------------------------------
+
+    def ensure_safe_store(self) -> None:
+        """Probe conditional writes, once per store and process, before the first of them.
+
+        A store that does not replace under a condition is used without: HEAD is a log there.
+        With ``conditional_writes="check"`` a store that honours conditions is used as any other:
+        it is cheaper, and safe, and goes with clients that require them. Only one that fails is
+        used with checks.
+        """
+        if self.runner.checked is None:
+            self.run(self._replaces())
+            return
+        key = self._store_key()
+        if key not in _PROBED:
+            _PROBED[key] = self._honoured()
+        self.runner.replaces = _PROBED[key] == "all"
+        # A lake whose HEAD is replaced under checks stays so: it was made before this store was
+        # known to create, or is one that clients without conditions made.
+        held = self.run(self.context.head()) if _PROBED[key] == "creates" else None
+        if _PROBED[key] == "all" or (
+            _PROBED[key] == "creates" and (held is None or held.head.as_log)
+        ):
+            self.runner.checked = None
+
+    def _replaces(self) -> Program[bool]:
+        """Whether the store, checks included, replaces under a condition; asked once."""
+        if self.runner.checked is not None:
+            return True
+        key = self._store_key()
+        if key not in _PROBED:
+            with during("metadata"):
+                _PROBED[key] = "all" if (yield from probe(self.context.ids)) else "creates"
+        self.runner.replaces = _PROBED[key] == "all"
+        return self.runner.replaces
+
+    def _honoured(self) -> Literal["all", "creates", "none"]:
+        place = self.runner.place
+        plain = Runner(self.runner.store, self.context.ids, self.settings, place=place)
+        try:
+            return "all" if plain.run(probe(self.context.ids)) else "creates"
+        except (UnsafeStore, StoreError) as error:
+            # Where a plain write fails too, conditions are not what is wrong: raised.
+            plain.run(probe_plain(self.context.ids))
+            message = (
+                f"{self.root} is written with checks in the place of conditional writes, which is "
+                f"best effort: {error.message.partition(';')[0]}"
+            )
+            _LOG.warning(message)
+            self.notify(Event("unsafe_store", None, message, {}))
+            return "none"
+
+    def _cached_as(self) -> Hashable:
+        """What tells this lake's objects from those of all others that this process has open."""
+        store = self.runner.store
+        if not isinstance(store, LakeStore) or self.root == "memory://":
+            return object()
+        return store.place or self.root
+
+    def _store_key(self) -> str:
+        return f"{os.getpid()}:{self.root}"
+
+    # -- names ---------------------------------------------------------------------
+
+    def location_of(self, name: str) -> str:
+        """The location of a table, by the names of HEAD as it is known here.
+
+        Raises
+        ------
+        InvalidOperation, TableNotFound
+            The name is none, or its catalog has no such table.
+        """
+        head = self.head()
+        return self.resolve(self.names(head, name), name, head)
+
+    def resolve(
+        self,
+        names: Mapping[str, str],
+        table: str,
+        head: Head | None,
+        *,
+        also_renamed: bool = False,
+    ) -> str:
+        """The location of a table: a registered name, a path, a URI, or its name in a catalog.
+
+        What lies there is read from now on. ``also_renamed``: a path leads to its table although
+        that is called otherwise by now.
+
+        Raises
+        ------
+        InvalidOperation, TableNotFound
+            The name is none, could mean two tables, or its catalog has no such table.
+        """
+        return self.reach.admit(self._resolved(names, table, head, also_renamed=also_renamed))
+
+    def _resolved(
+        self, names: Mapping[str, str], table: str, head: Head | None, *, also_renamed: bool
+    ) -> str:
+        pointer = pointer_of(self._catalogs, table)
+        if pointer is None or table in names:
+            path = path_of(table)
+            if path is None or table in names:
+                location = resolve(self.root, names, table, also_renamed=also_renamed)
+                return location if table in names else named(self._store, location)
+            exact, other = (
+                resolve(self.root, names, one, also_renamed=True) for one in (table, path)
+            )
+            with during("metadata"):
+                if self.run(meant(self.context, head, exact, other)) == other:
+                    table = path
+            return resolve(self.root, names, table, also_renamed=also_renamed)
+        now = self.context.clock.elapsed()
+        location, at = self._located.get(table, ("", 0.0))
+        if not location or now - at > _LOCATED_SECONDS:
+            with during("metadata"):
+                location = named(self._store, self.run(locate(self.context, pointer, table)))
+            self._located[table] = location, now
+        return location
+
+    def place(self, given: str) -> str:
+        """The location that a caller gives as a path or a URI; no name is looked up.
+
+        Raises
+        ------
+        InvalidOperation
+        """
+        return self.reach.admit(named(self._store, resolve(self.root, {}, given)))
+
+    def place_of_name(self, old: str, new: str) -> str:
+        """The location that a new name of a table would mean as a path.
+
+        Raises
+        ------
+        InvalidOperation
+            It is no name, or one of the two is a catalog's.
+        """
+        if is_external(new):
+            raise InvalidOperation(
+                f"new is {new!r}, which is a place: give a name, such as 'sales'"
+            )
+        for name in (old, new):
+            held = self.context.held
+            known = self.names(None if held is None else held.head, name)
+            if name not in known and pointer_of(self._catalogs, name) is not None:
+                raise InvalidOperation(
+                    f"{name!r} is a name in a catalog, where a table keeps its name: `register` "
+                    "gives it another one in this lake",
+                    table=old,
+                )
+        return resolve(self.root, {}, new)
+
+    def names(self, head: Head | None, table: object) -> NameMap:
+        """Registered names, with all that is needed to look up what a caller calls a table."""
+        if head is None or not isinstance(table, str):
+            return NameMap()
+        if head.names.refs:
+            asked = {table, table.replace(".", "/")}
+            with suppress(InvalidOperation):
+                asked.add(resolve(self.root, {}, table))
+            with during("version"):
+                self.run(load_names(head, asked))
+        return head.names
+
+    def uri_of(self, location: str) -> str:
+        """A location as any other client may be given it."""
+        if "://" in location or location.startswith("/"):
+            return location
+        root = self.root if self.root == "memory://" else self.root.rstrip("/")
+        return f"{root}/{location}"
+
+    def named(self, result: CommitResult) -> CommitResult:
+        """A result with the tables by the names that are shown."""
+        held = self.context.held
+        if held is None or result.versions is None:
+            return result
+        # Whatever the transaction has called by its name was looked up, so it is at hand.
+        names = shown_names(held.head)
+        versions = {names.get(k, k): version for k, version in result.versions.items()}
+        return CommitResult(
+            result.id, versions, result.global_version, result.retries, result.operations
+        )
+
+    # -- what is told --------------------------------------------------------------
+
+    def log(self, message: str, txn_id: str | None) -> None:
+        """Say it to the logger ``lakevilla``."""
+        _LOG.info(message, extra={"txn_id": txn_id})
+
+    def notify(self, event: Event) -> None:
+        """Say it to the logger, and to the listener that the caller of ``connect`` has given."""
+        loud = event.kind == "left_out" or event.detail.get("long")
+        quiet = event.kind == "progress"
+        level = logging.WARNING if loud else logging.DEBUG if quiet else logging.INFO
+        _LOG.log(level, event.message, extra={"txn_id": event.txn_id})
+        self._tell(event)
+
+    def _tell(self, event: Event) -> None:
+        for listener in self._listeners:
+            try:
+                listener(event)
+            except Exception:  # a caller's listener must not undo a commit
+                _LOG.exception("on_event raised", extra={"txn_id": event.txn_id})
+
+    def phases_of(self, state: TransactionState) -> Phases | None:
+        """What measures the phases of a transaction; None if nobody listens."""
+        if not self._tells_phases:
+            return None
+
+        def tell(phases: Phases, span: Span) -> None:
+            self._tell(phase_event(phases, span))
+
+        return Phases(state.id, self.phase_clock or self.context.clock, tell)
+
+    def tell_end(self, state: TransactionState, error: LakeVillaError | None = None) -> None:
+        """Tell, once, that a transaction is over, and how it has ended."""
+        self.saver.drop(id(state))
+        self.idlers.drop(id(state))
+        phases = state.phases
+        if phases is not None and not phases.ended:
+            phases.ended = True
+            error = state.ending.failure or error
+            now = (self.phase_clock or self.context.clock).elapsed()
+            self._tell(transaction_event(state, error, phases.began, now))
+
+    @contextmanager
+    def ending(self, state: TransactionState) -> Iterator[None]:
+        """A block that is all that is done in a transaction."""
+        try:
+            yield
+        except LakeVillaError as error:
+            self.tell_end(state, error)
+            raise
+        finally:
+            self.tell_end(state)
+
+    def measured(
+        self, verb: str, table: object = None, txn_id: str | None = None
+    ) -> AbstractContextManager[None]:
+        """A block that tells how far it is if it takes long, and somebody listens."""
+        if self._progress is None or not verb:
+            return nullcontext()
+        return self._progress.of(verb, table, txn_id)
+
+    # -- the background ------------------------------------------------------------
+
+    def after_commit(self, state: TransactionState, *, publish: bool) -> None:
+        """What a commit leaves to the background: publishing if not waited for, checkpoints."""
+        decided = state.ending.decided
+        if decided is not None and not publish:
+            for location in decided.summary.tables:
+                self._soon(partial(publish_or_tell, state, decided, location))
+        self.checkpoint_soon()
+
+    def checkpoint_soon(self) -> None:
+        """Write the checkpoints that are due, in the background."""
+        while self.context.checkpoints_due:
+            location, version = self.context.checkpoints_due.popleft()
+            self._soon(partial(recovery.checkpoint, self.context, location, version))
+
+    def _soon(self, program: Callable[[], Program[object]]) -> None:
+        self._background.soon(program, self.checkpoint_soon)
+
+
+def _reopened_on(name: str, again: Callable[..., LakeClient], given: tuple[Any, ...]) -> LakeClient:
+    """For pickles: a client that is bound to a ref."""
+    return again(*given).on(name)

@@ -1,0 +1,93 @@
+"""The lives of a branch: where its client goes on once it was rebased."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from lakevilla.branches.lives_before import committed_before, refuse_begun_before
+from lakevilla.errors import RefNotFound
+from lakevilla.lake.context import Context
+from lakevilla.lake.frozen.branch_head import ended, has_moved
+from lakevilla.results import Outcome
+from lakevilla.store.effects import Program
+
+
+class ClientOfLife:
+    """A client that is bound to one life of a branch, and knows the client of the next one."""
+
+    context: Context
+    branch: str | None
+    lake: Self | None
+    next_life: Self | None
+
+    def on(self, name: str | None) -> Self:
+        raise NotImplementedError
+
+    def run(self, program: Program[Any]) -> Any:
+        raise NotImplementedError
+
+    def newest(self) -> Self:
+        """This client, or that of the life in which its branch is known to go on.
+
+        Another one, since transactions that were begun before end where they began.
+        """
+        newest = self
+        while newest.next_life is not None:
+            newest = newest.next_life
+        if newest is not self:
+            self.next_life = newest  # those in between are nobody's any more
+        return newest
+
+    def follow(self, *, is_lost: bool = False) -> bool:
+        """Whether its branch goes on in another life: then ``newest`` is there.
+
+        ``is_lost``: its HEAD is not there any more, so only the lake can tell. Raises
+        ``RefNotFound`` if it was rebased, and deleted since.
+        """
+        held, lake = self.context.held, self.lake
+        life = None if held is None else held.head.life
+        if held is None or life is None or lake is None or self.branch is None:
+            return False
+        moved = has_moved(held)
+        if self.next_life is not None or not (moved or (is_lost and not life.closed)):
+            return self.next_life is not None
+        try:
+            found = lake.on(self.branch)
+        except RefNotFound:
+            if moved:
+                raise
+            return False
+        now = None if found.context.held is None else found.context.held.head.life
+        if now is not None and now.ref_id == life.ref_id and now.id != life.id:
+            self.next_life = found
+        elif moved:
+            raise ended(self.branch)  # one that was made anew under the name is another branch
+        return self.next_life is not None
+
+    def committed_before(self, txn_id: str) -> Outcome | None:
+        """The outcome of a transaction that has committed in an older life of its branch."""
+        lake = self.lake
+        if lake is None or self.branch is None:
+            return None
+        found = lake.run(committed_before(lake.context, self.branch, txn_id))
+        return None if found is None else Outcome("committed", found)
+
+    def refuse_begun_before(self, txn_id: str) -> None:
+        """Refuse to resume what was saved in an older life of its branch.
+
+        Raises ``AlreadyCommitted`` or ``TransactionAborted``.
+        """
+        if self.lake is not None and self.branch is not None:
+            self.lake.run(refuse_begun_before(self.lake.context, self.branch, txn_id))
+
+    def current(self) -> Self:
+        """As ``newest``, after a look whether the branch goes on elsewhere by now."""
+        client = self.newest()
+        if client.branch is None:
+            return client
+        try:
+            client.run(client.context.head())
+        except RefNotFound:
+            if not client.follow(is_lost=True):
+                raise
+        return client.newest().current() if client.follow() else client

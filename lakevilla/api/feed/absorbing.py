@@ -1,0 +1,158 @@
+"""Taking in what other clients have committed, so that a feed tells it.
+
+As every transaction does for the tables that it writes (``lake.absorb``); here by one that writes
+none of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from lakevilla.api.feed.chosen import ALL, Chosen, names_by_location
+from lakevilla.branches.entries import replace
+from lakevilla.errors import LakeVillaError, StoreError
+from lakevilla.global_log.head import Head, TableState, successor
+from lakevilla.global_log.repo import load_all, make_room
+from lakevilla.lake.absorb import absorb, moved_to
+from lakevilla.lake.context import Context
+from lakevilla.lake.table_log import refresh
+from lakevilla.lake.tail import Tail
+from lakevilla.lake.view import is_another
+from lakevilla.store.effects import Program, parallel
+
+#: Logs that are looked at in one go; the next go looks at the next ones.
+MOST_TABLES = 256
+_TRIES = 3
+_MAX_RACES = 200
+
+
+@dataclass(slots=True)
+class Absorber:
+    """Looks at the logs of the chosen tables, in turn.
+
+    ``last`` is the location that was looked at last.
+    """
+
+    context: Context
+    chosen: Chosen
+    last: str = ""
+
+    def absorb(self) -> Program[bool]:
+        """Give what the logs hold beyond HEAD its place there, if there is something.
+
+        It costs a look at HEAD and at each log, and one replacement of HEAD if a log has gone on.
+
+        Returns
+        -------
+        bool
+            Whether HEAD was replaced.
+        """
+        for _ in range(_TRIES):
+            found = yield from _taken_in(self.context, self._next)
+            if found is not None:
+                self.last = found.looked_at[-1] if found.looked_at else ""
+                return bool(found.tables)
+        return False
+
+    def _next(self, head: Head) -> list[str]:
+        """The tables to be looked at: those after the last one, and round again."""
+        live = _live(head, self.chosen)
+        return sorted(live, key=lambda location: (location <= self.last, location))[:MOST_TABLES]
+
+
+def absorb_all(context: Context, chosen: Chosen = ALL) -> Program[frozenset[str]]:
+    """Give what all of the chosen tables hold beyond HEAD its place there; the tables in question.
+
+    Raises
+    ------
+    StoreError
+        Others have replaced HEAD again and again.
+    """
+    tables: frozenset[str] = frozenset()
+    last = ""
+    races = 0
+    while races < _MAX_RACES:
+        found = yield from _taken_in(context, partial(_after, last, chosen))
+        if found is None:
+            races += 1
+            continue
+        tables |= found.tables
+        if len(found.looked_at) < MOST_TABLES:
+            return tables
+        last = found.looked_at[-1]
+    raise StoreError(f"HEAD was replaced by others {_MAX_RACES} times in a row: try again")
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The tables whose logs were looked at, and those among them that had gone on."""
+
+    looked_at: list[str]
+    tables: frozenset[str] = frozenset()
+
+
+def _taken_in(context: Context, choose: Callable[[Head], list[str]]) -> Program[_Found | None]:
+    """One try to take in what the logs of some tables hold; None if a race was lost.
+
+    Safe as any commit is: HEAD is replaced only if it is the one that the logs were placed against,
+    and of a log no more is taken in than what is decided fits (``view.place``). A race that is lost
+    was won by somebody who may have taken in the same.
+    """
+    held = yield from context.head()
+    if held is None:
+        return _Found([])
+    context.refuse_foreign_root()
+    head = held.head
+    yield from load_all(head)
+    locations = choose(head)
+    tails = yield from parallel([_log(context, head, location) for location in locations])
+    found = {tail.location: tail for tail in tails if tail is not None}
+    absorbed = yield from absorb(context, head, found)
+    tables: dict[str, TableState] = {}
+    for commit in absorbed.commits:
+        for location in commit.tables:
+            state, placement = head.tables[location], absorbed.placements[location]
+            tables[location] = moved_to(state, placement)
+    if not tables:
+        return _Found(locations)
+    new = successor(
+        head,
+        nonce=context.ids.nonce(),
+        now_ms=context.now_ms(),
+        commits=absorbed.commits,
+        tables=tables,
+        sizes=absorbed.sizes,
+        page=(yield from make_room(head, context.ids)),
+    )
+    if (yield from replace(context, held, new)):
+        return _Found(locations, frozenset(tables))
+    return None
+
+
+def _after(last: str, chosen: Chosen, head: Head) -> list[str]:
+    return sorted(place for place in _live(head, chosen) if place > last)[:MOST_TABLES]
+
+
+def _live(head: Head, chosen: Chosen) -> list[str]:
+    """The chosen tables to which others can commit."""
+    called = names_by_location(head)
+    return [
+        location
+        for location, state in head.tables.items()
+        if not (state.dropped or state.guarded) and chosen.has(location, called)
+    ]
+
+
+def _log(context: Context, head: Head, location: str) -> Program[Tail | None]:
+    """A table's log as it is now; None if it can't be read, or is another table's."""
+    try:
+        tail = yield from refresh(context, location)
+        if tail.tip < 0 or (yield from is_another(context, head.tables[location], tail)):
+            return None
+    except StoreError:
+        raise
+    except LakeVillaError:
+        return None
+    return tail

@@ -1,0 +1,266 @@
+"""Making a ref: its base is stored, and the next replacement of HEAD names it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from lakevilla.branches.branches import store_first_head, was_made
+from lakevilla.branches.entries import find_ref, finish, replace
+from lakevilla.branches.states import at_time, at_version, below_source, chosen, now, parted
+from lakevilla.branches.taken_in import with_logs
+from lakevilla.errors import (
+    CorruptObject,
+    InvalidOperation,
+    RefExists,
+    StoreError,
+    VersionNotFound,
+)
+from lakevilla.global_log.bases import Base, seal_base, store_base
+from lakevilla.global_log.head import Head, successor, with_refs
+from lakevilla.global_log.refs import RefEntry, RefKind, check_name, life_of, parsed
+from lakevilla.global_log.repo import (
+    load_head,
+    load_refs,
+    store_leaves,
+    store_leaves_of,
+)
+from lakevilla.lake.context import Context, Event
+from lakevilla.lake.frozen.branch_head import Branch, ended, has_ended, is_closed, load_branch
+from lakevilla.lake.frozen.frozen import Frozen
+from lakevilla.lake.frozen.states import base_of
+from lakevilla.lake.newer import refuse_older
+from lakevilla.lake.tables.mount_places import refuse_outside, refuse_place
+from lakevilla.lake.tables.surroundings import found_there
+from lakevilla.store.effects import Program, parallel
+from lakevilla.store.home import at_home
+
+_MAX_RACES = 200
+
+#: What a ref is to be of: the lake now, a version, a time (milliseconds), or another ref's name.
+At = tuple[str, int | str] | None
+
+
+def create_ref(
+    context: Context,
+    name: str,
+    kind: RefKind,
+    at: At,
+    *,
+    tables: Sequence[str] | None,
+    absorb: Sequence[str] | None = None,
+    protected: bool,
+    metadata: Mapping[str, str],
+    created_by: str,
+    source: str = "",
+) -> Program[RefEntry]:
+    """Make a ref of a state of the lake; a clone is of what is at ``source`` and below it.
+
+    Its base names only what the HEAD that is replaced holds, or what no vacuum may delete
+    (``refs.states``); so whoever deletes has seen the ref, or moved HEAD before it was made.
+
+    Raises
+    ------
+    RefExists
+        There is one of that name.
+    VersionNotFound
+        That state is not kept any more.
+    InvalidOperation
+        The name can't be one.
+    """
+    _check_asked(name, at, absorb, source)
+    described = {"created_by": created_by, "protected": protected, "metadata": dict(metadata)}
+    tried: dict[str, RefEntry] = {}
+    for _ in range(_MAX_RACES):
+        held = yield from context.head()
+        if held is None:
+            if at is not None:
+                raise VersionNotFound(
+                    "the lake has no global version yet: its first transaction makes one, so "
+                    "leave out at"
+                )
+            held = yield from context.make_head()
+        context.refuse_foreign_root()
+        head = held.head
+        # All: the base has the clones among them, as the lake shows them.
+        yield from load_refs(head)
+        known = head.refs.get(name)
+        if known is not None and known.id in tried:
+            return known  # an answer was lost
+        for entry in tried.values():
+            if kind == "branch" and (yield from was_made(entry)):
+                return entry  # and it has been deleted since
+        if known is not None and known.kind == "branch" and (yield from _is_over(known)):
+            yield from finish(context, name, known)
+            continue
+        if known is not None:
+            raise RefExists(
+                f"there is a {known.kind} {name!r} already, of global version "
+                f"{known.base.sequence}: choose another name, or delete_ref({name!r}) first"
+            )
+        if source:
+            yield from _refuse_mount(head, source, name, is_first=not tried)
+        if not tried:
+            yield from refuse_older(context, f"{kind} {name!r}", once=True)
+        new = yield from _next(context, head, at, tables, absorb, source)
+        base = yield from _base(context, head, new, name, kind, at)
+        base = yield from _narrowed(context, head, base, tables, source)
+        stored = yield from _stored(context, head, base, new.replacement)
+        shown = yield from _shown(head, new, at, tables, source)
+        entry = msgspec.structs.replace(stored, **shown, **described)
+        tried[entry.id] = entry
+        if (yield from replace(context, held, with_refs(new, {name: entry}))):
+            return entry
+    raise StoreError(f"HEAD was replaced by others {_MAX_RACES} times in a row: try again")
+
+
+def _refuse_mount(head: Head, source: str, to: str, *, is_first: bool) -> Program[None]:
+    """Refuse a place for a clone, by HEAD, and once by what lies there."""
+    yield from refuse_place(head, source, to)
+    reason = (yield from found_there(to, head)) if is_first else None
+    if reason is not None:
+        raise InvalidOperation(f"clone: {reason}", table=to)
+
+
+def _check_asked(name: str, at: At, absorb: Sequence[str] | None, source: str) -> None:
+    """Refuse what can't be asked of any lake. Raises ``InvalidOperation``."""
+    if source:
+        refuse_outside(name)
+    check_name(name)
+    if at is not None and absorb is not None:
+        raise InvalidOperation(
+            "absorb takes in what others have committed by now, and at asks for an older state: "
+            "leave one of them out"
+        )
+
+
+def _narrowed(
+    context: Context, head: Head, base: Base, tables: Sequence[str] | None, source: str
+) -> Program[Base]:
+    """What a ref shows of a state."""
+    if source:
+        return (yield from below_source(head, base, source))
+    if tables is not None:
+        return (yield from chosen(base, tables))
+    if not base.tables.refs and all(one.dropped for one in base.tables.values()):
+        _tell_empty(context, base.kind, base.name)
+    return base
+
+
+def _stored(context: Context, head: Head, base: Base, made: int) -> Program[RefEntry]:
+    """The entry of a ref whose base is in the store, and beside it a branch's first HEAD."""
+    entry_id = f"{made}-{context.ids.nonce()[:16]}"
+    life = life_of(made, context.ids.nonce()) if base.kind == "branch" else ""
+    base = msgspec.structs.replace(base, life=life)
+    yield from store_leaves_of([base.tables, base.names], made)
+    ref, body = seal_base(base, made)
+    stores: list[Program[None]] = [store_base(ref, body)]
+    if life:
+        stores.append(store_first_head(context, head, base, ref, entry_id))
+    yield from parallel(stores)
+    lives = (life,) if life else ()
+    return RefEntry(entry_id, base.kind, ref, context.now_ms(), "", lives=lives)
+
+
+def open_ref(context: Context, name: str) -> Program[Frozen | Branch]:
+    """The lake as a tag keeps it, a branch as it is, or as it was (``etl@57``).
+
+    Raises
+    ------
+    RefNotFound
+    VersionNotFound
+    CorruptObject
+        What it is kept by is damaged, or missing.
+    """
+    plain, version = parsed(name)
+    for _ in range(_MAX_RACES):
+        head, entry = yield from find_ref(context, plain)
+        if entry.kind != "branch" or version is not None:
+            base = yield from base_of(head, name)
+            return Frozen.of(name, entry, base, head)
+        held = yield from load_branch(name, entry)
+        if not is_closed(held):
+            return Branch(name, entry, held)
+        yield from finish(context, name, entry)
+        if has_ended(held):
+            raise ended(name)
+    raise StoreError(f"branch {name!r} was rebased {_MAX_RACES} times in a row: try again")
+
+
+def _is_over(entry: RefEntry) -> Program[bool]:
+    try:
+        held = yield from at_home(entry.life, load_head())
+    except CorruptObject:
+        return False
+    return held is not None and has_ended(held)
+
+
+def _tell_empty(context: Context, kind: RefKind, name: str) -> None:
+    """Tell of a ref without any table: mostly somebody has thought that the lake had some."""
+    context.notify(
+        Event(
+            "left_out",
+            None,
+            f"{kind} {name!r} has no table, as the lake has none: a table joins it by "
+            "`create_table`, `register` or the first transaction that writes it, and is in the "
+            "branches and tags that are made from then on; `register(discover=True)` takes in all "
+            "that lie there",
+            {"ref": name, "tables": 0},
+        )
+    )
+
+
+def _next(
+    context: Context,
+    head: Head,
+    at: At,
+    tables: Sequence[str] | None,
+    absorb: Sequence[str] | None,
+    source: str,
+) -> Program[Head]:
+    """The HEAD that is to follow, as far as its tables go."""
+    if at is not None:
+        return successor(head, nonce=context.ids.nonce(), now_ms=context.now_ms())
+    new = yield from with_logs(context, head, tables, absorb, below=source or None)
+    # The base names its leaves, and is stored before it.
+    yield from store_leaves(new)
+    return new
+
+
+def _shown(
+    head: Head, new: Head, at: At, tables: Sequence[str] | None, source: str
+) -> Program[dict[str, Any]]:
+    """What a ref has of its base."""
+    if source:
+        return {"source": source, "since": new.sequence}
+    return {"only": (yield from _only(head, at)) if tables is None else tuple(tables)}
+
+
+def _only(head: Head, at: At) -> Program[tuple[str, ...]]:
+    """The patterns of the tables that a ref has which is made of another one."""
+    match at:
+        case ("ref", str(other)):
+            plain, _ = parsed(other)
+            yield from load_refs(head, [plain])
+            return head.refs[plain].only
+    return ()
+
+
+def _base(
+    context: Context, head: Head, new: Head, name: str, kind: RefKind, at: At
+) -> Program[Base]:
+    match at:
+        case None:
+            return now(new, name, kind)
+        case ("version", int(version)):
+            return (yield from at_version(context, head, now(head, name, kind), version))
+        case ("time", int(moment)):
+            return (yield from at_time(context, head, now(head, name, kind), moment))
+        case ("ref", str(other)):
+            other_base = yield from base_of(head, other)
+            if kind == "branch" and other_base.kept:
+                other_base = yield from parted(other_base)
+            return msgspec.structs.replace(other_base, name=name, kind=kind)
+    raise AssertionError(at)

@@ -1,0 +1,279 @@
+"""Which state a ref is made of, and whether all of it is still kept.
+
+The state of the HEAD that is replaced is kept, and so is that of a ref in it. An older version of
+the lake is, where no vacuum that HEAD tells of may delete its files, and all of them are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from fnmatch import fnmatchcase
+
+import msgspec
+
+from lakevilla.errors import TableNotFound, VersionNotFound
+from lakevilla.global_log.bases import Base, load_base_tables
+from lakevilla.global_log.head import (
+    CommitSummary,
+    Head,
+    NameMap,
+    TableMap,
+    TableState,
+    moment_of,
+)
+from lakevilla.global_log.history import Timeline
+from lakevilla.global_log.refs import RefKind, is_at
+from lakevilla.global_log.repo import fetch_leaves, load_all, load_tables, rules_table
+from lakevilla.lake.context import Context
+from lakevilla.lake.frozen.frozen import beyond
+from lakevilla.lake.frozen.kept import kept_by_clones, outside
+from lakevilla.lake.frozen.mounted_then import tombstones_then
+from lakevilla.lake.frozen.mounts import clones_of, mounted_in_base
+from lakevilla.lake.frozen.mounts import mounted as shown_by_head
+from lakevilla.lake.frozen.patterns import called_by, that_fit
+from lakevilla.lake.missing_tables import near_names
+from lakevilla.lake.past import Past, not_kept, past_at, view_at
+from lakevilla.lake.table_log import refresh
+from lakevilla.lake.tables.dropped import is_emptied
+from lakevilla.lake.view import View
+from lakevilla.store.base import Missing, ObjectInfo
+from lakevilla.store.codec import FORMAT
+from lakevilla.store.effects import Program, Stat, parallel
+
+
+def now(head: Head, name: str, kind: RefKind) -> Base:
+    """The state of a HEAD, as the base of a ref. No object of a table is looked at.
+
+    All refs of the HEAD are at hand.
+    """
+    return Base(
+        FORMAT,
+        head.lake_id,
+        name,
+        kind,
+        head.sequence,
+        moment_of(head),
+        head.tables,
+        head.names,
+        clones=clones_of(head),
+    )
+
+
+def at_time(context: Context, head: Head, base: Base, timestamp_ms: int) -> Program[Base]:
+    """The newest version that is not later. Errors as ``at_version``."""
+    version = yield from Timeline.of(head).by(timestamp_ms)
+    return (yield from at_version(context, head, base, version))
+
+
+def at_version(context: Context, head: Head, base: Base, version: int) -> Program[Base]:
+    """The state of an older version of the lake.
+
+    A table that no commit since has touched is as HEAD has it. Each other one is looked up in its
+    log, and its files are looked for.
+
+    Raises
+    ------
+    VersionNotFound
+        It is not kept any more, or a vacuum may be deleting files of it.
+    """
+    if version == head.sequence:
+        return base
+    past = yield from past_at(Timeline.of(head), version)
+    later = yield from past.timeline.after(past.sequence)
+    yield from load_tables(head)
+    touched = {location for commit in later for location in commit.tables}
+    changed = [place for place in past.head.tables if place in touched]
+    states = yield from parallel(
+        [_kept_state(context, head, past, location, later) for location in changed]
+    )
+    kept = {place: head.tables[place] for place in past.head.tables if place not in touched}
+    own = past.head.commits[-1].timestamp_ms if past.head.commits else 0
+    dropped = yield from tombstones_then(past)
+    return msgspec.structs.replace(
+        base,
+        sequence=past.sequence,
+        timestamp_ms=own,
+        tables=TableMap({**dropped, **kept, **dict(zip(changed, states, strict=True))}),
+        clones={name: one for name, one in base.clones.items() if one.since <= past.sequence},
+    )
+
+
+def chosen(base: Base, patterns: Sequence[str]) -> Program[Base]:
+    """The tables of a base that one of the patterns fits, by their names or their paths.
+
+    Raises ``InvalidOperation`` if a pattern fits none.
+    """
+    mounted = yield from mounted_in_base(base)
+    kept = yield from fitting(base.tables, base.names, "tables", patterns, mounted)
+    own = {place: base.tables[place] for place in sorted(kept) if place not in mounted}
+    # What a clone shows and nobody has asked for, or was dropped there, is not to be found.
+    hidden = {place: one for place, one in mounted.items() if place not in kept}
+    hidden |= {place: one for place, one in base.tables.items() if one.dropped and base.clones}
+    ended = {place: msgspec.structs.replace(one, dropped=True) for place, one in hidden.items()}
+    return msgspec.structs.replace(
+        base,
+        tables=TableMap({**ended, **own}),
+        names=NameMap({name: place for name, place in base.names.items() if place in kept}),
+        kept={place: apart for place, apart in base.kept.items() if place in kept},
+    )
+
+
+def below_source(head: Head, base: Base, source: str) -> Program[Base]:
+    """What a clone shows of a base: nothing beside the source is kept by it.
+
+    Raises
+    ------
+    TableNotFound
+        There is nothing.
+    """
+    clones = {
+        name: one for name, one in base.clones.items() if is_at(name, source) or is_at(source, name)
+    }
+    base = msgspec.structs.replace(
+        base,
+        source=source,
+        names=NameMap(),
+        clones=clones,
+        kept={place: apart for place, apart in base.kept.items() if is_at(place, source)},
+    )
+    yield from load_base_tables(base, [source])
+    yield from fetch_leaves(base.tables, base.tables.missing_below(f"{source}/"))
+    own = (place for place in base.tables.at_hand() if is_at(place, source) and base.has(place))
+    if next(own, None) is None and not (yield from mounted_in_base(base)):
+        yield from load_all(head)
+        near = near_names(source, [*head.names, *head.tables])
+        meant = f"; did you mean {', '.join(near)}?" if near else ""
+        raise TableNotFound(
+            f"clone: there is no table at {source} or below it in global version "
+            f"{base.sequence}{meant}; one that only lies there joins the lake by `register`",
+            table=source,
+        )
+    return base
+
+
+def parted(base: Base) -> Program[Base]:
+    """A base on which a branch may commit, though it keeps tables apart from their logs.
+
+    Of these the branch's HEAD has what is pending beyond the state that is kept, and no more: its
+    programs lay all of it over.
+    """
+    yield from load_base_tables(base, base.kept)
+    states: dict[str, TableState] = {}
+    kept = dict(base.kept)
+    for location in base.kept:
+        state, apart = base.tables.get(location), base.kept_of(location)
+        if state is None or apart is None:
+            del kept[location]
+            continue
+        states[location] = msgspec.structs.replace(state, pending=beyond(apart, state))
+        through = base.sequence if apart.through is None else apart.through
+        kept[location] = msgspec.structs.replace(apart, through=through, table_id=state.table_id)
+    return msgspec.structs.replace(base, tables=base.tables.updated(states), kept=kept)
+
+
+def those_that_fit(head: Head, patterns: Sequence[str]) -> Program[tuple[str, ...] | None]:
+    """Those of the patterns that fit a table of a HEAD; None if there are none to begin with."""
+    if not patterns:
+        return None
+    yield from load_all(head)
+    live = [location for location, state in head.tables.items() if not state.dropped]
+    live += yield from shown_by_head(head)
+    called = set().union(*called_by(live, head.names).values())
+    return tuple(p for p in patterns if any(fnmatchcase(name, p) for name in called))
+
+
+def fitting(
+    tables: TableMap,
+    names: NameMap,
+    argument: str,
+    patterns: Sequence[str],
+    mounted: Iterable[str] = (),
+) -> Program[set[str]]:
+    """The locations of the tables that one of the patterns fits; as ``chosen``.
+
+    ``mounted`` are those that clones show.
+    """
+    yield from fetch_leaves(tables, tables.missing())
+    yield from fetch_leaves(names, names.missing())
+    live = [location for location, state in tables.items() if not state.dropped]
+    return that_fit(called_by([*live, *mounted], names), patterns, argument)
+
+
+def _kept_state(
+    context: Context,
+    head: Head,
+    past: Past,
+    location: str,
+    later: Sequence[CommitSummary],
+) -> Program[TableState]:
+    """What HEAD said of a table then, if all of it is kept, and will be."""
+    state = head.tables.get(location)
+    if is_emptied(state):
+        raise not_kept(past, location, "its data was deleted")
+    if state is not None and state.dropped and not (yield from rules_table(location, head)):
+        raise not_kept(past, location, "it was let go")
+    view = yield from view_at(context, past, location)
+    _refuse_replaced(head, past, view, later)
+    yield from _refuse_vacuumed(context, past, view, None if state is None else state.vacuumed_ms)
+    yield from _refuse_let_go(context, head, past, view)
+    known = past.head.tables[location]
+    return TableState(
+        known.table_id,
+        view.placement.logged,
+        pending=view.placement.overlay,
+        guarded=view.guarded,
+        format=known.format,
+        catalog=known.catalog,
+        size=known.size,
+    )
+
+
+def _refuse_replaced(head: Head, past: Past, view: View, later: Sequence[CommitSummary]) -> None:
+    """What was pending then, was replaced since, and is fenced: gc may be deleting its files."""
+    replaced = {sequence for commit in later for sequence in commit.replaces}
+    for ref in view.placement.overlay:
+        if ref.sequence in replaced and head.is_fenced(ref.txn):
+            raise not_kept(past, view.location, f"commit {ref.sequence} was replaced since")
+
+
+def _refuse_let_go(context: Context, head: Head, past: Past, view: View) -> Program[None]:
+    """Refuse a state with files of another table that no clone of the HEAD keeps."""
+    needed = yield from context.formats.of(view.snapshot).objects_of(view.snapshot)
+    foreign = outside(context, needed)
+    if not foreign:
+        return
+    kept = yield from kept_by_clones(context, head, view.location)
+    if not foreign <= kept:
+        why = f"{min(foreign - kept)} is of another table, and no clone keeps it any more"
+        raise not_kept(past, view.location, why)
+
+
+def _refuse_vacuumed(
+    context: Context, past: Past, view: View, vacuumed_ms: int | None
+) -> Program[None]:
+    """Refuse a state of which files are gone, or may be deleted by a vacuum that HEAD tells of.
+
+    What that vacuum leaves is told by the newest log as it is by the vacuum itself. No clock of
+    this client counts: ``vacuumed_ms`` and the times in the log are the same for both.
+    """
+    location = view.location
+    table_format = context.formats.of(view.snapshot)
+    try:
+        needed = yield from table_format.objects_of(view.snapshot)
+    except VersionNotFound as error:
+        raise not_kept(past, location, error.message.partition("; ask for")[0]) from error
+    tail = yield from refresh(context, location)
+    there: Collection[str] = ()
+    if tail.tip >= 0:
+        newest = tail.snapshot
+        if vacuumed_ms is not None:
+            newest = table_format.without_expired(newest, vacuumed_ms, context.now_ms())
+            kept = yield from table_format.named_objects(newest, vacuumed_ms)
+            if not needed <= kept:
+                raise not_kept(past, location, f"{min(needed - kept)} was vacuumed, or may be")
+        there = yield from table_format.objects_of(newest)
+    asked = sorted(key for key in needed if key not in there and "://" not in key)
+    infos: list[ObjectInfo | Missing] = yield from parallel([Stat(key) for key in asked])
+    for key, info in zip(asked, infos, strict=True):
+        if isinstance(info, Missing):
+            raise not_kept(past, location, f"{key} was removed")

@@ -1,0 +1,249 @@
+"""Taking proposals along: which commits of others go into a HEAD that is about to be stored.
+
+The HEAD that is replaced decides, as ever. A commit is taken if it fits behind those before it by
+what HEAD and the proposal tell, without a request for any table's log. One that does not is left,
+and never refused: its owner, or another who replaces HEAD, may know better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from lakevilla.errors import CorruptObject, UnsupportedFormat
+from lakevilla.formats.sizes import growth_of
+from lakevilla.global_log.commits import CommitObject, TablePart
+from lakevilla.global_log.head import (
+    CommitSummary,
+    Head,
+    PendingRef,
+    TableState,
+    commits_after,
+    find_commit,
+    successor,
+)
+from lakevilla.global_log.inbox.proposal import Claim, Proposal, ProposedCommit, is_over
+from lakevilla.global_log.inbox.reliance import Asked, Reliance, relied, tells_all, why_touched
+from lakevilla.global_log.repo import load_tables, make_room
+from lakevilla.ids import Ids, started_at
+from lakevilla.store.effects import Program
+from lakevilla.sublogs.operations import Transplant, is_direct
+
+#: Commits in one replacement of HEAD, the leader's own among them.
+MOST_TOGETHER = 64
+#: Commits that may wait for one table's log; where each has an entry of its own, fewer.
+MOST_PENDING, MOST_PENDING_ALONE = 128, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A HEAD with others' commits, and their commit objects by digest."""
+
+    head: Head
+    commits: Mapping[str, CommitObject]
+
+
+def take_along(
+    base: Head,
+    head: Head,
+    proposals: Iterable[Proposal],
+    ids: Ids,
+    now_ms: int,
+    trusted_seconds: float,
+) -> Program[Taken]:
+    """``head`` with as many of the proposed commits as fit behind what it holds.
+
+    ``base`` is the HEAD that is to be replaced; ``head`` has the leader's own commits besides. What
+    began more than ``trusted_seconds`` ago its owner commits, who looks for its files (hazard 6).
+    """
+    room = MOST_TOGETHER - (head.sequence - base.sequence)
+    in_time = _in_time(base, proposals)
+    now = now_ms / 1000
+    young = [
+        (one, commit)
+        for one, commit in in_time
+        if abs(now - started_at(commit.txn)) < trusted_seconds  # or its clock is not this one's
+    ]
+    fitting = young[: 2 * MOST_TOGETHER]
+    named = {table for _, commit in fitting for table in (*commit.tables, *commit.relies)}
+    yield from load_tables(head, named)
+    commits: dict[str, CommitObject] = {}
+    for proposal, proposed in fitting:
+        if len(commits) >= room:
+            break
+        commit = fitting_commit(base, head, proposal, proposed)
+        if isinstance(commit, str):
+            continue
+        commits[proposed.digest] = commit
+        page = yield from make_room(head, ids, is_stored=False)
+        summary, tables = _added(head, proposed, commit)
+        head = successor(
+            head, nonce=ids.nonce(), now_ms=now_ms, commits=[summary], tables=tables, page=page
+        )
+    return Taken(msgspec.structs.replace(head, replacement=base.replacement + 1), commits)
+
+
+def _in_time(
+    base: Head, proposals: Iterable[Proposal]
+) -> Iterator[tuple[Proposal, ProposedCommit]]:
+    """Their commits, where HEAD's number lets a proposal be taken at all."""
+    for proposal in proposals:
+        if _is_in_time(base, proposal):
+            for proposed in proposal.commits:
+                yield proposal, proposed
+
+
+def _is_in_time(base: Head, proposal: Proposal) -> bool:
+    """Whether its owner lets it be in the HEAD that replaces ``base``: he may count on that."""
+    is_known = proposal.replacement <= base.replacement
+    return is_known and not is_over(proposal.replacement, base)
+
+
+def fitting_commit(
+    base: Head, head: Head, proposal: Proposal, proposed: ProposedCommit
+) -> CommitObject | str:
+    """The commit object of a proposed commit that can be taken behind ``head``, or why it can't.
+
+    The tables' leaves must be at hand.
+    """
+    txn = proposed.txn
+    if proposal.lake_id != base.lake_id:
+        return "it is another lake's"
+    if not _is_in_time(base, proposal):
+        return "HEAD has moved too far"
+    if head.is_fenced(txn):
+        return "it was aborted"
+    since = commits_after(head, proposal.sequence)
+    if since is None:
+        return "what came since has moved to a page"
+    if find_commit(since, txn) is not None:
+        return "it is committed"
+    try:
+        commit = proposed.commit_object()
+    except (CorruptObject, UnsupportedFormat) as error:
+        return error.message
+    if any(isinstance(operation, Transplant) for operation in commit.operations):
+        return "it brings back files, and only its owner looks whether they are kept"
+    if head.is_protected and any(map(is_direct, commit.operations)):
+        return "the lake is protected, and it writes directly"
+    if not commit.tables or commit.tables.keys() != proposed.tables.keys():
+        return "it does not claim the tables that it writes"
+    for table, claim in proposed.tables.items():
+        reason = _why_unfit(head, since, table, claim, commit.tables[table], txn)
+        if reason is not None:
+            return f"{table}: {reason}"
+    return _why_doubtful(head, since, proposed, commit) or commit
+
+
+def is_doubtful(head: Head, proposal: Proposal) -> Program[bool]:
+    """Whether what one of its commits relies on may have been touched since it was proposed."""
+    since = commits_after(head, proposal.sequence) or ()
+    some = [one for one in proposal.commits if one.relies]
+    yield from load_tables(head, {table for one in some for table in one.relies})
+    return any(_why_doubtful(head, since, one, one.commit_object()) for one in some)
+
+
+def _why_doubtful(
+    head: Head, since: Iterable[CommitSummary], proposed: ProposedCommit, commit: CommitObject
+) -> str | None:
+    for table, asked in relied(commit).items():
+        reason = _why_touched(head, since, table, asked, proposed.relies.get(table))
+        if reason is not None:
+            return f"{table}: {reason}"
+    return None
+
+
+def _why_touched(
+    head: Head,
+    since: Iterable[CommitSummary],
+    table: str,
+    asked: Asked,
+    reliance: Reliance | None,
+) -> str | None:
+    """Why what the commit relies on in one table may not be what it was; None if it is."""
+    if reliance is None:
+        return "it does not tell what it relies on"
+    state = head.tables.get(table)
+    if state is None or state.dropped or state.catalog or state.table_id != reliance.table_id:
+        return "it is not the table that was read"
+    try:
+        return why_touched(since, table, asked, reliance)
+    except Exception as error:
+        # What this library can't make sense of is for its owner to see to.
+        return f"it can't be told whether what it relies on was touched ({error})"
+
+
+def _why_unfit(
+    head: Head,
+    since: Iterable[CommitSummary],
+    table: str,
+    claim: Claim,
+    part: TablePart,
+    txn: str,
+) -> str | None:
+    """Why a commit can't come to one table as HEAD shows it; None if it can."""
+    state = head.tables.get(table)
+    if state is None or state.dropped or state.guarded or state.catalog:
+        return "it is none that commits of others come to"
+    is_same = state.table_id == claim.table_id == part.table_id and state.format == claim.format
+    if not is_same:
+        return "it is another table by now"
+    if any(table in one.tables and one.txn != txn for one in head.reserved):
+        return "another has reserved it"
+    if not _only_changes_rows(part):
+        return "more than rows is changed"
+    if not tells_all(claim.touch, part.change):
+        return "it does more than HEAD would tell"
+    most = MOST_PENDING_ALONE if claim.alone else MOST_PENDING
+    if len(_moved(state, claim).pending) >= most:
+        return "too many commits wait for its log"
+    for commit in since:
+        touch = commit.tables.get(table)
+        if touch is None:
+            continue
+        if commit.kind not in ("transaction", "foreign") or touch.metadata:
+            return f"commit {commit.sequence} changed more than its rows"
+    return None
+
+
+def _only_changes_rows(part: TablePart) -> bool:
+    """Whether rows of the columns that are there come or go, and nothing else is done."""
+    change = part.change
+    has_metadata = change.metadata is not None or change.protocol is not None or change.domains
+    is_life = part.created or part.dropped
+    return bool(change.adds or change.removes) and not (has_metadata or is_life)
+
+
+def _moved(state: TableState, claim: Claim) -> TableState:
+    """The table with as much of its log as either knows of.
+
+    Safe unseen: up to ``logged`` there is nothing in the log that HEAD did not know, or would
+    learn of the commits since.
+    """
+    if claim.logged <= state.published:
+        return state
+    waiting = tuple(ref for ref in state.pending if ref.sequence > claim.upto)
+    return msgspec.structs.replace(state, published=claim.logged, pending=waiting)
+
+
+def _added(
+    head: Head, proposed: ProposedCommit, commit: CommitObject
+) -> tuple[CommitSummary, dict[str, TableState]]:
+    """The commit in HEAD's list, and its tables behind it."""
+    sequence = head.sequence + 1
+    tables: dict[str, TableState] = {}
+    touches = {}
+    for table, claim in proposed.tables.items():
+        state = _moved(head.tables[table], claim)
+        ref = PendingRef(sequence, proposed.txn, proposed.digest, state.published)
+        tables[table] = msgspec.structs.replace(state, pending=(*state.pending, ref))
+        # What it adds to the table's size is asked of what it does, and not of what it claims.
+        touches[table] = msgspec.structs.replace(
+            claim.touch,
+            published=state.published,
+            grown=growth_of(commit.tables[table].change),
+        )
+    summary = CommitSummary(sequence, 0, "transaction", proposed.txn, proposed.digest, touches)
+    return summary, tables

@@ -1,0 +1,154 @@
+"""Proposals: commits that whoever replaces HEAD next may take along (docs/design/0029-inbox.md).
+
+A proposal says where a stored commit object lies, with its owner's consent to be taken into HEAD
+while HEAD's number is below ``replacement + WINDOW``. Consent can't be taken back: it ends by HEAD
+alone, by its number or by a fence. An object here is created once and never changed, and its
+name tells its content, so a damaged one is known as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+import msgspec
+
+from lakevilla.errors import CorruptObject
+from lakevilla.formats.base import FormatName
+from lakevilla.global_log.commits import CommitObject, commit_key, digest_of, read_commit
+from lakevilla.global_log.head import Head, Touch
+from lakevilla.global_log.inbox.reliance import Reliance
+from lakevilla.store.codec import FORMAT, decode, encode
+
+INBOX_PREFIX = "_lakevilla/inbox"
+#: The format version of a proposal one of whose commits relies on rows. Who does not know of that
+#: must not take it for one that only adds some.
+FORMAT_RELYING = 2
+#: For how many replacements of HEAD a proposal may be taken.
+WINDOW = 4
+#: Commits in one proposal: those of one process that wait at the same time.
+MOST_COMMITS = 32
+#: A larger commit object is not carried twice: its owner replaces HEAD himself.
+MOST_COMMIT_BYTES = 64 * 1024
+#: What is larger is none of ours, and nobody reads it to the end.
+MOST_BYTES = MOST_COMMITS * (MOST_COMMIT_BYTES + 16 * 1024)
+
+
+class Claim(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the owner of a commit has found in the log of one table that it writes.
+
+    From ``published`` of the HEAD that the proposal names up to ``logged`` the log holds
+    commits of this lake alone, the last of them with the sequence ``upto``. ``touch`` is what HEAD
+    is to tell of the commit, but for its ``published``. ``alone``: each commit to the table has
+    an entry of its own.
+    """
+
+    table_id: str
+    format: FormatName
+    logged: int
+    upto: int
+    touch: Touch
+    alone: bool = False
+
+
+class ProposedCommit(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One transaction, ready to be in HEAD: ``commit`` is its stored commit object, as it is.
+
+    ``tables`` are those that it writes, ``relies`` those of which it has read rows or takes files
+    away.
+    """
+
+    txn: str
+    digest: str
+    commit: msgspec.Raw
+    tables: dict[str, Claim]
+    relies: dict[str, Reliance] = {}
+
+    def commit_object(self) -> CommitObject:
+        """The commit object.
+
+        Raises
+        ------
+        CorruptObject
+            It is not the one that ``txn`` and ``digest`` name.
+        UnsupportedFormat
+            A newer LakeVilla wrote it.
+        """
+        return read_commit(commit_key(self.txn, self.digest), bytes(self.commit))
+
+
+class Proposal(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``_lakevilla/inbox/<replacement>-<hash>.json``.
+
+    ``replacement`` and ``sequence`` are those of the newest HEAD that its owner had read, against
+    which each of ``commits`` was validated. They are in the order in which their owner would have
+    committed them.
+    """
+
+    REMEDY: ClassVar[str] = "delete it: nobody relies on it any more"
+    FORMAT: ClassVar[int] = FORMAT_RELYING
+
+    format: int
+    nonce: str
+    lake_id: str
+    replacement: int
+    sequence: int
+    commits: tuple[ProposedCommit, ...]
+
+    @property
+    def last_replaced(self) -> int:
+        """The last HEAD, by its number, that may be replaced by one with these commits."""
+        return self.replacement + WINDOW - 1
+
+
+def format_of(commits: Iterable[ProposedCommit]) -> int:
+    """The format version of a proposal with these commits: the oldest that says all of them."""
+    return FORMAT_RELYING if any(one.relies for one in commits) else FORMAT
+
+
+def seal_proposal(proposal: Proposal) -> tuple[str, bytes]:
+    """The proposal's key and body."""
+    body = encode(proposal)
+    return f"{INBOX_PREFIX}/{proposal.replacement:020}-{digest_of(body)}.json", body
+
+
+def read_proposal(key: str, body: bytes) -> Proposal:
+    """Decode a proposal.
+
+    Raises
+    ------
+    CorruptObject
+        It is damaged, too large, or not what its name says.
+    UnsupportedFormat
+        A newer LakeVilla wrote it.
+    """
+    if len(body) > MOST_BYTES:
+        raise _unsound(key, f"has {len(body)} bytes, more than any proposal may have")
+    proposal = decode(key, body, Proposal)
+    if number_of(key) != proposal.replacement or not key.endswith(f"-{digest_of(body)}.json"):
+        raise _unsound(key, "does not hold the bytes that its name is the hash of")
+    if not 0 < len(proposal.commits) <= MOST_COMMITS:
+        raise _unsound(key, f"has {len(proposal.commits)} commits, not 1 to {MOST_COMMITS}")
+    return proposal
+
+
+def number_of(key: str) -> int | None:
+    """The number of HEAD in the name of a proposal; None if it is none."""
+    name = key.removeprefix(f"{INBOX_PREFIX}/")
+    number, dash, rest = name.partition("-")
+    is_named = dash and rest.endswith(".json") and "/" not in rest
+    return int(number) if is_named and len(number) == 20 and number.isdecimal() else None
+
+
+def oldest_key(number: int) -> str:
+    """What comes before each proposal that may be in the successor of a HEAD of this number."""
+    return f"{INBOX_PREFIX}/{max(number - WINDOW + 1, 0):020}"
+
+
+def is_over(replacement: int, head: Head) -> bool:
+    """Whether no HEAD after ``head`` can hold what was proposed when HEAD had that number."""
+    return head.replacement >= replacement + WINDOW
+
+
+def _unsound(key: str, why: str) -> CorruptObject:
+    return CorruptObject(f"{key} {why}; {Proposal.REMEDY}", key=key)

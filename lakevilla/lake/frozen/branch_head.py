@@ -1,0 +1,136 @@
+"""The HEAD of a branch, as the lake's HEAD names it (docs/design/0031-branches.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from lakevilla.errors import CorruptObject, RefNotFound
+from lakevilla.global_log.bases import Base, load_base
+from lakevilla.global_log.head import HEAD_KEY, moment_of
+from lakevilla.global_log.history import Timeline
+from lakevilla.global_log.refs import KeptTable, RefEntry
+from lakevilla.global_log.repo import HeldHead, load_head, load_refs
+from lakevilla.lake.frozen.mounts import clones_of
+from lakevilla.lake.past import changed_on_branch
+from lakevilla.store.codec import FORMAT
+from lakevilla.store.effects import Program
+from lakevilla.store.home import at_home, key_at
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A branch by its name in the lake's HEAD, and by its own HEAD."""
+
+    name: str
+    entry: RefEntry
+    held: HeldHead
+
+
+def load_branch(name: str, entry: RefEntry) -> Program[HeldHead]:
+    """The HEAD of a branch that the lake's HEAD names; it may be closed.
+
+    Raises
+    ------
+    CorruptObject
+        It is missing, damaged, or another's.
+    """
+    key = key_at(entry.life, HEAD_KEY)
+    remedy = f"restore it from a copy, or delete_ref({name!r})"
+    try:
+        held = yield from at_home(entry.life, load_head())
+    except CorruptObject as error:
+        message = f"the HEAD of branch {name!r}: {error.message.partition('; ')[0]}; {remedy}"
+        raise CorruptObject(message, key=key) from error
+    if held is None:
+        raise CorruptObject(
+            f"{key} is missing although the lake has branch {name!r}: {remedy}", key=key
+        )
+    life = held.head.life
+    if life is None or life.id != entry.life or life.ref_id != entry.id:
+        raise CorruptObject(
+            f"{key} is not the HEAD of branch {name!r}: it was replaced by hand; {remedy}", key=key
+        )
+    if held.head.replacement < entry.reached:
+        raise CorruptObject(
+            f"{key} (version {held.head.sequence} of branch {name!r}, replacement "
+            f"{held.head.replacement}) was set back, as by an old backup: the lake has seen "
+            f"replacement {entry.reached} of it; restore the newest copy of it, or "
+            f"delete_ref({name!r}) to end the branch",
+            key=key,
+        )
+    yield from load_refs(held.head)
+    return held
+
+
+def open_branch(name: str, entry: RefEntry) -> Program[Branch]:
+    """A branch that has not ended. Raises ``RefNotFound``, and as ``load_branch``.
+
+    One that is being rebased shows what it has come to, which nobody changes any more.
+    """
+    held = yield from load_branch(name, entry)
+    if has_ended(held):
+        raise ended(name)
+    return Branch(name, entry, held)
+
+
+def frozen_now(branch: Branch) -> Program[Base]:
+    """What a branch shows, as a base has it. Its refs, which are clones, are at hand."""
+    head = branch.held.head
+    kept: dict[str, KeptTable] = {}
+    if head.life is not None and head.life.apart:
+        kept = (yield from load_base(head.life.base)).kept
+    return Base(
+        FORMAT,
+        head.lake_id,
+        branch.name,
+        "branch",
+        head.sequence,
+        moment_of(head),
+        head.tables,
+        head.names,
+        life=branch.entry.life,
+        kept=kept,
+        origin=branch.entry.life,
+        clones=clones_of(head),
+    )
+
+
+def branch_at(branch: Branch, version: int) -> Program[Base]:
+    """What a branch showed at a version of its own. It runs at the branch's home.
+
+    Raises ``VersionNotFound``.
+    """
+    timeline = Timeline.of(branch.held.head)
+    timeline.check(version)
+    base = yield from timeline.base()
+    own = yield from timeline.at(version)
+    changed = yield from changed_on_branch(timeline, version)
+    shown = yield from frozen_now(branch)
+    return msgspec.structs.replace(
+        shown,
+        sequence=version,
+        timestamp_ms=base.timestamp_ms if own is None else own.timestamp_ms,
+        tables=base.tables.updated(changed),
+    )
+
+
+def is_closed(held: HeldHead) -> bool:
+    """Whether nothing is committed in this life of a branch any more."""
+    return held.head.life is not None and bool(held.head.life.closed)
+
+
+def has_ended(held: HeldHead) -> bool:
+    """Whether the branch was deleted."""
+    return held.head.life is not None and held.head.life.closed == "deleted"
+
+
+def has_moved(held: HeldHead) -> bool:
+    """Whether the branch goes on in another life, which somebody has to make yet or has made."""
+    return held.head.life is not None and held.head.life.closed == "moved"
+
+
+def ended(name: str) -> RefNotFound:
+    """The error for a branch that somebody is deleting."""
+    return RefNotFound(f"branch {name!r} was deleted: look at `refs()`")

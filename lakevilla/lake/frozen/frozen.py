@@ -1,0 +1,280 @@
+"""The lake as a ref keeps it: each table as its base says, whatever came later.
+
+A base has a table as HEAD had it, log[..published] with what was pending laid over. Log entries and
+commit objects never change, so that is the table's state for as long as they and the files
+that they name are there. The log is not followed, and nothing of it that HEAD did not know
+counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
+from lakevilla.formats.base import TableSnapshot
+from lakevilla.global_log.bases import Base, head_of, load_base, load_base_tables
+from lakevilla.global_log.commits import TablePart
+from lakevilla.global_log.head import Head, PendingRef, TableState, application_id
+from lakevilla.global_log.refs import BaseRef, KeptTable, RefEntry, parsed
+from lakevilla.global_log.repo import load_refs
+from lakevilla.lake.context import Context
+from lakevilla.lake.frozen.by_uri import made_elsewhere
+from lakevilla.lake.frozen.mounts import Mount, mount_in, mounted_id
+from lakevilla.lake.kept_state import kept_snapshot
+from lakevilla.lake.missing_tables import near_names
+from lakevilla.lake.table_log import entry_at, open_tail, probe, snapshot_at
+from lakevilla.lake.tail import Tail
+from lakevilla.lake.view import Mounted, Placement, View, pending_parts
+from lakevilla.store.effects import Program, parallel
+
+#: What a file of a table in memory takes, about.
+_FILE_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """The lake at a ref. ``head`` is what HEAD was, as far as a reader asks."""
+
+    name: str
+    base: Base
+    head: Head
+
+    @classmethod
+    def of(cls, name: str, entry: RefEntry, base: Base, now: Head) -> Frozen:
+        return cls(name, base, head_of(base, entry, now))
+
+    def refuse_other(self, version: int | None, timestamp_ms: int | None) -> None:
+        """Refuse any global version but the ref's own. Raises ``VersionNotFound``."""
+        if (version is None and timestamp_ms is None) or version == self.base.sequence:
+            return
+        asked = "the newest at a time" if version is None else f"version {version}"
+        raise VersionNotFound(
+            f"{self.base.kind} {self.name!r} is global version {self.base.sequence} alone: leave "
+            f"out the version, or ask the lake itself for {asked}"
+        )
+
+
+def frozen_view(context: Context, base: Base, location: str) -> Program[View]:
+    """A table's state in a base.
+
+    Raises
+    ------
+    TableNotFound
+        The base has no such table.
+    VersionNotFound
+        Its log is not kept any more, or is another table's by now.
+    """
+    yield from load_base_tables(base, [location])
+    state = base.tables.get(location)
+    if state is None:
+        mount = yield from mount_in(base.clones, location)
+        if mount is not None:
+            return (yield from mounted_view(context, mount, location))
+    if state is None or state.dropped:
+        raise TableNotFound(
+            f"table {location} is not in {base.kind} {base.name!r}: it was not in the lake at "
+            f"global version {base.sequence}, or was left out of the {base.kind}"
+            f"{_meant(base, location)}",
+            table=location,
+        )
+    try:
+        kept = base.kept_of(location)
+        if kept is not None:
+            return (yield from _kept_view(context, location, state, kept))
+        return (yield from _view(context, location, state, base.sequence))
+    except VersionNotFound as error:
+        why = error.message.partition("; ask for")[0].partition(": ask for")[0]
+        raise not_kept(base, location, why) from error
+
+
+def mounted_view(context: Context, mount: Mount, location: str) -> Program[View]:
+    """A table that a clone shows, as one that is just being made of its source's files.
+
+    Raises
+    ------
+    VersionNotFound
+        Its base can't be read any more.
+    """
+    name = f"mounted {mount.entry.id} {mount.entry.base.hash} {location}"
+    known = context.commits.get(name)
+    if isinstance(known, View):
+        return known
+    snapshot = yield from source_of_clone(context, mount.entry.base, mount.source)
+    table_id = mounted_id(mount.entry.id, location)
+    made_ms = mount.entry.created_ms
+    made = yield from made_elsewhere(snapshot, context.root, location, table_id, made_ms)
+    blank = context.formats.of(snapshot).blank(location, location)
+    shown = blank.apply(made)
+    # As a commit that is pending: what comes when somebody makes it is none of a change.
+    part = TablePart(table_id, made, created=True, contract=shown.contract)
+    clone = Mounted(mount.name, mount.entry, mount.source)
+    view = View(location, None, Placement(-1, ()), (part,), blank, shown, -1, clone)
+    context.commits.keep(name, view, _FILE_BYTES * len(made.adds))
+    return view
+
+
+def source_of_clone(context: Context, ref: BaseRef, source: str) -> Program[TableSnapshot]:
+    """The state of a table in the base of a clone. Errors as ``frozen_view``."""
+    # To a branch's programs logs end with the branch's base, which has nothing to do with the
+    # clone's.
+    base = yield from load_base(ref)
+    return (yield from frozen_view(context.lake, base, source)).snapshot
+
+
+def not_kept(base: Base, location: str, why: str) -> VersionNotFound:
+    """The error for a table whose state another client's clean-up has taken from a ref."""
+    return VersionNotFound(
+        f"table {location} can't be read in {base.kind} {base.name!r} any more: {why}; other "
+        "clients' clean-up knows no tags (docs/tags.md tells what each of them leaves)",
+        table=location,
+    )
+
+
+def not_kept_now(
+    context: Context, frozen: Frozen, error: VersionNotFound
+) -> Program[VersionNotFound]:
+    """That error, or that the ref was deleted since it was looked up: then nothing keeps it."""
+    name, version = parsed(frozen.name)
+    held = yield from context.head()
+    head = None if held is None else held.head
+    yield from load_refs(head, [name])
+    entry = None if head is None else head.refs.get(name)
+    is_same = entry is not None and entry.base.sequence == frozen.base.sequence
+    if is_same or (entry is not None and entry.life == frozen.base.life and version is not None):
+        return error
+    kind = frozen.base.kind
+    return VersionNotFound(
+        f"table {error.table} can't be read in {kind} {frozen.name!r} any more: the {kind} was "
+        "deleted since it was opened, and nothing keeps its state",
+        table=error.table,
+    )
+
+
+def _meant(base: Base, location: str) -> str:
+    """What may be meant by a name that a base does not have."""
+    tables = base.tables.at_hand()
+    there = {place for place, state in tables.items() if not state.dropped}
+    names = [name for name, place in base.names.at_hand().items() if place in there]
+    near = near_names(location, [*names, *sorted(there)])
+    return f"; did you mean {', '.join(near)}?" if near else ""
+
+
+def frozen_views(
+    context: Context, bases: Iterable[Base], location: str
+) -> Program[list[View | VersionNotFound]]:
+    """The states that bases have of a table; for one that can't be told any more, why."""
+    wanted: dict[tuple[object, ...], Base] = {}
+    for base in bases:
+        yield from load_base_tables(base, [location])
+        state = base.tables.get(location)
+        if state is not None and base.has(location):
+            pending = tuple((ref.txn, ref.hash) for ref in state.pending)
+            wanted.setdefault((state.published, pending, base.kept_of(location)), base)
+    return (
+        yield from parallel([_view_or_error(context, base, location) for base in wanted.values()])
+    )
+
+
+def _view_or_error(context: Context, base: Base, location: str) -> Program[View | VersionNotFound]:
+    try:
+        return (yield from frozen_view(context, base, location))
+    except VersionNotFound as error:
+        return error
+
+
+def _view(context: Context, location: str, state: TableState, sequence: int) -> Program[View]:
+    """As ``frozen_view``; errors say why alone."""
+    if state.published < 0:
+        # It was being created, or is made on a branch: what lies in its log by now is no matter.
+        blank = context.formats[state.format].blank(location, location, catalog=state.catalog)
+        tail = Tail(location, -1, {-1: blank})
+        return (yield from _laid_over(context, location, state, tail, blank, -1, state.pending))
+    tail = yield from open_tail(context, location, missing_ok=True)
+    if tail.tip < state.published:
+        tail = yield from probe(context, tail)
+    if tail.tip < state.published:
+        raise VersionNotFound(f"its log ends at version {tail.tip}")
+    logged, waiting = state.published, state.pending
+    try:
+        base = yield from _kept(context, tail, logged)
+    except VersionNotFound:
+        logged, waiting = yield from _followed(context, tail, state, sequence)
+        base = yield from _kept(context, tail, logged)
+    return (yield from _laid_over(context, location, state, tail, base, logged, waiting))
+
+
+def _kept_view(
+    context: Context, location: str, state: TableState, kept: KeptTable
+) -> Program[View]:
+    """As ``frozen_view``, of a table that is kept apart from its log; errors say why alone."""
+    base = yield from kept_snapshot(context, location, state, kept)
+    tail = Tail(location, state.published, {state.published: base})
+    waiting = beyond(kept, state)
+    return (yield from _laid_over(context, location, state, tail, base, state.published, waiting))
+
+
+def beyond(kept: KeptTable, state: TableState) -> tuple[PendingRef, ...]:
+    """What is pending and not in the state that is kept apart."""
+    if kept.through is None:
+        return ()
+    return tuple(ref for ref in state.pending if ref.sequence > kept.through)
+
+
+def _laid_over(
+    context: Context,
+    location: str,
+    state: TableState,
+    tail: Tail,
+    base: TableSnapshot,
+    logged: int,
+    waiting: tuple[PendingRef, ...],
+) -> Program[View]:
+    """A state of the log with what was pending on top."""
+    try:
+        parts = yield from pending_parts(context, location, waiting)
+    except CorruptObject as error:
+        raise VersionNotFound(f"what was decided then is lost ({error.message})") from error
+    snapshot = base
+    for part in parts:
+        if not part.change.is_empty:
+            snapshot = snapshot.apply(part.change)
+    if snapshot.table_id != state.table_id:
+        raise VersionNotFound(
+            f"it was the table with id {state.table_id} then, and the log is of the one with id "
+            f"{snapshot.table_id}"
+        )
+    placement = Placement(logged, waiting)
+    return View(location, state, placement, tuple(parts), base, snapshot, tail.tip)
+
+
+def _kept(context: Context, tail: Tail, version: int) -> Program[TableSnapshot]:
+    """A state of the log, if the table still has it. Raises ``VersionNotFound``."""
+    snapshot = yield from snapshot_at(context, tail, version)
+    if 0 <= version < tail.tip:
+        yield from context.formats.of(snapshot).check_kept(tail.snapshot, snapshot)
+    return snapshot
+
+
+def _followed(
+    context: Context, tail: Tail, state: TableState, sequence: int
+) -> Program[tuple[int, tuple[PendingRef, ...]]]:
+    """How much of the log holds nothing but this state, and what is to be laid over that.
+
+    What was pending may be published since. Entries of the lake's own up to that global version
+    are part of the state: so it can be told where another client has cleaned up what came first.
+    """
+    logged, waiting = state.published, state.pending
+    held = context.held
+    assert held is not None, "a base was found by a HEAD"
+    application = application_id(held.head)
+    while waiting and logged < tail.tip:
+        entry = yield from entry_at(context, tail, logged + 1)
+        published = None if entry is None else entry.applications.get(application)
+        # On a branch its own commits wait, too, whose numbers the lake uses for others.
+        last = max((ref.sequence for ref in waiting if not ref.life), default=-1)
+        if published is None or published > min(sequence, last):
+            break
+        logged += 1
+        waiting = tuple(ref for ref in waiting if ref.sequence > published)
+    return logged, waiting

@@ -1,0 +1,404 @@
+"""Frozen states of the lake: what it was at a global version, or as a ref keeps it.
+
+Two of them are held against each other, and only the tables in which they may differ are opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Protocol
+
+from lakevilla.errors import (
+    InvalidOperation,
+    LakeVillaError,
+    RefNotFound,
+    StoreError,
+    VersionNotFound,
+)
+from lakevilla.global_log.bases import Base, load_base, load_base_tables
+from lakevilla.global_log.head import CommitSummary, Head, TableMap, TableState
+from lakevilla.global_log.history import Timeline
+from lakevilla.global_log.refs import RefEntry, parsed
+from lakevilla.global_log.repo import fetch_leaves, load_all, load_refs, load_tables
+from lakevilla.lake.context import Context, Event
+from lakevilla.lake.frozen.branch_head import branch_at, frozen_now, open_branch
+from lakevilla.lake.frozen.frozen import frozen_view, mounted_view
+from lakevilla.lake.frozen.mounted_then import all_mounted_then, mounted_then
+from lakevilla.lake.frozen.mounts import (
+    load_clones,
+    mount_of,
+    mounted,
+    mounted_in_base,
+    state_in,
+)
+from lakevilla.lake.frozen.mounts_between import hidden_in_one, shown_in_one, since_version
+from lakevilla.lake.frozen.patterns import called_by, that_fit
+from lakevilla.lake.past import Past, past_at, view_at
+from lakevilla.lake.table_log import refresh
+from lakevilla.lake.view import View, build_view
+from lakevilla.store.effects import Program, parallel
+from lakevilla.store.home import at_home
+
+#: With more tables HEAD alone is asked: a look at each log would cost more than it is worth.
+MOST_TABLES = 256
+#: So many refs are named where one is not found.
+_OFFERED = 20
+
+#: A state by its version, its time (milliseconds), or a ref's name; None: as HEAD has it.
+StateName = tuple[str, int | str] | None
+
+
+class LakeState(Protocol):
+    """All tables of a lake at one moment, for good.
+
+    ``version``: the global version of main that shows it.
+    """
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def name(self) -> str:
+        """What it is called in a message."""
+
+    def tables(self) -> Program[Iterable[str]]:
+        """The locations of all tables in it."""
+
+    def views(self, context: Context, locations: Sequence[str]) -> Program[dict[str, View | None]]:
+        """These tables as they are in it; None for one that it lacks.
+
+        Raises
+        ------
+        VersionNotFound
+            One can't be told any more.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class AtVersion:
+    """The lake at a global version of main."""
+
+    timeline: Timeline
+    version: int
+
+    @property
+    def name(self) -> str:
+        return f"global version {self.version}"
+
+    def tables(self) -> Program[Iterable[str]]:
+        past = yield from past_at(self.timeline, self.version)
+        return [*past.head.tables, *(yield from all_mounted_then(past))]
+
+    def views(self, context: Context, locations: Sequence[str]) -> Program[dict[str, View | None]]:
+        past = yield from past_at(self.timeline, self.version, locations)
+        views = yield from parallel([self._view(context, past, place) for place in locations])
+        return dict(zip(locations, views, strict=True))
+
+    def _view(self, context: Context, past: Past, location: str) -> Program[View | None]:
+        if location in past.head.tables:
+            return (yield from view_at(context, past, location))
+        mount = yield from mounted_then(past, location)
+        return None if mount is None else (yield from mounted_view(context, mount, location))
+
+
+@dataclass(frozen=True, slots=True)
+class AtHead:
+    """The lake as any reader sees it now: with what the logs hold beyond HEAD."""
+
+    head: Head
+
+    @property
+    def version(self) -> int:
+        return self.head.sequence
+
+    @property
+    def name(self) -> str:
+        return "now"
+
+    def tables(self) -> Program[Iterable[str]]:
+        yield from load_tables(self.head)
+        own = [location for location, state in self.head.tables.items() if not state.dropped]
+        return [*own, *(yield from mounted(self.head))]
+
+    def views(self, context: Context, locations: Sequence[str]) -> Program[dict[str, View | None]]:
+        yield from load_tables(self.head, locations)
+        views = yield from parallel([self._view(context, location) for location in locations])
+        return dict(zip(locations, views, strict=True))
+
+    def _view(self, context: Context, location: str) -> Program[View | None]:
+        state = self.head.tables.get(location)
+        if state is None:
+            mount = yield from mount_of(self.head, location)
+            return None if mount is None else (yield from mounted_view(context, mount, location))
+        if state.dropped:
+            return None
+        tail = yield from refresh(context, location)
+        return (yield from build_view(context, self.head, location, tail))
+
+
+@dataclass(frozen=True, slots=True)
+class AtBase:
+    """The lake as a base has it: of a tag, or as a branch is now."""
+
+    base: Base
+
+    @property
+    def version(self) -> int:
+        return self.base.sequence
+
+    @property
+    def name(self) -> str:
+        return f"{self.base.kind} {self.base.name!r}"
+
+    def tables(self) -> Program[Iterable[str]]:
+        yield from load_base_tables(self.base)
+        own = [location for location in self.base.tables if self.base.has(location)]
+        return [*own, *(yield from mounted_in_base(self.base))]
+
+    def views(self, context: Context, locations: Sequence[str]) -> Program[dict[str, View | None]]:
+        views = yield from parallel([self._view(context, location) for location in locations])
+        return dict(zip(locations, views, strict=True))
+
+    def _view(self, context: Context, location: str) -> Program[View | None]:
+        if (yield from state_in(self.base, location)) is None:
+            return None
+        return (yield from frozen_view(context, self.base, location))
+
+
+@dataclass(frozen=True, slots=True)
+class SeenBase(AtBase):
+    """The same, as the lake's own programs see it, whoever asks: of a branch each log ends with
+    the branch's base, which may be another one.
+    """
+
+    seen_by: Context
+
+    def views(self, context: Context, locations: Sequence[str]) -> Program[dict[str, View | None]]:
+        return (yield from AtBase.views(self, self.seen_by, locations))
+
+
+def same_tables(one: Base, other: Base) -> Program[bool]:
+    """Whether two bases are said to have the same tables under the same names."""
+    yield from fetch_leaves(one.names, one.names.missing())
+    yield from fetch_leaves(other.names, other.names.missing())
+    if one.names != other.names or (yield from shown_in_one(one.clones, other.clones)):
+        return False
+    return not (yield from _unequal(one.tables, other.tables, {**one.clones, **other.clones}))
+
+
+def state_of(head: Head, name: StateName) -> Program[LakeState]:
+    """The state that is meant, seen from a HEAD that is not older.
+
+    Raises
+    ------
+    VersionNotFound, RefNotFound
+    """
+    timeline = Timeline.of(head)
+    match name:
+        case None:
+            return AtHead(head)
+        case ("version", int(version)):
+            timeline.check(version)
+            return AtVersion(timeline, version)
+        case ("time", int(moment)):
+            return AtVersion(timeline, (yield from timeline.by(moment)))
+        case ("ref", str(ref)):
+            return AtBase((yield from base_of(head, ref)))
+    raise AssertionError(name)
+
+
+def base_of(head: Head, ref: str) -> Program[Base]:
+    """What a ref shows, as a base: a tag, a branch as it is now, or ``etl@57``.
+
+    Raises
+    ------
+    RefNotFound
+    VersionNotFound
+        The branch has no such version.
+    InvalidOperation
+        It is a clone.
+    """
+    name, version = parsed(ref)
+    yield from load_refs(head, [name])
+    entry = head.refs.get(name)
+    if entry is None:
+        raise (yield from not_found(head, name))
+    if entry.kind == "clone":
+        raise InvalidOperation(
+            f"{name!r} is a clone, whose tables are at {name}/... in the lake itself, and no state "
+            "of the lake: give a version, a tag or a branch"
+        )
+    if entry.kind != "branch":
+        base = yield from load_base(entry.base)
+        if version not in (None, base.sequence):
+            raise VersionNotFound(
+                f"{entry.kind} {name!r} is global version {base.sequence} alone: leave out "
+                f"@{version}, or ask the lake itself for it"
+            )
+        return base
+    branch = yield from open_branch(name, entry)
+    if version is None:
+        return (yield from frozen_now(branch))
+    return (yield from at_home(entry.life, branch_at(branch, version)))
+
+
+def not_found(head: Head | None, name: str) -> Program[RefNotFound]:
+    """The error for a name that no ref has."""
+    yield from load_refs(head)
+    names = [] if head is None else sorted(head.refs)
+    if not names:
+        return RefNotFound(f"this lake has no ref {name!r}: there are none yet")
+    near = get_close_matches(name, names, _OFFERED)
+    shown = [*near, *(other for other in names if other not in near)][:_OFFERED]
+    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+    there = f"there are {', '.join(map(repr, shown))}{more}"
+    return RefNotFound(f"this lake has no ref {name!r}: {there}")
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """The tables in which two states may differ.
+
+    ``made`` are those that were created in between. Others that only one of the states has came
+    into the lake with a log of their own: what they were before nobody knows.
+    """
+
+    tables: tuple[str, ...]
+    made: frozenset[str]
+
+
+def between(context: Context, head: Head, before: LakeState, after: LakeState) -> Program[Between]:
+    """Where two states may differ. Of what is the same in both nothing is opened.
+
+    By the commits since, for versions that are kept; by their table maps, for others. What other
+    clients have committed and HEAD does not know is looked for in each table, unless there are
+    very many.
+    """
+    tables: set[str] = set()
+    if isinstance(before, AtHead) != isinstance(after, AtHead):
+        tables |= yield from _hidden(context, head)
+    one, other = (yield from _clones(head, before)), (yield from _clones(head, after))
+    mounted = yield from shown_in_one(one, other)
+    tables |= mounted
+    if isinstance(before, AtBase) and isinstance(after, AtBase):
+        clones = {**one, **other}
+        tables |= yield from _unequal(before.base.tables, after.base.tables, clones)
+    elif isinstance(before, AtBase) or isinstance(after, AtBase):
+        for state in (before, after):
+            tables |= yield from _since(head, state)
+    else:
+        last = max(before.version, after.version)
+        commits = yield from Timeline.of(head).after(min(before.version, after.version))
+        tables |= {place for one in commits if one.sequence <= last for place in one.tables}
+    made = yield from _made(head, before, after)
+    return Between(tuple(sorted(tables)), made | mounted)
+
+
+def _clones(head: Head, state: LakeState) -> Program[dict[str, RefEntry]]:
+    """The clones that a state shows."""
+    if isinstance(state, AtBase):
+        return state.base.clones
+    clones = yield from load_clones(head)
+    return clones if isinstance(state, AtHead) else since_version(clones, state.version)
+
+
+def _since(head: Head, state: LakeState) -> Program[set[str]]:
+    """The tables that may be otherwise in HEAD than in a state."""
+    if isinstance(state, AtBase):
+        clones = {**state.base.clones, **(yield from load_clones(head))}
+        return (yield from _unequal(state.base.tables, head.tables, clones))
+    commits = yield from Timeline.of(head).after(state.version)
+    return {location for commit in commits for location in commit.tables}
+
+
+def _unequal(one: TableMap, other: TableMap, clones: Iterable[str]) -> Program[set[str]]:
+    """The tables of two maps that are not said to be the same; equal leaves are not looked at."""
+    common = {ref.hash for ref in one.refs} & {ref.hash for ref in other.refs}
+    for found in (one, other):
+        yield from fetch_leaves(found, [r for r in found.missing() if r.hash not in common])
+    was, now = one.beyond(common), other.beyond(common)
+    places = {*was, *now}
+    differ = {place for place in places if _shown(was.get(place)) != _shown(now.get(place))}
+    return differ | hidden_in_one(clones, was, now)
+
+
+def _shown(state: TableState | None) -> object:
+    """What of a table's entry says how it looks."""
+    if state is None or state.dropped:
+        return None
+    return state.table_id, state.published, state.pending
+
+
+def _made(head: Head, before: LakeState, after: LakeState) -> Program[frozenset[str]]:
+    """Tables that were created between two states, as far as that is known."""
+    made: set[str] = set()
+    for state in (before, after):
+        if isinstance(state, AtBase):
+            at_hand = state.base.tables.at_hand()
+            # Its tombstone tells that a table was dropped there.
+            made |= {p for p, known in at_hand.items() if known.published < 0 or known.dropped}
+    first = min(before.version, after.version)
+    try:
+        commits = yield from Timeline.of(head).after(first)
+    except VersionNotFound:
+        return frozenset(made)
+    return frozenset(made | _created(commits))
+
+
+def _created(commits: Iterable[CommitSummary]) -> set[str]:
+    """Tables that entered the lake with the first entry of their log."""
+    return {
+        location
+        for commit in commits
+        for location, touch in commit.tables.items()
+        if touch.entered is not None and touch.left is None and touch.published < 0
+    }
+
+
+def _hidden(context: Context, head: Head) -> Program[set[str]]:
+    """The tables whose logs hold what HEAD does not know."""
+    if head.tables.missing() or len(head.tables) > MOST_TABLES:
+        context.notify(
+            Event(
+                "left_out",
+                None,
+                f"the lake has more than {MOST_TABLES} tables: what other clients have committed "
+                "counts where a transaction has written the table since",
+                {"tables": MOST_TABLES},
+            )
+        )
+        return set()
+    live = [location for location, state in head.tables.items() if not state.dropped]
+    views = yield from parallel([_view_or_none(context, head, location) for location in live])
+    return {view.location for view in views if view is not None and view.placement.hidden}
+
+
+def _view_or_none(context: Context, head: Head, location: str) -> Program[View | None]:
+    """A table as it is now; None if it can't be read, which must not stop the others."""
+    try:
+        tail = yield from refresh(context, location)
+        return (yield from build_view(context, head, location, tail))
+    except StoreError:
+        raise
+    except LakeVillaError:
+        return None
+
+
+def chosen_places(
+    head: Head, locations: Iterable[str], patterns: Sequence[str] | None
+) -> Program[list[str]]:
+    """Those of the locations that a pattern fits. Raises ``InvalidOperation`` where one fits none.
+
+    A table is called by its names and by its path.
+    """
+    if patterns is None:
+        return list(locations)
+    yield from load_all(head)
+    wanted = list(locations)
+    called = called_by([*head.tables, *(yield from mounted(head))], head.names)
+    for location in wanted:
+        called.setdefault(location, {location})
+    fitting = that_fit(called, patterns)
+    return [location for location in wanted if location in fitting]

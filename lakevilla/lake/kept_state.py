@@ -1,0 +1,113 @@
+"""States of tables that refs keep apart from the tables' logs (docs/design/0037-upkeep.md).
+
+Such a state is one object: its files as Parquet, its definition in the footer. It is read as a
+table is that is being created by one commit, so nothing of the log is needed for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from blake3 import blake3
+
+from lakevilla.arrow.nesting import JsonDecoder
+from lakevilla.errors import VersionNotFound
+from lakevilla.formats.base import Change, TableSnapshot
+from lakevilla.formats.delta.snapshot import DeltaSnapshot
+from lakevilla.formats.files import FILES_SCHEMA, DataFile, data_files
+from lakevilla.global_log.head import TableState
+from lakevilla.global_log.refs import KeptTable
+from lakevilla.lake.context import Context
+from lakevilla.store.base import ABSENT, Found, Unknown
+from lakevilla.store.effects import Program, get_immutable, put
+
+_FOOTER = b"lakevilla.kept"
+
+
+class _Definition(msgspec.Struct, frozen=True):
+    """What a table's state is beside its files."""
+
+    format: int
+    metadata: dict[str, Any]
+    protocol: dict[str, Any]
+    domains: tuple[dict[str, Any], ...]
+
+
+_definitions = JsonDecoder(_Definition)
+
+
+def kept_object(snapshot: TableSnapshot, files: pa.Table) -> tuple[str, bytes]:
+    """A state as it is stored, and the hash that names it; ``files`` may lie elsewhere by now."""
+    footer = {_FOOTER: msgspec.json.encode(_definition_of(snapshot))}
+    sink = pa.BufferOutputStream()
+    pq.write_table(files.replace_schema_metadata(footer), sink, compression="zstd")
+    body: bytes = sink.getvalue().to_pybytes()
+    return blake3(body).hexdigest(length=16), body
+
+
+def _definition_of(snapshot: TableSnapshot) -> _Definition:
+    domains = snapshot.domains if isinstance(snapshot, DeltaSnapshot) else {}
+    return _Definition(
+        1,
+        dict(snapshot.metadata),
+        dict(snapshot.protocol),
+        tuple({"domain": name, "configuration": text} for name, text in domains.items()),
+    )
+
+
+def store_kept(kept: KeptTable, body: bytes) -> Program[bool]:
+    """Store it; False if nobody can tell whether it is there. Its name tells its content."""
+    return not isinstance((yield from put(kept.key, body, ABSENT)), Unknown)
+
+
+def kept_snapshot(
+    context: Context, location: str, state: TableState, kept: KeptTable
+) -> Program[TableSnapshot]:
+    """The state of a table by its own object.
+
+    Raises
+    ------
+    VersionNotFound
+        The object is damaged, or missing.
+    """
+    outcome = yield from get_immutable(kept.key)
+    if not isinstance(outcome, Found):
+        raise VersionNotFound(f"{kept.key} is missing")
+    if blake3(outcome.body).hexdigest(length=16) != kept.hash:
+        raise VersionNotFound(f"{kept.key} was damaged: restore it from a copy")
+    found = pq.read_table(pa.BufferReader(outcome.body))
+    definition = _definitions.decode(found.schema.metadata[_FOOTER])
+    files = found.replace_schema_metadata(None).cast(FILES_SCHEMA)
+    return _made_of(context, location, state, definition, data_files(files))
+
+
+def with_files(
+    context: Context,
+    location: str,
+    state: TableState,
+    snapshot: TableSnapshot,
+    files: Sequence[DataFile],
+) -> TableSnapshot:
+    """A state as it would be kept with these files in the place of its own."""
+    return _made_of(context, location, state, _definition_of(snapshot), files)
+
+
+def _made_of(
+    context: Context,
+    location: str,
+    state: TableState,
+    definition: _Definition,
+    files: Sequence[DataFile],
+) -> TableSnapshot:
+    blank = context.formats[state.format].blank(location, location, catalog=state.catalog)
+    change = Change(
+        adds=tuple(files),
+        metadata=definition.metadata,
+        protocol=definition.protocol or None,
+        domains=definition.domains,
+    )
+    return blank.apply(change)

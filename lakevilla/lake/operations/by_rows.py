@@ -1,0 +1,251 @@
+"""What changed between two states, applied row by row where others have rewritten the files.
+
+With keys a row is told by them; without, rows are bags: equal ones are the same, wherever they
+lie. Rows of the difference are held in memory, those of the table are not. Where an engine works
+by tasks, these compare the rows (``comparing.by_tasks``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakevilla.engines.base import FileNamer, MergeClause, Rewrite, TableInput
+from lakevilla.engines.meeting import MeetingEngine
+from lakevilla.formats.base import TableSnapshot
+from lakevilla.formats.files import DataFile, file_key, files_from_structs
+from lakevilla.formats.layout import Layout
+from lakevilla.lake.context import Context
+from lakevilla.lake.fitness import lost_for_good
+from lakevilla.lake.operations.comparing.by_tasks import by_tasks
+from lakevilla.lake.operations.comparing.computed import Beneath, computed_apart
+from lakevilla.lake.operations.comparing.merging import (
+    ACT,
+    is_one_of,
+    merge_of_acts,
+    source_schema,
+    spec_on,
+)
+from lakevilla.lake.operations.comparing.rows import (
+    CHANGED_BY_OTHERS,
+    NOT_APART,
+    TOO_LARGE,
+    ByRows,
+    Key,
+    Row,
+    act_on,
+    asks_of_equal,
+    changed_alike,
+    conflict,
+    conflict_schema,
+    equal_conflict,
+    indexed,
+    key_of,
+    may_be_two,
+    same,
+    text_of,
+)
+from lakevilla.sql.expressions.tree import Expr
+from lakevilla.store.effects import Program
+from lakevilla.sublogs.operations import Transplant
+
+
+def by_rows(
+    context: Context,
+    operation: Transplant,
+    snapshot: TableSnapshot,
+    name: FileNamer,
+    beneath: Beneath | None = None,
+) -> Program[ByRows]:
+    """Apply the rows that differ between the removed and the added files of an operation.
+
+    ``snapshot`` is defined as it is to be after it, ``beneath`` is what it is made of.
+
+    Raises
+    ------
+    MergeConflict
+        Rows are otherwise by now, and the operation does not say what counts.
+    InvalidOperation
+        A key is NULL, or there twice.
+    """
+    location = operation.table
+    files = (*operation.removes, *operation.adds)
+    lost = yield from lost_for_good([file_key(location, file.path) for file in files])
+    if lost:
+        return ByRows(skipped=f"{lost[0]}, which has rows to be compared, was deleted by others")
+    layout = snapshot.layout
+    for key in operation.keys:
+        if key not in layout.schema.names:
+            return ByRows(skipped=f"it has no column {key} any more")
+    if not operation.keys and (why := _no_bags(layout)) is not None:
+        return ByRows(skipped=why)
+    if isinstance(context.engine, MeetingEngine):
+        return (yield from by_tasks(context, context.engine, operation, snapshot, name, beneath))
+    old = yield from _rows_of(context, layout, operation.removes)
+    new = yield from _rows_of(context, layout, operation.adds)
+    if operation.keys:
+        return (yield from _by_keys(context, operation, snapshot, old, new, name, beneath))
+    return (yield from _as_bags(context, snapshot, old, new, name))
+
+
+def _rows_of(context: Context, layout: Layout, files: Sequence[DataFile]) -> Program[list[Row]]:
+    if not files:
+        return []
+    table = TableInput(layout, files_from_structs(files))
+    rows: list[Row] = (yield from context.engine.scan(table, None, None)).read_all().to_pylist()
+    return rows
+
+
+# ------------------------------------------------------------------------- by keys
+
+
+def _by_keys(
+    context: Context,
+    operation: Transplant,
+    snapshot: TableSnapshot,
+    old: Sequence[Row],
+    new: Sequence[Row],
+    name: FileNamer,
+    beneath: Beneath | None,
+) -> Program[ByRows]:
+    layout, keys = snapshot.layout, operation.keys
+    before, after = indexed(layout, keys, old), indexed(layout, keys, new)
+    changed = [key for key in {**before, **after} if not same(before.get(key), after.get(key))]
+    if not changed:
+        return ByRows()
+    ours = yield from _ours(context, snapshot, keys, changed)
+    acts: list[Row] = []
+    conflicts: list[Row] = []
+    equal: list[tuple[frozenset[str], Row]] = []
+    for key in changed:
+        was, wanted, now = before.get(key), after.get(key), ours.get(key)
+        act = act_on(was, wanted, now, operation.on_conflict)
+        named = dict(zip(keys, key, strict=True))
+        states: Row = {"key": named, "base": was, "ours": now, "theirs": wanted}
+        if act == "conflict":
+            conflicts.append(states)
+        elif act is not None:
+            acts.append({**(wanted or named), ACT: act})
+        elif both := changed_alike(was, wanted, now):
+            equal.append((both, states))
+    if conflicts and operation.on_conflict == "error":
+        rows = pa.Table.from_pylist(conflicts, conflict_schema(layout, keys))
+        raise conflict(layout, keys, rows, len(conflicts))
+    if equal and asks_of_equal(operation):
+        computed = yield from computed_apart(context, operation, layout, beneath)
+        twice = [row for both, row in equal if may_be_two(both, computed)]
+        if twice:
+            rows = pa.Table.from_pylist(twice, conflict_schema(layout, keys))
+            raise equal_conflict(layout, keys, rows, len(twice), computed)
+    if not acts:
+        return ByRows()
+    source = pa.Table.from_pylist(acts, source_schema(layout))
+    wanted_keys = [key_of(row, keys) for row in acts]
+    files = yield from snapshot.files(is_one_of(layout, keys, wanted_keys))
+    table, spec = TableInput(layout, files), merge_of_acts(layout, keys)
+    return ByRows((yield from context.engine.merge(table, source.to_reader(), spec, name)))
+
+
+def _ours(
+    context: Context, snapshot: TableSnapshot, keys: Sequence[str], wanted: Sequence[Key]
+) -> Program[dict[Key, Row]]:
+    """The rows of the table that have one of these keys."""
+    layout = snapshot.layout
+    where = is_one_of(layout, keys, wanted)
+    files = yield from snapshot.files(where)
+    reader = yield from context.engine.scan(TableInput(layout, files), None, where)
+    known = set(wanted)
+    found: list[Row] = []
+    for batch in reader:
+        columns = batch.select(list(keys)).to_pylist()
+        places = [n for n, row in enumerate(columns) if key_of(row, keys) in known]
+        found += batch.take(pa.array(places, pa.int64())).to_pylist() if places else []
+    return indexed(layout, keys, found)
+
+
+# ------------------------------------------------------------------------- as bags
+
+
+def _as_bags(
+    context: Context,
+    snapshot: TableSnapshot,
+    old: Sequence[Row],
+    new: Sequence[Row],
+    name: FileNamer,
+) -> Program[ByRows]:
+    """Each row that goes must be there, as often as it goes; others may have moved it."""
+    layout = snapshot.layout
+    going, coming = _apart(old, new), _apart(new, old)
+    rows = {text_of(row): row for row in (*old, *new)}
+    found, files = yield from _there(context, snapshot, [rows[text] for text in going])
+    if found is None:
+        return ByRows(skipped=TOO_LARGE)
+    lacking = next((text for text, count in going.items() if found[text] < count), None)
+    if lacking is not None:
+        return ByRows(skipped=f"{CHANGED_BY_OTHERS}: {rows[lacking]}")
+    rewrite = Rewrite()
+    if going:
+        source = pa.Table.from_pylist([rows[text] for text in going], _nullable(layout.schema))
+        clauses = [MergeClause("matched_delete")]
+        spec = spec_on(layout, source.schema, layout.schema.names, "<=>", clauses)
+        rewrite = yield from context.engine.merge(
+            TableInput(layout, files), source.to_reader(), spec, name
+        )
+        if rewrite.rows_deleted != sum(found[text] for text in going):
+            return ByRows(skipped=NOT_APART)
+    # All equal ones went: those that are to stay come again.
+    back = coming + Counter({text: found[text] - count for text, count in going.items()})
+    given = [rows[text] for text in back.elements()]
+    if not given:
+        return ByRows(rewrite)
+    data = pa.Table.from_pylist(given, layout.schema)
+    return ByRows(rewrite, (yield from context.engine.write(layout, data.to_reader(), name)))
+
+
+def _no_bags(layout: Layout) -> str | None:
+    """Why rows of a table can't be compared as bags."""
+    nested = next((one.name for one in layout.schema if pa.types.is_nested(one.type)), None)
+    if nested is None and not layout.change_data_feed:
+        return None
+    what = "a change data feed" if nested is None else f"a nested column {nested}"
+    return f"its files were rewritten by others, and it has {what}"
+
+
+def _there(
+    context: Context, snapshot: TableSnapshot, going: Sequence[Row]
+) -> Program[tuple[Counter[str] | None, pa.Table]]:
+    """How often the table has each of these rows, and the files that may have them.
+
+    None if these are larger than a transaction looks at for a conflict.
+    """
+    layout = snapshot.layout
+    wanted = {text_of(row) for row in going}
+    where = _is_like(layout, going)
+    files = yield from snapshot.files(where)
+    size = pc.sum(files["size"]).as_py() or 0
+    if size > context.settings.row_check_limit_bytes:
+        return None, files
+    reader = yield from context.engine.scan(TableInput(layout, files), None, where)
+    found: Counter[str] = Counter()
+    for batch in reader:
+        found.update(text for row in batch.to_pylist() if (text := text_of(row)) in wanted)
+    return found, files
+
+
+def _is_like(layout: Layout, rows: Sequence[Row]) -> Expr | None:
+    """A predicate that is true of these rows, by the columns in which none of them is NULL."""
+    whole = [key for key in layout.schema.names if all(row[key] is not None for row in rows)]
+    if not whole or not rows:
+        return None
+    return is_one_of(layout, whole, [tuple(row[key] for key in whole) for row in rows])
+
+
+def _apart(rows: Iterable[Row], others: Iterable[Row]) -> Counter[str]:
+    return Counter(map(text_of, rows)) - Counter(map(text_of, others))
+
+
+def _nullable(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([pa.field(one.name, one.type) for one in schema])

@@ -1,0 +1,310 @@
+"""Which columns two histories of a table have computed of its rows, one without the other.
+
+An equal change of a row on both sides may be one change or two. It is one where both histories have
+the same commit, whatever brought it there, and nothing is lost where the values come from
+elsewhere; where a value was computed of the row itself, it may be two
+(docs/design/0056-equal-changes.md).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lakevilla.errors import CorruptObject, VersionNotFound
+from lakevilla.formats.fields import Ids, path_of
+from lakevilla.formats.layout import Layout
+from lakevilla.global_log.bases import Base, load_base, load_base_tables
+from lakevilla.global_log.commits import CommitObject
+from lakevilla.global_log.head import CommitSummary, Head, PendingRef
+from lakevilla.global_log.history import Timeline
+from lakevilla.global_log.repo import load_head
+from lakevilla.lake.context import Context
+from lakevilla.lake.table_log import entry_at, open_tail
+from lakevilla.sql.expressions.assignments import operands
+from lakevilla.sql.expressions.tree import Expr
+from lakevilla.store.effects import Program
+from lakevilla.store.home import at_home
+from lakevilla.sublogs.operations import (
+    InlineSource,
+    Merge,
+    Operation,
+    Reached,
+    Transplant,
+    Update,
+)
+
+#: In place of a column: it may be any of them.
+ANY = frozenset({"*"})
+#: More commits are not looked at: what they have computed counts as unknown.
+MOST_COMMITS = 1000
+#: What other clients of Delta's call operations that compute nothing of the rows that they change.
+_COMPUTE_NOTHING = frozenset({"WRITE", "DELETE", "TRUNCATE", "OPTIMIZE"})
+
+
+@dataclass(frozen=True, slots=True)
+class Beneath:
+    """What the state is made of on which an operation is performed.
+
+    The lake's commits up to ``reached`` ``without`` some, entries of the table's log that these do
+    not tell of (``foreign``, by their versions), and what the same transaction has done ``before``.
+    """
+
+    reached: int
+    before: tuple[Operation, ...] = ()
+    foreign: tuple[int, ...] = ()
+    without: frozenset[int] = frozenset()
+
+
+def reached_by(base: Base, location: str) -> Reached:
+    """How far a table is in a state that is kept; its leaf is at hand."""
+    if not base.origin:
+        return {"": base.sequence}
+    state = base.tables.get(location)
+    pending = () if state is None else state.pending
+    own = (ref.sequence for ref in pending if ref.life == base.origin)
+    return {base.origin: max(own, default=0)}
+
+
+def computed_apart(
+    context: Context, operation: Transplant, layout: Layout, beneath: Beneath | None
+) -> Program[frozenset[str]]:
+    """The columns that commits have computed of rows, of which only one of two states has all.
+
+    The two are the one that the operation brings, and the one on which it is performed. ``ANY``
+    where that can't be told.
+    """
+    if beneath is None or not operation.until:
+        return ANY
+    histories = _Histories(context, operation.table, layout, beneath.without)
+    until = yield from _rooted(operation.until, operation.table)
+    if until is None:
+        return ANY
+    before = [one for one in beneath.before if one.table == operation.table]
+    found = histories.of_operations(before)
+    for version in beneath.foreign:
+        found |= yield from histories.of_entry(version)
+    spans = [*_spans(until, {"": beneath.reached}), *_spans_of(before)]
+    return found | (yield from histories.apart(spans))
+
+
+# ------------------------------------------------------------------- stretches of histories
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Commits of one history after a number, up to another: ``times`` 1, or -1 if taken back."""
+
+    life: str
+    after: int
+    until: int
+    times: int
+
+
+def _spans(since: Reached, until: Reached) -> Iterator[_Span]:
+    for life in sorted({*since, *until}):
+        old, new = since.get(life, 0), until.get(life, 0)
+        if old != new:
+            yield _Span(life, min(old, new), max(old, new), 1 if old < new else -1)
+
+
+def _spans_of(operations: Iterable[Operation]) -> Iterator[_Span]:
+    for one in operations:
+        if isinstance(one, Transplant):
+            yield from _spans(one.since, one.until)
+
+
+def _rooted(reached: Reached, location: str) -> Program[Reached | None]:
+    """The same, down to the lake's own history; None if a branch in between is gone."""
+    found, waiting = dict(reached), [life for life in reached if life]
+    while waiting and "" not in found:
+        life = waiting.pop()
+        held = yield from at_home(life, load_head())
+        if held is None or held.head.life is None:
+            return None
+        try:
+            base = yield from load_base(held.head.life.base)
+            yield from load_base_tables(base, [location])
+        except (CorruptObject, VersionNotFound):
+            return None
+        below = reached_by(base, location)
+        waiting += [one for one in below if one and one not in found]
+        found = {**below, **found}
+    return found if "" in found else None
+
+
+# ------------------------------------------------------------------- what is in them
+
+
+@dataclass(slots=True)
+class _Histories:
+    """The commits of one table in the lake's history and in those of branches."""
+
+    context: Context
+    location: str
+    layout: Layout
+    without: frozenset[int]
+    timelines: dict[str, Timeline | None] = field(default_factory=dict)
+
+    def apart(self, spans: Iterable[_Span]) -> Program[frozenset[str]]:
+        """The columns computed by commits that are left when those met both ways are taken out."""
+        computed: dict[object, frozenset[str]] = {}
+        times: Counter[object] = Counter()
+        seen: set[object] = set()
+        while spans := list(spans):
+            commits: Counter[tuple[str, int]] = Counter()
+            summaries: dict[tuple[str, int], CommitSummary] = {}
+            for span in spans:
+                found = yield from self._commits(span)
+                if found is None:
+                    computed[span.life, span.after, span.until] = ANY
+                    times[span.life, span.after, span.until] += span.times
+                    continue
+                for commit in found:
+                    key = span.life, commit.sequence
+                    commits[key] += span.times
+                    summaries[key] = commit
+            spans = []
+            waiting = [key for key, count in commits.items() if count]
+            seen.update(waiting)
+            if len(seen) > MOST_COMMITS:
+                return ANY
+            contents = yield from self._contents([(key[0], summaries[key]) for key in waiting])
+            for key, (columns_, inner) in zip(waiting, contents, strict=True):
+                computed[key] = columns_
+                times[key] += commits[key]
+                for one in inner:
+                    count = one.times * commits[key]
+                    spans += [_Span(one.life, one.after, one.until, 1 if count > 0 else -1)] * abs(
+                        count
+                    )
+        return frozenset().union(*(computed[key] for key, count in times.items() if count))
+
+    def of_operations(self, operations: Iterable[Operation]) -> frozenset[str]:
+        """The columns that operations have computed, but for what they have brought."""
+        found: frozenset[str] = frozenset()
+        for one in operations:
+            if isinstance(one, Transplant):
+                found |= frozenset() if one.until else ANY
+            else:
+                found |= frozenset(_computed(one, self.layout))
+        return found
+
+    def of_entry(self, version: int) -> Program[frozenset[str]]:
+        """The same of an entry of another client's, which tells no more than what it is called."""
+        tail = yield from open_tail(self.context.lake, self.location)
+        if version > tail.tip:
+            return ANY
+        entry = yield from entry_at(self.context.lake, tail, version)
+        if entry is None:
+            return ANY
+        changes = entry.change
+        rewrites = any(one.data_change for one in changes.adds) and any(
+            one.data_change for one in changes.removes
+        )
+        return ANY if rewrites and entry.operation not in _COMPUTE_NOTHING else frozenset()
+
+    def _commits(self, span: _Span) -> Program[Sequence[CommitSummary] | None]:
+        """Those of a span that concern the table; None if they are not kept any more."""
+        if span.life not in self.timelines:
+            head = yield from self._head(span.life)
+            self.timelines[span.life] = None if head is None else Timeline.of(head)
+        timeline = self.timelines[span.life]
+        if timeline is None or span.until > timeline.head.sequence:
+            return None
+        start = max(span.after, timeline.head.history_start if span.life else 0)
+        try:
+            commits = yield from at_home(span.life, timeline.after(start))
+        except (CorruptObject, VersionNotFound):
+            return None
+        mine = [
+            one for one in commits if one.sequence <= span.until and self.location in one.tables
+        ]
+        replaced = {sequence for one in mine for sequence in one.replaces}
+        if not span.life:
+            replaced |= self.without
+        return [one for one in mine if one.sequence not in replaced]
+
+    def _head(self, life: str) -> Program[Head | None]:
+        held = self.context.lake.held
+        if life:
+            held = yield from at_home(life, load_head())
+        return None if held is None else held.head
+
+    def _contents(
+        self, commits: Sequence[tuple[str, CommitSummary]]
+    ) -> Program[list[tuple[frozenset[str], list[_Span]]]]:
+        """Of each commit what it has computed itself, and what it has brought."""
+        named = [
+            PendingRef(one.sequence, one.txn, one.hash, 0, life)
+            for life, one in commits
+            if one.hash
+        ]
+        objects = yield from self._objects(named)
+        found: list[tuple[frozenset[str], list[_Span]]] = []
+        for life, one in commits:
+            if not one.hash:
+                found.append(((yield from self._of_foreign(one)), []))
+                continue
+            commit = objects.get((life, one.sequence))
+            if commit is None:
+                found.append((ANY, []))
+                continue
+            mine = [done for done in commit.operations if done.table == self.location]
+            found.append((self.of_operations(mine), list(_spans_of(mine))))
+        return found
+
+    def _objects(
+        self, named: Sequence[PendingRef]
+    ) -> Program[Mapping[tuple[str, int], CommitObject]]:
+        try:
+            objects = yield from self.context.lake.commit_objects(named)
+        except CorruptObject:
+            return {}  # gc has let go of one meanwhile, or of a branch that has ended
+        return {
+            (ref.life, ref.sequence): commit for ref, commit in zip(named, objects, strict=True)
+        }
+
+    def _of_foreign(self, commit: CommitSummary) -> Program[frozenset[str]]:
+        touched = commit.tables[self.location]
+        found: frozenset[str] = frozenset()
+        if touched.adds and touched.removes and touched.data_change:
+            first = touched.published if touched.first is None else touched.first
+            for version in range(first, touched.published + 1):
+                found |= yield from self.of_entry(version)
+        return found
+
+
+def _computed(operation: Operation, layout: Layout) -> Iterator[str]:
+    """The columns, as the layout has them, that an operation sets to what it computes of a row."""
+    match operation:
+        case Update(assignments=assignments, fields=fields):
+            for name, value in assignments.items():
+                if any(True for _ in operands(value)):
+                    yield from _now(name, fields, layout)
+        case Merge(clauses=clauses):
+            for clause in clauses:
+                if not clause.kind.endswith("_update"):
+                    continue
+                for name, value in clause.assignments.items():
+                    if _is_of_own_row(operation, name, value):
+                        yield from _now(name, clause.fields, layout)
+
+
+def _is_of_own_row(merge: Merge, column: str, value: Expr) -> bool:
+    """Whether a merge computes a value of the row that it sets, or its source has."""
+    tables = {one.table for one in operands(value)}
+    if tables - {merge.source_alias}:
+        return True
+    if merge.computed is None:
+        return bool(tables) and not isinstance(merge.source, InlineSource)
+    return bool(tables) and column in merge.computed
+
+
+def _now(name: str, fields: Mapping[str, Ids], layout: Layout) -> Iterator[str]:
+    """The column that a name meant, as it is called now; none if it was dropped."""
+    ids = fields.get(name)
+    path = (name,) if ids is None else path_of(layout, ids)
+    if path is not None:
+        yield path[0] if path[0] in layout.schema.names else path[0].partition(".")[0]

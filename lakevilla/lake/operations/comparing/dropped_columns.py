@@ -1,0 +1,195 @@
+"""Values in columns that one side of a difference has and the other has dropped.
+
+Readers pass over a column that a table has no more, so a file that comes with values in it brings
+them to nobody. Whose values these are the files tell: those that came on the one side, held against
+those that went there (docs/design/0055-columns-that-went.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+
+from lakevilla.engines.base import TableInput
+from lakevilla.formats.base import TableSnapshot
+from lakevilla.formats.fields import Path
+from lakevilla.formats.files import DataFile, file_refs, files_from_structs
+from lakevilla.formats.layout import Layout
+from lakevilla.formats.pruning import may_match
+from lakevilla.lake.context import Context
+from lakevilla.lake.operations.comparing.rows import Row, key_of, text_of
+from lakevilla.lake.operations.comparing.unfit import layout_before, unfit
+from lakevilla.lake.row_changes import still_fits
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.tree import Call, Column, Expr
+from lakevilla.store.effects import Program
+from lakevilla.sublogs.operations import Transplant
+
+
+def missing_fields(old: Layout, new: Layout) -> tuple[Path, ...]:
+    """The fields of ``old`` that ``new`` has not, by name; of nested ones the outermost.
+
+    What lies in a list or a map is told by the whole of that.
+    """
+    pairs = zip(old.schema, old.statistics_schema, strict=True)
+    return tuple(dict.fromkeys(_missing(pairs, new.statistics_schema, ())))
+
+
+def _missing(
+    fields: Iterable[tuple[pa.Field, pa.Field]], others: Iterable[pa.Field], within: Path
+) -> Iterator[Path]:
+    known = {other.name: other for other in others}
+    for field, stored in fields:
+        path, other = (*within, field.name), known.get(stored.name)
+        if other is None:
+            yield path
+        elif pa.types.is_struct(field.type) and pa.types.is_struct(other.type):
+            yield from _missing(zip(field.type, stored.type, strict=True), other.type, path)
+        elif _loses(stored.type, other.type):
+            yield path
+
+
+def _loses(old: pa.DataType, new: pa.DataType) -> bool:
+    """Whether a type has lost a field, in a list or a map, that the other had."""
+    if pa.types.is_struct(old) and pa.types.is_struct(new):
+        known = {field.name: field.type for field in new}
+        return any(one.name not in known or _loses(one.type, known[one.name]) for one in old)
+    if pa.types.is_nested(old) and old.num_fields == new.num_fields:
+        return any(_loses(old.field(n).type, new.field(n).type) for n in range(old.num_fields))
+    return False
+
+
+def refuse_hidden(
+    context: Context, operation: Transplant, snapshot: TableSnapshot
+) -> Program[None]:
+    """Refuse to bring values into columns that the table has no more.
+
+    What is taken back is as if it had never been done, so what others have dropped since is gone
+    from its rows, too.
+
+    Raises
+    ------
+    MergeConflict
+    """
+    if operation.after is not None or not operation.adds or operation.takes_back:
+        return
+    layout = layout_before(context, operation, snapshot)
+    paths = missing_fields(layout, snapshot.layout)
+    if not paths:
+        return
+    there = set(file_refs((yield from snapshot.files())))
+    came = [file for file in operation.adds if file.ref not in there]
+    found = yield from value_that_came(
+        context, layout, paths, came, operation.removes, operation.keys
+    )
+    if found is not None:
+        raise unfit(
+            operation,
+            snapshot,
+            f"{named(paths)} was dropped from it, and what is to come "
+            f"({' to '.join(operation.parameters.values())}) has values there: {found}",
+        )
+
+
+def named(paths: Sequence[Path]) -> str:
+    """The columns in a message."""
+    listed = ", ".join(".".join(path) for path in paths)
+    return f"column {listed}"
+
+
+def files_fit(files: Sequence[DataFile], old: Layout, new: Layout) -> bool:
+    """Whether files that were written for one layout are right under another as they are."""
+    return still_fits(old, new) and not may_lose_values(files, old, new)
+
+
+def may_lose_values(files: Sequence[DataFile], old: Layout, new: Layout) -> bool:
+    """Whether files that were written for one layout may have values for which another has no
+    column, as their statistics tell.
+    """
+    paths = missing_fields(old, new) if files else ()
+    if not paths:
+        return False
+    return bool(may_match(files_from_structs(files), old, _any_value(old, paths)).true_count)
+
+
+def value_that_came(
+    context: Context,
+    layout: Layout,
+    paths: Sequence[Path],
+    came: Sequence[DataFile],
+    went: Sequence[DataFile],
+    keys: Sequence[str],
+) -> Program[str | None]:
+    """Tell of a value in one of the columns that is in the files that came, and was not before.
+
+    ``layout`` is one that has them. A file that only lost or got back rows brings none. With
+    ``keys`` a row is held against the one of the same key in the files that went; without, a
+    value that came with any row counts.
+    """
+    moved = {file.path for file in went}
+    others = [file for file in came if file.path not in moved]
+    if not _is_bound(layout):
+        return f"file {others[0].path} keeps what is under that name" if others else None
+    files, where = files_from_structs(others), _any_value(layout, paths)
+    files = files.filter(may_match(files, layout, where))
+    if not files.num_rows:
+        return None
+    if keys:
+        return (yield from _differing(context, layout, paths, where, files, went, keys))
+    if sum(files["size"].to_pylist()) > context.settings.row_check_limit_bytes:
+        return f"file {files['path'][0].as_py()} may have a value in it"
+    found = yield from context.engine.find_one(TableInput(layout, files), where)
+    return None if found is None else f"a row has a value in it, {found.to_pylist()[0]}"
+
+
+def _any_value(layout: Layout, paths: Sequence[Path]) -> Expr:
+    where: Expr | None = None
+    for path in paths:
+        term = Call("not", (Call("is_null", (Column(path),)),))
+        where = term if where is None else Call("or", (where, term))
+    assert where is not None, "some column is gone"
+    return bind(where, layout.schema)
+
+
+def _is_bound(layout: Layout) -> bool:
+    """Whether columns are told by ids or names of their own, so that none comes back as another.
+
+    Else a file keeps what is under the name, and the next column of that name finds it there.
+    """
+    return layout.by_field_id or layout.properties.get("delta.columnMapping.mode") in ("name", "id")
+
+
+def _differing(
+    context: Context,
+    layout: Layout,
+    paths: Sequence[Path],
+    where: Expr,
+    files: pa.Table,
+    went: Sequence[DataFile],
+    keys: Sequence[str],
+) -> Program[str | None]:
+    """As ``value_that_came``, by keys."""
+    columns = list(dict.fromkeys([*keys, *(path[0] for path in paths)]))
+    known: dict[object, str] = {}
+    before = TableInput(layout, files_from_structs(went))
+    for batch in (yield from context.engine.scan(before, columns, None)) if went else ():
+        known.update((key_of(row, keys), _shown(row, paths)) for row in batch.to_pylist())
+    for batch in (yield from context.engine.scan(TableInput(layout, files), columns, where)):
+        for row in batch.to_pylist():
+            key = key_of(row, keys)
+            if None in key or known.get(key) != _shown(row, paths):
+                return f"a row has another value in it, {row}"
+    return None
+
+
+def _shown(row: Row, paths: Sequence[Path]) -> str:
+    """What a row has in the columns, as text: equal values have equal ones."""
+    return text_of({".".join(path): _value(row, path) for path in paths})
+
+
+def _value(row: Row, path: Path) -> object:
+    value: object = row
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value

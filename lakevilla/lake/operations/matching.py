@@ -1,0 +1,125 @@
+"""Which rows of a merge's target a source can match at all, as files are left out by it.
+
+Never more than a help: no row is matched by what is said here, and a row that may match is never
+ruled out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakevilla.engines.base import MergeSpec
+from lakevilla.errors import InvalidOperation
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.tree import Call, Column, Expr, Literal
+from lakevilla.sql.expressions.types import type_name
+from lakevilla.sql.expressions.values import literal_of
+from lakevilla.sql.expressions.walk import all_of, columns, substitute
+
+#: Up to so many values of a key files are asked for each, beyond it for what lies between.
+_VALUES = 64
+
+
+def may_be_matched(
+    spec: MergeSpec, target: pa.Schema, rows: pa.Table | None, within: Expr | None
+) -> Expr | None:
+    """A predicate over the target that is true of each row that a clause may act on.
+
+    Parameters
+    ----------
+    spec : MergeSpec
+        Bound.
+    target : pyarrow.Schema
+    rows : pyarrow.Table or None
+        The source, if it is here.
+    within : Expr or None
+        What is known of the rows besides.
+
+    Returns
+    -------
+    Expr or None
+        Bound; None where any row may be acted on.
+    """
+    if any(clause.kind.startswith("not_matched_by_source") for clause in spec.clauses):
+        return None
+    found = [] if within is None else [within]
+    for term in _terms(spec.on):
+        known = _alone(term, spec.target_alias)
+        if known is None and rows is not None:
+            known = _equal(term, spec, rows)
+        if known is not None:
+            found.append(known)
+    together = all_of(found)
+    return None if together is None else bind(together, target)
+
+
+def _terms(on: Expr) -> Iterator[Expr]:
+    if isinstance(on, Call) and on.name == "and":
+        for arg in on.args:
+            yield from _terms(arg)
+    else:
+        yield on
+
+
+def _alone(term: Expr, alias: str) -> Expr | None:
+    """A term that names columns of the target alone, as one over it."""
+    tables = {column.table for column in columns(term)}
+    if tables != {alias}:
+        return None
+    return substitute(term, lambda column: Column(column.path))
+
+
+def _equal(term: Expr, spec: MergeSpec, rows: pa.Table) -> Expr | None:
+    """``target.key = source.key``: the values that the source has for it."""
+    if not isinstance(term, Call) or term.name not in ("=", "<=>"):
+        return None
+    left, right = term.args
+    if isinstance(left, Column) and left.table == spec.source_alias:
+        left, right = right, left
+    if not (isinstance(left, Column) and left.table == spec.target_alias):
+        return None
+    if not (isinstance(right, Column) and right.table == spec.source_alias):
+        return None
+    if len(right.path) > 1 or right.path[0] not in rows.schema.names:
+        return None
+    return _among(Column(left.path), rows[right.path[0]], or_null=term.name == "<=>")
+
+
+def _among(column: Column, values: pa.ChunkedArray, *, or_null: bool) -> Expr | None:
+    bounds = _bounds(column, values)
+    if bounds is None or not (or_null and values.null_count):
+        return bounds
+    return Call("or", (bounds, Call("is_null", (column,))))
+
+
+def _bounds(column: Column, values: pa.ChunkedArray) -> Expr | None:
+    if not _has_bounds(values):
+        return None
+    type_ = type_name(values.type)
+    try:
+        different = pc.unique(values.drop_null()) if len(values) <= _VALUES**2 else None
+        if different is not None and len(different) <= _VALUES:
+            if not len(different):
+                return Literal("boolean", "false")
+            return Call("in", (column, *(literal_of(type_, one.as_py()) for one in different)))
+        least, most = (literal_of(type_, one.as_py()) for one in pc.min_max(values).values())
+    except (pa.ArrowException, InvalidOperation, ValueError, OverflowError):
+        return None  # a value that the language has no constant for
+    return Call("and", (Call(">=", (column, least)), Call("<=", (column, most))))
+
+
+def _has_bounds(values: pa.ChunkedArray) -> bool:
+    """Whether it has an order that files have it by; NaN is above all, and in no statistic."""
+    kind = values.type
+    if pa.types.is_floating(kind):
+        return not pc.any(pc.is_nan(values)).as_py()
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_date32(kind)
+        or pa.types.is_decimal128(kind)
+        or kind in (pa.timestamp("us"), pa.timestamp("us", "UTC"))
+    )

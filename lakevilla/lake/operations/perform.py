@@ -1,0 +1,456 @@
+"""Performing a logical operation on a table: the first time, in a redo, and by a helper.
+
+One function for all three, so that a redo can't mean something else than the
+first run did.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import msgspec
+import pyarrow as pa
+
+from lakevilla.arrow.nesting import JsonDecoder
+from lakevilla.engines.base import (
+    FileNamer,
+    MergeClause,
+    MergeSpec,
+    Rewrite,
+    StagedRows,
+    TableInput,
+    Written,
+)
+from lakevilla.errors import InvalidOperation
+from lakevilla.formats.alteration import NewDefinition, TableAlteration
+from lakevilla.formats.base import Change, TableSnapshot
+from lakevilla.formats.files import (
+    ChangeFile,
+    DataFile,
+    data_files,
+    files_from_structs,
+    removal,
+)
+from lakevilla.formats.layout import Layout
+from lakevilla.global_log.refs import BaseRef
+from lakevilla.lake.context import Context
+from lakevilla.lake.frozen.by_uri import file_by_uri
+from lakevilla.lake.frozen.frozen import source_of_clone
+from lakevilla.lake.net_change import compose
+from lakevilla.lake.operations.change_feed import in_one_entry
+from lakevilla.lake.operations.compaction import moved, moving_metrics
+from lakevilla.lake.operations.comparing.computed import Beneath
+from lakevilla.lake.operations.inserted import inserted_rows
+from lakevilla.lake.operations.matching import may_be_matched
+from lakevilla.lake.operations.refresh import refreshed
+from lakevilla.lake.operations.sources.reading import Lookup, read_source, staged_rows
+from lakevilla.lake.operations.transplant import Transplanted, transplanted
+from lakevilla.phases import during
+from lakevilla.results import Counts
+from lakevilla.sql.expressions.assignments import bind_assignments
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.tree import Call, Expr, Literal
+from lakevilla.store.effects import Program
+from lakevilla.sublogs.binding import evolves, locate, outcome, refuse_renamed
+from lakevilla.sublogs.operations import (
+    Alter,
+    Append,
+    Create,
+    Delete,
+    Detach,
+    Drop,
+    Guard,
+    Insert,
+    Merge,
+    Operation,
+    Optimize,
+    Overwrite,
+    Refresh,
+    Rename,
+    Replace,
+    StagedSource,
+    Transplant,
+    Update,
+)
+
+TRUE = Literal("boolean", "true")
+
+
+@dataclass(frozen=True, slots=True)
+class Performed:
+    """The physical side of an operation.
+
+    ``bodies`` are files, by key, that are still to be stored.
+    """
+
+    change: Change
+    counts: Counts
+    bodies: dict[str, bytes]
+    metrics: dict[str, str]
+
+
+def perform(
+    context: Context,
+    operation: Operation,
+    snapshot: TableSnapshot,
+    name: FileNamer,
+    lookup: Lookup,
+    beneath: Beneath | None = None,
+) -> Program[Performed]:
+    """Do what ``operation`` says to ``snapshot``; ``beneath`` is what that is made of.
+
+    Raises
+    ------
+    InvalidOperation
+        The operation does not fit the state (any more): a column is gone, a
+        constraint is broken, two source rows match one target row.
+    """
+    layout = snapshot.layout
+    operation = locate(operation, layout)
+    match operation:
+        case Append(files=files, columns=columns):
+            wider = _widened(context, snapshot, columns)
+            return _performed(msgspec.structs.replace(wider, adds=files), _inserted(files))
+        case Detach():
+            return (yield from _detached(context, operation, snapshot, name))
+        case Create(change=change):
+            return _performed(change, Counts())
+        case Drop() | Rename():
+            return _performed(Change(), Counts())
+        case Guard(on=on):
+            format_ = context.formats.of(snapshot)
+            change = format_.guard_change(snapshot) if on else format_.unguard_change(snapshot)
+            return _performed(change, Counts())
+        case Alter():
+            return (yield from _alter(context, operation, snapshot))
+        case Update(assignments=assignments, where=where):
+            bound = bind(where, layout.schema)
+            values = bind_assignments(assignments, layout.schema)
+            files = yield from _files(snapshot, bound)
+            rewrite = yield from context.engine.update(
+                TableInput(layout, files), values, bound, name
+            )
+            return _rewritten(layout.location, rewrite)
+        case Delete(where=where):
+            bound = bind(where, layout.schema)
+            files = yield from _files(snapshot, bound)
+            rewrite = yield from context.engine.delete(TableInput(layout, files), bound, name)
+            return _rewritten(layout.location, rewrite)
+        case Refresh():
+            return (yield from _refresh(context, operation, snapshot, name))
+        case Overwrite():
+            return (yield from _overwrite(context, operation, snapshot, name))
+        case Merge():
+            return (yield from _merge(context, operation, snapshot, name, lookup))
+        case Insert():
+            return (yield from _insert(context, operation, snapshot, name, lookup))
+        case Optimize():
+            change = yield from moved(operation, snapshot)
+            counts = Counts(files_added=len(change.adds), files_removed=len(change.removes))
+            return Performed(change, counts, {}, moving_metrics(operation, change))
+        case Transplant():
+            done = yield from transplanted(context, operation, snapshot, name, beneath)
+            return _transplanted(layout.location, done)
+
+
+def _detached(
+    context: Context, operation: Detach, blank: TableSnapshot, name: FileNamer
+) -> Program[Performed]:
+    """What makes the table that a clone shows, with its files.
+
+    An Iceberg file of which rows are deleted is written anew: with a new sequence number its
+    deletes would no longer apply to it.
+
+    Raises
+    ------
+    VersionNotFound
+        The clone was deleted, or its base can't be read any more.
+    """
+    snapshot = yield from source_of_clone(context, BaseRef(*operation.base), operation.source)
+    files = data_files((yield from snapshot.files()))
+    by_uri = [file_by_uri(context.root, snapshot, file) for file in files]
+    layout = blank.apply(operation.change).layout
+    parts = [TableInput(layout, files_from_structs([one])) for one in by_uri if one.deletes]
+    made = (yield from context.engine.compact(parts, (), name)) if parts else ()
+    written = tuple(item for some in made for item in some)
+    adds = (*(one for one in by_uri if not one.deletes), *(item.file for item in written))
+    change = msgspec.structs.replace(operation.change, adds=adds)
+    return Performed(change, Counts(), _bodies(layout.location, written), {})
+
+
+def _files(snapshot: TableSnapshot, where: Expr | None = None) -> Program[pa.Table]:
+    with during("metadata", snapshot.layout.location):
+        return (yield from snapshot.files(where))
+
+
+def performed_as(operation: Operation, snapshot: TableSnapshot, performed: Performed) -> Operation:
+    """The operation, to be performed again: which fields it has made is noted.
+
+    Raises ``InvalidOperation``, see ``binding.outcome``.
+    """
+    if not evolves(operation):
+        return operation
+    return outcome(operation, snapshot.layout, snapshot.apply(performed.change).layout)
+
+
+def check_append_only(snapshot: TableSnapshot, performed: Performed, verb: str = "") -> None:
+    """Refuse to take rows out of a table that only grows."""
+    if snapshot.append_only and any(file.data_change for file in performed.change.removes):
+        table = snapshot.layout.table
+        raise InvalidOperation(
+            f"{verb + ': ' if verb else ''}table {table} is append-only (delta.appendOnly)",
+            table=table,
+        )
+
+
+def _alter(context: Context, operation: Alter, snapshot: TableSnapshot) -> Program[Performed]:
+    """Change the table's metadata; a new constraint must hold for the rows that are there."""
+    alteration = TableAlteration(add_columns=_schema(operation.add_columns), **operation.request)
+    change = context.formats.of(snapshot).alter(snapshot, alteration)
+    after = snapshot.apply(change).layout
+    known = {constraint.name for constraint in snapshot.layout.constraints}
+    for constraint in after.constraints:
+        if constraint.name in known:
+            continue
+        files = yield from _files(snapshot)
+        broken = Call("not", (Call("<=>", (constraint.expression, TRUE)),))
+        predicate = bind(broken, after.schema)
+        first = yield from context.engine.find_one(TableInput(after, files), predicate)
+        if first is not None:
+            raise InvalidOperation(
+                f"constraint {constraint.name!r} ({constraint.sql}) does not hold for rows of "
+                f"{after.table}, such as {first.to_pylist()[0]}: correct them first",
+                reason="constraint",
+                table=after.table,
+            )
+    return _performed(change, Counts())
+
+
+def _widened(
+    context: Context, snapshot: TableSnapshot, columns: bytes | None, *, replaces: bool = False
+) -> Change:
+    """The schema change that an operation brings along; it replaces the schema or adds to it."""
+    schema = _schema(columns)
+    if schema is None:
+        return Change()
+    format_ = context.formats.of(snapshot)
+    return (format_.replace_schema if replaces else format_.merge_schema)(snapshot, schema)
+
+
+def replaced_definition(context: Context, operation: Replace, snapshot: TableSnapshot) -> Change:
+    """What an operation makes of the table's definition."""
+    schema = _schema(operation.columns)
+    assert schema is not None, "it says all columns"
+    wanted = NewDefinition(
+        schema, operation.partition_by, operation.properties, operation.constraints
+    )
+    return context.formats.of(snapshot).replace_definition(snapshot, wanted)
+
+
+def layout_given(
+    context: Context, operation: Append | Overwrite, snapshot: TableSnapshot
+) -> Layout:
+    """The layout of the files that an operation was given, if they were written on this state."""
+    if isinstance(operation, Replace):
+        change = replaced_definition(context, operation, snapshot)
+    else:
+        replaces = isinstance(operation, Overwrite) and operation.replaces_schema
+        change = _widened(context, snapshot, operation.columns, replaces=replaces)
+    return snapshot.apply(change).layout
+
+
+def _overwrite(
+    context: Context, operation: Overwrite, snapshot: TableSnapshot, name: FileNamer
+) -> Program[Performed]:
+    layout = snapshot.layout
+    replaces = operation.replaces_schema
+    if isinstance(operation, Replace):
+        wider = replaced_definition(context, operation, snapshot)
+    else:
+        wider = _widened(context, snapshot, operation.columns, replaces=replaces)
+    if operation.where is None:
+        files = yield from _files(snapshot)
+        removed = data_files(files)
+        change = msgspec.structs.replace(
+            wider, adds=operation.files, removes=tuple(removal(file) for file in removed)
+        )
+        deleted = sum(_rows(file) for file in removed)
+        return _performed(change, _inserted(operation.files, deleted, len(removed)))
+    where = bind(operation.where, layout.schema)
+    files = yield from _files(snapshot, where)
+    rewrite = yield from context.engine.delete(TableInput(layout, files), where, name)
+    deleted_part = _rewritten(layout.location, rewrite)
+    both = [deleted_part.change, Change(adds=operation.files)]
+    change, bodies = yield from in_one_entry(context, snapshot.apply(wider), both, name)
+    change = compose([wider, change])
+    counts = Counts(
+        rows_matched=rewrite.rows_matched,
+        rows_deleted=rewrite.rows_deleted,
+        rows_inserted=sum(_rows(file) for file in operation.files),
+        files_added=len(change.adds),
+        files_removed=len(change.removes),
+    )
+    return Performed(change, counts, {**deleted_part.bodies, **bodies}, _metrics(counts))
+
+
+def _refresh(
+    context: Context, operation: Refresh, snapshot: TableSnapshot, name: FileNamer
+) -> Program[Performed]:
+    replaces = operation.replaces_schema
+    wider = _widened(context, snapshot, operation.columns, replaces=replaces)
+    after = snapshot.apply(wider)
+    change, written, removed = yield from refreshed(context, operation, after, name)
+    change = msgspec.structs.replace(wider, adds=change.adds, removes=change.removes)
+    counts = _inserted(change.adds, sum(_rows(file) for file in removed), len(removed))
+    bodies = _bodies(snapshot.layout.location, written)
+    return Performed(change, counts, bodies, _metrics(counts))
+
+
+def _merge(
+    context: Context, operation: Merge, snapshot: TableSnapshot, name: FileNamer, lookup: Lookup
+) -> Program[Performed]:
+    wider = _widened(context, snapshot, operation.columns)
+    layout = snapshot.apply(wider).layout
+    source: StagedRows | pa.RecordBatchReader
+    rows: pa.Table | None = None
+    if isinstance(operation.source, StagedSource):
+        source = staged_rows(operation.source)
+    else:
+        noting = _telling(operation, lookup)
+        own = None if operation.within is None else (operation.table, operation.within)
+        rows = yield from read_source(context, operation.source, noting, own)
+        source = rows.to_reader()
+    spec = merge_spec(operation, layout.schema, source.schema)
+    may_match = may_be_matched(spec, layout.schema, rows, operation.within)
+    # A column that the table gets by this merge is in none of its files' statistics.
+    files = yield from _files(snapshot, may_match if operation.columns is None else None)
+    rewrite = yield from context.engine.merge(TableInput(layout, files), source, spec, name)
+    merged = _rewritten(layout.location, rewrite)
+    return dataclasses.replace(merged, change=compose([wider, merged.change]))
+
+
+def merge_spec(operation: Merge, target: pa.Schema, source: pa.Schema) -> MergeSpec:
+    """The merge, bound to the columns of its target and of its source."""
+    schemas = {operation.source_alias: source, operation.target_alias: target}
+    clauses = tuple(
+        MergeClause(
+            clause.kind,
+            None if clause.predicate is None else bind(clause.predicate, schemas),
+            bind_assignments(clause.assignments, target, schemas),
+        )
+        for clause in operation.clauses
+    )
+    return MergeSpec(
+        bind(operation.on, schemas), operation.source_alias, operation.target_alias, clauses
+    )
+
+
+def _insert(
+    context: Context, operation: Insert, snapshot: TableSnapshot, name: FileNamer, lookup: Lookup
+) -> Program[Performed]:
+    layout = snapshot.layout
+    rows = yield from read_source(context, operation.source, _telling(operation, lookup))
+    reader = inserted_rows(operation, layout, rows)
+    written = yield from context.engine.write(layout, reader, name)
+    files = tuple(item.file for item in written)
+    counts = _inserted(files)
+    return Performed(
+        Change(adds=files), counts, _bodies(layout.location, written), _metrics(counts)
+    )
+
+
+def _telling(operation: Operation, lookup: Lookup) -> Lookup:
+    """``lookup``, refusing tables whose names mean other fields than the query was given for."""
+
+    def noting(location: str) -> Program[TableSnapshot]:
+        snapshot = yield from lookup(location)
+        refuse_renamed(operation, location, snapshot.layout)
+        return snapshot
+
+    return noting
+
+
+def _rewritten(location: str, rewrite: Rewrite) -> Performed:
+    change_files: list[ChangeFile] = []
+    bodies = _bodies(location, rewrite.written)
+    for file, body in rewrite.change_files:
+        change_files.append(file)
+        if body is not None:
+            bodies[f"{location}/{file.path}"] = body
+    change = Change(
+        adds=tuple(item.file for item in rewrite.written),
+        removes=rewrite.removed,
+        change_files=tuple(change_files),
+    )
+    counts = Counts(
+        rewrite.rows_matched,
+        rewrite.rows_inserted,
+        rewrite.rows_updated,
+        rewrite.rows_deleted,
+        len(change.adds),
+        len(change.removes),
+    )
+    return Performed(change, counts, bodies, _metrics(counts))
+
+
+def _transplanted(location: str, done: Transplanted) -> Performed:
+    bodies = _bodies(location, done.written)
+    for file, body in done.change_files:
+        if body is not None:
+            bodies[f"{location}/{file.path}"] = body
+    counts = dataclasses.replace(
+        done.rows, files_added=len(done.change.adds), files_removed=len(done.change.removes)
+    )
+    return Performed(done.change, counts, bodies, _metrics(counts))
+
+
+def _bodies(location: str, written: tuple[Written, ...]) -> dict[str, bytes]:
+    return {f"{location}/{item.file.path}": item.body for item in written if item.body is not None}
+
+
+def _performed(change: Change, counts: Counts) -> Performed:
+    return Performed(change, counts, {}, _metrics(counts))
+
+
+def _inserted(files: tuple[DataFile, ...], deleted: int = 0, removed_files: int = 0) -> Counts:
+    return Counts(
+        rows_inserted=sum(_rows(file) for file in files),
+        rows_deleted=deleted,
+        files_added=len(files),
+        files_removed=removed_files,
+    )
+
+
+class _Stats(msgspec.Struct):
+    numRecords: int = 0
+
+
+_stats = JsonDecoder(_Stats)
+
+
+def _rows(file: DataFile) -> int:
+    """Rows in a file, as its statistics tell; 0 where they do not."""
+    if file.stats is None:
+        return 0
+    try:
+        rows = _stats.decode(file.stats).numRecords
+    except ValueError:
+        return 0  # another client's, and only ever a count
+    return rows - (0 if file.deletion_vector is None else file.deletion_vector.cardinality)
+
+
+def _metrics(counts: Counts) -> dict[str, str]:
+    """``operationMetrics`` in the names that Delta's own tools show."""
+    metrics = {
+        "num_added_files": counts.files_added,
+        "num_removed_files": counts.files_removed,
+        "num_inserted_rows": counts.rows_inserted,
+        "num_updated_rows": counts.rows_updated,
+        "num_deleted_rows": counts.rows_deleted,
+    }
+    return {name: str(value) for name, value in metrics.items() if value}
+
+
+def _schema(message: bytes | None) -> pa.Schema | None:
+    return None if message is None else pa.ipc.read_schema(pa.py_buffer(message))

@@ -1,0 +1,227 @@
+"""Doing to a state of a table what changed between two others (docs/design/0032-apply.md).
+
+The rules are tried in their order: metadata, files, rows. What they come to depends on the
+operation and on the state alone, so it is the same the first time, in a redo and for a helper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakevilla.engines.base import FileNamer, TableInput, Written
+from lakevilla.formats.base import Change, TableSnapshot
+from lakevilla.formats.files import (
+    ChangeFile,
+    DataFile,
+    data_files,
+    file_refs,
+    files_from_structs,
+    removal,
+    size_of,
+)
+from lakevilla.lake.context import Context
+from lakevilla.lake.net_change import compose
+from lakevilla.lake.operations.by_rows import by_rows
+from lakevilla.lake.operations.comparing.computed import Beneath
+from lakevilla.lake.operations.comparing.unfit import layout_before, unfit
+from lakevilla.lake.row_changes import still_fits
+from lakevilla.results import Counts
+from lakevilla.store.effects import Program
+from lakevilla.sublogs.operations import Defined, Transplant
+
+
+@dataclass(frozen=True, slots=True)
+class Transplanted:
+    """What it comes to on one state.
+
+    ``written`` are the files that had to be made for it, ``change_files`` tell of them, and
+    ``rows`` says how many rows it has changed.
+    """
+
+    change: Change
+    rows: Counts = field(default_factory=Counts)
+    written: tuple[Written, ...] = ()
+    change_files: tuple[tuple[ChangeFile, bytes | None], ...] = ()
+
+
+def transplanted(
+    context: Context,
+    operation: Transplant,
+    snapshot: TableSnapshot,
+    name: FileNamer,
+    beneath: Beneath | None = None,
+) -> Program[Transplanted]:
+    """The change of an operation on a state; ``beneath`` is what that is made of.
+
+    Raises
+    ------
+    MergeConflict
+        Others have changed what it changes.
+    InvalidOperation
+        It is ``exact``, and they have.
+    """
+    definition = _definition(context, operation, snapshot)
+    found = yield from _found(operation, snapshot)
+    if found.is_done:
+        return Transplanted(definition)
+    after = snapshot.apply(definition)
+    if (why := found.why_not) is not None:
+        if operation.exact or (found.hidden and not operation.keys):
+            raise unfit(operation, snapshot, why)
+        return (yield from _by_rows(context, operation, after, definition, name, beneath))
+    adds: list[DataFile] = []
+    unfit_files: list[DataFile] = []
+    for file in found.adds:
+        (unfit_files if _must_be_written(file, after) else adds).append(_changed(file))
+    written: tuple[Written, ...] = ()
+    if unfit_files:
+        # Each a part of its own: they may be of several partitions.
+        parts = [TableInput(after.layout, files_from_structs([file])) for file in unfit_files]
+        made = yield from context.engine.compact(parts, (), name)
+        written = tuple(chain.from_iterable(made))
+    change = msgspec.structs.replace(
+        definition,
+        adds=(*adds, *(item.file for item in written)),
+        removes=tuple(removal(file) for file in found.removes),
+    )
+    counts = Counts(
+        rows_inserted=sum(map(_rows, change.adds)), rows_deleted=sum(map(_rows, found.removes))
+    )
+    return Transplanted(change, counts, written)
+
+
+def _by_rows(
+    context: Context,
+    operation: Transplant,
+    after: TableSnapshot,
+    definition: Change,
+    name: FileNamer,
+    beneath: Beneath | None,
+) -> Program[Transplanted]:
+    """What it comes to where its files do not fit (rule 4)."""
+    done = yield from by_rows(context, operation, after, name, beneath)
+    if done.skipped is not None:
+        raise unfit(operation, after, done.skipped)
+    rewrite = done.rewrite
+    change = Change(
+        adds=tuple(item.file for item in (*rewrite.written, *done.added)),
+        removes=rewrite.removed,
+        change_files=tuple(file for file, _ in rewrite.change_files),
+    )
+    counts = Counts(
+        rewrite.rows_matched,
+        rewrite.rows_inserted + sum(_rows(item.file) for item in done.added),
+        rewrite.rows_updated,
+        rewrite.rows_deleted,
+    )
+    return Transplanted(
+        compose([definition, change]),
+        counts,
+        (*rewrite.written, *done.added),
+        rewrite.change_files,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """How the files of an operation lie in a state: those to remove, those to add.
+
+    ``missing`` of the former are not there, and ``hidden`` paths of the latter are there with other
+    deletes.
+    """
+
+    removes: Sequence[DataFile]
+    adds: Sequence[DataFile]
+    missing: Sequence[DataFile]
+    hidden: Sequence[str]
+    has_adds: bool
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all of it is so already.
+
+        Files that are to go and are not there say nothing by themselves: their rows may be there
+        in others.
+        """
+        return not (self.removes or self.adds) and (self.has_adds or not self.missing)
+
+    @property
+    def why_not(self) -> str | None:
+        if self.missing:
+            more = f" and {len(self.missing) - 1} more" if len(self.missing) > 1 else ""
+            return (
+                f"file {self.missing[0].path}{more}, which is to go, was rewritten or removed by "
+                "others"
+            )
+        if self.hidden:
+            return f"rows of file {self.hidden[0]}, which is to come, were deleted by others"
+        return None
+
+
+def _found(operation: Transplant, snapshot: TableSnapshot) -> Program[_Found]:
+    paths = pa.array(
+        sorted({file.path for file in (*operation.removes, *operation.adds)}), pa.string()
+    )
+    files = yield from snapshot.files()
+    # By path: the same one with other deletes is another file, and the two can't be there at once.
+    there = files.filter(pc.is_in(files["path"], value_set=paths))
+    live = dict(zip(file_refs(there), data_files(there), strict=True))
+    removed = {file.ref for file in operation.removes}
+    added = {file.ref for file in operation.adds}
+    by_others = {path for path, deletes in live if (path, deletes) not in removed | added}
+    return _Found(
+        [live[file.ref] for file in operation.removes if file.ref in live],
+        [file for file in operation.adds if file.ref not in live],
+        [file for file in operation.removes if file.ref not in live],
+        [file.path for file in operation.adds if file.path in by_others],
+        bool(operation.adds),
+    )
+
+
+def _definition(context: Context, operation: Transplant, snapshot: TableSnapshot) -> Change:
+    """The change of metadata, if there is one and it fits (rule 1)."""
+    now = Defined(dict(snapshot.metadata), dict(snapshot.protocol))
+    before, after = operation.before, operation.after
+    if after is None:
+        if snapshot.keeps_contract(before.metadata) or still_fits(
+            layout_before(context, operation, snapshot), snapshot.layout
+        ):
+            return Change()
+        raise unfit(operation, snapshot, "its schema or constraints were changed by others")
+    if now == after:
+        return Change()
+    if now != before:
+        raise unfit(operation, snapshot, "its schema or properties were changed on both sides")
+    format_ = context.formats.of(snapshot)
+    return format_.redefine(snapshot, after.metadata, after.protocol)
+
+
+def _must_be_written(file: DataFile, after: TableSnapshot) -> bool:
+    """Whether an Iceberg file can't come back as it was.
+
+    It would come with a new sequence number, so the deletes that applied to it no longer would; and
+    files of one manifest have one partition spec, the present one.
+    """
+    if not after.layout.by_field_id or after.format != "iceberg":
+        return False
+    specs = after.metadata["partition-specs"]
+    if file.deletes:
+        return True
+    present = after.metadata["default-spec-id"]
+    fields = {str(f["field-id"]) for s in specs if s["spec-id"] == present for f in s["fields"]}
+    return len(specs) > 1 and set(file.partition_values) != fields
+
+
+def _rows(file: DataFile) -> int:
+    return size_of([file]).rows or 0
+
+
+def _changed(file: DataFile) -> DataFile:
+    """As a file of this commit: whoever added it first may have done so to move its rows."""
+    return msgspec.structs.replace(file, data_change=True)

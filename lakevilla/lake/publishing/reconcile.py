@@ -1,0 +1,202 @@
+"""Reconciling: a decided commit that a foreign writer has made unfit is replayed.
+
+The commit is decided, so it can't be undone; the log can't be changed, so it
+can't be published as it is. One HEAD replacement puts a ``reconcile`` commit in
+the place of the unfit one and of all behind it: their logical operations,
+replayed. A ``foreign`` commit before it stands for what the other client did;
+others validate against the difference of the two states (``view.net_change``).
+
+Any number of helpers may do this at once: HEAD's replacement picks one of them,
+and the others find nothing unfit any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from lakevilla.formats.base import Change
+from lakevilla.formats.sizes import NOTHING, UNKNOWN, Size, growth_by_others, growth_of, size_from
+from lakevilla.global_log.commits import CommitObject, TablePart
+from lakevilla.global_log.head import (
+    CommitSummary,
+    Head,
+    PendingRef,
+    TableState,
+    Touch,
+    application_id,
+    successor,
+)
+from lakevilla.global_log.repo import HeldHead, load_tables, make_room, replace_head
+from lakevilla.lake.context import Context, Event
+from lakevilla.lake.fitness import first_unfit, is_lost, unpublished
+from lakevilla.lake.publishing.replay_pending import Replay, is_among, replay_pending
+from lakevilla.lake.table_log import open_tail, probe
+from lakevilla.lake.tail import Tail
+from lakevilla.store.base import Stored
+from lakevilla.store.codec import FORMAT
+from lakevilla.store.effects import Program
+
+_MAX_ATTEMPTS = 50
+
+
+def reconcile(
+    context: Context, location: str, *, lost: Collection[tuple[str, str]] = ()
+) -> Program[Head | None]:
+    """Replay what does not fit the table's log any more; returns the HEAD to go on with.
+
+    ``lost`` are the commits (txn, hash) whose objects are gone: they become void.
+
+    None if HEAD could not be replaced in the attempts allowed.
+    """
+    for _ in range(_MAX_ATTEMPTS):
+        held = yield from context.head()
+        if held is None:
+            return None
+        head = held.head
+        yield from load_tables(head, [location])
+        state = head.tables.get(location)
+        tail = yield from open_tail(context, location, missing_ok=True)
+        tail = yield from probe(context, tail)
+        waiting = unpublished(head, location, tail)
+        if state is None or not waiting:
+            return head
+        commits = yield from decided(context, head, location, waiting, lost)
+        parts = [commit.tables[location] for commit in commits]
+        unfit = yield from first_unfit(context, head, location, tail, waiting, parts)
+        if unfit != 0 and not (tail.tip < 0 and is_among(waiting[0], lost)):
+            return head
+        commit, digest, replay = yield from replay_pending(
+            context, head, location, tail, waiting, commits, lost
+        )
+        undone = _undone(parts, waiting, lost)
+        new = yield from _successor(context, held, location, tail, waiting, commit, digest, undone)
+        outcome = yield from replace_head(held, new)
+        if isinstance(outcome, Stored):
+            context.remember(HeldHead(new, outcome.token))
+            _tell(context, location, waiting, commit, replay)
+            return new
+        # Another HEAD came first. If it does not hold our commit object, our
+        # files are nobody's; they stay for gc, which knows when that is sure.
+    return None
+
+
+def decided(
+    context: Context,
+    head: Head,
+    location: str,
+    waiting: Sequence[PendingRef],
+    lost: Collection[tuple[str, str]],
+) -> Program[list[CommitObject]]:
+    """The objects of pending commits; for one that is lost, what is sure of it."""
+    state = head.tables[location]
+    commits = []
+    for ref in waiting:
+        if is_among(ref, lost):
+            part = TablePart(state.table_id, Change(), created=state.published < 0)
+            commits.append(CommitObject(FORMAT, "", ref.txn, {location: part}))
+        else:
+            commits.append((yield from context.commit_object(ref.txn, ref.hash)))
+    return commits
+
+
+def _undone(
+    parts: Sequence[TablePart], waiting: Sequence[PendingRef], lost: Collection[tuple[str, str]]
+) -> Size:
+    """By how much the table grows when all that waits is taken out of it again."""
+    if any(is_among(ref, lost) for ref in waiting):
+        return UNKNOWN  # nobody can tell what a commit did whose object is gone
+    return sum((-growth_of(part.change) for part in parts), NOTHING)
+
+
+def _successor(
+    context: Context,
+    held: HeldHead,
+    location: str,
+    tail: Tail,
+    waiting: tuple[PendingRef, ...],
+    commit: CommitObject,
+    digest: str,
+    undone: Size,
+) -> Program[Head]:
+    head = held.head
+    page = yield from make_room(head, context.ids)
+    state = head.tables[location]
+    lost = yield from is_lost(context, head, location, tail)
+    foreign = CommitSummary(
+        head.sequence + 1,
+        0,
+        "foreign",
+        commit.txn,
+        digest,
+        {location: _by_others(tail, state.published, application_id(head))},
+    )
+    change = commit.tables[location].change
+    growth = undone + growth_of(change)
+    own = CommitSummary(
+        head.sequence + 2,
+        0,
+        "reconcile",
+        commit.txn,
+        digest,
+        {location: Touch(published=tail.tip, data_change=False, grown=growth)},
+        replaces=tuple(ref.sequence for ref in waiting),
+    )
+    pending = () if change.is_empty else (PendingRef(own.sequence, commit.txn, digest, tail.tip),)
+    table = TableState(
+        table_id=commit.tables[location].table_id,
+        published=tail.tip,
+        pending=pending,
+        guarded=tail.tip >= 0 and tail.snapshot.guarded,
+        # What stands in its place is nobody's here until `register` claims it: another lake may.
+        dropped=state.dropped or lost or tail.tip < 0,
+        format=state.format,
+        catalog=state.catalog,
+        let_go=state.let_go,
+    )
+    known = size_from(tail.snapshot.known_size()) + growth_of(change)
+    return successor(
+        head,
+        nonce=context.ids.nonce(),
+        now_ms=context.now_ms(),
+        commits=(foreign, own),
+        tables={location: table},
+        page=page,
+        sizes={location: known} if known.is_exact else None,
+    )
+
+
+def _by_others(tail: Tail, published: int, application: str) -> Touch:
+    """What other clients have done to the table since; anything, as far as that is known."""
+    entries = [tail.entries.get(version) for version in range(published + 1, tail.tip + 1)]
+    known = [entry.change for entry in entries if entry is not None]
+    is_opaque = not entries or len(known) < len(entries)
+    # What is the lake's own among them HEAD has counted when it was decided.
+    others = [one for one in entries if one is not None and application not in one.applications]
+    grown = sum((growth_by_others(one.change) for one in others), NOTHING)
+    return Touch(
+        published=max(tail.tip, -1),
+        adds=True,
+        removes=True,
+        metadata=is_opaque
+        or any(change.metadata is not None or change.protocol is not None for change in known),
+        first=published + 1,
+        grown=UNKNOWN if is_opaque else grown,
+    )
+
+
+def _tell(
+    context: Context,
+    location: str,
+    waiting: tuple[PendingRef, ...],
+    commit: CommitObject,
+    replay: Replay,
+) -> None:
+    context.notify(
+        Event(
+            "reconcile",
+            commit.txn,
+            f"replayed {len(waiting)} commits of {location} on a foreign change"
+            + (f"; voided: {replay.voided}" if replay.voided else ""),
+            {"table": location, "transactions": [ref.txn for ref in waiting]},
+        )
+    )

@@ -1,0 +1,467 @@
+"""Pending commits of a table, performed again on what other clients have made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from lakevilla.errors import (
+    CorruptObject,
+    InvalidOperation,
+    LakeVillaError,
+    StoreError,
+    TableNotFound,
+    VersionNotFound,
+)
+from lakevilla.formats.base import Change, Entry, TableSnapshot
+from lakevilla.formats.fields import Ids
+from lakevilla.formats.files import file_key, restored
+from lakevilla.formats.layout import Layout
+from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
+from lakevilla.global_log.head import (
+    Head,
+    PendingRef,
+    application_id,
+)
+from lakevilla.lake.context import Context
+from lakevilla.lake.file_names import file_namer
+from lakevilla.lake.fitness import UNREADABLE, is_lost, lost_for_good
+from lakevilla.lake.net_change import net_change
+from lakevilla.lake.operations.change_feed import in_one_entry
+from lakevilla.lake.operations.comparing.computed import Beneath
+from lakevilla.lake.operations.comparing.dropped_columns import named, value_that_came
+from lakevilla.lake.operations.comparing.unfit import layout_before
+from lakevilla.lake.operations.perform import check_append_only, perform, performed_as
+from lakevilla.lake.row_changes import Verdict, judge, rows_fit, still_fits
+from lakevilla.lake.table_log import entry_at, open_tail, snapshot_at
+from lakevilla.lake.tail import Tail
+from lakevilla.lake.view import Placement, View, build_view, place
+from lakevilla.store.base import ABSENT, ANY, Stored
+from lakevilla.store.codec import FORMAT
+from lakevilla.store.effects import Program, Put, parallel, put
+from lakevilla.sublogs.binding import Moves, moves, renumber, renumber_read, withdrawn
+from lakevilla.sublogs.describe import summed
+from lakevilla.sublogs.operations import (
+    Append,
+    Operation,
+    Optimize,
+    Overwrite,
+    ReadRecord,
+    Transplant,
+    given_files,
+    is_blind,
+    staged_keys,
+)
+
+#: Files of a table that are looked for when a replay has failed.
+_MOST_LOOKED_FOR = 10_000
+
+
+@dataclass(slots=True)
+class Replay:
+    """The outcome of replaying the pending commits of one table."""
+
+    snapshot: TableSnapshot
+    changes: list[Change] = field(default_factory=list)
+    voided: list[tuple[str, str]] = field(default_factory=list)
+    metrics: list[dict[str, str]] = field(default_factory=list)
+    operation: str = "RECONCILE"
+    #: What the reconcile commit stands for: it may become unfit itself.
+    operations: list[Operation] = field(default_factory=list)
+    #: What their callers had seen: should it be replayed again, that is told too.
+    reads: list[ReadRecord] = field(default_factory=list)
+    moved: dict[Ids, Ids] = field(default_factory=dict)
+
+    def void(self, commit: CommitObject, location: str, reason: str) -> None:
+        """Nothing of the commit takes effect on the table; nor do columns have the ids it gave."""
+        self.voided.append((commit.txn, reason))
+        for operation in _of_table(commit, location):
+            self.moved |= withdrawn(operation)
+
+
+def _of_table(commit: CommitObject, location: str) -> list[Operation]:
+    return [operation for operation in commit.operations if operation.table == location]
+
+
+def _keeps_files(commit: CommitObject, location: str) -> bool:
+    """Whether its replay names files again that were made for the table as it was."""
+    return any(isinstance(one, Append | Overwrite) for one in _of_table(commit, location))
+
+
+def _given(commit: CommitObject, location: str) -> list[str]:
+    """The objects that its operations on the table begin from; nobody could make them again."""
+    mine = _of_table(commit, location)
+    files = [file_key(location, f.path) for operation in mine for f in given_files(operation)]
+    return files + [key for operation in mine for key in staged_keys(operation)]
+
+
+def is_among(ref: PendingRef, lost: Collection[tuple[str, str]]) -> bool:
+    return (ref.txn, ref.hash) in lost
+
+
+def replay_pending(
+    context: Context,
+    head: Head,
+    location: str,
+    tail: Tail,
+    waiting: tuple[PendingRef, ...],
+    commits: Sequence[CommitObject],
+    missing: Collection[tuple[str, str]],
+) -> Program[tuple[CommitObject, str, Replay]]:
+    """The commit that stands for all that wait, and its digest; and what became of each."""
+    txn = context.ids.txn_id(above=head.floor)
+    state = head.tables[location]
+    has_left = yield from is_lost(context, head, location, tail)
+    replay = Replay(tail.snapshot)
+    reason = _why_none(location, tail, waiting[0], commits[0], is_lost=has_left)
+    if reason is not None:
+        replay.voided.extend((ref.txn, reason) for ref in waiting)
+    else:
+        yield from _replay_each(context, head, tail, waiting, commits, missing, replay, txn)
+    change = Change()
+    bodies: dict[str, bytes] = {}
+    if replay.changes:
+        name = file_namer(context, txn, through_head=True)
+        change, bodies = yield from in_one_entry(context, tail.snapshot, replay.changes, name)
+    yield from parallel([Put(key, body, ANY) for key, body in bodies.items()])
+    table_id = tail.snapshot.table_id if tail.tip >= 0 else state.table_id
+    part = TablePart(
+        table_id=table_id,
+        change=change,
+        operation=replay.operation,
+        parameters={"replaces": ",".join(ref.txn for ref in waiting)},
+        metrics=summed(replay.metrics),
+        contract=replay.snapshot.contract if tail.tip >= 0 else "",
+        redefines=change.metadata is not None
+        and (_hides(replay) or not rows_fit(tail.snapshot.layout, replay.snapshot.layout)),
+    )
+    touched: tuple[str, ...] = ()
+    if not has_left and tail.tip >= 0:
+        touched = yield from _touched(context, head, location, tail, commits, missing)
+    # An optimize gives way, and rows that depend on no others come in as they were.
+    unmoved = not touched and all(
+        isinstance(op, Optimize) or is_blind(op) for op in replay.operations
+    )
+    quiet = _is_quiet(tail, state.published, application_id(head), unmoved=unmoved)
+    commit = CommitObject(
+        FORMAT,
+        context.ids.nonce(),
+        txn,
+        {location: part},
+        touched_reads=touched,
+        quiet=quiet and not replay.voided,
+        replaces=tuple((ref.sequence, ref.txn, ref.hash) for ref in waiting),
+        voided=tuple(replay.voided),
+        operations=tuple(replay.operations),
+        reads=tuple(replay.reads),
+    )
+    return commit, (yield from _stored(context, commit)), replay
+
+
+def _hides(replay: Replay) -> bool:
+    """Whether columns go by what is replayed, of which values of others would be hidden."""
+    return any(isinstance(one, Transplant) and one.hides for one in replay.operations)
+
+
+def _stored(context: Context, commit: CommitObject) -> Program[str]:
+    digest, body = seal(commit)
+    key = commit_key(commit.txn, digest)
+    stored = yield from put(key, body, ABSENT)
+    if not isinstance(stored, Stored):
+        # HEAD must never name an object that may not be there.
+        tables = ", ".join(commit.tables)
+        raise StoreError(f"could not store {key}, so {tables} stays unpublished: try again")
+    context.keep_commit(digest, commit, len(body))
+    return digest
+
+
+def _why_none(
+    location: str, tail: Tail, first: PendingRef, commit: CommitObject, *, is_lost: bool
+) -> str | None:
+    """Why none of the commits can take effect on the table."""
+    if is_lost:
+        return f"table {location} was dropped or created again by another client"
+    if tail.tip < 0:
+        return f"the commit that was to make table {location} is gone: {_object_lost(first)}"
+    if commit.tables[location].created:
+        return f"another client made table {location} first"
+    return None
+
+
+def _replay_each(
+    context: Context,
+    head: Head,
+    tail: Tail,
+    waiting: tuple[PendingRef, ...],
+    commits: Sequence[CommitObject],
+    missing: Collection[tuple[str, str]],
+    replay: Replay,
+    txn: str,
+) -> Program[None]:
+    location = tail.location
+    parts = [commit.tables[location] for commit in commits]
+    for index, (ref, commit) in enumerate(zip(waiting, commits, strict=True)):
+        if is_among(ref, missing):
+            replay.voided.append((ref.txn, _object_lost(ref)))
+            continue
+        without = yield from lost_for_good(_given(commit, location))
+        if without:
+            replay.void(commit, location, _without(without))
+            continue
+        made_for = _written_layout(context, tail, waiting[: index + 1], parts[: index + 1])
+        yield from _replay_commit(context, head, tail, txn, ref, commit, made_for, replay)
+
+
+def _touched(
+    context: Context,
+    head: Head,
+    location: str,
+    tail: Tail,
+    commits: Sequence[CommitObject],
+    missing: Collection[tuple[str, str]],
+) -> Program[tuple[str, ...]]:
+    """The transactions that have read on the table what is another by now."""
+    old = None if missing else (yield from _before(context, head, location, tail))
+    if old is not None:
+        try:
+            return (yield from _touched_reads(context, location, tail, commits, old))
+        except VersionNotFound:
+            pass  # its metadata is there yet, and the lists of its files were expired
+    # What is void may be in what they have read, or what they have read is no longer there to
+    # be held against what is: nobody can tell, and it counts as changed.
+    readers = [c.txn for c in commits if any(read.table == location for read in c.reads)]
+    return tuple(readers)
+
+
+def _before(context: Context, head: Head, location: str, tail: Tail) -> Program[View | None]:
+    """The log before the first foreign entry; None if clean-up has left nothing to tell it by."""
+    state = head.tables[location]
+    placed = yield from place(context, head, location, tail, accept_hidden=False)
+    if placed.hidden:
+        return None  # the entries are gone, so others' may be in what the log begins with
+    try:
+        base = yield from snapshot_at(context, tail, placed.logged)
+    except (VersionNotFound, CorruptObject):
+        return None
+    return View(location, state, Placement(placed.logged, ()), (), base, base, tail.tip)
+
+
+def _replay_commit(
+    context: Context,
+    head: Head,
+    tail: Tail,
+    txn: str,
+    ref: PendingRef,
+    commit: CommitObject,
+    made_for: Program[Layout | None],
+    replay: Replay,
+) -> Program[None]:
+    """Replay one commit's operations on the table; one that can't be is voided here, whole."""
+    location = tail.location
+    name = file_namer(context, txn, through_head=True)
+    snapshot = replay.snapshot
+    changes: list[Change] = []
+    operations: list[Operation] = []
+    moved: Moves = {location: dict(replay.moved)}
+    metrics = []
+    read: list[TableSnapshot] = []
+
+    def lookup(other: str) -> Program[TableSnapshot]:
+        if other == location:
+            return snapshot
+        # One that this very commit creates may have no log yet.
+        tail = yield from open_tail(context, other, missing_ok=True)
+        view = yield from build_view(context, head, other, tail)
+        read.append(view.snapshot)
+        return view.snapshot
+
+    try:
+        written = (yield from made_for) if _keeps_files(commit, location) else None
+        for operation in _of_table(commit, location):
+            # Its columns may have other ids than those that were decided before it.
+            operation = renumber(operation, moved)
+            beneath = yield from _beneath(context, head, tail, ref, commit, operation, operations)
+            performed = yield from perform(context, operation, snapshot, name, lookup, beneath)
+            check_append_only(snapshot, performed)
+            again = performed_as(operation, snapshot, performed)
+            moved[location] |= moves(operation, again)
+            operations.append(again)
+            layout = snapshot.apply(performed.change).layout
+            if written is not None and isinstance(operation, Append | Overwrite):
+                _check_fits(location, still_fits(written, layout))
+            if performed.bodies:
+                yield from parallel([Put(k, body, ANY) for k, body in performed.bodies.items()])
+            snapshot = snapshot.apply(performed.change)
+            changes.append(performed.change)
+            metrics.append(performed.metrics)
+        if written is None and _keeps_files(commit, location):
+            # What they were made for is no longer in the log: the commit itself has noted it.
+            _check_fits(location, commit.tables[location].contract == snapshot.contract)
+    except LakeVillaError as error:
+        replay.void(commit, location, (yield from _why_void(error, [snapshot, *read])))
+        return
+    replay.snapshot = snapshot
+    replay.changes.extend(changes)
+    replay.metrics.extend(metrics)
+    replay.operations.extend(operations)
+    replay.moved = moved[location]
+    replay.reads.extend(renumber_read(r, moved) for r in commit.reads if r.table == location)
+
+
+def _beneath(
+    context: Context,
+    head: Head,
+    tail: Tail,
+    ref: PendingRef,
+    commit: CommitObject,
+    operation: Operation,
+    before: Sequence[Operation],
+) -> Program[Beneath | None]:
+    """What the state is made of on which an operation is replayed, if that matters to it.
+
+    Raises ``InvalidOperation`` where it can't be replayed on what others have made of it.
+    """
+    if not isinstance(operation, Transplant):
+        return None
+    foreign = yield from _of_others(context, head, tail)
+    if operation.hides:
+        yield from _refuse_hiding(context, tail, operation, [one for _, one in foreign])
+    return Beneath(
+        ref.sequence - 1,
+        tuple(before),
+        tuple(version for version, _ in foreign),
+        frozenset(sequence for sequence, _, _ in commit.replaces),
+    )
+
+
+def _of_others(context: Context, head: Head, tail: Tail) -> Program[list[tuple[int, Entry | None]]]:
+    """The entries of others' that HEAD does not tell of; None for one that was cleaned up."""
+    found = []
+    for version in range(head.tables[tail.location].published + 1, tail.tip + 1):
+        entry = yield from entry_at(context, tail, version)
+        if entry is None or application_id(head) not in entry.applications:
+            found.append((version, entry))
+    return found
+
+
+def _refuse_hiding(
+    context: Context, tail: Tail, operation: Transplant, entries: Sequence[Entry | None]
+) -> Program[None]:
+    """Refuse to let columns go into which others have written since that was decided.
+
+    Raises ``InvalidOperation``.
+    """
+    known = [entry.change for entry in entries if entry is not None]
+    came = [file for change in known for file in change.adds]
+    went = [restored(file) for change in known for file in change.removes]
+    layout = layout_before(context, operation, tail.snapshot)
+    if len(known) < len(entries):
+        found: str | None = "an entry of the log that was cleaned up may have had some"
+    else:
+        found = yield from value_that_came(
+            context, layout, operation.hides, came, went, operation.keys
+        )
+    if found is not None:
+        raise InvalidOperation(
+            f"{named(operation.hides)} is to go from table {tail.location}, and others have "
+            f"written rows meanwhile: {found}",
+            table=tail.location,
+        )
+
+
+def _why_void(error: LakeVillaError, snapshots: Sequence[TableSnapshot]) -> Program[str]:
+    """Why a replay can't be done, now or ever; raises the error if it may be done later."""
+    if error.kind not in UNREADABLE:
+        return error.message
+    missing = yield from _missing_of(snapshots)
+    if not missing:
+        raise error
+    return _without(missing)
+
+
+def _check_fits(location: str, fits: bool) -> None:
+    if not fits:
+        raise TableNotFound(f"rows written to {location} no longer fit its schema")
+
+
+def _missing_of(snapshots: Sequence[TableSnapshot]) -> Program[list[str]]:
+    """The data files of these states that are gone: no replay can ever read them.
+
+    Asked after one has failed, of as many as it takes little to ask for.
+    """
+    keys: list[str] = []
+    for snapshot in snapshots:
+        files = yield from snapshot.files()
+        paths = files["path"].slice(0, _MOST_LOOKED_FOR).to_pylist()
+        keys.extend(file_key(snapshot.location, path) for path in paths)
+    return (yield from lost_for_good(keys))
+
+
+def _without(keys: Sequence[str]) -> str:
+    more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+    return f"{keys[0]}{more}, which it needs, was deleted by another client"
+
+
+def _object_lost(ref: PendingRef) -> str:
+    return f"its commit object {commit_key(ref.txn, ref.hash)} was deleted by another client"
+
+
+def _written_layout(
+    context: Context, tail: Tail, waiting: Sequence[PendingRef], parts: Sequence[TablePart]
+) -> Program[Layout | None]:
+    """What the last of ``waiting`` made its files for; None if the log can't tell any more.
+
+    The log up to which it was validated, and what was decided before it and is
+    not in that log.
+    """
+    base = min(waiting[-1].base, tail.tip)
+    try:
+        snapshot = yield from snapshot_at(context, tail, base)
+    except (VersionNotFound, CorruptObject):
+        return None
+    for part in parts:
+        snapshot = snapshot.apply(part.change)
+    return snapshot.layout
+
+
+def _touched_reads(
+    context: Context,
+    location: str,
+    tail: Tail,
+    commits: Sequence[CommitObject],
+    old: View,
+) -> Program[tuple[str, ...]]:
+    """The transactions whose observed reads the foreign change touches: told, not undone.
+
+    The log before the first foreign entry (``old``) is held against the log now, without
+    what is replayed: an operation that sets the same value on both would hide
+    that the value it was computed from has changed.
+    """
+    log = tail.snapshot
+    new = View(location, old.state, Placement(tail.tip, ()), (), log, log, tail.tip)
+    net = yield from net_change(context, old, new, tail)
+    touched: list[str] = []
+    for commit in commits:
+        for read in commit.reads:
+            if read.table == location:
+                verdict = yield from judge(context, old, new, net, read.where)
+                if verdict is Verdict.CHANGED:
+                    touched.append(commit.txn)
+                    break
+    return tuple(touched)
+
+
+def _is_quiet(tail: Tail, published: int, application: str, *, unmoved: bool) -> bool:
+    """Whether nobody need be told: the foreign entries only moved rows.
+
+    Or changed some, and what is replayed is ``unmoved`` by that.
+    """
+    for version in range(published + 1, tail.tip + 1):
+        entry = tail.entries.get(version)
+        if entry is None:
+            return False
+        if application not in entry.applications and (
+            (entry.change.changes_data and not unmoved) or entry.change.metadata is not None
+        ):
+            return False
+    return True

@@ -1,0 +1,194 @@
+"""The tables under a lake's root that are not in it: found by walking, without their files.
+
+A directory is asked for a log; where there is none, for the directories in it. Nothing is listed
+below a table, so that the number of its files costs nothing, and nothing is asked about tables
+that the lake has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError, TableNotFound
+from lakevilla.formats.base import FormatName, TableSnapshot
+from lakevilla.formats.iceberg.metadata.paths import metadata_directory, metadata_version
+from lakevilla.formats.registry import refuse_two_tables
+from lakevilla.global_log.head import HEAD_KEY, Head, TableState
+from lakevilla.global_log.repo import check_lake, load_all
+from lakevilla.lake.context import Context
+from lakevilla.lake.missing_tables import kept_by_a_catalog, names_in, wrong_root
+from lakevilla.lake.tables.dotted_names import path_of, refuse_twin
+from lakevilla.lake.tables.dropped import is_emptied, refuse_strays
+from lakevilla.lake.tables.exporting import MARK
+from lakevilla.store.base import Missing
+from lakevilla.store.effects import Program, list_names, parallel, stat
+from lakevilla.store.location import normalise_location
+
+#: Directories asked for in one round.
+_AT_ONCE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTable:
+    """A table that lies under the root, or what can't be told to be one.
+
+    ``state`` is ``new`` for one that may come into the lake, ``dropped`` for one that was in it,
+    and ``refused`` for one that can't, for ``reason``.
+    """
+
+    location: str
+    state: Literal["new", "dropped", "refused"]
+    reason: str = ""
+    kind: str = ""
+    format: FormatName | None = None
+    snapshot: TableSnapshot | None = None
+    seen_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What was found at a directory, and the directories to go on with."""
+
+    found: FoundTable | None = None
+    below: Sequence[str] = ()
+
+
+def discover(context: Context) -> Program[list[FoundTable]]:
+    """All tables under the root that are not in the lake, by location.
+
+    Raises
+    ------
+    InvalidOperation
+        The root is a table itself, or nothing is there.
+    """
+    held = yield from context.head()
+    head = None if held is None else held.head
+    yield from load_all(head)
+    names = yield from list_names("")
+    wrong = yield from wrong_root(context, names)
+    if wrong is not None:
+        raise InvalidOperation(wrong)
+    found: list[FoundTable] = []
+    level = list(_directories("", names))
+    while level:
+        wanted, level = [place for place in level if not _is_in(head, place)], []
+        for first in range(0, len(wanted), _AT_ONCE):
+            part = wanted[first : first + _AT_ONCE]
+            steps = yield from parallel([_look(context, head, place) for place in part])
+            found += [step.found for step in steps if step.found is not None]
+            level += [place for step in steps for place in step.below]
+    new = {one.location for one in found if one.state == "new"}
+    found = [_without_twin(one, new) for one in found]
+    return sorted(found, key=lambda one: one.location)
+
+
+def _without_twin(one: FoundTable, new: set[str]) -> FoundTable:
+    """Of two new tables that a dotted name could mean, the one that has dots is refused."""
+    path = path_of(one.location)
+    if one.state != "new" or path not in new:
+        return one
+    reason = f"{one.location!r} could mean two tables, at {one.location} and at {path}: rename one"
+    return replace(one, state="refused", reason=reason, kind=InvalidOperation.kind)
+
+
+def _is_in(head: Head | None, location: str) -> bool:
+    state = _noted(head, location)
+    return state is not None and not state.dropped
+
+
+def _noted(head: Head | None, location: str) -> TableState | None:
+    return None if head is None else head.tables.get(location)
+
+
+def _directories(parent: str, names: Sequence[str]) -> list[str]:
+    """The directories in which tables may lie: not hidden ones, and no partitions of files."""
+    return [
+        f"{parent}/{name[:-1]}" if parent else name[:-1]
+        for name in names
+        if name.endswith("/") and name[0] not in "_." and "=" not in name
+    ]
+
+
+def _look(context: Context, head: Head | None, location: str) -> Program[_Step]:
+    """A directory: a table, or the directories in it; what is wrong with one is told for it."""
+    try:
+        return (yield from _step(context, head, location))
+    except StoreError as error:
+        if not error.permanent:
+            raise
+        return _Step(FoundTable(location, "refused", error.message, error.kind))
+    except LakeVillaError as error:
+        return _Step(FoundTable(location, "refused", error.message, error.kind))
+
+
+def _step(context: Context, head: Head | None, location: str) -> Program[_Step]:
+    if normalise_location(context.root, location) != location:
+        return _Step()  # it leads elsewhere, where the table has a name of its own
+    started = context.clock.elapsed()
+    try:
+        snapshot = yield from context.formats.open(location, location)
+    except TableNotFound as error:
+        if is_emptied(_noted(head, location)):
+            return _Step()  # what is left of one that was dropped with its data
+        return (yield from _no_table(context, location, error))
+    if MARK in snapshot.layout.properties:
+        return _Step()  # the next export would write over what a lake has done there
+    judged = yield from _judged(context, head, location, snapshot)
+    return _Step(replace(judged, seen_at=started))
+
+
+def _no_table(context: Context, location: str, error: TableNotFound) -> Program[_Step]:
+    """A directory without a table that can be opened: it may be one of a catalog, or damaged."""
+    names = yield from list_names(location)
+    if "_delta_log/" in names:
+        message = f"{location}/_delta_log holds neither version 0 nor a checkpoint: restore them"
+        return _Step(FoundTable(location, "refused", message, error.kind, "delta"))
+    if "_lakevilla/" in names:
+        place = f"{context.root.rstrip('/')}/{location}"
+        lake = yield from stat(f"{location}/{HEAD_KEY}")
+        if not isinstance(lake, Missing):
+            reason = f"is another lake, whose tables are its own: connect to {place}"
+            return _Step(FoundTable(location, "refused", reason, "invalid_operation"))
+    if "metadata/" in names:
+        files = yield from names_in(metadata_directory(location))
+        kept = kept_by_a_catalog(context, location, files)
+        if kept is not None:
+            message = f"there is no table to be opened at {location} itself: {kept}"
+            return _Step(FoundTable(location, "refused", message, error.kind, "iceberg"))
+        if any(metadata_version(name) is not None for name in files):
+            yield from context.formats["iceberg"].open(location, location)  # tells what is missing
+    return _Step(below=_directories(location, names))
+
+
+def _judged(
+    context: Context, head: Head | None, location: str, snapshot: TableSnapshot
+) -> Program[FoundTable]:
+    """Whether a table that can be opened may come into the lake."""
+    state = _noted(head, location)
+    try:
+        if state is not None and not is_emptied(state):
+            reason = "was dropped from this lake: `register` it by its name to revive it"
+            return FoundTable(location, "dropped", reason, "", snapshot.format, snapshot)
+        if state is not None:
+            yield from refuse_strays(context, [location])
+        _refuse_taken_name(head, location)
+        yield from refuse_twin(head, location)
+        yield from refuse_two_tables(snapshot)
+        yield from check_lake(location, head, context.root)
+    except StoreError:
+        raise
+    except LakeVillaError as error:
+        return FoundTable(location, "refused", error.message, error.kind, snapshot.format, snapshot)
+    return FoundTable(location, "new", format=snapshot.format, snapshot=snapshot)
+
+
+def _refuse_taken_name(head: Head | None, location: str) -> None:
+    taken = None if head is None else head.names.get(location)
+    if taken not in (None, location):
+        raise InvalidOperation(
+            f"name {location!r} is registered for {taken}: `register` this table by another name "
+            f"and its path, or take that name away with `unregister`",
+            table=location,
+        )

@@ -1,0 +1,108 @@
+"""Names with dots: ``a.b`` means ``a/b``, as in SQL, unless a table has exactly that path.
+
+Where both are there, nobody can tell which is meant: the name is refused, and so is what would
+bring the second of the two into the lake.
+"""
+
+from __future__ import annotations
+
+from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError, TableNotFound
+from lakevilla.global_log.head import Head
+from lakevilla.global_log.repo import load_tables
+from lakevilla.lake.context import Context
+from lakevilla.lake.frozen.mounts import mount_of
+from lakevilla.lake.table_log import known_tail
+from lakevilla.store.effects import Program, parallel
+
+
+def path_of(name: object) -> str | None:
+    """The path that a dotted name stands for; None for any other name."""
+    if not isinstance(name, str):
+        return None
+    parts = name.split(".")
+    if len(parts) < 2 or "/" in name or not all(parts):
+        return None
+    return "/".join(parts)
+
+
+def twin_of(location: str) -> str | None:
+    """The one other location under the root that a dotted name could mean, too."""
+    if "://" in location or location.startswith("/"):
+        return None
+    if "/" not in location:
+        return path_of(location)
+    return None if "." in location else location.replace("/", ".")
+
+
+def meant(context: Context, head: Head | None, exact: str, path: str) -> Program[str]:
+    """The one of two locations that is a table; ``path`` if none is.
+
+    What is in the lake is meant. Only where neither is, the store is asked.
+
+    Raises
+    ------
+    InvalidOperation
+        Both are.
+    """
+    yield from load_tables(head, [exact, path])
+    there = [place for place in (exact, path) if is_in_lake(head, place)]
+    if not there:
+        mounts = yield from parallel([mount_of(head, place) for place in (exact, path)])
+        there = [one for one, mount in zip((exact, path), mounts, strict=True) if mount]
+    if not there:
+        found = yield from parallel([_is_there(context, place) for place in (exact, path)])
+        there = [place for place, is_there in zip((exact, path), found, strict=True) if is_there]
+    if len(there) == 2:
+        raise InvalidOperation(
+            f"name {exact!r} could mean two tables, at {exact} and at {path}: write {path!r} for "
+            f"the one, and {context.root.rstrip('/') + '/' + exact!r} for the other",
+            table=exact,
+        )
+    return there[0] if there else path
+
+
+def twin_in_lake(head: Head | None, location: str) -> Program[str | None]:
+    """What HEAD has that a table at ``location`` would share its name with, as a sentence."""
+    twin = twin_of(location)
+    if twin is None:
+        return None
+    yield from load_tables(head, [twin])
+    if not is_in_lake(head, twin):
+        return None
+    return (
+        f"table {location} and table {twin}, which is in the lake, could both be meant by "
+        f"{min(location, twin)!r}: choose another name"
+    )
+
+
+def refuse_twin(head: Head | None, location: str) -> Program[None]:
+    """Refuse to bring in a table whose name could mean one that is in the lake already.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    reason = yield from twin_in_lake(head, location)
+    if reason is not None:
+        raise InvalidOperation(reason, table=location)
+
+
+def is_in_lake(head: Head | None, location: str) -> bool:
+    """Whether HEAD, whose leaf is at hand, has the table."""
+    state = None if head is None else head.tables.get(location)
+    return state is not None and not state.dropped
+
+
+def _is_there(context: Context, location: str) -> Program[bool]:
+    tail = known_tail(context, location)
+    if tail is not None and tail.tip >= 0:
+        return True
+    try:
+        yield from context.formats.open(location, location)
+    except TableNotFound:
+        return False
+    except StoreError:
+        raise
+    except LakeVillaError:
+        return True  # damaged, and there
+    return True

@@ -1,0 +1,312 @@
+"""Deleting a dropped table's data, and what its clients write into its log after that.
+
+Numbers in a log are used again by the next table of that path, and no store deletes under a
+condition. So whoever deletes there notes it in HEAD before, while, and after, and nobody
+creates a table for ``reuse_after_seconds`` from the last note on
+(docs/design/0013-names-used-again.md). What may be deleted where is ``deletable``'s to tell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError, TableNotFound
+from lakevilla.global_log.head import NOWHERE, Head, TableState, successor
+from lakevilla.global_log.repo import check_lake, lake_key, load_names, load_tables
+from lakevilla.lake.context import Context
+from lakevilla.lake.frozen.kept import refuse_kept
+from lakevilla.lake.frozen.lives import BranchLives
+from lakevilla.lake.publishing.publish import publish_table
+from lakevilla.lake.table_log import open_tail
+from lakevilla.lake.tables.deletable import is_of_a_table, refuse_held_back
+from lakevilla.lake.tables.dropped import is_abandoned, is_emptied, leftovers, refuse_until_free
+from lakevilla.lake.tables.nested_tables import is_within, nested_tables
+from lakevilla.lake.tables.registration import replace_until_stored
+from lakevilla.results import Finding
+from lakevilla.store.effects import Program, delete, list_objects, parallel
+
+
+def delete_data(context: Context, location: str) -> Program[list[str]]:
+    """Delete the objects of a dropped table; the log goes last, so that no reader sees half.
+
+    What is pending on it is published and taken out of HEAD first: else it would
+    be published into the empty directory by whoever comes next. Called again it finishes
+    what was interrupted.
+
+    Returns
+    -------
+    list of str
+        The keys of what lies there and is none of a table's: it was left.
+
+    Raises
+    ------
+    InvalidOperation
+        The place is not the lake's to delete.
+    """
+    started = context.clock.elapsed()
+    named = yield from _named(context, location)
+    head, before = yield from _begin(context, location)
+    if before.emptying and not (yield from _is_left_of(context, location, before)):
+        # Another client has made a table there meanwhile: nothing of the old one is left.
+        yield from _note(context, location, was=True, now=False)
+        return []
+    listed = yield from list_objects(location)
+    yield from load_tables(head)
+    nested = nested_tables(location, [info.key for info in listed], head)
+    # A branch may have made a table of its own there: its files are not this one's.
+    lives = yield from BranchLives.of(head)
+    paths = [
+        info.key[len(location) + 1 :]
+        for info in listed
+        if not (is_within(info.key, nested) or lives.owns(info.key[len(location) + 1 :]))
+    ]
+    doomed = [path for path in paths if path in named or is_of_a_table(path)]
+    if doomed:
+        yield from refuse_held_back(context, head, location, before.table_id)
+    keys = [f"{location}/{path}" for path in doomed]
+    directory = context.formats[before.format].log_directory(location)
+    log = [key for key in keys if key.startswith(f"{directory}/")]
+    own = [key for key in keys if key.startswith(f"{location}/_lakevilla/")]
+    last = {*log, *own}
+    # The names of data files are never used again: no matter when these are deleted.
+    yield from parallel([delete(key) for key in keys if key not in last])
+    # The newest log entries go first: what is left of the log is a table that was. The claim
+    # goes after all else: whoever finishes this has to find it where nothing else allows that.
+    claim = lake_key(location)
+    ordered = [key for key in own if key != claim] + sorted(log, reverse=True)
+    ordered += [claim] if claim in last else []
+    if (yield from _delete(context, location, ordered, started, emptying=True)):
+        yield from _note(context, location, was=True, now=False)
+    context.tails.pop(location, None)
+    return [f"{location}/{path}" for path in paths if path not in set(doomed)]
+
+
+def _named(context: Context, location: str) -> Program[set[str]]:
+    """The paths of the files that the log of a dropped table names, whatever they are called."""
+    try:
+        tail = yield from open_tail(context, location, missing_ok=True)
+        if tail.tip < 0:
+            return set()
+        paths = yield from context.formats.of(tail.snapshot).named_in_log(tail.snapshot)
+        live = yield from tail.snapshot.files()
+    except StoreError:
+        raise
+    except LakeVillaError:
+        return set()  # part of it is gone
+    return paths | set(live["path"].to_pylist())
+
+
+def make_free(context: Context, location: str) -> Program[bool]:
+    """Refuse to create a table on a path too early; delete the strays that lie there.
+
+    Returns whether HEAD was replaced for that.
+
+    Raises
+    ------
+    TableExists
+        A request to the table before may be under way, or a deletion of strays.
+    """
+    held = yield from context.head()
+    head = None if held is None else held.head
+    yield from load_tables(head, [location])
+    state = None if head is None else head.tables.get(location)
+    if state is None or not is_emptied(state):
+        return False
+    refuse_until_free(context, location, state)
+    found = yield from leftovers(context, location, state)
+    if not found.strays:
+        return False
+    yield from check_lake(location, head, context.root)
+    yield from refuse_held_back(context, head, location, state.table_id)
+    yield from _delete_strays(context, location, state)
+    return (yield from make_free(context, location)) or True
+
+
+def clean_emptied(
+    context: Context, head: Head, now_ms: int, *, dry_run: bool
+) -> Program[list[Finding]]:
+    """For gc: finish deletions that were interrupted, and delete strays."""
+    findings: list[Finding] = []
+    for location, state in list(head.tables.items()):
+        if not is_emptied(state):
+            continue
+        try:
+            if not state.emptying or is_abandoned(context, state, now_ms):
+                findings += yield from _cleaned(context, head, location, state, dry_run=dry_run)
+        except StoreError:
+            raise
+        except LakeVillaError as error:
+            # Another lake's by now, or nobody can tell whose: that must not stop the rest.
+            message = f"what lies at {location}, a table whose data was deleted, was left alone: "
+            findings.append(Finding("note", error.kind, message + error.message, table=location))
+    return findings
+
+
+def _cleaned(
+    context: Context, head: Head, location: str, state: TableState, *, dry_run: bool
+) -> Program[list[Finding]]:
+    word = "would be" if dry_run else "was"
+    if state.emptying:
+        yield from check_lake(location, head, context.root)
+        left: list[str] = []
+        if dry_run:
+            yield from refuse_held_back(context, head, location, state.table_id)
+        else:
+            left = yield from delete_data(context, location)
+        message = (
+            f"the deletion of the data of table {location}, which was dropped, {word} finished"
+        )
+        finished = Finding("note", "half_deleted", message, table=location)
+        return [finished, *(_left(location, key) for key in left)]
+    found = yield from leftovers(context, location, state)
+    if not found.strays:
+        return []
+    yield from check_lake(location, head, context.root)
+    yield from refuse_held_back(context, head, location, state.table_id)
+    strays = found.strays if dry_run else (yield from _delete_strays(context, location, state))
+    return [
+        Finding(
+            "note",
+            "stray",
+            f"{key} {word} deleted: a client of table {location} wrote it after that was dropped "
+            "and its data deleted",
+            table=location,
+            key=key,
+        )
+        for key in strays
+    ]
+
+
+def _left(location: str, key: str) -> Finding:
+    message = f"{key} was left: it is none of what tables are made of"
+    return Finding("note", "left", message, table=location, key=key)
+
+
+def _delete_strays(context: Context, location: str, state: TableState) -> Program[tuple[str, ...]]:
+    started = context.clock.elapsed()
+    if not (yield from _note(context, location, was=False, now=False)):
+        return ()
+    # Listed after the note: a table that LakeVilla has made there is in HEAD, or seen here.
+    found = yield from leftovers(context, location, state)
+    if not (yield from _delete(context, location, found.strays, started, emptying=False)):
+        return ()
+    yield from _note(context, location, was=False, now=False)
+    return found.strays
+
+
+def _delete(
+    context: Context, location: str, keys: Iterable[str], noted: float, *, emptying: bool
+) -> Program[bool]:
+    """Delete, one by one, and note so every now and then; False if somebody else is through."""
+    patience = context.settings.reuse_after_seconds / 4 or math.inf
+    for key in keys:
+        now = context.clock.elapsed()
+        if now - noted > patience:
+            if not (yield from _note(context, location, was=emptying, now=emptying)):
+                return False
+            noted = now
+        yield from delete(key)
+    return True
+
+
+def _begin(context: Context, location: str) -> Program[tuple[Head, TableState]]:
+    """Note in HEAD that the data is being deleted. Returns what HEAD said before, too."""
+    before: list[TableState] = []
+
+    def change(head: Head) -> Program[Head | None]:
+        yield from load_tables(head, [location])
+        state = head.tables.get(location)
+        if state is None or not state.dropped:
+            raise InvalidOperation(
+                f"table {location} was registered again meanwhile: its data stays", table=location
+            )
+        yield from refuse_kept(head, location, "drop_table with delete_data: table")
+        if not state.emptying:
+            yield from refuse_held_back(context, head, location, state.table_id)
+        settled = state
+        if state.pending:
+            published = yield from publish_table(context, head, location)
+            if not published.complete:
+                raise StoreError(
+                    f"table {location} has commits that could not be published now, so its data "
+                    "was not deleted: `register` it, and drop it again",
+                    table=location,
+                )
+            if published.head is not head:
+                return (yield from change(published.head))
+            settled = msgspec.structs.replace(state, published=published.tail.tip, pending=())
+        before.append(state)
+        return _noting(context, head, location, settled, emptying=True)
+
+    head = yield from replace_until_stored(context, change)
+    return head, before[-1]
+
+
+def _note(context: Context, location: str, *, was: bool, now: bool) -> Program[bool]:
+    """Note the time in HEAD, and whether somebody is emptying. False if HEAD says otherwise."""
+    held: list[bool] = []
+
+    def change(head: Head) -> Program[Head | None]:
+        yield from load_tables(head, [location])
+        state = head.tables.get(location)
+        held.append(state is not None and is_emptied(state) and state.emptying == was)
+        if state is None or not held[-1]:
+            return None
+        names = {} if now else (yield from _freed(head, location))
+        return _noting(context, head, location, state, emptying=now, names=names)
+
+    yield from replace_until_stored(context, change)
+    return held[-1]
+
+
+def _freed(head: Head, location: str) -> Program[dict[str, str | None]]:
+    """The names of a table that was renamed: once its data is deleted its path is a name again."""
+    yield from load_names(head, [location])
+    if head.names.get(location) != NOWHERE:
+        return {}
+    yield from load_names(head)
+    return dict.fromkeys(
+        name for name, place in head.names.items() if place == location or name == location
+    )
+
+
+def _noting(
+    context: Context,
+    head: Head,
+    location: str,
+    state: TableState,
+    *,
+    emptying: bool,
+    names: Mapping[str, str | None] | None = None,
+) -> Head:
+    now = max(context.now_ms(), state.emptied_ms or 0)
+    noted = msgspec.structs.replace(state, emptying=emptying, emptied_ms=now)
+    return successor(
+        head,
+        nonce=context.ids.nonce(),
+        now_ms=context.now_ms(),
+        tables={location: noted},
+        names=names,
+    )
+
+
+def _is_left_of(context: Context, location: str, state: TableState) -> Program[bool]:
+    """Whether what lies there is the rest of the table whose deletion was interrupted."""
+    found = yield from leftovers(context, location, state)
+    if not found.has_table:
+        return True
+    try:
+        rest = yield from context.formats.open(location, location, state.format, state.catalog)
+        if rest.table_id == state.table_id:
+            return True
+        if 0 <= state.published < rest.version:  # it may have got another id later, by REPLACE
+            then = yield from context.formats.of(rest).open_at(
+                location, location, state.published, catalog=rest.catalog
+            )
+            return then.table_id == state.table_id
+    except TableNotFound:
+        return True  # parts of a checkpoint
+    return False

@@ -1,0 +1,263 @@
+"""Exports: a state of a table as an ordinary table elsewhere, for readers that know no lake.
+
+Each export adds one version to the target's log, under the condition that nobody else has, so two
+at once come one after the other. A property marks the target, and nothing else is written over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Any
+
+import msgspec
+from blake3 import blake3
+
+from lakevilla.errors import ConflictError, InvalidOperation, TableNotFound
+from lakevilla.formats.base import Change, CommitInfo, TableSnapshot
+from lakevilla.formats.delta.deletion_vectors import vector_key
+from lakevilla.formats.delta.paths import encode_path
+from lakevilla.formats.files import (
+    DataFile,
+    DeletionVector,
+    data_files,
+    file_key,
+    removal,
+)
+from lakevilla.global_log.head import Head
+from lakevilla.lake.context import Context
+from lakevilla.lake.frozen.by_uri import HISTORY, unguarded
+from lakevilla.lake.tables.surroundings import in_the_way, refuse_surroundings
+from lakevilla.store.base import Stored
+from lakevilla.store.effects import Program, copy_all, put
+
+#: The property that marks an export, and says of which table.
+MARK = "lakevilla.export"
+_TRIES = 10
+#: How Delta ends the prefix of a vector's file.
+_VECTOR_NAME = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """What is exported where.
+
+    ``uri_of`` gives a location as other clients know it. ``head`` is the lake's, whose tables a
+    target must keep away from.
+    """
+
+    name: str
+    snapshot: TableSnapshot
+    target: str
+    copies: bool
+    head: Head | None
+    uri_of: Callable[[str], str]
+
+    def uri(self, location: str) -> str:
+        found = self.uri_of(location)
+        return f"file://{found}" if found.startswith("/") else found
+
+
+def export(context: Context, what: Export) -> Program[int]:
+    """Bring the target to that state; its version then. Nothing is written if it is there.
+
+    Raises
+    ------
+    InvalidOperation
+        The target is not empty and no export of this table, or lies in the way of a table.
+    ConflictError
+        Others export to it all the time.
+    """
+    for _ in range(_TRIES):
+        current = yield from _current(context, what)
+        moved = _Moved(what)
+        files = [moved.file(file) for file in data_files((yield from what.snapshot.files()))]
+        there = data_files((yield from current.files())) if current.version >= 0 else []
+        wanted, known = {file.ref: file for file in files}, {file.ref for file in there}
+        change = Change(
+            adds=tuple(file for ref, file in wanted.items() if ref not in known),
+            removes=tuple(removal(file) for file in there if file.ref not in wanted),
+            metadata=_metadata(context, what, current),
+            protocol=_protocol(what, current),
+        )
+        if change.is_empty:
+            return current.version
+        yield from _copy(what, moved, change)
+        table_format = context.formats.of(what.snapshot)
+        info = CommitInfo(
+            operation="EXPORT",
+            parameters={"table": what.name},
+            metrics={},
+            is_blind_append=False,
+            txn_ids=(),
+            nonce=context.ids.nonce(),
+        )
+        attempt = yield from table_format.prepare(current, change, info, context.now_ms())
+        outcome = yield from put(attempt.key, attempt.body, attempt.condition)
+        if not isinstance(outcome, Stored) or attempt.entry is None:
+            continue  # another was first, or nobody can tell: what is there now does
+        newer = table_format.advance(current, attempt.entry)
+        yield from table_format.announce(newer)
+        if table_format.checkpoint_due(newer.version, newer):
+            yield from table_format.checkpoint(newer)
+        return newer.version
+    raise ConflictError(
+        f"export of table {what.name}: {what.target} was written by others {_TRIES} times in a row",
+        table=what.name,
+    )
+
+
+def _current(context: Context, what: Export) -> Program[TableSnapshot]:
+    """What the target is by now: an export of this very table, or nothing."""
+    target = what.target
+    head = what.head
+    if head is not None and target in head.tables:
+        raise InvalidOperation(
+            f"export of table {what.name}: {target} is a table of the lake: choose another place",
+            table=what.name,
+        )
+    if target == what.snapshot.location:
+        raise InvalidOperation(
+            f"export of table {what.name}: {target} is the table itself: choose another place",
+            table=what.name,
+        )
+    reason = yield from in_the_way(target, head)
+    if reason is not None:
+        raise InvalidOperation(f"export of table {what.name}: {reason}", table=what.name)
+    try:
+        found = yield from context.formats.open(target, target)
+    except TableNotFound:
+        yield from refuse_surroundings(target, head, "")
+        return context.formats.of(what.snapshot).blank(target, target)
+    mark = found.layout.properties.get(MARK)
+    if mark != _mark(what):
+        said = "is a table, and no export" if mark is None else "is an export of another table"
+        raise InvalidOperation(
+            f"export of table {what.name}: {target} {said}: choose another place, or delete it",
+            table=what.name,
+        )
+    return found
+
+
+def _mark(what: Export) -> str:
+    return f"table {what.snapshot.table_id}"
+
+
+def _metadata(context: Context, what: Export, current: TableSnapshot) -> dict[str, Any] | None:
+    """What the target is to say of itself; None if it does."""
+    known = current.metadata if current.version >= 0 else {}
+    iceberg = what.snapshot.format == "iceberg"
+    wanted = (_of_iceberg if iceberg else _of_delta)(context, what, known)
+    if all(_same(name, known.get(name), value) for name, value in wanted.items()):
+        return None
+    return wanted
+
+
+def _same(name: str, known: object, wanted: object) -> bool:
+    if name == "properties" and isinstance(known, dict) and isinstance(wanted, dict):
+        # Where Iceberg's writers note what they have published.
+        return {k: v for k, v in known.items() if k == MARK or not _is_own(k)} == wanted
+    return known == wanted
+
+
+def _is_own(name: str) -> bool:
+    return name.startswith("lakevilla.")
+
+
+def _of_delta(context: Context, what: Export, known: dict[str, Any]) -> dict[str, Any]:
+    metadata = dict(what.snapshot.metadata)
+    configuration = {
+        name: value
+        for name, value in (metadata.get("configuration") or {}).items()
+        if not name.startswith("delta.inCommitTimestampEnablement") and not _is_own(name)
+    }
+    metadata["configuration"] = {**configuration, MARK: _mark(what)}
+    metadata["id"] = known.get("id") or context.ids.uuid()
+    metadata["createdTime"] = known.get("createdTime") or context.now_ms()
+    return metadata
+
+
+def _of_iceberg(context: Context, what: Export, known: dict[str, Any]) -> dict[str, Any]:
+    document = {k: v for k, v in what.snapshot.metadata.items() if k not in HISTORY}
+    properties = document.get("properties") or {}
+    kept = {name: value for name, value in properties.items() if not _is_own(name)}
+    document["properties"] = {**kept, MARK: _mark(what)}
+    document["location"] = known.get("location") or what.uri(what.target)
+    document["table-uuid"] = known.get("table-uuid") or context.ids.uuid()
+    return document
+
+
+def _protocol(what: Export, current: TableSnapshot) -> dict[str, Any] | None:
+    """Delta's, without the feature that would keep others from writing the lake's own table."""
+    protocol = unguarded(what.snapshot.protocol)
+    if not protocol:
+        return None
+    known = current.protocol if current.version >= 0 else {}
+    return None if protocol == dict(known) else protocol
+
+
+@dataclass
+class _Moved:
+    """Files as the target names them: by URIs, or as copies of its own."""
+
+    what: Export
+    copies: dict[str, str] = field(default_factory=dict)
+
+    def file(self, file: DataFile) -> DataFile:
+        vector, deletes = file.deletion_vector, file.deletes
+        if deletes:
+            raise InvalidOperation(
+                f"export of table {self.what.name}: rows of file {file.path} are deleted by files "
+                "of their own, which would not apply to it elsewhere: optimize the table first",
+                table=self.what.name,
+            )
+        return msgspec.structs.replace(
+            file,
+            path=self._path(file.path, len(file.partition_values)),
+            raw_path=None,
+            data_change=True,
+            deletion_vector=None if vector is None else self._vector(vector),
+            base_row_id=None,
+            default_row_commit_version=None,
+        )
+
+    def _path(self, path: str, partitions: int) -> str:
+        key = file_key(self.what.snapshot.location, path)
+        if not self.what.copies:
+            return self.what.uri(key)
+        # Directories of partitions stay: polars asks them for values, and not the log.
+        *folders, last = key.split("/")
+        kept = list(takewhile(lambda one: "=" in one, reversed(folders)))[:partitions][::-1]
+        name = "/".join([*kept, f"{blake3(key.encode()).hexdigest(length=8)}-{last}"])
+        self.copies[name] = key
+        return name
+
+    def _vector(self, vector: DeletionVector) -> DeletionVector:
+        if vector.storage_type == "i":
+            return vector
+        key = vector_key(self.what.snapshot.location, vector)
+        if not self.what.copies or vector.storage_type != "u":
+            uri = encode_path(self.what.uri(key))
+            return msgspec.structs.replace(vector, storage_type="p", path_or_inline=uri)
+        self.copies[key.rpartition("/")[2]] = key
+        return msgspec.structs.replace(vector, path_or_inline=vector.path_or_inline[-_VECTOR_NAME:])
+
+
+def _copy(what: Export, moved: _Moved, change: Change) -> Program[None]:
+    """Have the store copy what the target does not have yet, before its log names it."""
+    if not what.copies:
+        return
+    named = {file.path for file in change.adds}
+    named |= {
+        vector_key(what.target, file.deletion_vector).rpartition("/")[2]
+        for file in change.adds
+        if file.deletion_vector is not None and file.deletion_vector.storage_type == "u"
+    }
+    wanted = [(key, f"{what.target}/{name}") for name, key in moved.copies.items() if name in named]
+    missing = yield from copy_all(wanted)
+    if missing is not None:
+        raise ConflictError(
+            f"export of table {what.name}: {missing} was removed meanwhile: export again",
+            table=what.name,
+        )

@@ -1,0 +1,463 @@
+"""Operating on a lake's table map: register, unregister, settle keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from lakevilla.errors import (
+    CorruptObject,
+    InvalidOperation,
+    LakeVillaError,
+    StoreError,
+    TableNotFound,
+)
+from lakevilla.formats.iceberg.metadata.pointer import name_in_catalog
+from lakevilla.formats.registry import refuse_two_tables
+from lakevilla.formats.sizes import Size, size_from
+from lakevilla.global_log.head import (
+    NOWHERE,
+    CommitSummary,
+    Head,
+    TableState,
+    Touch,
+    successor,
+)
+from lakevilla.global_log.keys import load_key
+from lakevilla.global_log.repo import (
+    HeldHead,
+    LakeFile,
+    claim_table,
+    lake_key,
+    let_go,
+    load_names,
+    load_tables,
+    make_room,
+    replace_head,
+)
+from lakevilla.lake.context import Context
+from lakevilla.lake.frozen.kept import refuse_kept
+from lakevilla.lake.publishing.outcome import outcome
+from lakevilla.lake.publishing.publish import Published, publish_table
+from lakevilla.lake.table_log import open_tail, probe
+from lakevilla.lake.tables.claims import note_names
+from lakevilla.lake.tables.discovery import FoundTable
+from lakevilla.lake.tables.dotted_names import is_in_lake, refuse_twin
+from lakevilla.lake.tables.dropped import refuse_half_deleted, refuse_strays
+from lakevilla.lake.tables.mount_places import refuse_shown
+from lakevilla.lake.tail import Tail
+from lakevilla.results import CommitResult, Outcome
+from lakevilla.sql.catalog import refuse_reserved
+from lakevilla.store.base import Found, Stored, Token
+from lakevilla.store.codec import decode
+from lakevilla.store.effects import Program, get, parallel, sleep
+
+_MAX_RACES = 200
+#: How often a claim is given away that others write meanwhile.
+_MAX_LET_GO = 16
+
+
+def replace_until_stored(
+    context: Context,
+    change: Callable[[Head], Program[Head | None]],
+    *,
+    adopting: bool = False,
+) -> Program[Head]:
+    """Replace HEAD by what ``change`` makes of it, again on each newer HEAD until it is stored.
+
+    For changes that may be made twice without harm; ``change`` returns None
+    when nothing is left to do.
+    """
+    for _ in range(_MAX_RACES):
+        held = yield from context.head()
+        if held is None:
+            held = yield from context.make_head()
+        if not adopting:
+            context.refuse_foreign_root()
+        new = yield from change(held.head)
+        if new is None:
+            return held.head
+        if new.replacement != held.head.replacement + 1:
+            continue  # on its way the change had to replace HEAD itself (a reconcile)
+        outcome = yield from replace_head(held, new)
+        if isinstance(outcome, Stored):
+            context.remember(HeldHead(new, outcome.token))
+            return new
+        yield from sleep(context.settings.retry_base_seconds * context.ids.jitter())
+    raise StoreError(f"HEAD was replaced by others {_MAX_RACES} times in a row: try again")
+
+
+def register(
+    context: Context, locations: Mapping[str, str], own_paths: Mapping[str, Sequence[str]]
+) -> Program[None]:
+    """Take tables into HEAD at the versions found; one replacement for all of them."""
+    tails = yield from _found(context, locations, own_paths)
+    held = yield from context.head()
+    if held is None:
+        held = yield from context.make_head()
+    context.refuse_foreign_root()
+    head = held.head
+    aliases: dict[str, tuple[str, ...]] = {}
+    for name, location in locations.items():
+        if name != location:
+            aliases[location] = (*aliases.get(location, ()), name)
+    yield from parallel(
+        [
+            claim_table(
+                location,
+                head,
+                context.ids,
+                tail.snapshot.table_id,
+                aliases=aliases.get(location, ()),
+                catalog=tail.snapshot.catalog,
+            )
+            for location, tail in tails.items()
+        ]
+    )
+    yield from load_tables(head, tails)
+    known = {location: _let_go_by(head, location) for location in tails}
+
+    def change(head: Head) -> Program[Head | None]:
+        yield from load_tables(head, tails)
+        for location, going in known.items():
+            known[location] = _let_go_by(head, location)
+            if known[location] != going:  # since it was claimed: that may be given away
+                table_id = tails[location].snapshot.table_id
+                yield from claim_table(location, head, context.ids, table_id)
+        return (yield from _with_tables(context, head, locations, tails))
+
+    yield from replace_until_stored(context, change)
+    yield from note_names(context, aliases)
+
+
+def _let_go_by(head: Head, location: str) -> str:
+    """Which ``unregister`` has let a table go; ``""`` where none has."""
+    state = head.tables.get(location)
+    return "" if state is None or not state.dropped else state.let_go
+
+
+def register_found(context: Context, found: Sequence[FoundTable]) -> Program[list[FoundTable]]:
+    """Take in the new ones of what was discovered, all by one replacement of HEAD.
+
+    Returns
+    -------
+    list of FoundTable
+        The new ones: as they are in the lake now, or refused as another client was faster.
+    """
+    new = [one for one in found if one.state == "new" and one.snapshot is not None]
+    if not new:
+        return []
+    held = yield from context.head()
+    if held is None:
+        held = yield from context.make_head()
+    context.refuse_foreign_root()
+    before = {one.location: held.head.tables.get(one.location) for one in new}
+    judged = yield from parallel([_claimed(context, held.head, one) for one in new])
+    ours = {one.location: one for one in judged if one.state == "new"}
+    tails = {place: _tail_of(context, one) for place, one in ours.items()}
+
+    def change(head: Head) -> Program[Head | None]:
+        # A table that another client took in, or dropped, meanwhile is left as that has made it.
+        yield from load_tables(head, ours)
+        same = {place: place for place in ours if head.tables.get(place) == before[place]}
+        return (yield from _with_tables(context, head, same, tails))
+
+    head = yield from replace_until_stored(context, change)
+    yield from load_tables(head, ours)
+    return [_as_it_came(head, one) for one in judged]
+
+
+def _claimed(context: Context, head: Head, one: FoundTable) -> Program[FoundTable]:
+    assert one.snapshot is not None
+    try:
+        yield from claim_table(one.location, head, context.ids, one.snapshot.table_id)
+    except StoreError:
+        raise
+    except LakeVillaError as error:
+        return replace(one, state="refused", reason=error.message, kind=error.kind)
+    return one
+
+
+def _tail_of(context: Context, one: FoundTable) -> Tail:
+    snapshot = one.snapshot
+    assert snapshot is not None
+    context.tails.pop(one.location, None)
+    newest = snapshot.newest
+    entries = {} if newest is None else {newest.version: newest}
+    tail = Tail(one.location, snapshot.version, {snapshot.version: snapshot}, entries, one.seen_at)
+    return context.keep_tail(tail)
+
+
+def _as_it_came(head: Head, one: FoundTable) -> FoundTable:
+    state = head.tables.get(one.location)
+    if one.state != "new" or (state is not None and not state.dropped):
+        return one
+    reason = "another client dropped it meanwhile"
+    return replace(one, state="refused", reason=reason, kind=TableNotFound.kind)
+
+
+def _found(
+    context: Context, locations: Mapping[str, str], own_paths: Mapping[str, Sequence[str]]
+) -> Program[dict[str, Tail]]:
+    """The tables' logs; a location without a table, or a name that may mean two, is refused."""
+    yield from refuse_strays(context, locations.values())
+    tails = yield from parallel(
+        [_opened(context, name, place, own_paths[name]) for name, place in locations.items()]
+    )
+    return {tail.location: tail for tail in tails}
+
+
+def _opened(context: Context, name: str, location: str, own_paths: Sequence[str]) -> Program[Tail]:
+    context.tails.pop(location, None)
+    tail = yield from open_tail(context, location)
+    yield from refuse_two_tables(tail.snapshot)
+    for own in own_paths:
+        if own == location:
+            continue
+        there = yield from open_tail(context, own, missing_ok=True)
+        if there.tip >= 0:
+            raise InvalidOperation(
+                f"name {name!r} could mean two tables: the one at {location}, and {own} under "
+                "the root; choose another name",
+                table=name,
+            )
+    return tail
+
+
+def _with_tables(
+    context: Context, head: Head, locations: Mapping[str, str], tails: dict[str, Tail]
+) -> Program[Head | None]:
+    """HEAD with the tables and their names; None if it has them."""
+    yield from load_tables(head, locations.values())
+    yield from load_names(head, locations)
+    names: dict[str, str | None] = {}
+    tables, touches, sizes = {}, {}, {}
+    for name, location in locations.items():
+        state = head.tables.get(location)
+        if not is_in_lake(head, location):
+            yield from refuse_twin(head, location)
+            if state is None:
+                yield from refuse_shown(head, location)
+        if name != location and name not in head.names:
+            yield from refuse_shown(head, name)
+        names |= yield from _new_names(head, name, location, names)
+        if state is None or state.dropped:
+            if state is not None and state.pending:
+                # Decided before the table was dropped: its rows are the table's.
+                published = yield from publish_table(context, head, location)
+                _check_complete(published, name)
+                if published.head is not head:
+                    return (yield from _with_tables(context, published.head, locations, tails))
+                tails[location] = published.tail
+            tail = tails[location]
+            tables[location] = TableState(
+                tail.snapshot.table_id,
+                tail.tip,
+                guarded=tail.snapshot.guarded,
+                format=tail.snapshot.format,
+                catalog=tail.snapshot.catalog,
+            )
+            touches[location] = Touch(published=tail.tip, metadata=True, data_change=False)
+            sizes[location] = size_from(tail.snapshot.known_size())
+    if not tables and not names:
+        return None
+    return (yield from _registered(context, head, touches, tables, names, sizes))
+
+
+def _new_names(
+    head: Head, name: str, location: str, names: Mapping[str, str | None]
+) -> Program[dict[str, str | None]]:
+    """What is to be noted so that ``name`` stands for ``location``, beside ``names``."""
+    refuse_reserved(name)
+    known = head.names.get(name)
+    state = head.tables.get(location)
+    if known == NOWHERE and name == location and state is not None and not state.dropped:
+        yield from load_names(head)
+        called = next(key for key, place in head.names.items() if place == location)
+        raise InvalidOperation(
+            f"the table at {location} was renamed to {called!r}: "
+            f"`rename_table({called!r}, {location!r})` gives it its path for a name again",
+            table=name,
+        )
+    if known not in (None, NOWHERE, location):
+        raise InvalidOperation(
+            f"name {name!r} is registered for {known}: unregister it first", table=name
+        )
+    refuse_half_deleted(location, state)
+    new: dict[str, str | None] = {}
+    if known == NOWHERE:
+        # What was there is dropped.
+        known, new[name] = None, None
+    if known is None and name != location:
+        if state is not None and not state.dropped:
+            yield from load_names(head)
+            # So far this was its name: it stays one, and the one shown.
+            own = name_in_catalog(state.catalog) if state.catalog else location
+            if own not in (name, *names) and not {own, location} & {
+                *head.names,
+                *head.names.values(),
+            }:
+                new[own] = location
+        new[name] = location
+    return new
+
+
+def _registered(
+    context: Context,
+    head: Head,
+    touches: Mapping[str, Touch],
+    tables: Mapping[str, TableState],
+    names: Mapping[str, str | None],
+    sizes: Mapping[str, Size] | None = None,
+) -> Program[Head]:
+    """HEAD after a commit of the table map alone."""
+    page = yield from make_room(head, context.ids)
+    commit = CommitSummary(
+        head.sequence + 1, 0, "register", context.ids.txn_id(above=head.floor), "", dict(touches)
+    )
+    return successor(
+        head,
+        nonce=context.ids.nonce(),
+        now_ms=context.now_ms(),
+        commits=[commit],
+        tables=tables,
+        names=names,
+        page=page,
+        sizes=sizes,
+    )
+
+
+def _check_complete(published: Published, name: str) -> None:
+    if not published.complete:
+        raise StoreError(
+            f"table {name} has commits that could not be published now: try again", table=name
+        )
+
+
+def unregister(context: Context, name: str, location: str) -> Program[None]:
+    """Take a name out of the lake, and with its last name the table.
+
+    Then its pending commits are published, and a tombstone is left.
+    """
+    held = yield from context.head()
+    yield from load_tables(None if held is None else held.head, [location])
+    if held is None or location not in held.head.tables:
+        raise TableNotFound(f"table {name} is not in this lake: `tables()` lists them", table=name)
+    yield from load_names(held.head, [name])
+    by_name = name in held.head.names
+    for _ in range(_MAX_LET_GO):
+        if (yield from _taken_out(context, name, location, by_name=by_name)):
+            return
+    raise StoreError(
+        f"table {name} is out of the lake, and others wrote its {lake_key(location)} again and "
+        "again: `unregister` it once more",
+        table=name,
+    )
+
+
+def _taken_out(context: Context, name: str, location: str, *, by_name: bool) -> Program[bool]:
+    """Take the name out, and with the last one let the table go; False if its claim is another."""
+    claims: list[Token | None] = []
+    head = yield from replace_until_stored(
+        context,
+        lambda head: _without_name(context, head, name, location, claims, by_name=by_name),
+    )
+    yield from load_tables(head, [location])
+    state = head.tables.get(location)
+    if state is not None and not state.dropped:
+        yield from note_names(context, [location])
+        return True
+    token = claims[-1]
+    if token is None:
+        return True
+    return (yield from let_go(location, token, head, context.ids))
+
+
+def _claim_to_let_go(location: str, head: Head) -> Program[Token | None]:
+    """The token of a claim that names this lake, or nobody can read; None if there is none."""
+    outcome = yield from get(lake_key(location))
+    if not isinstance(outcome, Found):
+        return None
+    try:
+        owner = decode(lake_key(location), outcome.body, LakeFile)
+    except CorruptObject:
+        return outcome.token  # it says nothing to anybody
+    return outcome.token if owner.names(head) else None
+
+
+def _without_name(
+    context: Context,
+    head: Head,
+    name: str,
+    location: str,
+    claims: list[Token | None],
+    *,
+    by_name: bool,
+) -> Program[Head | None]:
+    """HEAD without the name, and with its last one without the table; None if it is out.
+
+    The claim that is then given away is noted in ``claims``, as it was read after this HEAD and
+    before the one that says so: who takes the table in meanwhile has written another, or finds
+    that it is let go (docs/design/0051-claims-let-go.md).
+    """
+    claims.append(None)
+    yield from load_names(head)
+    named = [key for key, value in head.names.items() if value == location]
+    if by_name and name not in named:
+        return None  # another client has taken it out: what other names say is not asked
+    if name in named and len(named) > 1:
+        # Two clients that take out the last two names: safe because the one that loses the
+        # race for HEAD looks again, and finds its name to be the last.
+        return (yield from _registered(context, head, {}, {}, {name: None}))
+    yield from refuse_kept(head, location, f"unregister {name!r}: table")
+    published = yield from publish_table(context, head, location)
+    _check_complete(published, name)
+    tail = yield from probe(context, published.tail)
+    state = published.head.tables.get(location)
+    if published.head is not head:
+        head = published.head
+        return (yield from _without_name(context, head, name, location, claims, by_name=by_name))
+    if state is None:
+        return None
+    claims.append((yield from _claim_to_let_go(location, head)))
+    going = context.ids.nonce()
+    if state.dropped:
+        if claims[-1] is None:
+            return None
+        again = msgspec.structs.replace(state, let_go=going)
+        now_ms, nonce = context.now_ms(), context.ids.nonce()
+        return successor(head, nonce=nonce, now_ms=now_ms, tables={location: again})
+    touch = Touch(published=tail.tip, metadata=True, data_change=False, first=state.published + 1)
+    tombstone = TableState(
+        state.table_id,
+        tail.tip,
+        dropped=True,
+        format=state.format,
+        catalog=state.catalog,
+        let_go=going,
+    )
+    return (
+        yield from _registered(
+            context,
+            head,
+            {location: touch},
+            {location: tombstone},
+            dict.fromkeys([*named, location]),
+        )
+    )
+
+
+def outcome_of_key(context: Context, key: str, version: int | None) -> Program[Outcome]:
+    """How the last use of an idempotency key ended."""
+    held = yield from load_key(key, version)
+    if held is None:
+        return Outcome("expired")
+    record = held.record
+    if version is not None and record.committed is not None and version <= record.committed:
+        return Outcome("committed", CommitResult(record.txn, None, None))
+    last = yield from outcome(context, record.txn)
+    if version is not None and last.state == "committed" and version > (record.version or 0):
+        return Outcome("aborted")
+    return last

@@ -1,0 +1,150 @@
+"""Names after a rename, and why a table can't be called so (docs/design/0023-renames.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lakevilla.errors import InvalidOperation, TableExists, TableNotFound
+from lakevilla.global_log.head import NOWHERE, Head, NameMap
+from lakevilla.global_log.repo import load_names, load_tables
+from lakevilla.lake.context import Context
+from lakevilla.lake.frozen.mounts import mount_of
+from lakevilla.lake.table_log import open_tail
+from lakevilla.sql.catalog import refuse_reserved
+from lakevilla.store.effects import Program
+from lakevilla.store.location import is_external
+from lakevilla.sublogs.operations import Operation, Rename
+
+
+def renames_of(operations: Iterable[Operation]) -> list[Rename]:
+    """The renames among operations, in their order."""
+    return [operation for operation in operations if isinstance(operation, Rename)]
+
+
+def renamed(names: NameMap, renames: Iterable[Rename]) -> NameMap:
+    """Names as they are after renames that were checked."""
+    for one in renames:
+        names = names.updated(_changes(one))
+    return names
+
+
+def _changes(one: Rename) -> dict[str, str | None]:
+    changes: dict[str, str | None] = {}
+    if one.old != one.table:
+        changes[one.old] = None
+    elif not is_external(one.table):
+        changes[one.old] = NOWHERE
+    return {**changes, one.new: one.table}
+
+
+def known_name(names: NameMap, name: str, location: str) -> str:
+    """What stands in HEAD for the ``name`` that a caller gave to the table that is to be renamed.
+
+    Raises ``InvalidOperation``: the table has other names, and this is only its place.
+    """
+    known = [key for key, place in names.items() if place == location]
+    if name in known:
+        return name
+    if known:
+        raise InvalidOperation(
+            f"{name!r} is the place of table {known[0]}, which has the name"
+            f"{'' if len(known) == 1 else 's'} {', '.join(map(repr, known))}: rename it by "
+            f"that: rename_table({known[0]!r}, ...)",
+            table=name,
+        )
+    return location
+
+
+def refuse_taken(context: Context, head: Head | None, names: NameMap, one: Rename) -> Program[None]:
+    """Refuse a new name that would mean two tables, by the names and by what lies at its path.
+
+    Raises
+    ------
+    TableExists
+    """
+    refuse_reserved(one.new)
+    _check_name(names, one)
+    if one.place == one.table:
+        return
+    yield from _refuse_shown(head, one)
+    there = yield from open_tail(context, one.place, missing_ok=True)
+    if there.tip >= 0:
+        raise _two_tables(one, head)
+
+
+def names_after(
+    head: Head | None, operations: Iterable[Operation]
+) -> Program[dict[str, str | None]]:
+    """What operations change in the names of the very HEAD that is replaced; None takes one out.
+
+    Raises
+    ------
+    TableNotFound
+        A table has not the old name any more.
+    TableExists
+        A new name means another table by now.
+    """
+    renames = renames_of(operations)
+    yield from load_names(head, {name for one in renames for name in (one.old, one.new, one.place)})
+    yield from load_tables(head, [one.place for one in renames])
+    names = NameMap() if head is None else head.names
+    changes: dict[str, str | None] = {}
+    for one in renames:
+        stands_for = names.get(one.old)
+        if stands_for != one.table and not (one.old == one.table and stands_for is None):
+            raise TableNotFound(
+                f"table {one.old} was renamed or unregistered by another client meanwhile",
+                table=one.table,
+            )
+        _check_name(names, one)
+        there = None if head is None else head.tables.get(one.place)
+        if one.place != one.table and there is not None and not there.dropped:
+            raise _two_tables(one, head)
+        if one.place != one.table and there is None:
+            yield from _refuse_shown(head, one)
+        names = names.updated(_changes(one))
+        changes |= _changes(one)
+    return changes
+
+
+def _refuse_shown(head: Head | None, one: Rename) -> Program[None]:
+    """Refuse a name that is the path of a table which a clone shows."""
+    mount = yield from mount_of(head, one.place)
+    if mount is not None:
+        raise TableExists(
+            f"name {one.new!r} could mean two tables: clone {mount.name!r} shows a table at "
+            f"{one.place}; choose another name",
+            table=one.table,
+        )
+
+
+def _check_name(names: NameMap, one: Rename) -> None:
+    for name in (one.new, one.place):
+        known = names.get(name)
+        if known == NOWHERE and name != one.table:
+            raise TableExists(
+                f"{name!r} is the path of a table that was renamed, and holds its data: choose "
+                "another name",
+                table=one.table,
+            )
+        if known not in (None, NOWHERE) and (name == one.new or known != name):
+            where = "this table" if known == one.table else f"the table at {known}"
+            raise TableExists(
+                f"name {name!r} is registered for {where}: choose another one, or `unregister` it "
+                "first",
+                table=one.table,
+            )
+
+
+def _two_tables(one: Rename, head: Head | None) -> TableExists:
+    state = None if head is None else head.tables.at_hand().get(one.place)
+    if state is not None and not state.dropped:
+        message = (
+            f"there is a table {one.new!r} already: choose another name, or rename that one first"
+        )
+    else:
+        message = (
+            f"name {one.new!r} could mean two tables: there is one at {one.place}, which can be "
+            "registered; choose another name"
+        )
+    return TableExists(message, table=one.table)

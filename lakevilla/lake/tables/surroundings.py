@@ -1,0 +1,159 @@
+"""Where a new table may lie: not within a table, not around one, not among the files of others.
+
+A VACUUM of the outer one deletes what lies within it, by any client: no log of the outer one
+names the inner one's files. So a new table has a directory of its own (note 22).
+"""
+
+from __future__ import annotations
+
+import re
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.global_log.head import HEAD_KEY, NOWHERE, Head
+from lakevilla.global_log.repo import load_names, load_tables, load_tables_below
+from lakevilla.lake.file_names import owner_of
+from lakevilla.lake.tables.dotted_names import twin_in_lake
+from lakevilla.lake.tables.mount_places import shown_by_clones
+from lakevilla.lake.tables.nested_tables import (
+    LOG,
+    inner_tables,
+    nested_tables,
+    outer_paths,
+    outer_table,
+)
+from lakevilla.store.base import Missing, ObjectInfo
+from lakevilla.store.effects import Program, list_objects, parallel
+from lakevilla.store.effects import Stat as HeadOf
+
+#: What tells that a directory is that of an Iceberg table, behind its own path.
+_METADATA = re.compile(r"/metadata/[^/]+\.metadata\.json")
+#: Whose names end so is taken for data; what Iceberg keeps beside its data does not.
+_DATA = (".parquet", ".orc", ".csv")
+
+
+def in_the_way(location: str, head: Head | None) -> Program[str | None]:
+    """What HEAD has in the way of a table that is made at ``location``, as a sentence.
+
+    Asked again of each newer HEAD before it is replaced: of two tables, one within the other,
+    that are made at the same time, the second to be decided is refused.
+    """
+    shown = yield from shown_by_clones(location, head)
+    if shown is not None:
+        return shown
+    yield from load_names(head, [location])
+    named = None if head is None else head.names.get(location)
+    if named not in (None, NOWHERE, location):
+        return (
+            f"name {location!r} could mean two tables: the one at {named}, which is registered "
+            "under it, and one made at this path; choose another name"
+        )
+    yield from load_tables(head, outer_paths(location))
+    outer = outer_table(location, head)
+    if outer is not None:
+        return _within(location, f"table {outer}", outer)
+    yield from load_tables_below(head, f"{location}/")
+    inner = inner_tables(location, head)
+    if inner and head is not None:
+        if head.tables[inner[0]].dropped:
+            return (
+                f"the directory of table {location} would hold the files of table {inner[0]}, "
+                f"which was dropped and can be registered again: `register` it and drop it with "
+                "delete_data=True, or choose a name beside it"
+            )
+        return _around(location, f"table {inner[0]}")
+    return (yield from twin_in_lake(head, location))
+
+
+def refuse_surroundings(location: str, head: Head | None, txn_id: str) -> Program[None]:
+    """Refuse a place for a new table that is not its own, by HEAD and by what lies there.
+
+    Raises
+    ------
+    InvalidOperation
+        It is within or around a table, the lake's or another's, or within another lake; or
+        files of others lie there.
+    """
+    reason = yield from in_the_way(location, head)
+    if reason is None:
+        reason = yield from found_there(location, head)
+    if reason is not None:
+        raise InvalidOperation(reason, table=location, txn_id=txn_id)
+
+
+def found_there(location: str, head: Head | None) -> Program[str | None]:
+    """What the store has in the way: the listings and requests are one round."""
+    outers = outer_paths(location)
+    lakes = [HeadOf(f"{outer}/{HEAD_KEY}") for outer in outers]
+    logs: list[Program[bool]] = [_is_table(outer) for outer in ("", *outers)]
+    asked: list[HeadOf | Program[object]] = [list_objects(location), *lakes]
+    results: list[object] = yield from parallel([*asked, *logs])
+    listed = _keys(results[0])
+    found_lakes, (at_root, *found_tables) = results[1 : 1 + len(outers)], results[1 + len(outers) :]
+    if at_root:
+        return (
+            f"table {location} would lie inside a table: the root of this lake is one itself, "
+            "and a VACUUM of it deletes what lies within; connect to the directory above"
+        )
+    for outer, found in zip(outers, found_lakes, strict=True):
+        if not isinstance(found, Missing):
+            return (
+                f"table {location} would lie inside another lake, {outer}, which would not know "
+                "of it: connect to that one, or choose a name beside it"
+            )
+    for outer, found in zip(outers, found_tables, strict=True):
+        if found:
+            dropped = head is not None and outer in head.tables.at_hand()
+            what = f"table {outer}, which was dropped" if dropped else f"a table of others, {outer}"
+            return _within(location, what, outer)
+    metadata = [key for key in listed if _METADATA.fullmatch(key[len(location) :])]
+    if metadata:
+        return (
+            f"{location} is the directory of an Iceberg table that is not opened here "
+            f"({max(metadata)} is its metadata), and a VACUUM of either of two tables deletes the "
+            "other's files: choose another name"
+        )
+    nested = nested_tables(location, listed, None)
+    if nested:
+        return _around(location, f"a table of others, {nested[0]}")
+    strays = [key for key in listed if _is_strange(key.removeprefix(f"{location}/"))]
+    if strays:
+        return (
+            f"{location} holds files that no table names, such as {strays[0]}: a VACUUM of a "
+            "table that is made there deletes them; choose an empty directory, and append what "
+            "is in them"
+        )
+    return None
+
+
+def _is_table(directory: str) -> Program[bool]:
+    """Whether a directory is that of a table, of either format; "" is the root of the lake."""
+    prefix = f"{directory}/" if directory else ""
+    logs = [f"{prefix}_delta_log", f"{prefix}metadata"]
+    found = yield from parallel([list_objects(log) for log in logs])
+    keys = [info.key for listed in found for info in listed]
+    return any(LOG.match(f"/{key[len(prefix) :]}") for key in keys)
+
+
+def _is_strange(path: str) -> bool:
+    """Whether a file is data of somebody else, and not what an attempt of ours left behind."""
+    hidden = any(part.startswith(("_", ".")) for part in path.split("/"))
+    return path.lower().endswith(_DATA) and not hidden and owner_of(path) is None
+
+
+def _keys(listed: object) -> list[str]:
+    assert isinstance(listed, list | tuple)
+    return [info.key for info in listed if isinstance(info, ObjectInfo)]
+
+
+def _within(location: str, what: str, outer: str) -> str:
+    return (
+        f"table {location} would lie inside the directory of {what}, where a VACUUM of "
+        f"{outer} by any client deletes its files: choose a name beside it"
+    )
+
+
+def _around(location: str, what: str) -> str:
+    return (
+        f"the directory of table {location} would hold {what}, whose files a VACUUM of {location} "
+        "by any client deletes: choose a name beside it"
+    )

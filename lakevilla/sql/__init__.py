@@ -1,0 +1,1 @@
+"""SQL as LakeVilla reads it: the language of expressions, and statements."""

@@ -1,0 +1,212 @@
+"""A query that will be run again must say the same again (hazard 25).
+
+The source of an INSERT ... SELECT or a MERGE is redone on a newer state, or by
+another client. The time is fixed in its text; what else changes by itself is
+refused by name. DuckDB's catalogue calls these functions volatile, or
+consistent within a query alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import NoReturn
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.sql.expressions.syntax.late import Token, TokenType
+from lakevilla.sql.statements.remembered import remembered
+from lakevilla.sql.statements.select import Dialect, tokens_of
+
+#: Functions of the time, which have one value in a transaction.
+FIXED_FUNCTIONS = {
+    "now": "timestamp",
+    "current_timestamp": "timestamp",
+    "get_current_timestamp": "timestamp",
+    "transaction_timestamp": "timestamp",
+    "current_date": "date",
+    "today": "date",
+}
+#: Functions that a query must not be run again with.
+VOLATILE_FUNCTIONS = frozenset(
+    {
+        "random",
+        "setseed",
+        "uuid",
+        "uuidv4",
+        "uuidv7",
+        "gen_random_uuid",
+        "nextval",
+        "currval",
+        "setval",
+        "current_time",
+        "get_current_time",
+        "current_localtime",
+        "current_localtimestamp",
+        "localtime",
+        "localtimestamp",
+        "current_query",
+        "current_query_id",
+        "current_transaction_id",
+        "txid_current",
+        "current_connection_id",
+        "current_database",
+        "current_schema",
+        "current_schemas",
+        "current_setting",
+        "getvariable",
+        "in_search_path",
+        "stats",
+        "vector_type",
+        "sleep_ms",
+        "write_log",
+    }
+)
+#: Words of SQL that are functions without brackets.
+_BARE = {"current_timestamp", "current_date", "current_time", "localtime", "localtimestamp"}
+#: Words that stand behind the last column of a SELECT.
+_BEHIND_COLUMNS = frozenset(
+    {
+        *("from", "where", "group", "having", "window", "qualify", "order", "limit", "offset"),
+        *("union", "intersect", "except"),
+    }
+)
+_OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
+
+
+def with_fixed_time(sql: str, now: datetime, dialect: Dialect = "duckdb") -> str:
+    """``sql`` with the time of the transaction in the place of ``now()`` and its kin.
+
+    A column that is nothing but one of these is still called so.
+    """
+    quote = "`" if dialect == "spark" else '"'
+    pieces, position = [], 0
+    for start, end, kind, column in _times_in(sql):
+        value = (
+            f"TIMESTAMPTZ '{now:%Y-%m-%d %H:%M:%S.%f}+00'"
+            if kind == "timestamp"
+            else f"DATE '{now:%Y-%m-%d}'"
+        )
+        called = f" AS {quote}{column}{quote}" if column else ""
+        pieces += [sql[position:start], value, called]
+        position = end + 1
+    return "".join([*pieces, sql[position:]])
+
+
+@remembered
+def _times_in(sql: str) -> tuple[tuple[int, int, str, str], ...]:
+    """Where functions of the time stand, first and last character, and what they return.
+
+    And the name of the column, if one is all of a column that has no other name.
+    """
+    found = []
+    tokens = tokens_of(sql)
+    columns = frozenset(_columns(tokens))
+    for index, token in enumerate(tokens):
+        name = _called(tokens, index)
+        kind = FIXED_FUNCTIONS.get(name)
+        if kind is None:
+            continue
+        last = index
+        if _is(tokens, index + 1, "("):
+            if not _is(tokens, index + 2, ")"):
+                _refuse(name, "with arguments")
+            last = index + 2
+        alone = index in columns and _ends_column(tokens, last + 1)
+        column = name if last == index else f"{name}()"
+        found.append((token.start, tokens[last].end, kind, column if alone else ""))
+    return tuple(found)
+
+
+def _columns(tokens: Sequence[Token]) -> Iterator[int]:
+    """With which tokens columns of a SELECT begin, at any depth."""
+    lists, begins = [False], False
+    for index, token in enumerate(tokens):
+        word = token.text.lower() if _is_plain(token) else ""
+        if word in _OPENING:
+            lists.append(False)
+            begins = False
+        elif word in _CLOSING:
+            lists = lists[:-1] or [False]
+            begins = False
+        elif word in _BEHIND_COLUMNS or word == "select":
+            lists[-1] = begins = word == "select"
+        elif word == ",":
+            begins = lists[-1]
+        elif not (begins and word in ("distinct", "all")):
+            if begins:
+                yield index
+            begins = False
+
+
+def _ends_column(tokens: Sequence[Token], index: int) -> bool:
+    if index == len(tokens):
+        return True
+    word = tokens[index].text.lower() if _is_plain(tokens[index]) else ""
+    return word in _BEHIND_COLUMNS or word in (",", ")", ";")
+
+
+def refuse_volatile(sql: str) -> None:
+    """Refuse a query that could return other rows when it is run again on the same tables.
+
+    Raises
+    ------
+    InvalidOperation
+        Names the function.
+    """
+    tokens = tokens_of(sql)
+    for index, token in enumerate(tokens):
+        word = token.text.lower()
+        name = _called(tokens, index)
+        if name in VOLATILE_FUNCTIONS:
+            _refuse(name)
+        if name == "age" and not _has_comma(tokens, index + 2):
+            _refuse("age", "with one argument")
+        if _is_plain(token) and (
+            word == "tablesample" or (word == "using" and _is(tokens, index + 1, "sample"))
+        ):
+            _refuse("sample")
+
+
+def _refuse(name: str, how: str = "") -> NoReturn:
+    raise InvalidOperation(
+        f"{' '.join(filter(None, [name, how]))} gives another value each time, and the source of "
+        "an INSERT or MERGE may have to be run again: compute it first and pass it in params or "
+        "views, as :name"
+    )
+
+
+def _called(tokens: Sequence[Token], index: int) -> str:
+    """The name of the function called at ``index``, or nothing."""
+    word = tokens[index].text.lower()
+    if _is(tokens, index + 1, "(") and re.fullmatch(r"\w+", word):
+        return "" if tokens[index].token_type is TokenType.STRING else word
+    bare = word in _BARE and _is_plain(tokens[index]) and not _is(tokens, index - 1, ".")
+    return word if bare else ""
+
+
+def _is(tokens: Sequence[Token], index: int, text: str) -> bool:
+    return (
+        0 <= index < len(tokens)
+        and _is_plain(tokens[index])
+        and (tokens[index].text.lower() == text)
+    )
+
+
+def _is_plain(token: Token) -> bool:
+    return token.token_type not in (TokenType.STRING, TokenType.IDENTIFIER)
+
+
+def _has_comma(tokens: Sequence[Token], start: int) -> bool:
+    """Whether the arguments from ``start`` on are more than one."""
+    depth = 0
+    for token in tokens[start:]:
+        if _is_plain(token) and token.text in ("(", "[", "{"):
+            depth += 1
+        elif _is_plain(token) and token.text in (")", "]", "}"):
+            if depth == 0:
+                return False
+            depth -= 1
+        elif _is_plain(token) and token.text == "," and depth == 0:
+            return True
+    return False

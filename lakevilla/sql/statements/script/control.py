@@ -1,0 +1,144 @@
+"""Statements of a session: where transactions begin and end, and what they begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.sql.statements.reader import TokenReader
+
+#: The settings of a session, and the values that each has a word for.
+SETTINGS: Mapping[str, tuple[str, ...]] = {
+    "features": (),
+    "isolation": ("serializable", "snapshot", "write-serializable"),
+    "validation": ("precise", "rules"),
+    "wait": ("published", "decided"),
+    "durability": ("lazy", "every_op"),
+    "slack": (),
+    "wait_timeout_seconds": (),
+    "idle_timeout_seconds": (),
+    "max_rows": (),
+    "max_bytes": (),
+    "timeout_seconds": (),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """BEGIN; ``settings`` as SET takes them, for this transaction alone."""
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """COMMIT, or END."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """ROLLBACK, or ABORT."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetOption:
+    """SET, or RESET where ``value`` is None."""
+
+    name: str
+    value: str | None
+
+
+def begin(reader: TokenReader) -> Begin:
+    """``BEGIN [TRANSACTION] [(FEATURES ...)] [ISOLATION LEVEL ...] [READ ONLY]``."""
+    reader.accept_one("TRANSACTION", "WORK")
+    settings: dict[str, str] = {}
+    read_only = False
+    while not reader.at_end:
+        if reader.accept("("):
+            word = reader.expect_one("FEATURES", "ISOLATION")
+            settings[word.lower()] = reader.text(")")
+            reader.expect(")")
+        elif reader.accept("FEATURES"):
+            settings["features"] = reader.text("ISOLATION", "READ")
+        elif reader.accept("ISOLATION", "LEVEL") or reader.accept("ISOLATION"):
+            settings["isolation"] = _isolation(reader)
+        elif reader.accept("READ"):
+            read_only = reader.expect_one("ONLY", "WRITE") == "ONLY"
+        elif not reader.accept(","):
+            reader.refuse(
+                f"BEGIN ... {reader.shown()}",
+                "write BEGIN (FEATURES R, CT, I), BEGIN ISOLATION LEVEL SNAPSHOT or BEGIN READ "
+                "ONLY",
+            )
+    return Begin({name: value.strip() for name, value in settings.items()}, read_only)
+
+
+def start(reader: TokenReader) -> Begin:
+    """START TRANSACTION, as BEGIN."""
+    reader.expect("TRANSACTION")
+    return begin(reader)
+
+
+def _isolation(reader: TokenReader) -> str:
+    if reader.accept("REPEATABLE", "READ"):
+        return "snapshot"  # what it promises, snapshots keep
+    if reader.peek("READ"):
+        raise InvalidOperation(
+            "there is no isolation level below snapshot here: write ISOLATION LEVEL SNAPSHOT"
+        )
+    return reader.text("READ", "FEATURES", "(", ",")
+
+
+def commit(reader: TokenReader) -> Commit:
+    """COMMIT [TRANSACTION], END."""
+    _only_a_transaction(reader)
+    return Commit()
+
+
+def rollback(reader: TokenReader) -> Rollback:
+    """ROLLBACK [TRANSACTION], ABORT."""
+    if reader.peek("TO"):
+        reader.refuse(
+            "ROLLBACK TO a state",
+            "there are no savepoints: a statement that raises has changed nothing by itself; "
+            "lake.rollback(version) makes the whole lake what it was",
+        )
+    _only_a_transaction(reader)
+    return Rollback()
+
+
+def _only_a_transaction(reader: TokenReader) -> None:
+    reader.accept_one("TRANSACTION", "WORK")
+    if reader.peek("AND"):
+        reader.refuse("AND CHAIN", "BEGIN the next transaction by itself")
+
+
+def set_option(reader: TokenReader) -> SetOption:
+    """``SET name = value``."""
+    reader.accept_one("SESSION", "LOCAL")
+    name = _setting(reader)
+    if not (reader.accept("=") or reader.accept("TO")):
+        reader.refuse(reader.shown(), f"write SET {name} = a value")
+    return SetOption(name, reader.text())
+
+
+def reset_option(reader: TokenReader) -> SetOption:
+    """``RESET name``: what the session began with."""
+    return SetOption(_setting(reader), None)
+
+
+def _setting(reader: TokenReader) -> str:
+    given = reader.name()
+    name = given.lower()
+    if name == "transaction" or name == "transaction_isolation":
+        reader.refuse(f"SET {given}", "write SET isolation = 'snapshot'")
+    if name not in SETTINGS:
+        near = get_close_matches(name, SETTINGS, 1)
+        meant = f"did you mean {near[0]}? " if near else ""
+        raise InvalidOperation(
+            f"{given} is no setting of a session: {meant}there are {', '.join(SETTINGS)}"
+        )
+    return name

@@ -1,0 +1,237 @@
+"""What one statement of a session asks for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.sql.statements.reader import TokenReader
+from lakevilla.sql.statements.remembered import remembered
+from lakevilla.sql.statements.script.alterations import (
+    AlterTable,
+    CommentOn,
+    RenameTable,
+    Truncate,
+    alter_table,
+    comment_on,
+    truncate,
+)
+from lakevilla.sql.statements.script.control import (
+    Begin,
+    Commit,
+    Rollback,
+    SetOption,
+    begin,
+    commit,
+    reset_option,
+    rollback,
+    set_option,
+    start,
+)
+from lakevilla.sql.statements.script.cutting import ScriptStatement, script_tokens
+from lakevilla.sql.statements.script.definitions import (
+    CreateTable,
+    DropTable,
+    create_or_replace,
+    create_table,
+    drop_table,
+)
+from lakevilla.sql.statements.script.past import PREFIX as PAST
+from lakevilla.sql.statements.script.past import PastTable, without_pasts
+from lakevilla.sql.statements.script.refs import (
+    CreateRef,
+    DropRef,
+    MergeBranch,
+    UseBranch,
+    create_branch,
+    create_tag,
+    drop_branch,
+    drop_tag,
+    merge_branch,
+    use_branch,
+)
+from lakevilla.sql.statements.script.showing import (
+    Describe,
+    Explain,
+    Show,
+    describe,
+    explain,
+    show,
+)
+from lakevilla.sql.statements.script.upkeep import OptimizeTable, VacuumTable, optimize, vacuum
+from lakevilla.sql.statements.select import Dialect, Select
+from lakevilla.sql.statements.statement import Statement, is_of_rows, parse_statement
+
+
+@dataclass(frozen=True, slots=True)
+class OfRows:
+    """A statement over rows: its text, for the transaction's own ``sql``."""
+
+    text: str
+    statement: Statement
+
+    @property
+    def reads(self) -> bool:
+        return isinstance(self.statement, Select)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """BEGIN ATOMIC ... END."""
+
+    inner: tuple[Parsed, ...]
+
+
+Control = Begin | Commit | Rollback
+#: What a transaction does beside statements over rows.
+Definition = CreateTable | DropTable | AlterTable | RenameTable | Truncate | CommentOn
+#: What only tells.
+Telling = Show | Describe | Explain
+#: What takes effect by itself, in no transaction of a session.
+Apart = CreateRef | DropRef | MergeBranch | UseBranch | OptimizeTable | VacuumTable
+Node = Control | SetOption | OfRows | Definition | Telling | Apart | Block
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What one statement asks for, and where it stands: ``number`` counts from 1.
+
+    ``text`` names a view for each of ``pasts``; in ``source`` it is as it was written.
+    """
+
+    node: Node
+    text: str
+    number: int
+    source: ScriptStatement
+    pasts: tuple[PastTable, ...] = ()
+
+
+_FIRST: Mapping[str, Callable[[TokenReader], Node]] = {
+    "BEGIN": begin,
+    "START": start,
+    "COMMIT": commit,
+    "END": commit,
+    "ROLLBACK": rollback,
+    "ABORT": rollback,
+    "SET": set_option,
+    "RESET": reset_option,
+    "SHOW": show,
+    "DESCRIBE": describe,
+    "DESC": describe,
+    "EXPLAIN": explain,
+    "TRUNCATE": truncate,
+    "OPTIMIZE": optimize,
+    "VACUUM": vacuum,
+    "USE": use_branch,
+    "CREATE TABLE": create_table,
+    "CREATE OR": create_or_replace,
+    "CREATE BRANCH": create_branch,
+    "CREATE TAG": create_tag,
+    "DROP TABLE": drop_table,
+    "DROP BRANCH": drop_branch,
+    "DROP TAG": drop_tag,
+    "MERGE BRANCH": merge_branch,
+    "ALTER TABLE": alter_table,
+    "COMMENT ON": comment_on,
+}
+#: Words with which other systems begin what is called otherwise here.
+_ELSEWHERE = {
+    "CREATE TEMP": "pass rows in views={name: rows}, or use WITH",
+    "CREATE TEMPORARY": "pass rows in views={name: rows}, or use WITH",
+    "CREATE VIEW": "a lake keeps tables alone: use WITH, or CREATE TABLE ... AS",
+    "CREATE SCHEMA": "there are no schemas to create: CREATE TABLE sales.orders makes the path",
+    "CREATE DATABASE": "there are no schemas to create: CREATE TABLE sales.orders makes the path",
+    "CREATE INDEX": "files are found by their statistics: OPTIMIZE name ZORDER BY (columns)",
+    "SAVEPOINT": "a statement that raises has changed nothing by itself",
+    "COPY": "`lakevilla create ROOT TABLE --from FILE` makes a table of a file, "
+    "`lakevilla sql ROOT 'SELECT ...' --format csv` writes one, txn.append takes frames",
+    "SUMMARIZE": "SELECT * FROM (SUMMARIZE name)",
+    "UNDROP": "`lakevilla register ROOT TABLE` brings a dropped table back",
+    "ATTACH": "tables that lie elsewhere join the lake by `lakevilla register ROOT NAME URI`",
+    "UPSERT": "MERGE INTO name USING ...",
+    "REPLACE": "MERGE INTO name USING ...",
+    "RESTORE": "use lake.table(name).restore(version)",
+    "ANALYZE": "statistics are made with each file",
+    "CALL": "use the methods of the lake",
+    "PRAGMA": "SET isolation = 'snapshot', and the like, are settings here",
+}
+
+
+def parsed(statement: ScriptStatement, number: int, dialect: Dialect) -> Parsed:
+    """What a statement of a text asks for.
+
+    Raises
+    ------
+    InvalidOperation
+        It is none that a session knows; the nearest that is there is named.
+    """
+    if statement.inner or _begins_block(statement.text):
+        inner = tuple(
+            parsed(one, place, dialect) for place, one in enumerate(statement.inner, number)
+        )
+        return Parsed(Block(inner), statement.text, number, statement)
+    text = statement.text
+    pasts: tuple[PastTable, ...] = ()
+    if not _OF_REFS.match(text):
+        text, pasts = without_pasts(text, dialect)
+    node = _node(text, dialect)
+    changed = getattr(node.statement, "table", "") if isinstance(node, OfRows) else ""
+    if pasts and (changed.startswith(PAST) or not isinstance(node, OfRows | CreateTable | Explain)):
+        raise InvalidOperation(
+            "a table is changed as it is now: a past state is for queries; "
+            "lake.table(name).restore(version) makes the table what it was"
+        )
+    return Parsed(node, text, number, statement, pasts)
+
+
+_OF_REFS = re.compile(r"\s*(CREATE|DROP|MERGE)\s+(BRANCH|TAG)\b", re.IGNORECASE)
+_MERGES_BRANCH = re.compile(r"\s*MERGE\s+BRANCH\b", re.IGNORECASE)
+
+
+def _begins_block(text: str) -> bool:
+    return text.upper().split()[:2] == ["BEGIN", "ATOMIC"]
+
+
+@remembered
+def _node(text: str, dialect: Dialect) -> Node:
+    if is_of_rows(text, dialect) and not _MERGES_BRANCH.match(text):
+        return OfRows(text, parse_statement(text, None, dialect))
+    reader = TokenReader(text, script_tokens(text, dialect), dialect)
+    first = reader.take().text.upper()
+    read = _FIRST.get(first)
+    if read is None and not reader.at_end:
+        both = f"{first} {reader.shown().upper()}"
+        read = _FIRST.get(both)
+        if read is not None:
+            reader.take()
+        elif both in _ELSEWHERE:
+            raise InvalidOperation(
+                f"{both} is not supported in sql; {_ELSEWHERE[both]}", reason="unsupported"
+            )
+    if read is None:
+        kinds = [one.split()[1] for one in _FIRST if one.startswith(f"{first} ")]
+        if kinds:
+            reader.refuse(f"{first} {reader.shown()}", f"{first} goes on with {', '.join(kinds)}")
+        raise _unknown(first)
+    node = read(reader)
+    reader.expect_end()
+    return node
+
+
+def _unknown(first: str) -> InvalidOperation:
+    if first in _ELSEWHERE:
+        return InvalidOperation(
+            f"{first} is not supported in sql; {_ELSEWHERE[first]}", reason="unsupported"
+        )
+    words = sorted({one.split()[0] for one in _FIRST} | _ROWS)
+    near = get_close_matches(first, words, 1)
+    meant = f"did you mean {near[0]}? " if near else ""
+    return InvalidOperation(
+        f"{first} is not supported in sql; {meant}a statement begins with {', '.join(words)}"
+    )
+
+
+_ROWS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "INSERT", "UPDATE", "DELETE", "MERGE"})

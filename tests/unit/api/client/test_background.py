@@ -1,0 +1,69 @@
+"""What a process does beside its transactions: in order, and without failing anybody."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from lakevilla.api.client.background import Background
+from lakevilla.store.effects import Program
+
+
+class Doing:
+    """A runner whose programs ask nothing of a store."""
+
+    def run(self, program: Program[object]) -> object:
+        with pytest.raises(StopIteration) as stop:
+            next(program)
+        return stop.value.value
+
+
+@pytest.fixture
+def background() -> Background:
+    return Background(Doing())  # type: ignore[arg-type]
+
+
+def noting(done: list[object], what: object) -> Program[object]:
+    yield from ()
+    done.append(what)
+    return what
+
+
+def failing() -> Program[object]:
+    yield from ()
+    raise ValueError("the disk is full")
+
+
+def test_programs_run_one_after_the_other_in_a_thread_of_its_own(background: Background) -> None:
+    done: list[object] = []
+    for number in range(5):
+        background.soon(
+            lambda number=number: noting(done, number),  # type: ignore[misc]
+            lambda: done.append(threading.current_thread().name.split("_")[0]),
+        )
+    background.close()
+    assert done == [step for number in range(5) for step in (number, "lakevilla")]
+
+
+def test_what_fails_is_logged_and_the_next_one_runs(
+    background: Background, caplog: pytest.LogCaptureFixture
+) -> None:
+    done: list[object] = []
+    with caplog.at_level(logging.WARNING, "lakevilla"):
+        background.soon(failing, lambda: done.append("then"))
+        background.soon(lambda: noting(done, 1), lambda: None)
+        background.close()
+    assert done == [1]
+    assert "left to the next client" in caplog.text
+    assert "the disk is full" in caplog.text
+
+
+def test_closed_twice_and_used_after_that(background: Background) -> None:
+    background.close()
+    background.close()
+    done: list[object] = []
+    background.soon(lambda: noting(done, 1), lambda: None)
+    background.close()
+    assert done == [1]

@@ -1,0 +1,52 @@
+"""A transaction that somebody of this process holds open is not taken for dead."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+from lakevilla.api.client.in_use import Use, is_callers
+from tests.support.simulated.memory_lake import MemoryLake
+
+
+def test_it_is_its_threads_until_it_ends() -> None:
+    peer = MemoryLake().peer()
+    txn = peer.appending("a", 7)
+    use = Use(txn)
+    assert not is_callers(txn.id)
+    use.begin()
+    use.end()
+    assert is_callers(txn.id)
+    peer.commit(txn)
+    assert not is_callers(txn.id)
+
+
+def test_another_thread_does_not_hold_it() -> None:
+    txn = MemoryLake().peer().begin()
+    use = Use(txn)
+    use.begin()
+    use.end()
+    seen: list[bool] = []
+    thread = threading.Thread(target=lambda: seen.append(is_callers(txn.id)))
+    thread.start()
+    thread.join()
+    assert seen == [False]
+
+
+def test_one_that_was_dropped_is_nobodys() -> None:
+    txn = MemoryLake().peer().begin()
+    use = Use(txn)
+    use.begin()
+    use.end()
+    del use
+    gc.collect()
+    assert not is_callers(txn.id)
+
+
+def test_a_forked_childs_copy_is_not_of_its_process() -> None:
+    use = Use(MemoryLake().peer().begin())
+    use.begin()
+    assert use.is_of_this_process
+    use.process += 1
+    assert not use.is_of_this_process
+    assert not use.is_open_in(threading.get_ident())

@@ -1,0 +1,64 @@
+"""A lease that the store is too slow for is refused, with one that it is fast enough for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.api.client.lease import check_lease
+from lakevilla.settings import Settings
+from lakevilla.store.base import Missing
+
+
+class Watch:
+    """A clock that only a test moves."""
+
+    seconds = 0.0
+
+    def now(self) -> float:
+        return self.seconds
+
+    elapsed = now
+
+
+def checked(lease_seconds: float, latencies: Sequence[float]) -> int:
+    """Check a lease on a store that takes so long for its answers; how many it gave."""
+    watch = Watch()
+    program = check_lease(Settings(lease_seconds=lease_seconds), watch)
+    asked = 0
+    answer = None
+    try:
+        while True:
+            program.send(answer)
+            watch.seconds += latencies[asked]
+            asked += 1
+            answer = Missing()
+    except StopIteration:
+        return asked
+
+
+def test_the_default_asks_nothing() -> None:
+    assert checked(Settings().lease_seconds, ()) == 0
+
+
+def test_a_lease_that_the_store_is_fast_enough_for() -> None:
+    assert checked(1.0, [0.03] * 5) == 5
+
+
+def test_one_slow_answer_of_five_tells_nothing() -> None:
+    assert checked(1.0, [9.0, *[0.03] * 4]) == 5
+
+
+def test_one_that_is_too_short_is_told_with_one_that_is_not() -> None:
+    with pytest.raises(lv.InvalidOperation) as caught:
+        checked(1.0, [0.05] * 5)
+    assert "lease_seconds=1 is too short for this store" in caught.value.message
+    assert "set it to 3 or more" in caught.value.message
+    assert checked(3.0, [0.05] * 5) == 5
+
+
+def test_below_what_a_busy_process_can_keep_no_store_is_asked() -> None:
+    with pytest.raises(lv.InvalidOperation, match=r"set it to 0\.05 or more"):
+        checked(0.01, ())

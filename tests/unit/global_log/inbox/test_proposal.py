@@ -1,0 +1,103 @@
+"""Proposals as objects of the store: what their names tell, and what is not believed."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+import lakevilla as lv
+from lakevilla.global_log.head import Touch
+from lakevilla.global_log.inbox import proposal as proposals
+from lakevilla.global_log.inbox.proposal import (
+    INBOX_PREFIX,
+    MOST_COMMITS,
+    Claim,
+    Proposal,
+    ProposedCommit,
+    format_of,
+    number_of,
+    read_proposal,
+    seal_proposal,
+)
+from lakevilla.global_log.inbox.reliance import Reliance
+from lakevilla.store.codec import decode
+
+
+class _EarlierProposal(msgspec.Struct):
+    """A proposal, to a client of before there were any that rely on rows."""
+
+    format: int
+
+
+CLAIM = Claim("id", "delta", 3, 17, Touch(published=3, adds=True))
+COMMIT = ProposedCommit("t", "d", msgspec.Raw(b'{"format":1,"x":[1, 2]}'), {"a": CLAIM})
+ONE = Proposal(1, "nonce", "lake", 41, 17, (COMMIT,))
+
+
+def test_it_is_read_as_it_was_written_and_its_commit_object_byte_for_byte() -> None:
+    key, body = seal_proposal(ONE)
+    found = read_proposal(key, body)
+    assert found == ONE
+    assert bytes(found.commits[0].commit) == bytes(COMMIT.commit)
+
+
+def test_names_sort_by_the_number_of_head() -> None:
+    keys = [seal_proposal(msgspec.structs.replace(ONE, replacement=n))[0] for n in (9, 10, 100)]
+    assert keys == sorted(keys)
+    assert [number_of(key) for key in keys] == [9, 10, 100]
+
+
+@pytest.mark.parametrize(
+    "name", ["x.json", "1-a.json", "0" * 20 + ".json", "0" * 20 + "-a.txt", "0" * 20 + "-a/b.json"]
+)
+def test_other_objects_there_are_no_proposals(name: str) -> None:
+    assert number_of(f"{INBOX_PREFIX}/{name}") is None
+
+
+def test_a_flipped_bit_anywhere_is_noticed() -> None:
+    key, body = seal_proposal(ONE)
+    for place in range(0, len(body), 7):
+        damaged = body[:place] + bytes([body[place] ^ 1]) + body[place + 1 :]
+        with pytest.raises((lv.CorruptObject, lv.UnsupportedFormat)):
+            read_proposal(key, damaged)
+
+
+def test_one_under_another_number_is_not_believed() -> None:
+    key, body = seal_proposal(ONE)
+    with pytest.raises(lv.CorruptObject, match="hash"):
+        read_proposal(key.replace("41-", "42-"), body)
+
+
+def test_a_newer_format_is_told_by_name() -> None:
+    key, body = seal_proposal(msgspec.structs.replace(ONE, format=3))
+    with pytest.raises(lv.UnsupportedFormat, match="format version 3"):
+        read_proposal(key, body)
+
+
+def test_one_that_relies_on_rows_is_of_a_format_that_an_older_client_leaves() -> None:
+    relying = msgspec.structs.replace(COMMIT, relies={"b": Reliance("id", b"", b"")})
+    assert format_of([COMMIT]) == 1
+    assert format_of([COMMIT, relying]) == 2
+    one = msgspec.structs.replace(ONE, format=2, commits=(COMMIT, relying))
+    key, body = seal_proposal(one)
+    assert read_proposal(key, body) == one
+    with pytest.raises(lv.UnsupportedFormat, match="upgrade"):
+        decode(key, body, _EarlierProposal)
+
+
+def test_one_that_is_too_large_or_holds_too_many_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    many = msgspec.structs.replace(ONE, commits=(COMMIT,) * (MOST_COMMITS + 1))
+    with pytest.raises(lv.CorruptObject, match="33 commits"):
+        read_proposal(*seal_proposal(many))
+    with pytest.raises(lv.CorruptObject, match="0 commits"):
+        read_proposal(*seal_proposal(msgspec.structs.replace(ONE, commits=())))
+    monkeypatch.setattr(proposals, "MOST_BYTES", 10)
+    with pytest.raises(lv.CorruptObject, match="more than any"):
+        read_proposal(*seal_proposal(ONE))
+
+
+def test_a_commit_object_that_is_another_is_not_taken_for_the_one_named() -> None:
+    with pytest.raises(lv.LakeVillaError):
+        COMMIT.commit_object()

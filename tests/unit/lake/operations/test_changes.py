@@ -1,0 +1,98 @@
+"""What changed in a table between two global versions, as rows."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from lakevilla.global_log.history import Timeline
+from lakevilla.lake.operations.changes import changes
+from lakevilla.lake.past import past_at
+from lakevilla.store.effects import Program
+from lakevilla.transaction.verbs.read_write import drop
+from lakevilla_testing.tables import delta_writer
+from tests.support.simulated.memory_lake import MemoryLake, Peer
+
+
+@pytest.fixture
+def lake() -> MemoryLake:
+    return MemoryLake()
+
+
+@pytest.fixture
+def peer(lake: MemoryLake) -> Peer:
+    return lake.peer()
+
+
+def changed(lake: MemoryLake, since: int, until: int | None = None, table: str = "a") -> list[str]:
+    """Each row as ``kind id @ version``, in order."""
+    peer = lake.peer()
+
+    def program() -> Program[pa.Table]:
+        head = lake.head
+        past = yield from past_at(Timeline.of(head), head.sequence if until is None else until)
+        return (yield from changes(peer.context, past, table, since))
+
+    rows = peer.run(program()).to_pylist()
+    return [f"{row['_change_type']} {row['id']} @ {row['_commit_version']}" for row in rows]
+
+
+def test_each_row_comes_with_the_commit_that_changed_it(lake: MemoryLake) -> None:
+    since = lake.head.sequence
+    for number in (7, 8):
+        peer = lake.peer()
+        peer.commit(peer.appending("a", number))
+    assert changed(lake, since) == [f"insert 7 @ {since + 1}", f"insert 8 @ {since + 2}"]
+    assert changed(lake, since + 1) == [f"insert 8 @ {since + 2}"]
+    assert changed(lake, since, since + 1) == [f"insert 7 @ {since + 1}"]
+    assert changed(lake, since + 2) == []
+
+
+def test_what_is_decided_and_not_published_is_changed(lake: MemoryLake) -> None:
+    since = lake.head.sequence
+    lake.peer().decide("a", 7)
+    assert changed(lake, since) == [f"insert 7 @ {since + 1}"]
+
+
+def test_a_commit_of_another_table_changes_nothing_here(lake: MemoryLake) -> None:
+    since = lake.head.sequence
+    lake.peer().decide("b", 7)
+    assert changed(lake, since) == []
+
+
+def test_what_another_client_has_done_comes_with_the_commit_that_took_it_in(
+    lake: MemoryLake,
+) -> None:
+    since = lake.head.sequence
+    other = lake.peer()
+    other.run(delta_writer.append(other.client, "a", [{"id": 9, "balance": 0, "items": ""}]))
+    peer = lake.peer()
+    peer.commit(peer.appending("a", 7))
+    assert changed(lake, since) == [f"insert 9 @ {since + 1}", f"insert 7 @ {since + 2}"]
+
+
+def test_a_version_that_is_not_there_yet_is_refused(lake: MemoryLake) -> None:
+    now = lake.head.sequence
+    with pytest.raises(lv.VersionNotFound, match="the state bound to is"):
+        changed(lake, now + 1, now)
+
+
+def test_a_file_that_was_removed_is_named(lake: MemoryLake) -> None:
+    since = lake.head.sequence
+    peer = lake.peer()
+    txn = peer.appending("a", 7)
+    peer.commit(txn)
+    (file,) = [key for key in lake.keys("a/") if txn.id in key]
+    lake.store.delete(file)
+    with pytest.raises(lv.VersionNotFound, match=file):
+        changed(lake, since)
+
+
+def test_a_table_that_is_not_in_the_lake_then_has_no_changes(lake: MemoryLake, peer: Peer) -> None:
+    since = lake.head.sequence
+    txn = peer.begin()
+    peer.run(drop(txn, "a"))
+    peer.commit(txn)
+    with pytest.raises(lv.TableNotFound):
+        changed(lake, since)

@@ -1,0 +1,70 @@
+"""What an optimize does to a state: the bins that fit it, and no others."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from lakevilla.formats.alteration import TableAlteration
+from lakevilla.formats.base import Change, TableSnapshot
+from lakevilla.formats.files import DeletionVector, removal
+from lakevilla.lake.operations.compaction import moved, moving_metrics, still_moved
+from lakevilla.sublogs.operations import Bin, Optimize
+from tests.support import by_hand
+from tests.support.by_hand import DELTA, data_file, outcome
+
+OLD = [data_file(name, 0, 9) for name in "abcd"]
+NEW = [data_file(name, 0, 9, data_change=False) for name in ("ab", "cd")]
+
+
+@pytest.fixture
+def before() -> TableSnapshot:
+    return by_hand.make_tail(by_hand.make_context(), OLD).snapshot
+
+
+def optimize(before: TableSnapshot) -> Optimize:
+    bins = (
+        Bin((OLD[0].ref, OLD[1].ref), (NEW[0],)),
+        Bin((OLD[2].ref, OLD[3].ref), (NEW[1],)),
+    )
+    return Optimize("t", bins, before.metadata, considered=4)
+
+
+def test_every_file_goes_and_no_row_is_changed(before: TableSnapshot) -> None:
+    change = outcome(moved(optimize(before), before))
+    assert {file.path for file in change.removes} == set("abcd")
+    assert {file.path for file in change.adds} == {"ab", "cd"}
+    assert not change.changes_data
+
+
+def test_a_bin_of_which_one_file_was_taken_away_is_let_go_whole(before: TableSnapshot) -> None:
+    operation = optimize(before)
+    after = before.apply(Change(removes=(removal(OLD[0]),), adds=(data_file("new", 0, 9),)))
+    change = outcome(moved(operation, after))
+    assert {file.path for file in change.removes} == {"c", "d"}
+    assert {file.path for file in change.adds} == {"cd"}
+    assert still_moved(operation, change).bins == operation.bins[1:]
+
+
+def test_a_file_with_other_deletes_is_another_file(before: TableSnapshot) -> None:
+    vector = DeletionVector("u", "abc", 10, 1, offset=1)
+    deleted = msgspec.structs.replace(OLD[2], deletion_vector=vector)
+    after = before.apply(Change(removes=(removal(OLD[2]),), adds=(deleted,)))
+    change = outcome(moved(optimize(before), after))
+    assert {file.path for file in change.removes} == {"a", "b"}
+
+
+def test_on_a_table_that_asks_something_else_of_its_files_nothing_is_moved(
+    before: TableSnapshot,
+) -> None:
+    alteration = TableAlteration(add_constraints={"small": "id < 100"})
+    after = before.apply(DELTA.alter(before, alteration))
+    assert outcome(moved(optimize(before), after)).is_empty
+
+
+def test_what_was_let_go_is_counted_as_skipped(before: TableSnapshot) -> None:
+    operation = optimize(before)
+    after = before.apply(Change(removes=(removal(OLD[0]),)))
+    metrics = moving_metrics(operation, outcome(moved(operation, after)))
+    assert (metrics["numFilesAdded"], metrics["numFilesRemoved"]) == ("1", "2")
+    assert metrics["totalFilesSkipped"] == "2"

@@ -1,0 +1,158 @@
+"""What applying a difference to a state comes to, told from lists of files alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from lakevilla.errors import InvalidOperation, MergeConflict
+from lakevilla.formats.base import Change, TableSnapshot
+from lakevilla.formats.delta.table_format import DeltaFormat
+from lakevilla.formats.files import DataFile, DeletionVector, removal
+from lakevilla.lake.operations.difference import difference
+from lakevilla.lake.operations.transplant import transplanted
+from lakevilla.store.base import Missing
+from lakevilla.sublogs.operations import Defined, Transplant
+from lakevilla_testing.planted.every import PLANTED
+from tests.support.by_hand import outcome
+
+FORMAT = DeltaFormat()
+
+
+def file(name: str, vector: str | None = None) -> DataFile:
+    deletes = None if vector is None else DeletionVector("i", vector, 8, 1)
+    return DataFile(f"{name}.parquet", 10, 0, stats='{"numRecords":1}', deletion_vector=deletes)
+
+
+def state(*files: DataFile, columns: str = "n") -> TableSnapshot:
+    blank = FORMAT.blank("t", "t")
+    schema = pa.schema([pa.field(name, pa.int64()) for name in columns])
+    made = FORMAT.create(blank, schema, table_id="x", partition_by=(), properties={}, created_ms=0)
+    return blank.apply(made).apply(Change(adds=files))
+
+
+def between(before: TableSnapshot, after: TableSnapshot, **options: Any) -> Transplant:
+    found = outcome(difference(before, after))
+    return Transplant("t", found.removes, found.adds, found.before, found.after, **options)
+
+
+def applied(operation: Transplant, ours: TableSnapshot, *answers: Any) -> tuple[set[str], set[str]]:
+    """The paths that go, and those that come."""
+    context: Any = type("Context", (), {"formats": Formats(), "engine": None})
+    change = outcome(transplanted(context, operation, ours, lambda partition: ""), *answers).change
+    return {one.path for one in change.removes}, {one.path for one in change.adds}
+
+
+class Formats:
+    def of(self, _: TableSnapshot) -> DeltaFormat:
+        return FORMAT
+
+
+A, B, C = file("a"), file("b"), file("c")
+
+
+def test_files_that_came_come_and_files_that_went_go() -> None:
+    operation = between(state(A, B), state(A, C))
+    assert applied(operation, state(A, B)) == ({"b.parquet"}, {"c.parquet"})
+    assert applied(operation, state(A, B, file("ours"))) == ({"b.parquet"}, {"c.parquet"})
+    back = between(state(A, C), state(A, B))
+    assert applied(back, state(A, C)) == ({"c.parquet"}, {"b.parquet"})
+
+
+def test_what_is_there_already_is_not_added_twice() -> None:
+    operation = between(state(A, B), state(A, C))
+    assert applied(operation, state(A, C)) == (set(), set())
+    assert applied(operation, state(A, B, C)) == ({"b.parquet"}, set())
+
+
+def test_a_file_that_is_to_go_and_was_rewritten_has_its_rows_compared() -> None:
+    operation = between(state(A, B), state(A, C))
+    ours = state(A, file("rewritten"))
+    with pytest.raises(MergeConflict, match=r"t/b.parquet, which has rows to be compared, was"):
+        applied(operation, ours, Missing(), Missing())
+    # That nothing is there of what is to go does not say that it is done.
+    with pytest.raises(MergeConflict):
+        applied(between(state(A, B), state(A)), ours, Missing())
+    with pytest.raises(InvalidOperation, match=r"was changed meanwhile: file b.parquet, which"):
+        applied(msgspec.structs.replace(operation, exact=True), state(A))
+
+
+def test_rows_that_others_have_deleted_do_not_come_back() -> None:
+    operation = between(state(A), state(A, B))
+    ours = state(A, file("b", "their rows"))
+    with pytest.raises(MergeConflict, match=r"rows of file b.parquet"):
+        applied(operation, ours)
+    with PLANTED["paths_forgotten"].plant():
+        assert applied(operation, ours) == (set(), {"b.parquet"})
+
+
+def test_a_file_with_deletes_is_another_one() -> None:
+    operation = between(state(B), state(file("b", "some rows")))
+    assert [one.deletion_vector for one in operation.adds] == [
+        file("b", "some rows").deletion_vector
+    ]
+    assert applied(operation, state(B)) == ({"b.parquet"}, {"b.parquet"})
+
+
+def test_metadata_follows_where_ours_is_as_before() -> None:
+    operation = between(state(A), state(A, columns="nm"))
+    assert operation.after is not None
+    assert operation.adds == operation.removes == ()
+    with pytest.raises(MergeConflict, match="on both sides"):
+        applied(operation, state(A, columns="nk"))
+    assert applied(operation, state(A, columns="nm")) == (set(), set())
+
+
+def test_files_are_right_where_others_have_added_a_column_and_not_where_one_is_another() -> None:
+    operation = between(state(A), state(A, B))
+    assert applied(operation, state(A, columns="nm")) == (set(), {"b.parquet"})
+    strict = state(A).apply(_required(state(A)))
+    with pytest.raises(MergeConflict, match="schema or constraints were changed"):
+        applied(operation, strict)
+
+
+def _required(snapshot: TableSnapshot) -> Change:
+    schema = pa.schema([pa.field("n", pa.int64()), pa.field("m", pa.int64(), nullable=False)])
+    made = FORMAT.create(
+        FORMAT.blank("t", "t"),
+        schema,
+        table_id="x",
+        partition_by=(),
+        properties={},
+        created_ms=0,
+    )
+    assert made.metadata is not None
+    return Change(metadata={**made.metadata, "id": snapshot.table_id})
+
+
+def test_a_definition_never_loses_what_only_counts_up() -> None:
+    now = state(A)
+    metadata = {**now.metadata, "configuration": {"delta.columnMapping.maxColumnId": "7"}}
+    later = now.apply(Change(metadata=metadata))
+    older = {**now.metadata, "configuration": {"delta.columnMapping.maxColumnId": "3"}}
+    change = FORMAT.redefine(later, older, {"minReaderVersion": 1, "minWriterVersion": 2})
+    assert change.metadata is None
+    assert change.protocol is None
+    featured = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["appendOnly"]}
+    change = FORMAT.redefine(
+        later.apply(Change(protocol=featured)),
+        older,
+        {"minReaderVersion": 1, "minWriterVersion": 7},
+    )
+    assert change.protocol is None
+    with pytest.raises(InvalidOperation, match="another id"):
+        FORMAT.redefine(later, {**older, "id": "other"}, {})
+
+
+def test_it_is_kept_as_data() -> None:
+    operation = between(state(A, B), state(A, C), keys=("n",))
+    again = msgspec.json.decode(msgspec.json.encode(operation), type=Transplant)
+    assert again == operation
+    assert Defined(operation.before.metadata, operation.before.protocol) == operation.before
+
+
+def test_a_removal_repeats_what_the_format_wants() -> None:
+    assert removal(B).size == 10

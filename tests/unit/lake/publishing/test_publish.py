@@ -1,0 +1,129 @@
+"""Publishing: decided commits go into their tables' logs, exactly once, by anybody."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakevilla.global_log.head import application_id
+from lakevilla.lake.publishing.publish import Published, publish_table
+from lakevilla.lake.publishing.publish_once import publish_once
+from lakevilla.store.base import Refused, Unknown
+from lakevilla.store.effects import Put
+from lakevilla_testing.tables import delta_writer
+from lakevilla_testing.tables.delta_reader import read_log
+from tests.support.simulated.memory_lake import MemoryLake, Peer
+
+LOG = "a/_delta_log"
+
+
+@pytest.fixture
+def lake() -> MemoryLake:
+    return MemoryLake()
+
+
+@pytest.fixture
+def peer(lake: MemoryLake) -> Peer:
+    return lake.peer()
+
+
+def published(peer: Peer, table: str = "a") -> Published:
+    head = peer.run_head()
+    assert head is not None
+    return peer.run(publish_table(peer.context, head, table))
+
+
+def test_what_is_pending_goes_into_one_entry_that_says_so(lake: MemoryLake, peer: Peer) -> None:
+    sequences = [lake.peer().decide("a", number).bound.sequence + 1 for number in (7, 8)]
+    before = lake.version("a")
+    found = published(peer)
+    assert found.complete
+    assert (lake.ids("a"), lake.version("a")) == ([0, 1, 7, 8], before + 1)
+    assert [found.version_of(sequence) for sequence in sequences] == [before + 1] * 2
+    log = peer.run(read_log("a", None))
+    assert log is not None
+    assert log.sequence(lake.head.lake_id) == sequences[-1]
+    assert application_id(lake.head) in found.tail.entries[before + 1].applications
+
+
+def test_twice_is_once(lake: MemoryLake, peer: Peer) -> None:
+    lake.peer().decide("a", 7)
+    published(peer)
+    peer.asked.clear()
+    published(peer)
+    other = lake.peer()
+    published(other)
+    assert lake.ids("a") == [0, 1, 7]
+    assert peer.asked_for(Put) == other.asked_for(Put) == []
+
+
+def test_two_who_publish_at_the_same_time_make_one_entry(lake: MemoryLake, peer: Peer) -> None:
+    lake.peer().decide("a", 7)
+    head = peer.run_head()
+    assert head is not None
+    slow = peer.steps(publish_table(peer.context, head, "a")).until(LOG)
+    published(lake.peer())
+    found = slow.finish()
+    assert found.complete
+    assert not found.created
+    assert lake.ids("a") == [0, 1, 7]
+
+
+@pytest.mark.parametrize("answer", [Refused(), Unknown("cut")])
+def test_an_entry_that_has_landed_unheard_is_not_made_again(
+    lake: MemoryLake, peer: Peer, answer: object
+) -> None:
+    lake.peer().decide("a", 7)
+    before = lake.version("a")
+    peer.instead(LOG, answer, landed=True)
+    assert published(peer).complete
+    assert (lake.ids("a"), lake.version("a")) == ([0, 1, 7], before + 1)
+
+
+def test_behind_an_entry_of_another_client_it_goes_on(lake: MemoryLake, peer: Peer) -> None:
+    lake.peer().decide("a", 7)
+    other = lake.peer()
+    other.run(delta_writer.append(other.client, "a", [{"id": 9, "balance": 0, "items": ""}]))
+    assert published(peer).complete
+    assert lake.ids("a") == [0, 1, 7, 9]
+
+
+def test_commits_that_touch_one_file_go_in_entries_of_their_own(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    """Composed into one entry nobody could tell what the first has done."""
+    for amount in (1, 2):
+        other = lake.peer()
+        txn = other.begin()
+        other.add(txn, "a", amount)
+        other.commit(txn, publish=False)
+    before = lake.version("a")
+    published(peer)
+    assert (lake.rows("a"), lake.version("a")) == ({0: 103, 1: 100}, before + 2)
+
+
+def test_time_that_runs_out_leaves_the_rest_to_the_next_client(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    lake.peer().decide("a", 7)
+
+    def slowly() -> Refused:
+        lake.pass_by(peer.context.settings.publish_timeout_seconds)
+        return Refused()
+
+    peer.instead(LOG, slowly)
+    assert not published(peer).complete
+    assert published(lake.peer()).complete
+    assert lake.ids("a") == [0, 1, 7]
+
+
+def test_one_of_a_process_publishes_for_all_who_wait(lake: MemoryLake, peer: Peer) -> None:
+    lake.peer().decide("a", 7)
+    head = peer.run_head()
+    assert head is not None
+    first = peer.steps(publish_once(peer.context, head, "a")).until(LOG)
+    others = [peer.steps(publish_once(peer.context, head, "a")) for _ in range(2)]
+    before = lake.version("a")
+    answers = [program.finish() for program in (first, *others)]
+    assert all(answer.complete for answer in answers)
+    assert answers[1] is answers[2], "the second walk of the log is for both"
+    assert lake.version("a") == before + 1

@@ -1,0 +1,315 @@
+"""A decided commit that another client has made unfit: replayed, or void, and never guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.global_log.commits import CommitObject, commit_key
+from lakevilla.lake.publishing.lost_commits import void_lost
+from lakevilla.lake.publishing.publish import publish_table
+from lakevilla.lake.publishing.reconcile import reconcile
+from lakevilla.maintenance.gc.gc import gc
+from lakevilla.store.base import ANY, Unknown
+from lakevilla.store.effects import Program
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla_testing.tables import delta_cleaner, delta_writer
+from lakevilla_testing.world.client import Client
+from tests.support.simulated.memory_lake import MemoryLake, Peer
+
+DAY = 24 * 3600
+
+
+@pytest.fixture
+def lake() -> MemoryLake:
+    return MemoryLake()
+
+
+@pytest.fixture
+def peer(lake: MemoryLake) -> Peer:
+    return lake.peer()
+
+
+def update_decided(lake: MemoryLake, *, reads: bool = False) -> TransactionState:
+    other = lake.peer()
+    txn = other.begin()
+    if reads:
+        other.read(txn, "a")
+    other.add(txn, "a", 5)
+    other.commit(txn, publish=False)
+    return txn
+
+
+def rewritten(lake: MemoryLake, change: Any = lambda row: {**row, "balance": 1000}) -> None:
+    """Another client rewrites the table's files."""
+    other = lake.peer()
+    assert other.run(delta_writer.rewrite(other.client, "a", change))
+
+
+def reconciled(lake: MemoryLake, peer: Peer) -> CommitObject:
+    head = peer.run(reconcile(peer.context, "a"))
+    assert head is not None
+    last = head.commits[-1]
+    assert last.kind == "reconcile"
+    return peer.run(peer.context.commit_object(last.txn, last.hash))
+
+
+def test_what_fits_is_left_as_it_is(lake: MemoryLake, peer: Peer) -> None:
+    update_decided(lake)
+    before = lake.head
+    assert peer.run(reconcile(peer.context, "a")) == before
+    assert lake.head == before
+
+
+def test_its_operations_are_performed_on_what_the_other_has_made(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    txn = update_decided(lake)
+    rewritten(lake)
+    sequence = lake.head.sequence
+    commit = reconciled(lake, peer)
+    assert [(number, who) for number, who, _ in commit.replaces] == [(sequence, txn.id)]
+    assert commit.voided == ()
+    lake.recover()
+    assert lake.rows("a") == {0: 1005, 1: 1000}
+
+
+def test_of_two_who_reconcile_one_does_and_the_other_finds_nothing_unfit(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    update_decided(lake)
+    rewritten(lake)
+    slow = peer.steps(reconcile(peer.context, "a")).until("HEAD")
+    other = lake.peer()
+    decided = other.run(reconcile(other.context, "a"))
+    assert slow.finish() == decided
+    lake.recover()
+    assert lake.rows("a") == {0: 1005, 1: 1000}
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_who_has_read_what_is_another_by_now_is_named(
+    lake: MemoryLake, peer: Peer, reads: bool
+) -> None:
+    txn = update_decided(lake, reads=reads)
+    rewritten(lake)
+    commit = reconciled(lake, peer)
+    assert commit.touched_reads == ((txn.id,) if reads else ())
+    assert not commit.quiet
+
+
+def test_rows_that_were_only_moved_are_no_matter(lake: MemoryLake, peer: Peer) -> None:
+    other = lake.peer()
+    other.run(delta_writer.append(other.client, "a", [{"id": 9, "balance": 0, "items": ""}]))
+    update_decided(lake, reads=True)
+    other.run(delta_writer.optimize(other.client, "a"))
+    commit = reconciled(lake, peer)
+    assert commit.quiet
+    assert commit.touched_reads == ()
+
+
+def test_what_was_appended_comes_in_as_it_was(lake: MemoryLake, peer: Peer) -> None:
+    """Its files are its source; they are named again and not made again."""
+    update_decided(lake)
+    appended = lake.peer().decide("a", 7)
+    rewritten(lake)
+    files = [file.path for done in appended.work.done for file in done.change.adds]
+    commit = reconciled(lake, peer)
+    added = [file.path for file in commit.tables["a"].change.adds]
+    assert set(files) < set(added)
+    lake.recover()
+    assert lake.ids("a") == [0, 1, 7]
+
+
+def test_one_that_can_not_be_replayed_is_void_and_the_one_behind_it_is_not(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    bad = lake.peer().decide("a", 7)
+    good = lake.peer().decide("a", 8)
+    (file,) = [f for f in lake.keys("a/lv-h-") if bad.id in f]
+    lake.store.delete(file)
+    lake.pass_by(peer.context.settings.checked_tip_seconds)
+    commit = reconciled(lake, peer)
+    assert [txn for txn, _ in commit.voided] == [bad.id]
+    assert file in commit.voided[0][1]
+    assert [who for _, who, _ in commit.replaces] == [bad.id, good.id]
+    lake.recover()
+    assert lake.ids("a") == [0, 1, 8]
+
+
+def test_a_table_that_is_not_there_any_more_voids_all_that_waits(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    txn = update_decided(lake)
+    for key in lake.keys("a/_delta_log"):
+        lake.store.delete(key)
+    commit = reconciled(lake, peer)
+    assert [who for who, _ in commit.voided] == [txn.id]
+    assert "dropped or created again" in commit.voided[0][1]
+    assert lake.head.tables["a"].dropped
+
+
+def cleaned_up(lake: MemoryLake, *others: Callable[[Client], Program[bool]]) -> None:
+    """Others write to the table, make a checkpoint, and delete all but the last two entries.
+
+    So what was decided before has neither its base in the log nor the state after it.
+    """
+    peer = lake.peer()
+    lake.pass_by(2 * DAY)
+    for other in others:
+        assert peer.run(other(peer.client))
+    assert peer.run(delta_writer.append(peer.client, "a", []))
+    assert peer.run(delta_cleaner.write_checkpoint(peer.client, "a"))
+    peer.run(delta_cleaner.clean_log(peer.client, "a", DAY))
+    assert "a/_delta_log/00000000000000000001.json" not in lake.keys("a/_delta_log")
+
+
+def raised(client: Client) -> Program[bool]:
+    return delta_writer.rewrite(client, "a", lambda row: {**row, "balance": 1000})
+
+
+def described(client: Client) -> Program[bool]:
+    return delta_writer.set_property(client, "a", "x", "y")
+
+
+def constrained(client: Client) -> Program[bool]:
+    return delta_writer.toggle_constraint(client, "a", "balance")
+
+
+@pytest.mark.parametrize("others", [[raised], [described, raised], [raised, described]])
+def test_a_base_that_is_cleaned_up_keeps_nothing_from_being_replayed(
+    lake: MemoryLake, peer: Peer, others: list[Callable[[Client], Program[bool]]]
+) -> None:
+    """Rows that were appended fit, as the commit itself tells; what was read counts as changed."""
+    txn = update_decided(lake, reads=True)
+    lake.peer().decide("a", 7)
+    cleaned_up(lake, *others)
+    commit = reconciled(lake, peer)
+    assert commit.voided == ()
+    assert commit.touched_reads == (txn.id,)
+    assert lake.recover().ok
+    assert lake.rows("a") == {0: 1005, 1: 1000, 7: 0}
+
+
+def test_rows_for_which_a_cleaned_up_log_can_not_tell_that_they_fit_are_void(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    txn = lake.peer().decide("a", 7)
+    cleaned_up(lake, constrained)
+    commit = reconciled(lake, peer)
+    assert [who for who, _ in commit.voided] == [txn.id]
+    assert "no longer fit" in commit.voided[0][1]
+    lake.recover()
+    assert lake.rows("a") == {0: 100, 1: 100}
+
+
+def test_a_property_behind_a_log_that_was_cleaned_up_makes_nothing_unfit(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    update_decided(lake, reads=True)
+    cleaned_up(lake, described)
+    before = lake.head
+    assert peer.run(reconcile(peer.context, "a")) == before
+    assert lake.recover().ok
+    assert lake.rows("a") == {0: 105, 1: 100}
+
+
+def test_clean_up_of_ours_takes_nothing_in_that_a_cleaned_up_log_can_not_tell(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    """The past would be told with rows that others wrote later."""
+    update_decided(lake)
+    rewritten(lake)  # days before, so that this entry is cleaned up too
+    cleaned_up(lake, described)
+    assert "a/_delta_log/00000000000000000002.json" not in lake.keys("a/_delta_log")
+    peer.run(gc(peer.context))
+    state = lake.head.tables["a"]
+    commits = [commit.kind for commit in lake.head.commits if "a" in commit.tables]
+    assert (state.published, "foreign" in commits) == (1, False)
+    lake.recover()
+    assert lake.rows("a") == {0: 1005, 1: 1000}
+
+
+def test_the_next_writer_replays_what_was_decided_on_a_state_that_is_cleaned_up(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    update_decided(lake)
+    cleaned_up(lake, raised)
+    txn = peer.begin()
+    assert peer.read(txn, "a") == {0: 1005, 1: 1000}
+    peer.append(txn, "a", 8)
+    peer.commit(txn)
+    assert lake.rows("a") == {0: 1005, 1: 1000, 8: 0}
+
+
+def test_who_only_reads_a_state_that_is_cleaned_up_is_told_to_recover(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    update_decided(lake)
+    cleaned_up(lake, raised)
+    with pytest.raises(lv.VersionNotFound, match=r"table a .*`lakevilla recover` replays"):
+        peer.read(peer.begin(read_only=True), "a")
+    lake.recover()
+    reader = lake.peer()
+    assert reader.read(reader.begin(read_only=True), "a") == {0: 1005, 1: 1000}
+
+
+@pytest.mark.parametrize("body", [b"{}", b"torn", None])
+def test_a_commit_object_of_other_bytes_than_were_decided_is_never_replayed(
+    lake: MemoryLake, peer: Peer, body: bytes | None
+) -> None:
+    txn = update_decided(lake)
+    (ref,) = lake.head.tables["a"].pending
+    key = commit_key(txn.id, ref.hash)
+    if body is None:  # a whole commit, of the same transaction, and not the one that was decided
+        body = lake.store.objects[key].body.replace(b'"format":1', b'"format":1 ', 1)
+    lake.store.put(key, body, ANY)
+    rewritten(lake)
+    before = lake.head
+    with pytest.raises(lv.CorruptObject) as caught:
+        peer.run(reconcile(peer.context, "a"))
+    assert caught.value.key == key
+    assert lake.head == before
+
+
+def test_head_never_names_an_object_that_may_not_be_there(lake: MemoryLake, peer: Peer) -> None:
+    update_decided(lake)
+    rewritten(lake)
+    peer.instead("_lakevilla/commits", Unknown("cut"))
+    before = lake.head
+    with pytest.raises(lv.StoreError, match="stays unpublished"):
+        peer.run(reconcile(peer.context, "a"))
+    assert lake.head == before
+
+
+def test_a_commit_whose_object_was_deleted_is_void_only_once_an_entry_stands_against_it(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    """Somebody may have it in memory, and be about to publish it."""
+    holder = lake.peer()
+    txn = holder.decide("a", 7)
+    (ref,) = lake.head.tables["a"].pending
+    lake.store.delete(commit_key(txn.id, ref.hash))
+    before, version = lake.head, lake.version("a")
+    head = peer.run(void_lost(peer.context, before, "a"))
+    assert lake.version("a") == version + 1
+    assert head.commits[-1].kind == "reconcile"
+    assert holder.run(publish_table(holder.context, before, "a")).complete
+    assert lake.ids("a") == [0, 1], "void for all, also for who has it"
+
+
+def test_a_lost_commit_that_its_holder_publishes_first_is_not_lost(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    holder = lake.peer()
+    txn = holder.decide("a", 7)
+    (ref,) = lake.head.tables["a"].pending
+    lake.store.delete(commit_key(txn.id, ref.hash))
+    head = lake.head
+    slow = peer.steps(void_lost(peer.context, head, "a")).until("a/_delta_log")
+    holder.run(publish_table(holder.context, head, "a"))
+    assert slow.finish() == head
+    assert lake.ids("a") == [0, 1, 7]

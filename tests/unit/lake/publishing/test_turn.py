@@ -1,0 +1,168 @@
+"""Whose turn it is to publish: the owner of what waits first goes at once, others look."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lakevilla.global_log.head import Head
+from lakevilla.lake.publishing.publish import Published
+from lakevilla.lake.publishing.publish_once import publish_once
+from lakevilla.lake.publishing.turn import LOOK_SECONDS, LOOKS
+from lakevilla.store.effects import Get, Program, Put, Sleep
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla_testing.planted.every import PLANTED
+from lakevilla_testing.tables import delta_writer
+from tests.support.simulated.memory_lake import MemoryLake, Peer
+
+LOG = "a/_delta_log"
+
+
+@pytest.fixture
+def lake() -> MemoryLake:
+    return MemoryLake()
+
+
+def decided(lake: MemoryLake, number: int) -> tuple[Peer, TransactionState]:
+    """A process that has committed a row to ``a``, and not published it yet."""
+    peer = lake.peer()
+    return peer, peer.decide("a", number)
+
+
+def its_sequence(txn: TransactionState) -> int:
+    assert txn.ending.decided is not None
+    return txn.ending.decided.summary.sequence
+
+
+def log_entry(lake: MemoryLake) -> str:
+    return f"{LOG}/{lake.version('a'):020}.json"
+
+
+def head_of(lake: MemoryLake) -> Head:
+    return lake.head
+
+
+def publishing(peer: Peer, txn: TransactionState | None, head: Head) -> Program[Published]:
+    """What ``peer`` does to have the table published; without ``txn`` nobody is waited for."""
+    ours = frozenset() if txn is None else frozenset([txn.id])
+    found = yield from publish_once(peer.context, head, "a", ours)
+    assert isinstance(found, Published), found
+    return found
+
+
+def to_its_pause(process: Any) -> Any:
+    """Up to where it would wait for another."""
+    while not isinstance(process.next, Sleep):
+        process.step()
+    return process
+
+
+def to_its_end(process: Any) -> tuple[Published, list[Any]]:
+    """Its result, and what it has asked of the store meanwhile."""
+    asked = []
+    while not process.done:
+        asked.append(process.step()[0])
+    return process.finish(), [one for one in asked if not isinstance(one, Sleep)]
+
+
+def test_the_owner_of_the_first_publishes_at_once_what_came_behind_it(lake: MemoryLake) -> None:
+    (first, mine), _ = decided(lake, 7), decided(lake, 8)
+    head, began = head_of(lake), lake.world.now
+    first.asked.clear()
+    assert first.run(publishing(first, mine, head)).complete
+    assert lake.world.now == began, "it has waited for nobody"
+    assert lake.ids("a") == [0, 1, 7, 8]
+    assert len(first.asked_for(Put, LOG)) == 1
+
+
+def test_who_comes_later_finds_the_entry_and_makes_none(lake: MemoryLake) -> None:
+    (first, mine), (second, its) = decided(lake, 7), decided(lake, 8)
+    head = head_of(lake)
+    waiting = to_its_pause(second.steps(publishing(second, its, head)))
+    first.run(publishing(first, mine, head))
+    found, asked = to_its_end(waiting)
+    assert found.complete
+    assert found.is_by_another(its_sequence(its)), "it must look whether it came in unchanged"
+    assert [(type(one), LOG in one.key) for one in asked] == [(Get, True)]
+    assert lake.ids("a") == [0, 1, 7, 8]
+
+
+def test_whose_owner_has_died_is_published_after_some_looks(lake: MemoryLake) -> None:
+    _, (second, its) = decided(lake, 7), decided(lake, 8)
+    head, began = head_of(lake), lake.world.now
+    second.asked.clear()
+    assert second.run(publishing(second, its, head)).complete
+    assert lake.world.now - began <= LOOKS * LOOK_SECONDS["delta"] * 1.2 + 0.01
+    assert len(second.asked_for(Get, LOG)) == LOOKS
+    assert lake.ids("a") == [0, 1, 7, 8]
+
+
+def test_an_owner_who_had_time_enough_is_not_waited_for(lake: MemoryLake) -> None:
+    decided(lake, 7)
+    lake.pass_by(5.0)
+    second, its = decided(lake, 8)
+    head, began = head_of(lake), lake.world.now
+    second.run(publishing(second, its, head))
+    assert lake.world.now == began
+    assert lake.ids("a") == [0, 1, 7, 8]
+
+
+def test_who_wishes_it_for_nobody_waits_for_nobody(lake: MemoryLake) -> None:
+    decided(lake, 7)
+    other = lake.peer()
+    began = lake.world.now
+    other.run(publishing(other, None, head_of(lake)))
+    assert lake.world.now == began
+    assert lake.ids("a") == [0, 1, 7]
+
+
+def test_once_the_first_is_published_the_second_goes_at_once(lake: MemoryLake) -> None:
+    """The first did not know of it."""
+    first, mine = decided(lake, 7)
+    before = head_of(lake)
+    second, its = decided(lake, 8)
+    waiting = to_its_pause(second.steps(publishing(second, its, head_of(lake))))
+    first.run(publishing(first, mine, before))
+    began = lake.world.now
+    found, asked = to_its_end(waiting)
+    assert found.complete
+    assert lake.world.now - began <= 1.2 * LOOK_SECONDS["delta"], "one pause, before it knew"
+    assert [one.key for one in asked if isinstance(one, Put)] == [log_entry(lake)]
+    assert lake.ids("a") == [0, 1, 7, 8]
+
+
+def test_who_has_waited_takes_along_what_was_committed_meanwhile(lake: MemoryLake) -> None:
+    first, mine = decided(lake, 7)
+    before = head_of(lake)
+    second, its = decided(lake, 8)
+    waiting = to_its_pause(second.steps(publishing(second, its, head_of(lake))))
+    third, last = decided(lake, 9)
+    first.run(publishing(first, mine, before))
+    found, _ = to_its_end(waiting)
+    assert lake.ids("a") == [0, 1, 7, 8, 9]
+    assert len(found.created) == 1
+    third.asked.clear()
+    assert third.run(publishing(third, last, head_of(lake))).complete
+    assert third.asked_for(Put) == []
+
+
+def test_an_entry_of_another_client_is_looked_at_as_ever(lake: MemoryLake) -> None:
+    decided(lake, 7)
+    second, its = decided(lake, 8)
+    waiting = to_its_pause(second.steps(publishing(second, its, head_of(lake))))
+    other = lake.peer()
+    other.run(delta_writer.append(other.client, "a", [{"id": 9, "balance": 0, "items": ""}]))
+    assert waiting.finish().complete
+    assert lake.ids("a") == [0, 1, 7, 8, 9]
+
+
+def test_without_an_end_of_looking_a_dead_owner_would_be_waited_for(lake: MemoryLake) -> None:
+    _, (second, its) = decided(lake, 7), decided(lake, 8)
+    waiting = second.steps(publishing(second, its, head_of(lake)))
+    with PLANTED["only_owners_publish"].plant():
+        for _ in range(50):
+            to_its_pause(waiting).step()
+    assert lake.ids("a") == [0, 1]
+    assert waiting.finish().complete
+    assert lake.ids("a") == [0, 1, 7, 8]

@@ -1,0 +1,153 @@
+"""The data of a dropped table is deleted, and its path is not used again at once."""
+
+from __future__ import annotations
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.lake.tables.drop_data import clean_emptied, delete_data, make_free
+from lakevilla.lake.tables.dropped import is_abandoned, is_half_deleted
+from lakevilla.results import Finding
+from lakevilla.store.base import ANY
+from lakevilla.store.effects import DeleteObject
+from lakevilla.transaction.verbs.read_write import drop
+from tests.support.simulated.memory_lake import MemoryLake, Peer
+
+STRAY = f"a/_delta_log/{7:020}.json"
+
+
+@pytest.fixture
+def lake() -> MemoryLake:
+    return MemoryLake()
+
+
+@pytest.fixture
+def peer(lake: MemoryLake) -> Peer:
+    return lake.peer()
+
+
+def dropped(peer: Peer) -> None:
+    txn = peer.begin()
+    peer.run(drop(txn, "a"))
+    peer.commit(txn)
+
+
+def emptied(peer: Peer) -> None:
+    dropped(peer)
+    peer.run(delete_data(peer.context, "a"))
+
+
+def cleaned(peer: Peer, *, dry_run: bool = False) -> list[Finding]:
+    head = peer.run_head()
+    assert head is not None
+    return peer.run(clean_emptied(peer.context, head, peer.context.now_ms(), dry_run=dry_run))
+
+
+def test_all_of_it_goes_and_the_newest_of_its_log_before_the_rest(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    """A reader in between sees an old state of the table, or none, and never half of one."""
+    dropped(peer)
+    peer.run(delete_data(peer.context, "a"))
+    assert lake.keys("a/") == []
+    assert lake.keys("b/") != []
+    entries = peer.asked_for(DeleteObject, "_delta_log")
+    assert list(entries) == sorted(entries, reverse=True)
+    # The claim last: with it alone the deletion can be finished outside of the root.
+    assert peer.asked_for(DeleteObject)[-2:] == [entries[-1], "a/_lakevilla/lake.json"]
+    assert not peer.run(is_half_deleted(peer.context, "a"))
+
+
+def test_a_table_that_is_in_the_lake_keeps_its_data(lake: MemoryLake, peer: Peer) -> None:
+    before = lake.keys("a/")
+    with pytest.raises(lv.InvalidOperation, match="its data stays"):
+        peer.run(delete_data(peer.context, "a"))
+    assert lake.keys("a/") == before
+
+
+def test_head_says_so_before_the_first_object_goes(lake: MemoryLake, peer: Peer) -> None:
+    dropped(peer)
+    steps = peer.steps(delete_data(peer.context, "a")).until("a/", DeleteObject)
+    state = lake.head.tables["a"]
+    assert state.emptying
+    assert not is_abandoned(peer.context, state, peer.context.now_ms())
+    lake.pass_by(peer.context.settings.reuse_after_seconds)
+    assert is_abandoned(peer.context, state, peer.context.now_ms())
+    steps.finish()
+    assert not lake.head.tables["a"].emptying
+
+
+@pytest.mark.parametrize("objects", [1, 4, 7])
+def test_what_was_interrupted_is_finished_by_whoever_calls_again(
+    lake: MemoryLake, peer: Peer, objects: int
+) -> None:
+    dropped(peer)
+    steps = peer.steps(delete_data(peer.context, "a")).until("a/", DeleteObject)
+    for _ in range(min(objects, len(lake.keys("a/")) - 1)):
+        steps.step()
+    assert lake.keys("a/") != []
+    other = lake.peer()
+    assert other.run(is_half_deleted(other.context, "a"))
+    other.run(delete_data(other.context, "a"))
+    assert lake.keys("a/") == []
+    assert not lake.head.tables["a"].emptying
+
+
+def test_what_is_pending_is_not_published_into_an_empty_directory(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    lake.peer().decide("a", 7)
+    emptied(peer)
+    assert lake.head.tables["a"].pending == ()
+    lake.recover()
+    assert lake.keys("a/") == []
+
+
+def test_a_name_is_not_used_again_before_nothing_can_be_under_way(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    emptied(peer)
+    with pytest.raises(lv.TableExists, match="reuse_after_seconds"):
+        peer.run(make_free(peer.context, "a"))
+    lake.pass_by(peer.context.settings.reuse_after_seconds)
+    assert not peer.run(make_free(peer.context, "a"))
+
+
+def test_a_late_entry_of_the_old_table_is_deleted_and_begins_the_time_again(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    emptied(peer)
+    lake.pass_by(peer.context.settings.reuse_after_seconds)
+    lake.store.put(STRAY, b"{}\n", ANY)
+    with pytest.raises(lv.TableExists):
+        peer.run(make_free(peer.context, "a"))
+    assert lake.keys("a/") == []
+
+
+def test_gc_deletes_strays_and_only_says_so_when_it_is_asked_to(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    emptied(peer)
+    lake.store.put(STRAY, b"{}\n", ANY)
+    for dry_run, left in ((True, [STRAY]), (False, [])):
+        (found,) = cleaned(lake.peer(), dry_run=dry_run)
+        assert (found.kind, found.key) == ("stray", STRAY)
+        assert lake.keys("a/") == left
+
+
+def test_gc_finishes_a_deletion_that_nobody_is_at_any_more(lake: MemoryLake, peer: Peer) -> None:
+    dropped(peer)
+    peer.steps(delete_data(peer.context, "a")).until("a/", DeleteObject).step()
+    assert cleaned(lake.peer()) == []
+    lake.pass_by(peer.context.settings.reuse_after_seconds)
+    assert [one.kind for one in cleaned(lake.peer())] == ["half_deleted"]
+    assert lake.keys("a/") == []
+
+
+def test_a_table_inside_of_it_keeps_its_files(lake: MemoryLake, peer: Peer) -> None:
+    inner = [f"a/inner/{key.removeprefix('b/')}" for key in lake.keys("b/")]
+    for key in inner:
+        source = key.replace("a/inner/", "b/")
+        lake.store.put(key, lake.store.objects[source].body, ANY)
+    emptied(peer)
+    assert lake.keys("a/") == sorted(inner)

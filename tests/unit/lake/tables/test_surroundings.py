@@ -1,0 +1,83 @@
+"""A table has a directory of its own: none within another, and none around one."""
+
+from __future__ import annotations
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.global_log.head import Head, TableState, empty_head, successor
+from lakevilla.lake.tables.nested_tables import is_within, nested_tables, outer_paths, outer_table
+from lakevilla.lake.tables.surroundings import in_the_way, refuse_surroundings
+from lakevilla.store.base import ANY
+from lakevilla.store.effects import Program
+from tests.support.by_hand import outcome
+from tests.support.simulated.memory_lake import MemoryLake
+
+ENTRY = f"_delta_log/{0:020}.json"
+
+
+def head_with(**tables: TableState) -> Head:
+    named = {location.replace("__", "/"): state for location, state in tables.items()}
+    return successor(empty_head("lake", "root", "0", 1), nonce="1", now_ms=1, tables=named)
+
+
+LIVE, DROPPED = TableState("id", 0), TableState("id", 0, dropped=True)
+EMPTIED = TableState("id", 0, dropped=True, emptied_ms=1)
+
+
+@pytest.mark.parametrize(
+    ("head", "location", "why"),
+    [
+        (head_with(sales=LIVE), "sales/eu", "inside the directory of table sales"),
+        (head_with(sales=DROPPED), "sales/eu", None),
+        (head_with(sales__eu=LIVE), "sales", "would hold table sales/eu"),
+        (head_with(sales__eu=DROPPED), "sales", "can be registered again"),
+        (head_with(sales__eu=EMPTIED), "sales", None),
+        (head_with(sales=LIVE), "sales2", None),
+        (head_with(sales2=LIVE), "sales", None),
+    ],
+)
+def test_what_head_has_in_the_way(head: Head, location: str, why: str | None) -> None:
+    found = outcome(in_the_way(location, head))
+    assert (found is None) == (why is None)
+    assert why is None or (found is not None and why in found)
+
+
+@pytest.mark.parametrize(
+    ("key", "location", "why"),
+    [
+        (f"x/{ENTRY}", "x/y", "a table of others, x"),
+        (f"x/y/{ENTRY}", "x", "a table of others, x/y"),
+        ("x/metadata/v1.metadata.json", "x/y", "a table of others, x"),
+        ("x/_lakevilla/HEAD.json", "x/y", "inside another lake, x"),
+        (ENTRY, "x", "the root of this lake is one itself"),
+        ("x/part-0.parquet", "x", "holds files that no table names"),
+        ("x/notes.txt", "x", None),
+        ("x/_tmp/part-0.parquet", "x", None),
+        ("y/part-0.parquet", "x", None),
+    ],
+)
+def test_what_the_store_has_in_the_way(key: str, location: str, why: str | None) -> None:
+    lake = MemoryLake(warm=False)
+    lake.store.objects.clear()
+    lake.store.put(key, b"{}", ANY)
+    program: Program[None] = refuse_surroundings(location, None, "txn")
+    if why is None:
+        lake.peer().run(program)
+        return
+    with pytest.raises(lv.InvalidOperation, match=why):
+        lake.peer().run(program)
+
+
+def test_tables_within_are_known_by_their_logs_and_by_head() -> None:
+    keys = [f"a/{ENTRY}", f"a/b/{ENTRY}", "a/c/metadata/version-hint.text", "a/d/part-0.parquet"]
+    found = nested_tables("a", keys, head_with(a__e=DROPPED, f=LIVE))
+    assert found == ("a/b", "a/c", "a/e")
+    assert is_within("a/b/part-0.parquet", found)
+    assert not is_within("a/bb/part-0.parquet", found)
+
+
+def test_the_table_around_is_the_innermost_that_is_live() -> None:
+    assert outer_paths("a/b/c") == ["a/b", "a"]
+    assert outer_table("a/b/c", head_with(a=LIVE, a__b=DROPPED)) == "a"
+    assert outer_table("a/b/c", None) is None

@@ -1,0 +1,196 @@
+"""Trees that are tied to fields, on schemas with other names, columns and types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.formats.fields import REMOVED, as_of, fields, located, renumbered, tied
+from lakevilla.formats.layout import Layout
+from lakevilla.sql.expressions.assignments import exact_assignments
+from lakevilla.sql.expressions.bind import bind, exact
+from lakevilla.sql.expressions.evaluate import is_true
+from lakevilla.sql.expressions.parse import parse_expression, parse_predicate
+from lakevilla.sql.expressions.render import render_sql
+from lakevilla.sql.expressions.tree import Column, Expr
+from lakevilla.sublogs.binding import (
+    locate,
+    moves,
+    outcome,
+    refuse_renamed,
+    renumber,
+    tie,
+    unsettled,
+)
+from lakevilla.sublogs.operations import Alter, Append, Insert, QuerySource, Update
+
+Shape = dict[str, Any]
+"""Names to ``(id, type or the shape within)``."""
+
+LONG = pa.int64()
+
+
+def layout(shape: Shape) -> Layout:
+    def made(shape: Shape, named: bool) -> list[pa.Field]:
+        found = []
+        for name, (number, kind) in shape.items():
+            type_ = pa.struct(made(kind, named)) if isinstance(kind, dict) else kind
+            found.append(pa.field(name if named else number, type_))
+        return found
+
+    return Layout(
+        "t", "t", pa.schema(made(shape, True)), pa.schema(made(shape, False)), False, (), (), (), {}
+    )
+
+
+BEFORE = layout({"a": ("1", LONG), "b": ("2", LONG), "s": ("3", {"p": ("4", LONG)})})
+SWAPPED = layout({"x": ("1", LONG), "a": ("2", LONG), "r": ("3", {"q": ("4", LONG)})})
+
+
+def meant(text: str) -> Expr:
+    return tied(exact(parse_predicate(text), BEFORE.schema), BEFORE)
+
+
+@pytest.mark.parametrize(
+    ("text", "on_the_other"),
+    [
+        ("a = 5", "x = 5"),
+        ("B = 5", "a = 5"),
+        ("a < b", "x < a"),
+        ("s.p IS NULL", "r.q IS NULL"),
+        ("CASE WHEN b > 1 THEN cast(a AS double) ELSE 0 END > 1", None),
+    ],
+)
+def test_a_tree_follows_its_fields_to_their_new_names(text: str, on_the_other: str | None) -> None:
+    here = located(meant(text), SWAPPED)
+    if on_the_other is not None:
+        assert render_sql(here) == render_sql(parse_predicate(on_the_other))
+    row = {"x": 3, "a": 2, "r": {"q": None}}
+    old = {"a": 3, "b": 2, "s": {"p": None}}
+    before = bind(parse_predicate(text), BEFORE.schema)
+    assert is_true(bind(here, SWAPPED.schema), row) == is_true(before, old)
+
+
+def test_a_field_that_is_not_there_yet_is_null_and_one_that_is_gone_is_refused() -> None:
+    older = layout({"a": ("1", LONG)})
+    assert is_true(as_of(meant("b IS NULL AND a = 1"), older), {"a": 1})
+    assert not is_true(as_of(meant("b = 5"), older), {"a": 1})
+    with pytest.raises(InvalidOperation, match="column b of table t was dropped"):
+        located(meant("b = 5"), older)
+
+
+def test_a_column_made_anew_under_its_name_is_not_found() -> None:
+    anew = layout({"a": ("1", LONG), "b": ("9", LONG), "s": ("3", {"p": ("9", LONG)})})
+    for text in ("b = 5", "s.p = 5"):
+        with pytest.raises(InvalidOperation, match="was dropped, or created again"):
+            located(meant(text), anew)
+
+
+def test_constants_take_their_meaning_from_the_type_that_a_column_has_by_now() -> None:
+    """A bound tree would cast the wide column to what the narrow one was compared as."""
+    wide = layout({"a": ("1", pa.float64()), "b": ("2", pa.float64())})
+    where = bind(located(meant("a <= 1.6 OR a > 3000000000"), wide), wide.schema)
+    found = [x for x in (1.5, 1.7, 1e300, -1e300, None) if is_true(where, {"a": x, "b": 0.0})]
+    assert found == [1.5, 1e300, -1e300]
+    values = exact_assignments({"A": parse_expression("b + 1")}, BEFORE.schema)
+    assert values == {"a": parse_expression("b + 1")}
+
+
+def test_what_is_null_of_an_unknown_type_asks_for_all_rows_where_a_function_minds() -> None:
+    dated = layout({"a": ("1", LONG), "d": ("7", pa.timestamp("us"))})
+    where = tied(exact(parse_predicate("date_trunc('day', d) = d"), dated.schema), dated)
+    found = as_of(where, layout({"a": ("1", LONG)}))
+    assert found is None or not is_true(found, {"a": 1})
+
+
+def test_a_tied_tree_is_never_bound_by_its_names() -> None:
+    with pytest.raises(AssertionError, match="not located"):
+        bind(meant("a = 5"), SWAPPED.schema)
+
+
+def test_a_tree_without_ids_goes_by_name_as_those_of_earlier_versions_do() -> None:
+    assert located(parse_predicate("a = 5"), SWAPPED) == parse_predicate("a = 5")
+
+
+def test_ids_change_all_at_once() -> None:
+    moved = {("1",): ("2",), ("2",): ("3",)}
+    found = renumbered(meant("a = b"), moved)
+    assert found.args == (Column(("a",), None, ("2",)), Column(("b",), None, ("3",)))  # type: ignore[union-attr]
+
+
+def test_the_fields_of_a_table_are_those_that_names_can_reach() -> None:
+    assert list(fields(BEFORE)) == [
+        (("a",), ("1",)),
+        (("b",), ("2",)),
+        (("s",), ("3",)),
+        (("s", "p"), ("3", "4")),
+    ]
+
+
+# -------------------------------------------------------------- operations
+
+
+def test_an_operation_is_said_in_the_names_of_today() -> None:
+    update = Update("t", {"b": parse_expression("a + 1")}, parse_predicate("s.p = 1"))
+    now = locate(tie(update, BEFORE, {}), SWAPPED)
+    assert now == Update("t", {"a": parse_expression("x + 1")}, parse_predicate("r.q = 1"))
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"drop_columns": ["B"]},
+        {"drop_columns": ["s.p"]},
+        {"drop_not_null": ["a"]},
+        {"rename_columns": {"a": "c"}},
+    ],
+)
+def test_a_change_of_the_schema_does_not_follow_names(request_: dict[str, Any]) -> None:
+    alter = tie(Alter("t", request_), BEFORE, {})
+    now = locate(alter, BEFORE)
+    assert isinstance(now, Alter)
+    assert now.request == request_
+    with pytest.raises(InvalidOperation, match=r"was renamed to .* by another commit"):
+        locate(alter, SWAPPED)
+
+
+@pytest.mark.parametrize(
+    ("sql", "refused"),
+    [("SELECT b FROM u", True), ("SELECT 1", False), ("SELECT * FROM u", True)],
+)
+def test_a_query_is_refused_if_a_name_that_it_may_use_means_another_field(
+    sql: str, refused: bool
+) -> None:
+    insert = tie(Insert("t", ("a",), QuerySource(sql, {"u": "u"})), BEFORE, {"u": BEFORE})
+    refuse_renamed(insert, "u", BEFORE)
+    other = layout({"a": ("1", LONG), "b": ("9", LONG)})
+    if refused:
+        with pytest.raises(InvalidOperation, match="column b of table t"):
+            refuse_renamed(insert, "u", other)
+    else:
+        refuse_renamed(insert, "u", other)
+
+
+def test_columns_whose_ids_changed_when_they_were_added_again_are_followed() -> None:
+    empty = layout({"a": ("1", LONG)})
+    first = layout({"a": ("1", LONG), "c": ("7", LONG), "d": ("8", LONG)})
+    again = layout({"a": ("1", LONG), "e": ("7", LONG), "c": ("8", LONG), "d": ("9", LONG)})
+    alter = outcome(Alter("t", {}, b"c and d"), empty, first)
+    anew = outcome(alter, layout({"a": ("1", LONG), "e": ("7", LONG)}), again)
+    moved = {"t": moves(alter, anew)}
+    assert moved == {"t": {("7",): ("8",), ("8",): ("9",)}}
+    update = tie(Update("t", {"d": parse_expression("c")}, parse_predicate("c = 1")), first, {})
+    now = locate(renumber(update, moved), again)
+    assert now == Update("t", {"d": parse_expression("c")}, parse_predicate("c = 1"))
+    with pytest.raises(InvalidOperation, match="column c of table t"):
+        locate(renumber(update, {"t": {("7",): REMOVED}}), again)
+    assert outcome(Append("t", ()), empty, first) == Append("t", ())
+
+
+def test_an_id_that_only_pending_commits_knew_is_settled_by_its_name() -> None:
+    seen = layout({"a": ("1", LONG), "c": ("7", LONG), "d": ("8", LONG)})
+    now = layout({"b": ("1", LONG), "e": ("7", LONG), "d": ("8", LONG)})
+    assert unsettled(layout({"a": ("1", LONG)}), seen, now) == {("7",): REMOVED}

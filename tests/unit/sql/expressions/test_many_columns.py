@@ -1,0 +1,33 @@
+"""Looking up each of many columns calls a number of functions that grows with their number."""
+
+from __future__ import annotations
+
+import sys
+
+import pyarrow as pa
+
+from lakevilla.sql.expressions.assignments import bind_assignments
+from lakevilla.sql.expressions.tree import Column
+
+
+def _calls(columns: int) -> int:
+    count = 0
+
+    def counted(frame: object, event: str, of: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    schema = pa.schema([(f"c{i}", pa.int64()) for i in range(columns)])
+    values = {f"C{i}": Column((f"C{i}",)) for i in range(columns)}
+    before = sys.getprofile()
+    sys.setprofile(counted)
+    try:
+        bind_assignments(values, schema)
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def test_assigning_each_of_many_columns_looks_at_each_a_few_times() -> None:
+    _calls(2)
+    assert _calls(400) < 6 * _calls(100)

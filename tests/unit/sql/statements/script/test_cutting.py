@@ -1,0 +1,84 @@
+"""Texts cut into statements, and texts that are still being typed."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.sql.statements.script.cutting import is_complete, script_tokens, statements_of
+from lakevilla.sql.statements.select import Dialect
+
+DIALECTS: list[Dialect] = ["duckdb", "spark"]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_text_is_cut_at_semicolons_that_nothing_quotes(dialect: Dialect) -> None:
+    text = "SELECT 'a;b' ; -- no; cut\n\n/* nor; here */ SHOW TABLES;;\nEXPLAIN SELECT ';'"
+    found = statements_of(text, dialect)
+    assert [(one.text, one.line) for one in found] == [
+        ("SELECT 'a;b'", 1),
+        ("SHOW TABLES", 3),
+        ("EXPLAIN SELECT ';'", 4),
+    ]
+
+
+def test_texts_between_dollars_are_quoted_for_duckdb() -> None:
+    assert [one.text for one in statements_of("SELECT $$a;b$$; SELECT 2")] == [
+        "SELECT $$a;b$$",
+        "SELECT 2",
+    ]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_block_is_one_statement_that_holds_others(dialect: Dialect) -> None:
+    text = """SELECT 1;
+    BEGIN ATOMIC
+        UPDATE t SET a = CASE WHEN a > 1 THEN 1 ELSE 2 END;
+        DELETE FROM t WHERE a = 2;
+    END;
+    SELECT 2"""
+    _, block, after = statements_of(text, dialect)
+    assert block.line == 2
+    assert (block.text[:12], block.text[-3:]) == ("BEGIN ATOMIC", "END")
+    assert [(one.text[:6], one.line) for one in block.inner] == [("UPDATE", 3), ("DELETE", 4)]
+    assert (after.text, after.line) == ("SELECT 2", 6)
+
+
+@pytest.mark.parametrize(
+    ("text", "complete"),
+    [
+        ("", False),
+        ("  -- nothing yet", False),
+        (";", False),
+        ("SELECT 1", False),
+        ("SELECT 1;", True),
+        ("SELECT 1; -- done", True),
+        ("SELECT 1; SELECT", False),
+        ("SELECT 'a;", False),
+        ('SELECT "a;', False),
+        ("SELECT 1 /* ;", False),
+        ("BEGIN;", True),
+        ("BEGIN ATOMIC INSERT INTO t VALUES (1);", False),
+        ("BEGIN ATOMIC INSERT INTO t VALUES (1); END", False),
+        ("BEGIN ATOMIC INSERT INTO t VALUES (1); END;", True),
+        ("BEGIN ATOMIC END nonsense;", True),  # no further line mends it
+    ],
+)
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_text_being_typed_is_complete_at_its_last_semicolon(
+    text: str, complete: bool, dialect: Dialect
+) -> None:
+    assert is_complete(text, dialect) is complete
+
+
+@pytest.mark.parametrize("text", ["BEGIN ATOMIC DELETE FROM t;", "SELECT 'a", "/* a"])
+def test_what_is_half_typed_is_an_error_of_the_public_kind(text: str) -> None:
+    with pytest.raises(InvalidOperation) as caught:
+        script_tokens(text, "duckdb")
+        statements_of(text)
+    assert caught.type is InvalidOperation
+
+
+def test_a_block_without_its_end_is_refused_by_its_line() -> None:
+    with pytest.raises(InvalidOperation, match="BEGIN ATOMIC on line 2 has no END"):
+        statements_of("SELECT 1;\nBEGIN ATOMIC DELETE FROM t;")
