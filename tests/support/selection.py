@@ -42,8 +42,8 @@ FEW: dict[str, int | None] = {
     "docs": 4,
     "benchmarks": 2,
 }
-#: The number where the table above has none, and for a function that needs Spark.
-FEW_ELSEWHERE, FEW_ON_SPARK = 2, 1
+#: The number where the table above has none.
+FEW_ELSEWHERE = 2
 TESTS = Path(__file__).parents[1]
 
 
@@ -63,9 +63,9 @@ class Case(NamedTuple):
 def few(cases: Iterable[Case]) -> set[str]:
     """Return the tests that ``make test`` runs: of each function a part, and at least one.
 
-    A function's cases on a server are left out if it has others. Of what remains, a case is taken
-    that has most values of parameters that no case before it has, until each value was taken or
-    the limit is reached.
+    A function's cases on a server are left out if it has others; of those, and of the cases in
+    Spark's session, one runs. Of what remains, a case is taken that has most values of parameters
+    that no case before it has, until each value was taken or the limit is reached.
     """
     functions: dict[str, list[Case]] = defaultdict(list)
     for case in cases:
@@ -186,21 +186,20 @@ def _case(item: pytest.Item) -> Case:
     server = call is not None and any(
         isinstance(value, str) and value in _SERVERS for value in call.params.values()
     )
-    return Case(name, name.partition("[")[0], values, server, _limit(item))
+    return Case(name, name.partition("[")[0], values, server, _limit(item, server))
 
 
 #: What parameters say of cases that need a server on loopback.
 _SERVERS = ("s3", "ministack", "moto", "minio", "given", "remote", "rest")
 
 
-def _limit(item: pytest.Item) -> int | None:
+def _limit(item: pytest.Item, on_server: bool) -> int | None:
     mark = item.get_closest_marker("cases")
     if mark is not None:
         limit: int | None = mark.args[0]
         return limit
-    group = item.get_closest_marker("xdist_group")
-    if group is not None and group.args == ("spark",):
-        return FEW_ON_SPARK
+    if on_server or item.get_closest_marker("xdist_group") is not None:
+        return 1
     folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
     return FEW.get(folder, FEW_ELSEWHERE)
 

@@ -341,6 +341,7 @@ def test_a_process_with_an_open_transaction_ends_at_once(place: Place) -> None:
 BUSY = """
 import json, sys, threading
 import lakevilla as lv
+from tests.support.inside import inside
 
 lake = lv.connect(sys.argv[1], storage_options=json.loads(sys.argv[2]))
 txns = [lake.transaction(lv.Feature.R | lv.Feature.CT | lv.Feature.I) for _ in range(3)]
