@@ -41,7 +41,7 @@ def text_of(path: Path) -> str:
 def sources() -> list[Path]:
     """Every file that a person writes."""
     found = [ROOT / "README.md", ROOT / "Makefile", ROOT / "pyproject.toml"]
-    for folder in ("lakevilla", "tests", "bench", "examples"):
+    for folder in ("lakevilla", "lakevilla_testing", "tests", "bench", "examples"):
         found += (ROOT / folder).rglob("*.py")
     found += (ROOT / "docs").rglob("*.md")
     return sorted(path for path in found if path != Path(__file__))
@@ -123,7 +123,8 @@ def test_paths_and_links_of_a_page_lead_somewhere(page: Path) -> None:
 def is_there(path: str, name: str) -> bool:
     """Whether a file or folder of this repository is there; true of what is none by its looks."""
     top, _, _ = path.partition("/")
-    if top not in ("lakevilla", "tests", "bench", "docs", "examples") and not path.endswith(".py"):
+    folders = ("lakevilla", "lakevilla_testing", "tests", "bench", "docs", "examples")
+    if top not in folders and not path.endswith(".py"):
         return True
     found = [base / path for base in (ROOT, ROOT / "lakevilla") if (base / path).exists()]
     return bool(found) and (not name or name in defined_in(found[0]))
@@ -178,7 +179,7 @@ def test_each_hazard_is_held_by_a_test(number: int) -> None:
 
 
 def test_planted_bugs_that_pages_name_are_planted() -> None:
-    files = (ROOT / "lakevilla" / "testing" / "planted").glob("*.py")
+    files = (ROOT / "lakevilla_testing" / "planted").glob("*.py")
     there = frozenset[str]().union(*map(defined_in, files))
     lists = [
         re.findall(r"[Pp]lanted(?: bugs?)?:? ((?:`\w+`(?:, | and )?)+)", text_of(p)) for p in PAGES
@@ -223,7 +224,8 @@ def words() -> frozenset[str]:
 def members() -> dict[str, set[str]]:
     """What each class and each module of the library has."""
     found: dict[str, set[str]] = {}
-    for path in (ROOT / "lakevilla").rglob("*.py"):
+    packages = (ROOT / "lakevilla", ROOT / "lakevilla_testing")
+    for path in (path for package in packages for path in package.rglob("*.py")):
         tree = ast.parse(path.read_text())
         found.setdefault(path.stem, set()).update(names_in(tree.body))
         for node in ast.walk(tree):

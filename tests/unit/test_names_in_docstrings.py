@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
-LIBRARY = Path(__file__).parents[2] / "lakevilla"
-MODULES = sorted(LIBRARY.rglob("*.py"))
+ROOT = Path(__file__).parents[2]
+LIBRARY = ROOT / "lakevilla"
+MODULES = sorted((*LIBRARY.rglob("*.py"), *(ROOT / "lakevilla_testing").rglob("*.py")))
 NAMED = re.compile(r"``([A-Za-z_]\w*)``")
 WORD = re.compile(r"[A-Za-z_]\w*")
 

@@ -241,7 +241,7 @@ def test_common_types(types: tuple[str, str], met: str | None) -> None:
 
 
 def test_functions_have_a_reference_a_rendering_and_a_place_in_the_documentation() -> None:
-    page = Path(__file__).parents[3] / "docs" / "expressions.md"
+    page = Path(__file__).parents[4] / "docs" / "expressions.md"
     assert documentation() in page.read_text(encoding="utf-8")
     assert set(FUNCTIONS) == set(reference._LAZY) | set(reference._STRICT)
     assert set(FUNCTIONS) == set(duckdb._TEMPLATES) | set(duckdb._SPECIAL) | {"and", "or"}
