@@ -54,7 +54,7 @@ from lakevilla.settings import Settings
 
 if TYPE_CHECKING:
     from lakevilla.api.applying.diff import Diff
-    from lakevilla.api.catalog.pages import ListedTable, TablePage
+    from lakevilla.api.catalog.names import ListedTable, TablePage
     from lakevilla.api.connecting import connect
     from lakevilla.api.lake import Lake
     from lakevilla.api.session import Session
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from lakevilla.api.table import Capabilities, Table
     from lakevilla.api.transaction import Transaction
     from lakevilla.lake.context import Event
-    from lakevilla.transaction.state.features import Feature
+    from lakevilla.transaction.state.values import Feature
 
 __version__ = "0.1.0"
 
@@ -129,13 +129,13 @@ _HOMES = {
     "Capabilities": "lakevilla.api.table",
     "Diff": "lakevilla.api.applying.diff",
     "Event": "lakevilla.lake.context",
-    "Feature": "lakevilla.transaction.state.features",
+    "Feature": "lakevilla.transaction.state.values",
     "Lake": "lakevilla.api.lake",
-    "ListedTable": "lakevilla.api.catalog.pages",
+    "ListedTable": "lakevilla.api.catalog.names",
     "Session": "lakevilla.api.session",
     "Snapshot": "lakevilla.api.snapshot",
     "Table": "lakevilla.api.table",
-    "TablePage": "lakevilla.api.catalog.pages",
+    "TablePage": "lakevilla.api.catalog.names",
     "TableVersion": "lakevilla.api.snapshot",
     "Transaction": "lakevilla.api.transaction",
     "connect": "lakevilla.api.connecting",

@@ -7,8 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakevilla.api.arguments import check_names, check_texts
-from lakevilla.api.properties import property_names, property_texts
+from lakevilla.api.arguments import check_names, check_texts, property_names, property_texts
 from lakevilla.arrow import input
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import shown

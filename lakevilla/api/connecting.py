@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from lakevilla.api.arguments import check_choice, check_flag
 from lakevilla.api.client.catalogs import Catalogs, check_catalogs, mount_catalogs, pickled
 from lakevilla.api.client.client import LakeClient
-from lakevilla.api.client.lease import check_lease
+from lakevilla.api.client.heartbeat import check_lease
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.lake import Lake
 from lakevilla.api.spark.client import SparkClient, SparkReader

@@ -21,7 +21,7 @@ from lakevilla.lake.view import View
 from lakevilla.results import HistoryEntry, KeptVersion, LoggedOperation, TableHistoryEntry
 from lakevilla.settings import shown
 from lakevilla.transaction.state.transaction import TransactionState
-from lakevilla.transaction.verbs.past import bind_to_past
+from lakevilla.transaction.verbs.read_write import bind_to_past
 
 __all__ = [
     "bind_to_version",

@@ -14,36 +14,37 @@ from lakevilla.api.applying.lake import Applying
 from lakevilla.api.applying.merge import Merges
 from lakevilla.api.arguments import (
     Hinted,
+    PropertyValue,
     check_flag,
     check_place,
     tables_to_register,
     verbs_elsewhere,
 )
-from lakevilla.api.begin import begin_transaction
 from lakevilla.api.catalog.lake import Catalog
-from lakevilla.api.client.catalog_names import catalog_names, named_report
+from lakevilla.api.client.catalogs import catalog_names, named_report
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.client.discovering import (
+    NamedTables,
     discover_tables,
+    lake_html,
+    place_of,
     register_all,
     register_named,
     tell_left,
 )
-from lakevilla.api.client.glance import lake_html, place_of
-from lakevilla.api.client.named_tables import NamedTables
 from lakevilla.api.client.names import refuse_link
-from lakevilla.api.clones.lake import Clones
+from lakevilla.api.clones import Clones
 from lakevilla.api.execution.executor import Executor
-from lakevilla.api.execution.keys import outcome_in_base
+from lakevilla.api.execution.inserting import outcome_in_base
 from lakevilla.api.feed import ChangeFeed
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import lake_history
-from lakevilla.api.properties import PropertyValue
 from lakevilla.api.reading.exports import Exports
 from lakevilla.api.refs import REFS_ELSEWHERE
 from lakevilla.api.run import (
     ATTEMPTS,
     BatchFunction,
+    begin_transaction,
     check_attempts,
     check_callable,
     check_location,
@@ -53,7 +54,7 @@ from lakevilla.api.session import Sessions
 from lakevilla.api.states import States, Verifying
 from lakevilla.api.table import Capabilities, Table, capabilities_of, table_of
 from lakevilla.api.transaction import Transaction
-from lakevilla.api.upkeep.lake import UPKEEP_ELSEWHERE, Upkeep
+from lakevilla.api.upkeep import UPKEEP_ELSEWHERE, Upkeep
 from lakevilla.display import HtmlList
 from lakevilla.engines.deletes import read_deletes
 from lakevilla.engines.spark.planned import Read, reader_below
@@ -74,9 +75,9 @@ from lakevilla.results import (
     TransactionInfo,
 )
 from lakevilla.settings import Settings
-from lakevilla.store.cached.fresh import fresh
-from lakevilla.transaction.state.features import Feature
+from lakevilla.store.cached import fresh
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.verbs import save
 
 __all__ = ["Lake"]

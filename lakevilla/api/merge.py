@@ -16,7 +16,7 @@ from lakevilla.engines.base import MergeClause, MergeKind
 from lakevilla.errors import InvalidOperation
 from lakevilla.results import OperationResult
 from lakevilla.sql.expressions.assignments import FILL_FIELDS, filled, path_in, spelled
-from lakevilla.sql.expressions.given import Predicate
+from lakevilla.sql.expressions.bind import Predicate
 from lakevilla.sql.expressions.syntax.slips import naming_quotes
 from lakevilla.sql.expressions.tree import Call, Column, Expr
 

@@ -7,16 +7,15 @@ from typing import Generic
 
 import pyarrow as pa
 
-from lakevilla.api.arguments import check_text, check_views
+from lakevilla.api.arguments import check_text, check_views, parameters
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.execution.sql import run_statement
 from lakevilla.api.frame import Frame
-from lakevilla.api.parameters import parameters
 from lakevilla.errors import InvalidOperation
 from lakevilla.results import OperationResult
-from lakevilla.sql.expressions.given import Predicate
-from lakevilla.sql.expressions.syntax.places import place_within
-from lakevilla.sql.statements.nested_parameters import with_nested
+from lakevilla.sql.expressions.bind import Predicate
+from lakevilla.sql.expressions.syntax.slips import place_within
+from lakevilla.sql.statements.reader import with_nested
 from lakevilla.sql.statements.statement import Statement
 
 __all__ = ["Reads"]

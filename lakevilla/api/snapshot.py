@@ -10,8 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from lakevilla.api.arguments import Hinted, verbs_elsewhere
-from lakevilla.api.client.discovering import leave_out
-from lakevilla.api.client.glance import ref_of, summary, tables_html
+from lakevilla.api.client.discovering import leave_out, ref_of, summary, tables_html
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import moment
@@ -27,7 +26,7 @@ from lakevilla.errors import (
     VersionNotFound,
 )
 from lakevilla.formats.base import FormatName
-from lakevilla.lake.tables.listing import all_shown
+from lakevilla.lake.tables.discovery import all_shown
 from lakevilla.lake.view import View
 from lakevilla.results import OperationResult
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, overload
 
 import pyarrow as pa
 
-from lakevilla.api.applying.table import Restores
+from lakevilla.api.applying.lake import Restores
 from lakevilla.api.arguments import (
     Hinted,
     check_flag,
@@ -19,13 +19,13 @@ from lakevilla.api.arguments import (
     check_z_order,
     verbs_elsewhere,
 )
-from lakevilla.api.begin import begin_transaction
 from lakevilla.api.client.client import LakeClient
-from lakevilla.api.client.glance import known_size, ref_of
+from lakevilla.api.client.discovering import known_size, ref_of
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import own_version, table_history, table_versions
 from lakevilla.api.reading.lazy_frame import frame_of, lazy_frame
+from lakevilla.api.run import begin_transaction
 from lakevilla.arrow.opening import LiveRows
 from lakevilla.display import HtmlFields, size_text, table_html
 from lakevilla.errors import InvalidOperation
@@ -33,7 +33,7 @@ from lakevilla.formats.base import FormatName
 from lakevilla.lake.view import View
 from lakevilla.maintenance.vacuum import vacuum
 from lakevilla.results import KeptVersion, OptimizeResult, TableHistoryEntry
-from lakevilla.sql.expressions.given import Predicate
+from lakevilla.sql.expressions.bind import Predicate
 from lakevilla.transaction.verbs.optimize import result_of
 
 if TYPE_CHECKING:

@@ -9,21 +9,22 @@ from typing import ClassVar, Literal, NoReturn, Self
 import pyarrow as pa
 
 from lakevilla.api.alteration import alteration
-from lakevilla.api.applying.transaction import AppliesStates
+from lakevilla.api.applying.lake import AppliesStates
 from lakevilla.api.arguments import (
     Hinted,
+    PropertyValue,
     check_choice,
     check_columns_by,
     check_flag,
     check_mode,
     check_text,
+    property_texts,
 )
-from lakevilla.api.client.glance import ref_of
+from lakevilla.api.client.discovering import ref_of
 from lakevilla.api.client.names import refuse_outside
 from lakevilla.api.execution.replacing import place_of, replace_table
 from lakevilla.api.frame import Frame
 from lakevilla.api.merge import Described, MergeBuilder, set_from
-from lakevilla.api.properties import PropertyValue, property_texts
 from lakevilla.api.reads import Reads
 from lakevilla.display import table_html
 from lakevilla.engines.base import MergeClause
@@ -32,15 +33,14 @@ from lakevilla.formats.base import FormatName
 from lakevilla.lake.operations.refresh import refresh_key
 from lakevilla.results import CommitResult, OperationResult
 from lakevilla.sql.expressions.assignments import spelled
-from lakevilla.sql.expressions.bind import exact
-from lakevilla.sql.expressions.given import Predicate
+from lakevilla.sql.expressions.bind import Predicate, exact
 from lakevilla.sql.expressions.tree import Call, Column, Expr
 from lakevilla.sublogs.describe import describe
 from lakevilla.sublogs.operations import Alter, Operation
+from lakevilla.transaction.verbs.begin import take_turn
 from lakevilla.transaction.verbs.create_table import whole_or_not_at_all
 from lakevilla.transaction.verbs.read_write import append, create, drop, execute, overwrite, refresh
 from lakevilla.transaction.verbs.rename_table import rename
-from lakevilla.transaction.verbs.take_turn import take_turn
 
 __all__ = ["Transaction"]
 

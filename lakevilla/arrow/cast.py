@@ -1,21 +1,29 @@
-"""Casts that lose nothing, between Arrow types as callers have them and as tables store them.
-
-Whether two types fit at all is decided by type; whether a narrowing loses
-something (a long into an integer column, nanoseconds into microseconds) is
-decided by value, so that rows built from Python numbers reach any column that
-holds them. Nothing is rounded, truncated, wrapped, parsed or shifted in time.
-"""
+"""Cast Arrow tables to the types that a table keeps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import is_unicode
+
+# -------------------- cast
+#
+# Casts that lose nothing, between Arrow types as callers have them and as tables store them.
+#
+# Whether two types fit at all is decided by type; whether a narrowing loses
+# something (a long into an integer column, nanoseconds into microseconds) is
+# decided by value, so that rows built from Python numbers reach any column that
+# holds them. Nothing is rounded, truncated, wrapped, parsed or shifted in time.
+
 
 _TIMESTAMP = pa.timestamp("us", "UTC")
 _TIMESTAMP_NTZ = pa.timestamp("us")
@@ -498,3 +506,309 @@ def _how_to_cast(source: pa.DataType, target: pa.DataType) -> str:
     if _is_binary(source) and _is_string(target):
         return "decode the data first; of a UUID, pass str(it)"
     return "cast the data yourself"
+
+
+# -------------------- relabel
+#
+# Arrow data under another schema of the same memory layout, without a copy.
+
+
+class _Relabelled:
+    """A batch that exports itself under another schema, through the C data interface."""
+
+    def __init__(self, batch: pa.RecordBatch, schema: pa.Schema) -> None:
+        self._batch, self._schema = batch, schema
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[Any, Any]:
+        _, array = self._batch.__arrow_c_array__()
+        return self._schema.__arrow_c_schema__(), array
+
+
+def relabel(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The same data with other names, nullability or metadata, nested ones too.
+
+    The types must be equal but for names and nullability: nothing is converted.
+    """
+    return pa.record_batch(_Relabelled(batch, schema))
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema, table: str | None) -> pa.RecordBatch:
+    """``batch`` under ``schema``: by position, cast only where the memory layout differs.
+
+    Raises ``InvalidOperation`` for bytes of another length than their column's.
+    """
+    arrays = [
+        array if _same_layout(array.type, field.type) else _cast_relabelled(array, field, table)
+        for array, field in zip(batch.columns, schema, strict=True)
+    ]
+    return relabel(pa.RecordBatch.from_arrays(arrays, names=batch.schema.names), schema)
+
+
+def field_is_strict(field: pa.Field) -> bool:
+    """Whether a field below this one, at any depth, must not be NULL."""
+    return any(not below.nullable or field_is_strict(below) for below in _below(field.type))
+
+
+def loosened(field: pa.Field) -> pa.Field:
+    """The field with everything nullable: what files are written with.
+
+    A NOT NULL field of a struct that is NULL itself holds a NULL after all,
+    which Arrow's writer would refuse; the table's rules are checked before.
+    """
+    return field.with_type(_loosened(field.type)).with_nullable(True)
+
+
+def _loosened(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([loosened(field) for field in _below(kind)])
+    if pa.types.is_map(kind):
+        key = kind.key_field.with_type(_loosened(kind.key_type))
+        return pa.map_(key, loosened(kind.item_field))
+    if pa.types.is_list(kind):
+        return pa.list_(loosened(kind.value_field))
+    return kind
+
+
+def _below(kind: pa.DataType) -> list[pa.Field]:
+    """The fields directly inside a type; not a map's key, which Arrow never lets be NULL."""
+    if pa.types.is_struct(kind):
+        return [kind.field(i) for i in range(kind.num_fields)]
+    if pa.types.is_map(kind):
+        return [kind.item_field]
+    if pa.types.is_list(kind):
+        return [kind.value_field]
+    return []
+
+
+def _cast_relabelled(array: pa.Array, field: pa.Field, table: str | None) -> pa.Array:
+    if pa.types.is_null(field.type):
+        # A column of no type holds nothing, whatever type an engine reads its NULLs as.
+        return pa.nulls(len(array))
+    try:
+        return array.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise InvalidOperation(
+            f"table {table}: a value for column {field.name} of type {field.type} does not fit "
+            f"({error}): correct the value",
+            reason="value",
+            table=table,
+        ) from None
+
+
+def _same_layout(left: pa.DataType, right: pa.DataType) -> bool:
+    if pa.types.is_nested(left) or pa.types.is_nested(right):
+        if left.id != right.id or left.num_fields != right.num_fields:
+            return False
+        if pa.types.is_map(left):
+            pairs = [(left.key_type, right.key_type), (left.item_type, right.item_type)]
+        elif pa.types.is_list(left):
+            pairs = [(left.value_type, right.value_type)]
+        elif pa.types.is_struct(left):
+            pairs = [(left.field(i).type, right.field(i).type) for i in range(left.num_fields)]
+        else:
+            return bool(left == right)
+        return all(_same_layout(a, b) for a, b in pairs)
+    return bool(left == right)
+
+
+# -------------------- offsets
+#
+# Arrow data whose empty nested lists lack their offsets, made whole.
+#
+# A list array of n lists has n + 1 offsets, so an empty one has one. Arrow's Java library
+# leaves it out, and with it Spark, whenever lists lie within lists and all the outer ones are
+# empty or null. pyarrow takes such an array for valid, and reads the missing offset: to tell its
+# size, to join it, to convert it. That ends the process.
+
+
+def with_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch, with the offsets that it lacks; the batch itself where it lacks none."""
+    if not any(pa.types.is_nested(kind) and _lacks(batch[n]) for n, kind in _columns(batch)):
+        return batch
+    whole = [_with_whole_offsets(column) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(whole, schema=batch.schema)
+
+
+def _columns(batch: pa.RecordBatch) -> list[tuple[int, pa.DataType]]:
+    return list(enumerate(batch.schema.types))
+
+
+def _lacks(array: pa.Array) -> bool:
+    if _is_list(array.type):
+        offsets = array.buffers()[1]
+        if offsets is None or offsets.size == 0:
+            return True
+    return any(_lacks(child) for child in _children(array))
+
+
+def _with_whole_offsets(array: pa.Array) -> pa.Array:
+    kind = array.type
+    if not pa.types.is_nested(kind) or not _lacks(array):
+        return array
+    if len(array) == 0:
+        return pa.array([], kind)
+    children = [_with_whole_offsets(child) for child in _children(array)]
+    if pa.types.is_struct(kind):
+        return pa.StructArray.from_arrays(children, fields=kind.fields, mask=array.is_null())
+    if pa.types.is_map(kind):
+        pairs = pa.struct([kind.key_field, kind.item_field])
+        children = [pa.Array.from_buffers(pairs, len(children[0]), [None], children=children)]
+    own = array.buffers()[:2]
+    return pa.Array.from_buffers(kind, len(array), own, -1, array.offset, children)
+
+
+def _children(array: pa.Array) -> list[pa.Array]:
+    """The arrays that lie within: those of a list are not cut to the lists that are shown."""
+    kind = array.type
+    if pa.types.is_struct(kind):
+        return [array.field(n) for n in range(kind.num_fields)]
+    if pa.types.is_map(kind):
+        return [array.keys, array.items]
+    return [array.values] if _is_list(kind) else []
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind))
+
+
+# -------------------- years
+#
+# Dates and times in the years that Python, SQL and JSON can tell: 1 to 9999.
+
+
+_EPOCH = date(1970, 1, 1).toordinal()
+_DAYS = (1 - _EPOCH, date.max.toordinal() - _EPOCH)
+_PER_DAY = {unit: 86_400 * 10**digits for unit, digits in (("s", 0), ("ms", 3), ("us", 6))}
+
+
+def in_years(moments: pa.Array) -> pa.Array:
+    """Dates or timestamps with null for those outside of the years."""
+    kind = moments.type
+    if pa.types.is_timestamp(kind):
+        if kind.unit == "ns":
+            return moments  # they reach from 1677 to 2262
+        one = _PER_DAY[kind.unit]
+    else:
+        one = 1 if pa.types.is_date32(kind) else _PER_DAY["ms"]
+    number = pa.int32() if pa.types.is_date32(kind) else pa.int64()
+    at = moments.cast(number)  # as a number, for the type may have a zone or none
+    first, last = (scalar(at, number) for at in (_DAYS[0] * one, (_DAYS[1] + 1) * one))
+    within = pc.and_(pc.greater_equal(at, first), pc.less(at, last))
+    return pc.if_else(within, moments, scalar(None, kind))
+
+
+# -------------------- made
+#
+# Arrow arrays and scalars of plain Python values, made without pandas.
+#
+# For the first Python or NumPy value that it converts pyarrow imports pandas, where that is
+# installed: 33 MB and a fifth of a second, for a process that only looks at a table's log. Here
+# they are made of buffers, which asks for nothing; kinds that are seldom seen are left to pyarrow.
+
+
+_INTEGERS = {pa.int8(): "i1", pa.int16(): "i2", pa.int32(): "i4", pa.int64(): "i8"}
+
+
+def scalar(value: Any, type_: pa.DataType) -> pa.Scalar:
+    """As ``pyarrow.scalar``."""
+    return array([value], type_)[0]
+
+
+def array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    """As ``pyarrow.array``, of values that may be None."""
+    missing = None in values
+    given = [value for value in values if value is not None] if missing else values
+    if not given:
+        return pa.nulls(len(values), type_)
+    made = _without_nulls(given, type_)
+    if made is None:
+        return pa.array(values, type_)
+    if not missing:
+        return made
+    there = np.fromiter((value is not None for value in values), bool, len(values))
+    return made.take(_of_numbers(np.cumsum(there) - 1, pa.int64(), there))
+
+
+def mask(chosen: npt.NDArray[np.bool_]) -> pa.BooleanArray:
+    """Truth values of NumPy."""
+    return pa.Array.from_buffers(pa.bool_(), len(chosen), [None, _bits(chosen)])
+
+
+def places(rows: npt.NDArray[Any]) -> pa.Int64Array:
+    """Whole numbers of NumPy, as ``take`` wants them."""
+    return _of_numbers(rows, pa.int64())
+
+
+def truths(values: pa.BooleanArray | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """Truth values for NumPy; null counts as false."""
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if values.null_count:
+        values = pc.fill_null(values, scalar(False, pa.bool_()))
+    if not len(values):
+        return np.zeros(0, bool)
+    data = np.frombuffer(values.buffers()[1], np.uint8)
+    bits = np.unpackbits(data, count=values.offset + len(values), bitorder="little")
+    return bits[values.offset :].view(bool)
+
+
+def numbers(values: pa.Array) -> npt.NDArray[Any]:
+    """Whole numbers for NumPy, none of them null; not to be written to."""
+    assert not values.null_count
+    if not len(values):
+        return np.zeros(0, _INTEGERS[values.type])
+    data = np.frombuffer(values.buffers()[1], _INTEGERS[values.type])
+    return data[values.offset : values.offset + len(values)]
+
+
+def _without_nulls(values: Sequence[Any], type_: pa.DataType) -> pa.Array | None:
+    """None where it is better left to pyarrow, what it refuses included."""
+    kinds = set(map(type, values))
+    if type_ in _INTEGERS and kinds <= {int}:
+        limit = 1 << (type_.bit_width - 1)
+        if -limit <= min(values) and max(values) < limit:
+            return _of_numbers(np.array(values, _INTEGERS[type_]), type_)
+    elif type_ == pa.float64() and kinds <= {float}:
+        return _of_numbers(np.array(values, "f8"), type_)
+    elif type_ == pa.bool_() and kinds <= {bool}:
+        return mask(np.array(values, bool))
+    elif type_ == pa.date32() and kinds <= {date}:
+        days = [value.toordinal() - _EPOCH for value in values]
+        return _of_numbers(np.array(days, "i4"), type_)
+    elif type_ == pa.string() and kinds <= {str}:
+        return _texts(values)
+    elif pa.types.is_map(type_) and kinds <= {list}:
+        return _maps(values, type_)
+    return None
+
+
+def _texts(values: Sequence[str]) -> pa.Array | None:
+    try:
+        encoded = [value.encode() for value in values]
+    except UnicodeEncodeError:
+        return None
+    ends = np.cumsum([0, *map(len, encoded)])
+    if ends[-1] >= 1 << 31:
+        return None
+    buffers = [None, pa.py_buffer(ends.astype("i4")), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(pa.string(), len(encoded), buffers)
+
+
+def _maps(values: Sequence[list[tuple[Any, Any]]], type_: pa.MapType) -> pa.Array:
+    ends = np.cumsum([0, *map(len, values)])
+    keys = array([key for pairs in values for key, _ in pairs], type_.key_type)
+    items = array([item for pairs in values for _, item in pairs], type_.item_type)
+    return pa.MapArray.from_arrays(_of_numbers(ends, pa.int32()), keys, items, type=type_)
+
+
+def _of_numbers(
+    given: npt.NDArray[Any], type_: pa.DataType, there: npt.NDArray[np.bool_] | None = None
+) -> pa.Array:
+    width = np.dtype(f"{'f' if type_ == pa.float64() else 'i'}{type_.bit_width // 8}")
+    data = pa.py_buffer(np.ascontiguousarray(given, width))
+    valid = None if there is None else _bits(there)
+    return pa.Array.from_buffers(type_, len(given), [valid, data])
+
+
+def _bits(chosen: npt.NDArray[np.bool_]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(chosen, bitorder="little"))

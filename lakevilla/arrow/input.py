@@ -1,8 +1,4 @@
-"""Rows as callers have them, brought into the columns and types of a table.
-
-Everything takes what `open_data` has looked at, or the raw data. Nothing here holds more
-than a batch of a stream.
-"""
+"""Rows that users give, as Arrow tables."""
 
 from __future__ import annotations
 
@@ -11,17 +7,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lakevilla.arrow.cast import (
-    ColumnPath,
-    convert,
-    match_fields,
-    storable,
-)
+from lakevilla.arrow.cast import ColumnPath, convert, match_fields, storable
 from lakevilla.arrow.nested_fields import typed_like, widened
 from lakevilla.arrow.opening import Parts, Source, inferred, open_data
 from lakevilla.arrow.unkept import refuse_unkept
 from lakevilla.errors import InvalidOperation
+
+# -------------------- input
+#
+# Rows as callers have them, brought into the columns and types of a table.
+#
+# Everything takes what `open_data` has looked at, or the raw data. Nothing here holds more
+# than a batch of a stream.
+
 
 #: Rows converted at a time: a batch of any size is converted in slices.
 _ROWS_PER_SLICE = 131_072
@@ -261,3 +261,17 @@ def _with_a_type(column: pa.Field, types: Mapping[str, pa.DataType]) -> pa.Field
 
 def _length(columns: Mapping[str, Sequence[object]]) -> int:
     return max((len(values) for values in columns.values()), default=0)
+
+
+# -------------------- places
+#
+# Places of values in a column.
+
+
+def places_of_true(column: pa.ChunkedArray) -> pa.Array:
+    """The places of the values that are true.
+
+    In one piece: before version 26 pyarrow ends the process at a column without any chunk, as a
+    table has from which a filter has taken all rows.
+    """
+    return pc.indices_nonzero(column.combine_chunks())

@@ -26,8 +26,7 @@ from weakref import WeakSet
 
 import pyarrow as pa
 
-from lakevilla.arrow.cast import not_unicode
-from lakevilla.arrow.offsets import with_offsets
+from lakevilla.arrow.cast import not_unicode, with_offsets
 from lakevilla.arrow.unkept import as_in_duckdb, refuse_unkept_of_polars, refuse_zoned_times
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import shown

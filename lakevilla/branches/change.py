@@ -6,9 +6,16 @@ from collections.abc import Callable
 
 import msgspec
 
-from lakevilla.branches.branches import close
-from lakevilla.branches.clones.ending import end_clone
-from lakevilla.branches.entries import LeftAsIs, Next, find_ref, finish, following, until_replaced
+from lakevilla.branches.branches import (
+    LeftAsIs,
+    Next,
+    close,
+    find_ref,
+    finish,
+    following,
+    until_replaced,
+)
+from lakevilla.branches.clones import end_clone
 from lakevilla.errors import CorruptObject, InvalidOperation
 from lakevilla.global_log.bases import Base
 from lakevilla.global_log.head import Head, successor, with_policy, with_refs
@@ -21,8 +28,8 @@ from lakevilla.lake.newer import refuse_older_head
 from lakevilla.lake.tables.registration import replace_until_stored
 from lakevilla.results import Finding
 from lakevilla.store.effects import Program, parallel
-from lakevilla.store.home import at_home
-from lakevilla.transaction.commit.together.merging import with_merged
+from lakevilla.store.location import at_home
+from lakevilla.transaction.commit.together.join import with_merged
 from lakevilla.transaction.state.values import Merging
 
 

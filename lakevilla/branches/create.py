@@ -7,10 +7,16 @@ from typing import Any
 
 import msgspec
 
-from lakevilla.branches.branches import store_first_head, was_made
-from lakevilla.branches.entries import find_ref, finish, replace
-from lakevilla.branches.states import at_time, at_version, below_source, chosen, now, parted
-from lakevilla.branches.taken_in import with_logs
+from lakevilla.branches.branches import find_ref, finish, replace, store_first_head, was_made
+from lakevilla.branches.states import (
+    at_time,
+    at_version,
+    below_source,
+    chosen,
+    now,
+    parted,
+    with_logs,
+)
 from lakevilla.errors import (
     CorruptObject,
     InvalidOperation,
@@ -32,10 +38,9 @@ from lakevilla.lake.frozen.branch_head import Branch, ended, has_ended, is_close
 from lakevilla.lake.frozen.frozen import Frozen
 from lakevilla.lake.frozen.states import base_of
 from lakevilla.lake.newer import refuse_older
-from lakevilla.lake.tables.mount_places import refuse_outside, refuse_place
-from lakevilla.lake.tables.surroundings import found_there
+from lakevilla.lake.tables.surroundings import found_there, refuse_outside, refuse_place
 from lakevilla.store.effects import Program, parallel
-from lakevilla.store.home import at_home
+from lakevilla.store.location import at_home
 
 _MAX_RACES = 200
 

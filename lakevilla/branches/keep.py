@@ -1,28 +1,42 @@
-"""Keeping a ref from the clean-up of other clients (docs/design/0037-upkeep.md).
-
-What of a table's state the table itself has removed since is copied by the store into a directory
-that the ref owns, and the state is stored apart from the table's log. Files that the table still
-has stay where they are: nobody deletes those.
-"""
+"""Keep the states that tags and branches are made of."""
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from lakevilla.branches.clones.keeping import keep_clone
-from lakevilla.branches.entries import LeftAsIs, Next, find_ref, following, until_replaced
-from lakevilla.branches.keep_branch import keep_branch
-from lakevilla.branches.kept_tables import keep_tables
-from lakevilla.errors import RefNotFound, StoreError
-from lakevilla.global_log.bases import Base, load_base, seal_base, store_base
+import msgspec
+import pyarrow as pa
+
+from lakevilla.branches.branches import LeftAsIs, Next, find_ref, following, until_replaced
+from lakevilla.branches.clones import Copies, keep_clone, removed_since, store_copies
+from lakevilla.branches.rebase import Came, Wanted, go_on, refuse_keys, until_it_has
+from lakevilla.branches.states import parted
+from lakevilla.errors import InvalidOperation, LakeVillaError, RefNotFound, StoreError
+from lakevilla.formats.files import data_files, files_from_structs
+from lakevilla.global_log.bases import Base, load_base, load_base_tables, seal_base, store_base
 from lakevilla.global_log.head import with_refs
-from lakevilla.global_log.refs import RefEntry, life_of
+from lakevilla.global_log.refs import BaseRef, KeptTable, RefEntry, life_of
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.lake.context import Context
-from lakevilla.lake.frozen.states import not_found
+from lakevilla.lake.frozen.branch_head import Branch, frozen_now
+from lakevilla.lake.frozen.frozen import frozen_view
+from lakevilla.lake.frozen.states import SeenBase, not_found
+from lakevilla.lake.kept_state import kept_object, store_kept, with_files
 from lakevilla.lake.newer import refuse_in_doubt
-from lakevilla.results import Report
+from lakevilla.lake.table_log import in_passing, refresh
+from lakevilla.lake.view import View
+from lakevilla.results import Finding, Report
 from lakevilla.store.effects import Program
+
+# -------------------- keep
+#
+# Keeping a ref from the clean-up of other clients (docs/design/0037-upkeep.md).
+#
+# What of a table's state the table itself has removed since is copied by the store into a
+# directory that the ref owns, and the state is stored apart from the table's log. Files that the
+# table still has stay where they are: nobody deletes those.
+
 
 _MAX_RACES = 200
 
@@ -115,3 +129,151 @@ def _stored(context: Context, name: str, known: RefEntry, base: Base) -> Program
         return Next(with_refs(new, {name: entry}), None)
 
     return (yield from until_replaced(context, name, named))
+
+
+# -------------------- keep branch
+#
+# Keeping a branch: its next life stands on copies (docs/design/0037-upkeep.md).
+#
+# A branch has commits that name the files of its base. So its next life has both anew: its base as
+# it is kept apart, and what was done on the branch with the copies in the place of what was
+# copied.
+
+
+#: What a branch is, as far as what is copied for it depends on it.
+_Mark = tuple[tuple[BaseRef, ...], str]
+
+
+def keep_branch(context: Context, name: str, first: RefEntry, owner: str) -> Program[Report]:
+    """As ``refs.keep.keep``; older versions of the branch can't be read afterwards."""
+    ready: dict[_Mark, KeptTables] = {}
+
+    def attempt(held: HeldHead, branch: Branch, tried: set[str]) -> Program[Came | None]:
+        entry = branch.entry
+        since = yield from load_base(entry.bases[-1])
+        yield from refuse_keys(branch, since, "keep")
+        mark = (entry.bases, entry.life)
+        was = yield from frozen_now(branch)
+        if mark not in ready:
+            ready.clear()
+            ready[mark] = yield from keep_tables(context, since, entry, was)
+            if ready[mark].kept == since.kept:
+                return entry, branch.held.head.sequence
+            # Copies take long: the branch is closed only by who has looked at both just before.
+            return None
+        found = ready[mark]
+        base = yield from parted(msgspec.structs.replace(since, kept=found.kept))
+        states = SeenBase(base, context), _Copied(was, context, found.copies)
+        new = following(context, held)
+        wanted = Wanted({}, owner=owner, verb="KEEP")
+        return (yield from go_on(context, held, branch, new, base, states, wanted, tried))
+
+    yield from until_it_has(context, name, attempt, refuse_other=_refuse_other, first=first.id)
+    ((_, found),) = ready.items()
+    return found.report
+
+
+def _refuse_other(name: str, entry: RefEntry) -> None:
+    if entry.kind != "branch":
+        raise InvalidOperation(f"branch {name!r} is a {entry.kind} by now: keep it again")
+
+
+@dataclass(frozen=True, slots=True)
+class _Copied(SeenBase):
+    """What a branch shows, with copies in the place of the files that were copied."""
+
+    copies: Mapping[str, Copies]
+
+    def _view(self, context: Context, location: str) -> Program[View | None]:
+        view = yield from SeenBase._view(self, context, location)
+        copies = self.copies.get(location)
+        state = self.base.tables.get(location)
+        if view is None or copies is None or state is None:
+            return view
+        files = data_files((yield from view.snapshot.files()))
+        moved = [copies.file(file) for file in files]
+        snapshot = with_files(context, location, state, view.snapshot, moved)
+        return View(location, state, view.placement, view.parts, view.base, snapshot, view.probed)
+
+
+# -------------------- kept tables
+#
+# The tables of a ref that are kept apart: files are copied, and states stored.
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTables:
+    """All that a base keeps apart, the copies that were just made, and what there is to tell."""
+
+    kept: dict[str, KeptTable]
+    copies: Mapping[str, Copies]
+    findings: tuple[Finding, ...]
+
+    @property
+    def report(self) -> Report:
+        return Report(all(one.severity == "note" for one in self.findings), self.findings)
+
+
+def keep_tables(
+    context: Context, base: Base, entry: RefEntry, beside: Base | None = None
+) -> Program[KeptTables]:
+    """Keep apart each table of a base that has to be.
+
+    ``beside``: what else the ref shows of these tables. Its files are copied, too.
+    """
+    yield from load_base_tables(base)
+    kept = dict(base.kept)
+    copies: dict[str, Copies] = {}
+    findings: list[Finding] = []
+    for location, state in sorted(base.tables.items()):
+        if state.dropped:
+            continue
+        try:
+            look = _kept_table(context, base, entry, location, beside)
+            found = yield from in_passing(context, location, look)
+        except StoreError:
+            raise
+        except LakeVillaError as error:
+            message = f"table {location} can't be kept: {error.message}"
+            findings.append(Finding("warning", "ref_lost", message, table=location))
+            continue
+        if found is not None:
+            kept[location], copies[location], copied = found
+            message = f"table {location} is kept apart: {copied} files were copied"
+            findings.append(Finding("note", "kept", message, table=location))
+    return KeptTables(kept, copies, tuple(findings))
+
+
+def _kept_table(
+    context: Context, base: Base, entry: RefEntry, location: str, beside: Base | None
+) -> Program[tuple[KeptTable, Copies, int] | None]:
+    """One table, if it has to be kept apart, or has lost more files since it was."""
+    view = yield from frozen_view(context, base, location)
+    snapshots = [view.snapshot]
+    if beside is not None:
+        yield from load_base_tables(beside, [location])
+        there = beside.tables.get(location)
+        if there is not None and not there.dropped and there.table_id == view.snapshot.table_id:
+            snapshots.append((yield from frozen_view(context, beside, location)).snapshot)
+    tail = yield from refresh(context, location)
+    unsafe: dict[str, int] = {}
+    for snapshot in snapshots:
+        unsafe |= yield from removed_since(tail, snapshot)
+    state = base.tables[location]
+    if not unsafe:
+        has_moved_on = bool(state.pending) or tail.tip != state.published
+        if base.kept_of(location) is not None or not has_moved_on:
+            return None
+    copies = Copies(location, entry, unsafe)
+    lists = []
+    for snapshot in snapshots:
+        files = data_files((yield from snapshot.files()))
+        lists.append([copies.file(file) for file in files])
+    copied = yield from store_copies(copies)
+    table: pa.Table = files_from_structs(lists[0])
+    digest, body = kept_object(view.snapshot, table)
+    through = base.sequence if entry.kind == "branch" else None
+    kept = KeptTable(entry.life, digest, through, state.table_id)
+    if not (yield from store_kept(kept, body)):
+        raise StoreError(f"could not store {kept.key}: keep it again")
+    return kept, copies, copied

@@ -1,25 +1,52 @@
-"""Rebasing a branch: it goes on from the lake as it is now (docs/design/0034-rebase.md).
-
-The branch gets another life. Its new HEAD has the lake's tables, with what was done on the branch
-since it was made, or last merged, applied to them. The one before is closed first; the replacement
-of the lake's HEAD that names the new life decides it.
-"""
+"""Rebase a branch: find tables that moved, and begin its next epoch."""
 
 from __future__ import annotations
 
-from lakevilla.branches.moved import Wanted
-from lakevilla.branches.next_life import Came, go_on, refuse_keys, until_it_has
-from lakevilla.branches.states import chosen, now, those_that_fit
-from lakevilla.branches.taken_in import with_logs
-from lakevilla.errors import InvalidOperation
-from lakevilla.global_log.bases import load_base
-from lakevilla.global_log.refs import RefEntry
-from lakevilla.global_log.repo import HeldHead, load_refs, store_leaves
-from lakevilla.lake.context import Context
-from lakevilla.lake.frozen.branch_head import Branch, frozen_now, has_moved
-from lakevilla.lake.frozen.states import SeenBase, same_tables
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from lakevilla.branches.branches import close_as, finish, put_first, replace, with_life
+from lakevilla.branches.states import chosen, now, those_that_fit, with_logs
+from lakevilla.errors import InvalidOperation, LakeVillaError, RefNotFound, StoreError
+from lakevilla.global_log.bases import Base, load_base, seal_base, store_base
+from lakevilla.global_log.commits import CommitObject
+from lakevilla.global_log.head import BranchLife, Head, first_head, with_refs
+from lakevilla.global_log.refs import BaseRef, RefEntry, life_of
+from lakevilla.global_log.repo import HeldHead, load_refs, store_leaves, store_leaves_of
+from lakevilla.lake.context import Context, branch_of
+from lakevilla.lake.fitness import paths_of
+from lakevilla.lake.frozen.branch_head import (
+    Branch,
+    ended,
+    frozen_now,
+    has_ended,
+    has_moved,
+    load_branch,
+)
+from lakevilla.lake.frozen.states import AtBase, SeenBase, not_found, same_tables
 from lakevilla.lake.newer import refuse_older
-from lakevilla.store.effects import Program, parallel
+from lakevilla.store.base import Token
+from lakevilla.store.effects import Program, parallel, sleep
+from lakevilla.store.location import at_home
+from lakevilla.transaction.commit.together.join import admit
+from lakevilla.transaction.commit.together.lane import Candidate, Declined, Failed
+from lakevilla.transaction.commit.upload import Sealed, seal_commit, upload
+from lakevilla.transaction.state.parts import Options
+from lakevilla.transaction.state.transaction import TransactionState, conflict
+from lakevilla.transaction.state.values import Feature
+from lakevilla.transaction.verbs.applying.apply import Settle, apply_states
+from lakevilla.transaction.verbs.begin import begin
+from lakevilla.transaction.verbs.idempotency import keys_waiting
+
+# -------------------- rebase
+#
+# Rebasing a branch: it goes on from the lake as it is now (docs/design/0034-rebase.md).
+#
+# The branch gets another life. Its new HEAD has the lake's tables, with what was done on the
+# branch since it was made, or last merged, applied to them. The one before is closed first; the
+# replacement of the lake's HEAD that names the new life decides it.
 
 
 def rebase_branch(context: Context, name: str, wanted: Wanted) -> Program[tuple[RefEntry, int]]:
@@ -85,3 +112,241 @@ def _has_to(context: Context, branch: Branch) -> bool:
     """Whether it needs another life, though it may stand on the newest state of the lake."""
     was_merged = branch.entry.synced is not None
     return has_moved(branch.held) or was_merged or branch.held.head.root != context.root
+
+
+# -------------------- next life
+#
+# A branch's next life: it stands on another base, with what was done on the branch.
+#
+# The one before is closed first; the replacement of the lake's HEAD that names the new life
+# decides it (docs/design/0034-rebase.md).
+
+
+_MAX_RACES = 200
+
+#: The entry of a branch, and the version that it has come to.
+Came = tuple[RefEntry, int]
+#: One try, on one HEAD of the lake and one of the branch; None to look at both again.
+Attempt = Callable[[HeldHead, Branch, set[str]], Program[Came | None]]
+
+
+def until_it_has(
+    context: Context,
+    name: str,
+    attempt: Attempt,
+    *,
+    refuse_other: Callable[[str, RefEntry], None],
+    first: str | None = None,
+) -> Program[Came]:
+    """Try to give a branch another life until one try has come to an end.
+
+    ``first``: the id of the branch that is meant; the first that is met if not given. An attempt
+    notes the lives that it makes, so that one whose answer was lost is known again.
+
+    Raises
+    ------
+    RefNotFound
+        There is none, or it was deleted meanwhile.
+    """
+    tried: set[str] = set()
+    for _ in range(_MAX_RACES):
+        held = yield from context.head()
+        context.refuse_foreign_root()
+        head = None if held is None else held.head
+        yield from load_refs(head, [name])
+        entry = None if head is None else head.refs.get(name)
+        if first is None and entry is None:
+            raise (yield from not_found(head, name))
+        if held is None or entry is None or entry.id != (first or entry.id):
+            raise ended(name)
+        first = entry.id
+        refuse_other(name, entry)
+        branch = Branch(name, entry, (yield from load_branch(name, entry)))
+        if tried.intersection(entry.lives):
+            return entry, branch.held.head.sequence  # an answer was lost
+        if has_ended(branch.held):
+            yield from finish(context, name, entry)
+            raise ended(name)
+        try:
+            done = yield from attempt(held, branch, tried)
+        except RefNotFound:
+            raise
+        except LakeVillaError:
+            # Closed already, by an attempt that has lost its race, or by another client.
+            if has_moved(branch.held):
+                yield from finish(context, name, entry)
+            raise
+        if done is not None:
+            return done
+        yield from sleep(context.settings.retry_base_seconds * context.ids.jitter())
+    raise StoreError(f"HEAD was replaced by others {_MAX_RACES} times in a row: try again")
+
+
+def go_on(
+    context: Context,
+    held: HeldHead,
+    branch: Branch,
+    following: Head,
+    base: Base,
+    states: tuple[AtBase, AtBase],
+    wanted: Wanted,
+    tried: set[str],
+) -> Program[Came | None]:
+    """One try: the life that stands on ``base``, with what was done between the two states.
+
+    ``following`` is the HEAD that is to name it. None if the branch, or the lake, has moved on.
+    """
+    name, entry = branch.name, branch.entry
+    made = following.replacement
+    base = msgspec.structs.replace(base, life=life_of(made, context.ids.nonce()))
+    yield from store_leaves_of([base.tables, base.names], made)
+    ref, body = seal_base(base, made)
+    if base.kept:
+        yield from store_base(ref, body)  # it tells where tables lie, to whoever opens them
+    moved = yield from moved_to(context, entry, base, ref, *states, wanted)
+    stores = [put_first(base.life, moved.head), *moved.uploads]
+    yield from parallel(stores if base.kept else [store_base(ref, body), *stores])
+    if not (yield from _is_closed(context, branch)):
+        return None
+    new = with_life(context, entry, base.life, kept=moved.lives)
+    new = msgspec.structs.replace(new, base=ref, synced=None)
+    tried.add(base.life)
+    if (yield from replace(context, held, with_refs(following, {name: new}))):
+        return new, moved.head.sequence
+    return None
+
+
+def refuse_keys(branch: Branch, since: Base, verb: str) -> Program[None]:
+    """Refuse while idempotency keys wait to be merged: a merge finds those of one life alone.
+
+    None comes meanwhile: the life is closed under ``Match``.
+    """
+    waiting = yield from keys_waiting(branch, since)
+    if waiting:
+        raise InvalidOperation(
+            f"branch {branch.name!r} has committed with idempotency key {waiting[0]!r}, which is "
+            f"not merged yet: merge it first, then {verb} it"
+        )
+
+
+def _is_closed(context: Context, branch: Branch) -> Program[bool]:
+    """Whether nothing is committed any more in the life that is to end, and nothing was since.
+
+    Before the next one counts: else a commit could be acknowledged that is not in it.
+    """
+    if has_moved(branch.held):
+        return True
+    return (yield from close_as(context, branch.entry, branch.held, "moved"))
+
+
+# -------------------- moved
+#
+# The HEAD of a branch's next life: a state of the lake, and what was done on the branch.
+
+
+#: Of a HEAD that is not stored yet: nothing is ever replaced by it.
+_NONE = Token(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked of a rebase: ``keys`` by location, and what counts in a conflict.
+
+    ``verb``: what the history of a table calls it.
+    """
+
+    keys: Mapping[str, tuple[str, ...]]
+    settle: Settle = field(default_factory=Settle)
+    owner: str = ""
+    verb: str = "REBASE"
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A HEAD that is to be stored, and with it what ``uploads`` store.
+
+    ``lives``: those before whose files it names.
+    """
+
+    head: Head
+    lives: frozenset[str]
+    uploads: Sequence[Program[None]]
+
+
+def moved_to(
+    context: Context,
+    entry: RefEntry,
+    base: Base,
+    ref: BaseRef,
+    since: AtBase,
+    was: AtBase,
+    wanted: Wanted,
+) -> Program[Moved]:
+    """What was done on a branch from ``since`` to ``was``, done to the state that ``base`` has.
+
+    A transaction of the new life does it, on a HEAD that nobody has stored: it is stored with its
+    commit, if there is anything to do. Errors as ``apply``.
+    """
+    assert context.held is not None, "a branch is found by the lake's HEAD"
+    life = BranchLife(base.life, base.name, entry.id, ref, apart=bool(base.kept))
+    nonce = context.ids.nonce()
+    # Its versions go on behind those that were, so that each names one state of the branch.
+    first = first_head(
+        context.held.head,
+        life,
+        base.tables,
+        base.names,
+        nonce,
+        sequence=was.version + 1,
+        clones=base.clones,
+    )
+    held = HeldHead(first, _NONE)
+    txn = _begun(context.of_branch(held), held, wanted.owner)
+    applying = apply_states(
+        txn, first, since, was, None, dict(wanted.keys), wanted.settle, wanted.verb
+    )
+    yield from at_home(base.life, applying)
+    if not txn.work.done:
+        return Moved(first, frozenset(), ())
+    sealed = yield from at_home(base.life, seal_commit(txn))
+    txn.context.keep_commit(sealed.digest, sealed.commit)
+    following = yield from at_home(base.life, _following(txn, held, sealed))
+    head = msgspec.structs.replace(following, replacement=first.replacement)
+    return Moved(head, _lives_named(sealed.commit), [at_home(base.life, upload(txn, sealed))])
+
+
+def _begun(own: Context, held: HeldHead, owner: str) -> TransactionState:
+    """A transaction on a life that has no HEAD in the store yet: it is bound without looking."""
+    options = Options(Feature.R | Feature.I, owner=owner)
+    txn = begin(TransactionState(own, own.ids.txn_id(), options, through_head=True))
+    txn.bound.held = held
+    txn.bound.sequence = txn.bound.began = held.head.sequence
+    txn.bound.started_ms = own.now_ms()
+    txn.bound.began_at = own.clock.elapsed()
+    txn.bound.is_bound = True
+    return txn
+
+
+def _following(txn: TransactionState, held: HeldHead, sealed: Sealed) -> Program[Head]:
+    """The HEAD with the transaction's commit, as a commit on a branch makes it."""
+    candidate = Candidate(txn, sealed.commit, sealed.digest, held, body=sealed.body)
+    found = yield from admit(held, held.head, candidate)
+    if isinstance(found, Head):
+        return found
+    if isinstance(found, Failed):
+        raise found.error
+    assert isinstance(found, Declined), found
+    if found.found is not None and found.found.conflict is not None:
+        raise found.found.conflict
+    raise conflict(txn, "", "its state changed while it was rebased")
+
+
+def _lives_named(commit: CommitObject) -> frozenset[str]:
+    """The lives in whose directories files lie that a commit adds."""
+    found = {
+        branch_of(path)
+        for location, part in commit.tables.items()
+        for file in part.change.adds
+        for path in paths_of(location, file)
+    }
+    return frozenset(life for life in found if life is not None)

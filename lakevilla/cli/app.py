@@ -38,13 +38,15 @@ from lakevilla.cli.command import (
     app,
     command,
     moment,
+    open_lake,
+    session_of,
+    storage_options,
 )
-from lakevilla.cli.connection import open_lake, session_of, storage_options
 from lakevilla.cli.finding import NO_TABLES
 from lakevilla.cli.output import Output
+from lakevilla.cli.reading import state, time_hint
 from lakevilla.cli.shell import command as shell_command  # noqa: F401
 from lakevilla.cli.sql import command as sql_command  # noqa: F401 (it registers one)
-from lakevilla.cli.states import state, time_hint
 from lakevilla.errors import InvalidOperation
 from lakevilla.results import Report
 

@@ -6,11 +6,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from lakevilla.cli.command import Json, Limit, Options, Profile, Root, TableName, command
-from lakevilla.cli.connection import open_lake
+from lakevilla.cli.command import Json, Limit, Options, Profile, Root, TableName, command, open_lake
 from lakevilla.cli.output import Output
+from lakevilla.cli.reading import state, time_hint
 from lakevilla.cli.refs import shown_ref
-from lakevilla.cli.states import state, time_hint
 from lakevilla.errors import InvalidOperation
 from lakevilla.results import MergeResult
 

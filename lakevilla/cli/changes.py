@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import typer
 
 import lakevilla as lv
-from lakevilla.cli.command import Json, Limit, On, Options, Profile, Root, command
-from lakevilla.cli.connection import open_lake
+from lakevilla.cli.command import Json, Limit, On, Options, Profile, Root, command, open_lake
 from lakevilla.cli.output import Output
 from lakevilla.cli.upkeep import ending
 from lakevilla.errors import InvalidOperation
@@ -157,7 +156,7 @@ def _like(asked: list[str], touched: list[str]) -> list[str]:
 
 
 def _is_pattern(text: str) -> bool:
-    from lakevilla.api.feed.chosen import is_pattern  # takes long to load, and --help needs it not
+    from lakevilla.api.feed.walk import is_pattern
 
     return is_pattern(text)
 

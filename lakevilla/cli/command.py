@@ -1,23 +1,34 @@
-"""What all commands have in common: the options they share, how they are registered and end.
-
-Exit status: 0 well, 1 findings, 2 error. What takes long to load is loaded by the command that
-needs it: to ask for help takes a moment.
-"""
+"""Declare a command, its common options, and the lake that it connects to."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
-from typing import Annotated, Any, ParamSpec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 
 import typer
 from typer.core import TyperGroup
 
+import lakevilla as lv
 from lakevilla.cli.output import Output
-from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.display import shown_text
+from lakevilla.errors import InvalidOperation, LakeVillaError, LakeVillaWarning
 from lakevilla.results import Report
+from lakevilla.store.location import root_location
+
+# -------------------- command
+#
+# What all commands have in common: the options they share, how they are registered and end.
+#
+# Exit status: 0 well, 1 findings, 2 error. What takes long to load is loaded by the command that
+# needs it: to ask for help takes a moment.
+
 
 FINDINGS = 1
 ERROR = 2
@@ -213,3 +224,131 @@ def pair(text: str, what: str, mark: str) -> tuple[str, str]:
 
 for _name, _where in _ELSEWHERE.items():
     _tell_where(_name, _where)
+
+
+# -------------------- connection
+#
+# The lake that a command is about: its root, and what ``--option`` says of its store.
+
+
+if TYPE_CHECKING:
+    import boto3
+
+_CATALOG = "catalog."
+#: What stands for ``Settings.stores`` among them.
+_STORES = "stores"
+_OUTSIDE = "files_outside"
+_SQL_URIS = "sql_uris"
+
+
+def storage_options(pairs: list[str] | None) -> dict[str, str]:
+    """``KEY=VALUE`` pairs as a dict."""
+    options = {}
+    for pair in pairs or ():
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            # The value may be a secret: it is not repeated.
+            raise InvalidOperation(f"--option {key!r} has no value: write KEY=VALUE")
+        options[key] = value
+    return options
+
+
+def session_of(profile: str | None) -> boto3.Session | None:
+    """The session of boto3 that a profile names."""
+    if profile is None:
+        return None
+    try:
+        import boto3
+        from botocore.exceptions import ProfileNotFound  # type: ignore[import-untyped]
+    except ImportError:
+        raise InvalidOperation(
+            "--profile needs boto3, which is not installed here: `pip install boto3`, or pass the "
+            "keys as --option AWS_ACCESS_KEY_ID=... and --option AWS_SECRET_ACCESS_KEY=..."
+        ) from None
+    try:
+        return boto3.Session(profile_name=profile)
+    except ProfileNotFound:
+        known = ", ".join(boto3.Session().available_profiles) or "none"
+        raise InvalidOperation(
+            f"--profile {profile!r} is in neither ~/.aws/config nor ~/.aws/credentials (there are: "
+            f"{known}): make it with `aws configure --profile NAME`"
+        ) from None
+
+
+@contextmanager
+def open_lake(
+    root: str,
+    pairs: list[str] | None,
+    profile: str | None = None,
+    left_out: list[str] | None = None,
+    *,
+    new: bool = False,
+    on: str | None = None,
+) -> Iterator[lv.Lake[Any]]:
+    """The lake of a command, at the ref that is named ``on``, closed when the block ends.
+
+    Only one that is ``new`` may have no directory yet.
+
+    What is left out of an answer goes into ``left_out``.
+    """
+    options = storage_options(pairs)
+    stores = tuple(_listed(options.pop(_STORES, "")))
+    catalogs: dict[str, dict[str, str]] = {}
+    for key in [key for key in options if key.startswith(_CATALOG)]:
+        name, _, wanted = key.removeprefix(_CATALOG).partition(".")
+        if not (name and wanted):
+            raise InvalidOperation(
+                f"--option {key!r} is not understood: write catalog.NAME.PROPERTY=VALUE"
+            )
+        catalogs.setdefault(name, {})[wanted] = options.pop(key)
+    outside = options.pop(_OUTSIDE, "")
+    sql_uris = _flag(_SQL_URIS, options.pop(_SQL_URIS, "false"))
+
+    def tell(event: lv.Event) -> None:
+        """What a command leaves out is said on stderr, so that nobody takes the rest for all."""
+        if event.kind == "left_out":
+            print(shown_text(event.message), file=sys.stderr)
+            if left_out is not None:
+                left_out.append(event.message)
+
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always", LakeVillaWarning)
+        lake = lv.connect(
+            root,
+            storage_options=options or None,
+            boto3_session=session_of(profile),
+            on_event=tell,
+            progress=True,
+            catalogs=catalogs,
+            files_outside=_listed(outside),
+            settings=lv.Settings(stores=stores, sql_uris=sql_uris),
+        )
+    _check_directory(lake.root, new)
+    for warning in noted:
+        print(shown_text(str(warning.message)), file=sys.stderr)
+    warnings.simplefilter("ignore", LakeVillaWarning)  # it is said by ``tell``
+    with lake:
+        yield lake if on is None else lake.on(on)
+
+
+def _listed(text: str) -> list[str]:
+    return [one.strip() for one in text.split(",") if one.strip()]
+
+
+def _flag(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise InvalidOperation(f"--option {name} is true or false, not {text!r}")
+    return text.lower() == "true"
+
+
+def _check_directory(root: str, new: bool) -> None:
+    """Refuse a root of this machine that is no directory."""
+    place = root_location(root)
+    path = Path(f"/{place.path}")
+    if place.scheme != "file" or path.is_dir():
+        return
+    if not new:
+        raise InvalidOperation(
+            f"there is no directory {path}: check the root; `mkdir` makes one for a new lake, and "
+            "`lakevilla create` makes it with its first table"
+        )

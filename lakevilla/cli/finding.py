@@ -7,8 +7,17 @@ from typing import Annotated
 import typer
 
 import lakevilla as lv
-from lakevilla.cli.command import FINDINGS, MAIN, Json, On, Options, Profile, Root, command
-from lakevilla.cli.connection import open_lake
+from lakevilla.cli.command import (
+    FINDINGS,
+    MAIN,
+    Json,
+    On,
+    Options,
+    Profile,
+    Root,
+    command,
+    open_lake,
+)
 from lakevilla.cli.output import Output
 from lakevilla.errors import InvalidOperation
 

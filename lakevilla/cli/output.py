@@ -16,8 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
-from lakevilla.cli.rendering.look import Format, Look
-from lakevilla.cli.rendering.values import cell, json_text, plain
+from lakevilla.cli.values import Format, Look, cell, json_text, plain
 from lakevilla.display import shown_text
 from lakevilla.errors import LakeVillaError, MergeConflict
 from lakevilla.results import (
@@ -162,8 +161,7 @@ class Output:
 
     def frame(self, frame: pa.Table, limit: int | None = None) -> None:
         """The rows of a query; beyond ``limit`` they are counted, on stderr."""
-        from lakevilla.cli.rendering.formats import lines_of
-        from lakevilla.cli.rendering.grid import grid
+        from lakevilla.cli.rendering import grid, lines_of
 
         shown = frame if limit is None else frame.slice(0, limit)
         hidden: tuple[str, ...] = ()
@@ -305,7 +303,7 @@ class Output:
 
     def error(self, error: LakeVillaError) -> None:
         """An error, on stderr in either form: stdout holds results only."""
-        from lakevilla.api.execution.frame_hint import without_frames  # late, as few need it
+        from lakevilla.api.execution.sources import without_frames
 
         if self.as_json:
             about = {"table": error.table, "txn_id": error.txn_id}

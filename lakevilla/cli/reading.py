@@ -1,7 +1,11 @@
-"""Commands that look: at a table's columns and versions, at what became of a transaction."""
+"""Commands that read: rows, tables, and past states."""
 
 from __future__ import annotations
 
+import contextlib
+import re
+from collections.abc import Iterator
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -16,10 +20,15 @@ from lakevilla.cli.command import (
     Root,
     TableName,
     command,
+    moment,
+    open_lake,
 )
-from lakevilla.cli.connection import open_lake
 from lakevilla.cli.output import Output
-from lakevilla.errors import InvalidOperation
+from lakevilla.errors import InvalidOperation, RefNotFound
+
+# -------------------- reading
+#
+# Commands that look: at a table's columns and versions, at what became of a transaction.
 
 
 @command
@@ -137,3 +146,30 @@ def outcome(
     Output(as_json).value(found, text)
     if found.state != "committed":
         raise typer.Exit(FINDINGS)
+
+
+# -------------------- states
+#
+# How commands name a state of the lake: a version, a time or a ref.
+
+
+def state(text: str, argument: str) -> int | datetime | str:
+    """What is meant. No ref is called like a number, and none has a colon in its name."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    found = moment(text, argument) if ":" in text else None
+    return text if found is None else found
+
+
+@contextlib.contextmanager
+def time_hint(*given: str | None) -> Iterator[None]:
+    """Where a day was taken for the name of a ref, say how a time is written."""
+    try:
+        yield
+    except RefNotFound as error:
+        for text in given:
+            if text is not None and re.fullmatch(r"\d{4}-?\d\d.*", text) and text in error.message:
+                error.message += (
+                    f"; if {text!r} is meant as a time, write it as 2026-01-31T12:00:00Z"
+                )
+        raise

@@ -16,11 +16,11 @@ from lakevilla.cli.command import (
     Profile,
     Root,
     command,
+    open_lake,
     pair,
 )
-from lakevilla.cli.connection import open_lake
 from lakevilla.cli.output import Output
-from lakevilla.cli.states import state, time_hint
+from lakevilla.cli.reading import state, time_hint
 from lakevilla.errors import InvalidOperation
 from lakevilla.global_log.refs import MAIN
 

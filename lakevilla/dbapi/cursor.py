@@ -10,10 +10,8 @@ import pyarrow as pa
 
 from lakevilla.dbapi.errors import InterfaceError, ProgrammingError
 from lakevilla.dbapi.many import many
-from lakevilla.dbapi.parameters import one_set
-from lakevilla.dbapi.rows import Rows
 from lakevilla.dbapi.state import ConnectionState
-from lakevilla.dbapi.types import ColumnDescription, columns_of
+from lakevilla.dbapi.types import ColumnDescription, Rows, columns_of, one_set
 from lakevilla.results import OperationResult
 from lakevilla.settings import shown
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from lakevilla import errors
-from lakevilla.api.execution.frame_hint import without_frames
+from lakevilla.api.execution.sources import without_frames
 
 __all__ = [
     "DataError",

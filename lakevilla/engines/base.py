@@ -16,9 +16,8 @@ import msgspec
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.formats.fields import Ids
 from lakevilla.formats.files import ChangeFile, DataFile, RemovedFile
-from lakevilla.formats.layout import Layout
+from lakevilla.formats.layout import Ids, Layout
 from lakevilla.settings import Settings
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.content import HashedFile

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakevilla.arrow.places import places_of_true
+from lakevilla.arrow.input import places_of_true
 from lakevilla.engines.base import TableInput
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
 from lakevilla.formats.delta.deletion_vectors import decode_bitmap, read_vector
@@ -30,7 +30,7 @@ from lakevilla.formats.files import (
     file_key,
     rows_in,
 )
-from lakevilla.formats.iceberg.metadata.paths import TableAddress
+from lakevilla.formats.iceberg.metadata.definition import TableAddress
 from lakevilla.formats.layout import Layout
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, parallel

@@ -18,8 +18,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakevilla.arrow.made import array, scalar
-from lakevilla.arrow.years import in_years
+from lakevilla.arrow.cast import array, in_years, scalar
 from lakevilla.errors import InvalidOperation
 from lakevilla.sql.expressions.types import INTEGERS, arrow_type, decimal_parts, is_decimal
 from lakevilla.sql.expressions.values import DECIMAL_CONTEXT, cast_value, parse_timestamp

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from lakevilla.formats.base import Change
-from lakevilla.formats.file_sets import Masks, by_path, is_masked
-from lakevilla.formats.files import DataFile, FileRef, RemovedFile
+from lakevilla.formats.files import DataFile, FileRef, Masks, RemovedFile, by_path, is_masked
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakevilla.arrow.made import array, scalar
+from lakevilla.arrow.cast import array, scalar
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.file_statistics import (
     ColumnStatistics,
@@ -29,11 +29,10 @@ from lakevilla.formats.layout import Layout
 from lakevilla.sql.expressions.bind import bind, type_of
 from lakevilla.sql.expressions.evaluate import compare, evaluate
 from lakevilla.sql.expressions.functions.core import COMPARISONS
-from lakevilla.sql.expressions.rising import mapped_bounds, rising_operand
-from lakevilla.sql.expressions.tree import Call, Cast, Column, Expr, Literal
+from lakevilla.sql.expressions.loosen import mapped_bounds, rising_operand
+from lakevilla.sql.expressions.tree import Call, Cast, Column, Expr, Literal, columns
 from lakevilla.sql.expressions.types import arrow_type, is_fractional, is_nested, type_name
 from lakevilla.sql.expressions.values import value_of
-from lakevilla.sql.expressions.walk import columns
 
 _BATCH = 1 << 16
 

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from lakevilla.errors import InvalidOperation, TableNotFound
 from lakevilla.formats.base import FormatName, TableFormat, TableSnapshot
 from lakevilla.formats.delta import DeltaFormat
-from lakevilla.formats.iceberg.metadata.paths import metadata_directory, metadata_version
+from lakevilla.formats.iceberg.metadata.definition import metadata_directory, metadata_version
 from lakevilla.store.effects import Program, list_objects
 
 #: What a Delta table also tells readers of: UniForm writes Iceberg metadata beside its log.

@@ -13,7 +13,7 @@ from lakevilla.errors import CorruptObject
 from lakevilla.formats.base import Change
 from lakevilla.sql.catalog import CatalogRead
 from lakevilla.store.codec import decode, encode
-from lakevilla.store.home import home_of
+from lakevilla.store.location import home_of
 from lakevilla.sublogs.operations import Operation, ReadRecord
 
 COMMITS_PREFIX = "_lakevilla/commits"

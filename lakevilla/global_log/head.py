@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from lakevilla.formats.iceberg.metadata.pointer import name_in_catalog
+from lakevilla.formats.iceberg.metadata.file import name_in_catalog
 from lakevilla.formats.sizes import NOTHING, UNKNOWN, Size
 from lakevilla.global_log.leaves import Leaf, LeafMap
 from lakevilla.global_log.refs import BaseRef, Policy, RefEntry, RefMap, made_of_life

@@ -21,7 +21,7 @@ from blake3 import blake3
 
 from lakevilla.errors import CorruptObject
 from lakevilla.store.codec import FORMAT, decode, encode
-from lakevilla.store.home import home_of
+from lakevilla.store.location import home_of
 
 LEAVES_PREFIX = "_lakevilla/leaves"
 #: A map that takes more than this in HEAD is cut into leaves, for good.

@@ -14,7 +14,7 @@ import msgspec
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.global_log.leaves import Leaf, LeafMap
-from lakevilla.store.home import home_of
+from lakevilla.store.location import home_of
 
 BASES_PREFIX = "_lakevilla/bases"
 #: The ref that every lake has: what is committed outside of any branch.

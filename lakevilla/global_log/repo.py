@@ -1,4 +1,4 @@
-"""Reading and replacing HEAD and what hangs on it: programs over the store."""
+"""Load and replace HEAD, and what it refers to."""
 
 from __future__ import annotations
 
@@ -16,9 +16,16 @@ from lakevilla.errors import (
     StoreError,
     VersionNotFound,
 )
-from lakevilla.global_log.commits import CommitObject, commit_key, digest_of, read_commit
+from lakevilla.global_log.commits import (
+    COMMITS_PREFIX,
+    CommitObject,
+    commit_key,
+    digest_of,
+    read_commit,
+)
 from lakevilla.global_log.head import (
     HEAD_KEY,
+    PAGES_PREFIX,
     CommitSummary,
     Head,
     Page,
@@ -28,10 +35,16 @@ from lakevilla.global_log.head import (
     overfull,
     split_page,
 )
-from lakevilla.global_log.head_log import head_key, newest_head
-from lakevilla.global_log.leaves import LeafMap, LeafPlan, LeafRef
-from lakevilla.global_log.recent_heads import put_copy
-from lakevilla.global_log.remains import head_lost
+from lakevilla.global_log.head_log import (
+    HEADS_PREFIX,
+    RECENT_PREFIX,
+    head_key,
+    newest_head,
+    put_copy,
+)
+from lakevilla.global_log.keys import KEYS_PREFIX
+from lakevilla.global_log.leaves import LEAVES_PREFIX, LeafMap, LeafPlan, LeafRef
+from lakevilla.global_log.refs import BASES_PREFIX
 from lakevilla.ids import Ids
 from lakevilla.store.base import (
     ABSENT,
@@ -47,7 +60,21 @@ from lakevilla.store.base import (
     Unknown,
 )
 from lakevilla.store.codec import FORMAT, decode, encode
-from lakevilla.store.effects import Program, Put, delete, get, get_immutable, parallel, put
+from lakevilla.store.effects import (
+    Program,
+    Put,
+    delete,
+    get,
+    get_immutable,
+    list_objects,
+    parallel,
+    put,
+)
+
+# -------------------- repo
+#
+# Reading and replacing HEAD and what hangs on it: programs over the store.
+
 
 #: How often a claim is tried while others write it.
 _MAX_CLAIMS = 16
@@ -543,3 +570,45 @@ def rules_table(location: str, head: Head) -> Program[bool]:
     """Whether ``lake.json`` names this lake."""
     owner = yield from claim_of(location)
     return owner is not None and owner.names(head)
+
+
+# -------------------- remains
+#
+# What a lake leaves behind when its HEAD is lost (docs/design/0021-head-lost.md).
+#
+# HEAD is created before anything else of a lake, and nobody ever deletes it. So whoever lists
+# remains and then finds no HEAD looks at a lake that has lost it, and not at a new one.
+
+
+#: The directory of all that a lake has of its own at its root.
+HOME = "_lakevilla"
+#: Where objects lie that can only be there because a HEAD was.
+PREFIXES = (
+    COMMITS_PREFIX,
+    PAGES_PREFIX,
+    LEAVES_PREFIX,
+    HEADS_PREFIX,
+    KEYS_PREFIX,
+    BASES_PREFIX,
+    RECENT_PREFIX,
+)
+_KINDS = tuple(f"{prefix}/" for prefix in PREFIXES)
+
+#: What to do about it, in words.
+REBUILD = "restore the newest copy, or rebuild it with `lakevilla recover ROOT --rebuild-head`"
+
+
+def is_remains(key: str) -> bool:
+    """Whether an object can only be there because a HEAD was."""
+    return key.startswith(_KINDS)
+
+
+def find_remains() -> Program[list[str]]:
+    """The keys of what a lake has left here: one LIST."""
+    listed = yield from list_objects(HOME)
+    return [info.key for info in listed if is_remains(info.key)]
+
+
+def head_lost(evidence: str, *, table: str | None = None) -> CorruptObject:
+    """The error of one who finds a lake without its HEAD."""
+    return CorruptObject(f"{HEAD_KEY} is lost: {evidence}; {REBUILD}", key=HEAD_KEY, table=table)

@@ -1,20 +1,33 @@
-"""R1, R2 and R3: the paper's rules of validation, by version numbers alone (module #4.2).
-
-Pure. A transaction is compatible with the lake's newest version on a table if no
-rule fires. The numbers say nothing about rows, so a rule that fires is a reason
-to look closer (``validation="precise"``), or to give up (``"rules"``). One that does
-not fire needs no look: nothing came between.
-
-The paper prints R3 as "log version + written logs != write version - written logs";
-what it explains is that the table's version in the log and the number of entries
-written make the version to write, which is what stands here.
-"""
+"""Rules by which commits overlap."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakevilla.formats.layout import Layout, as_of
+from lakevilla.formats.pruning import may_match
+from lakevilla.global_log.summaries import Added, statistics_text
+from lakevilla.sql.expressions.tree import Expr
+
+# -------------------- rules
+#
+# R1, R2 and R3: the paper's rules of validation, by version numbers alone (module #4.2).
+#
+# Pure. A transaction is compatible with the lake's newest version on a table if no
+# rule fires. The numbers say nothing about rows, so a rule that fires is a reason
+# to look closer (``validation="precise"``), or to give up (``"rules"``). One that does
+# not fire needs no look: nothing came between.
+#
+# The paper prints R3 as "log version + written logs != write version - written logs";
+# what it explains is that the table's version in the log and the number of entries
+# written make the version to write, which is what stands here.
+
 
 Isolation = Literal["serializable", "snapshot", "write-serializable"]
 Validation = Literal["precise", "rules"]
@@ -95,3 +108,40 @@ def fires(
     if versions.log is not None and r3_lost_update(versions.log, versions.write, versions.written):
         return Rule.R3
     return None
+
+
+# -------------------- overlap
+#
+# Whether files that came to a table may hold rows that somebody has asked for.
+#
+# By partition values and statistics alone, as the log or HEAD tells them: "no" is sure, and what
+# is not known is a "maybe".
+
+
+#: What is known of an added file: its partition values and statistics, as in the log.
+Known = tuple[dict[str, str | None], str | None]
+
+
+def known_of(added: Added) -> Known:
+    """What a summary tells of a file."""
+    return added.partition_values, statistics_text(added)
+
+
+def may_hold(layout: Layout, asked: Sequence[Expr | None], added: Iterable[Known]) -> bool:
+    """Whether one of the files may hold a row that was asked for; None asks for all rows."""
+    files = list(added)
+    if not files or not asked:
+        return False
+    here = [as_of(where, layout) for where in asked]
+    if None in here:
+        return True
+    values = [list(partition_values.items()) for partition_values, _ in files]
+    table = pa.table(
+        {
+            "partition_values": pa.array(values, pa.map_(pa.string(), pa.string())),
+            "stats": pa.array([stats for _, stats in files], pa.string()),
+        }
+    )
+    return any(
+        pc.any(may_match(table, layout, where)).as_py() for where in here if where is not None
+    )

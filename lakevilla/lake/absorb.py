@@ -18,8 +18,7 @@ from lakevilla.formats.sizes import (
 )
 from lakevilla.global_log.head import CommitSummary, Head, TableState, Touch
 from lakevilla.global_log.summaries import SUMMARY_BYTES, summarize
-from lakevilla.lake.context import Context
-from lakevilla.lake.tail import Tail
+from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.view import Placement, build_view, place
 from lakevilla.store.effects import Program
 

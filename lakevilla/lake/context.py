@@ -1,40 +1,49 @@
-"""What the programs of one lake share: injected parts, and caches of immutable things."""
+"""What the programs of a process know of their lake and its tables."""
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from lakevilla.clock import Clock
-from lakevilla.engines.base import Engine
-from lakevilla.errors import CorruptObject, InvalidOperation, RefNotFound
-from lakevilla.formats.base import FormatName
+from lakevilla.clock import Clock, SystemClock
+from lakevilla.engines.base import Engine, FileNamer
+from lakevilla.errors import CorruptObject, InvalidOperation, RefNotFound, UnsupportedFormat
+from lakevilla.formats.base import Entry, FormatName, TableSnapshot
 from lakevilla.formats.registry import Formats
 from lakevilla.global_log.commits import CommitObject
 from lakevilla.global_log.head import PendingRef
-from lakevilla.global_log.lineage import check_lineage
-from lakevilla.global_log.remains import HOME, find_remains, head_lost
+from lakevilla.global_log.head_log import is_head
+from lakevilla.global_log.history import check_lineage
 from lakevilla.global_log.repo import (
+    HOME,
     HeldHead,
+    LakeFile,
     check_not_closed,
+    claim_of,
     create_head,
+    find_remains,
+    head_lost,
     lake_key,
     load_head,
     load_sized_commit,
 )
 from lakevilla.ids import Ids
-from lakevilla.lake.claimed import find_claimed
 from lakevilla.lake.lanes import Lanes
-from lakevilla.lake.tail import Tail
 from lakevilla.markers.marker import Marker, Unreadable
 from lakevilla.settings import MOST_LEASE_SECONDS, Settings
 from lakevilla.store.base import Token
-from lakevilla.store.cached.objects import CachedObjects
+from lakevilla.store.cached import CachedObjects
 from lakevilla.store.codec import encode
-from lakevilla.store.effects import Program, parallel
+from lakevilla.store.effects import Program, list_names, parallel
 from lakevilla.sublogs.lease import Leases, Renewable
+
+# -------------------- context
+#
+# What the programs of one lake share: injected parts, and caches of immutable things.
+
 
 #: A commit object in memory takes up to so many times what it has in the store.
 _DECODED = 4
@@ -454,3 +463,192 @@ class Context:
             "copied or moved and is read-only here; `lakevilla doctor --adopt` gives it a "
             "new identity"
         )
+
+
+# -------------------- file names
+#
+# The names of data files: whose they are, and by which kind of commit point.
+
+
+#: An engine that writes into a local lake may leave its temporary ``tmp_`` name.
+#: Iceberg's manifests and manifest lists are stored by whoever publishes them.
+_OWN = re.compile(
+    r"(?:.*/)?(?:tmp_|snap-\d+-)?lv-([hl])-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-[0-9a-f]+"
+    r"(?:\.parquet|(?:-m\d+)?\.avro)"
+)
+
+#: Below the table, so that its log can name them relatively once they are merged, and where the
+#: clean-up of Spark and deltalake does not look.
+_BRANCH_FILES = "_lakevilla/b"
+_OF_BRANCH = re.compile(rf"{_BRANCH_FILES}/(\d{{20}}-[0-9a-f]{{16}})/")
+
+
+def file_path(partition: str, txn: str, through_head: bool, nonce: str) -> str:
+    """A data file's path: its name says whose it is, and by which kind of commit point.
+
+    Files of transactions that commit by their own log entry can't be fenced,
+    so nobody but VACUUM ever deletes those.
+    """
+    kind = "h" if through_head else "l"
+    name = f"lv-{kind}-{txn}-{nonce}.parquet"
+    return f"{partition}/{name}" if partition else name
+
+
+def branch_directory(location: str, life: str) -> str:
+    """Where the files of a table lie that were written on a branch."""
+    return f"{location}/{_BRANCH_FILES}/{life}"
+
+
+def branch_of(path: str) -> str | None:
+    """The life that a data file was written for, by its path in the table; None if none."""
+    found = _OF_BRANCH.match(path)
+    return None if found is None else found[1]
+
+
+def owner_of(path: str) -> tuple[str, str] | None:
+    """Whose file it is by its name: "h" (through HEAD) or "l" (by log entry), and the id."""
+    found = _OWN.fullmatch(path)
+    return None if found is None else (found[1], found[2])
+
+
+def file_namer(context: Context, txn: str, through_head: bool) -> FileNamer:
+    return _Namer(context.ids, txn, through_head, context.life)
+
+
+@dataclass(frozen=True, slots=True)
+class _Namer:
+    ids: Ids
+    txn: str
+    through_head: bool
+    life: str
+
+    def __call__(self, partition: str) -> str:
+        if self.life:
+            # With its partition's directories: there are readers that take values from paths.
+            partition = f"{_BRANCH_FILES}/{self.life}/{partition}".rstrip("/")
+        return file_path(partition, self.txn, self.through_head, self.ids.nonce()[:16])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # In another process it draws from that one's randomness: each attempt of a task
+        # has names of its own, so none writes over another's file.
+        return _namer, (self.txn, self.through_head, self.life)
+
+
+def _namer(txn: str, through_head: bool, life: str) -> _Namer:
+    return _Namer(Ids(SystemClock()), txn, through_head, life)
+
+
+# -------------------- relied on
+#
+# Which objects decide something by what is read in them.
+
+
+_LOG_ENTRY = re.compile(r"/_delta_log/\d{20}\.json$")
+
+
+def is_relied_on(key: str) -> bool:
+    """Whether a reader of ``key`` acts on what it finds there: HEAD, and each log entry.
+
+    On a store without conditional writes (``connect(conditional_writes="check")``) these are
+    read until they have settled. All else is safe to read at once: data files, commit
+    objects and pages have one writer; markers and records are hints; what binds an
+    idempotency key is followed to HEAD.
+    """
+    return is_head(key) or _LOG_ENTRY.search(key) is not None
+
+
+# -------------------- tail
+#
+# A table's log as far as this process has read it: a value.
+
+
+_KEPT = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Entries up to ``tip`` and snapshots at some versions, the tip's among them.
+
+    ``tip`` is -1 for a table that has no log yet.
+    """
+
+    location: str
+    tip: int
+    snapshots: Mapping[int, TableSnapshot]
+    entries: Mapping[int, Entry] = field(default_factory=dict)
+    seen_at: float = 0.0
+
+    @property
+    def snapshot(self) -> TableSnapshot:
+        return self.snapshots[self.tip]
+
+    def extended(self, entry: Entry, snapshot: TableSnapshot, seen_at: float) -> Tail:
+        """This tail one entry on; the oldest are forgotten."""
+        assert entry.version == self.tip + 1
+        # Lists of all files would be a lot of memory, one a version. Who still reads at the last
+        # one keeps his, and whoever goes on at an older one has it made once more.
+        outdated = self.snapshots.get(self.tip - 1)
+        if outdated is not None:
+            outdated.forget_files()
+        oldest = entry.version - _KEPT
+        return Tail(
+            self.location,
+            entry.version,
+            {**{v: s for v, s in self.snapshots.items() if v > oldest}, entry.version: snapshot},
+            {**{v: e for v, e in self.entries.items() if v > oldest}, entry.version: entry},
+            seen_at,
+        )
+
+
+# -------------------- claimed
+#
+# Tables that were a lake's of this root, where nothing else of that lake is left.
+#
+# With ``_lakevilla`` gone a root looks like a new one. But each table of a lake says whose it is,
+# so before the first HEAD is made there, or somebody is told that there is no lake, the
+# directories are walked once (docs/design/0053-gone-back.md).
+
+
+#: Directories asked for in one round.
+_AT_ONCE = 256
+#: What the directory of a table has.
+_LOGS = frozenset({"_delta_log/", "metadata/"})
+
+
+def find_claimed(root: str) -> Program[tuple[str, LakeFile] | None]:
+    """A table below the root that a lake of this very root has claimed; None if there is none.
+
+    Nothing is listed below a table. It ends with the first that is found.
+    """
+    level = [""]
+    while level:
+        wanted, level = level, []
+        for first in range(0, len(wanted), _AT_ONCE):
+            places = wanted[first : first + _AT_ONCE]
+            listed = yield from parallel([list_names(place) for place in places])
+            names = dict(zip(places, listed, strict=True))
+            tables = [place for place in places if place and "_lakevilla/" in names[place]]
+            claims = yield from parallel([_claim(place) for place in tables])
+            for place, claim in zip(tables, claims, strict=True):
+                if claim is not None and claim.root == root:
+                    return place, claim
+            for place in places:
+                if not place or not _LOGS.intersection(names[place]):
+                    level += _directories(place, names[place])
+    return None
+
+
+def _directories(parent: str, names: Sequence[str]) -> list[str]:
+    """The directories in which tables may lie: not hidden ones, and no partitions of files."""
+    return [
+        f"{parent}/{name[:-1]}" if parent else name[:-1]
+        for name in names
+        if name.endswith("/") and name[0] not in "_." and "=" not in name
+    ]
+
+
+def _claim(location: str) -> Program[LakeFile | None]:
+    try:
+        return (yield from claim_of(location))
+    except (CorruptObject, UnsupportedFormat):
+        return None

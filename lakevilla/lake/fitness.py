@@ -14,9 +14,8 @@ from lakevilla.formats.files import DataFile, file_key
 from lakevilla.global_log.commits import TablePart
 from lakevilla.global_log.head import Head, PendingRef, application_id
 from lakevilla.ids import started_at
-from lakevilla.lake.context import Context
+from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.table_log import entry_at
-from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import breaks, breaks_unseen, changes_contract, is_another
 from lakevilla.store.base import Missing, ObjectInfo
 from lakevilla.store.effects import Program, parallel

@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from lakevilla.store.effects import Program, wait_at
-from lakevilla.store.gate import Gate
+from lakevilla.store.effects import Gate, Program, wait_at
 
 A = TypeVar("A")
 M = TypeVar("M", bound="Member[Any]")

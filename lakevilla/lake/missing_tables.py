@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
 from lakevilla.errors import LakeVillaError, TableNotFound
-from lakevilla.formats.iceberg.metadata.paths import metadata_directory, metadata_version
-from lakevilla.formats.iceberg.metadata.pointer import name_in_catalog, number_of
+from lakevilla.formats.iceberg.metadata.definition import metadata_directory, metadata_version
+from lakevilla.formats.iceberg.metadata.file import name_in_catalog, number_of
 from lakevilla.global_log.refs import clone_around
 from lakevilla.lake.context import Context
 from lakevilla.sql.catalog import PREFIX, SCHEMAS, is_reserved

@@ -24,21 +24,19 @@ from lakevilla.errors import (
 )
 from lakevilla.global_log.commits import COMMITS_PREFIX, CommitObject, read_commit
 from lakevilla.global_log.head import HEAD_KEY, Head, application_id
-from lakevilla.global_log.head_log import HEADS_PREFIX
+from lakevilla.global_log.head_log import HEADS_PREFIX, RECENT_PREFIX
+from lakevilla.global_log.history import went_back
 from lakevilla.global_log.inbox.proposal import INBOX_PREFIX
 from lakevilla.global_log.leaves import LEAVES_PREFIX, is_mark
-from lakevilla.global_log.lineage import went_back
 from lakevilla.global_log.numbered_log import entry_key
-from lakevilla.global_log.recent_heads import RECENT_PREFIX
 from lakevilla.global_log.refs import BASES_PREFIX
 from lakevilla.global_log.repo import commits_since, load_head
-from lakevilla.lake.context import Context
+from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.table_log import open_tail, probe
-from lakevilla.lake.tail import Tail
 from lakevilla.results import Finding
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, list_objects, parallel, sleep
-from lakevilla.store.home import HOMES_PREFIX, at_home, home_of
+from lakevilla.store.location import HOMES_PREFIX, at_home, home_of
 
 #: Objects asked for in one round.
 _AT_ONCE = 64

@@ -19,9 +19,8 @@ from lakevilla.formats.delta.deletion_vectors import vector_key
 from lakevilla.formats.files import DataFile, FileRef, data_files, file_key
 from lakevilla.global_log.head import Head, TableState, application_id
 from lakevilla.global_log.repo import load_tables
-from lakevilla.lake.context import Context
+from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.table_log import entry_at, open_tail, probe, snapshot_at
-from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import Placement, View, is_another
 from lakevilla.store.base import Missing, ObjectInfo
 from lakevilla.store.effects import Program, Stat, parallel

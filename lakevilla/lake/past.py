@@ -1,15 +1,4 @@
-"""The past: each table's state at a global version, and what each commit of the lake was.
-
-A table's state at version s is what HEAD said then: log[..published] and the
-commits that were pending. HEAD keeps neither, and both follow from what it does
-keep (docs/design/0007-history.md): the first commit after s that touches the
-table tells how much of the log the lake had taken in before it, and the lake's
-``txn`` action there how much of what was decided that log holds. The rest is
-laid over it from the commit objects. Nothing here writes.
-
-A branch's logs stand still, and nothing of it is published: there it is what the branch was made
-of, and the commits since, all of which its life keeps (note 31).
-"""
+"""Past states of a lake."""
 
 from __future__ import annotations
 
@@ -19,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
-from lakevilla.formats.base import Entry, FormatName
+from lakevilla.formats.base import Entry, FormatName, TableSnapshot
 from lakevilla.formats.sizes import Size
 from lakevilla.global_log.bases import load_base_tables
 from lakevilla.global_log.commits import CommitObject, TablePart
@@ -35,7 +24,7 @@ from lakevilla.global_log.head import (
 )
 from lakevilla.global_log.history import Timeline
 from lakevilla.global_log.repo import is_forgotten, load_commit, load_tables
-from lakevilla.lake.context import Context
+from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.table_log import (
     entry_at,
     kept_entry,
@@ -44,9 +33,22 @@ from lakevilla.lake.table_log import (
     snapshot_at,
     standing_at,
 )
-from lakevilla.lake.tail import Tail
-from lakevilla.lake.view import Placement, View, build_view
+from lakevilla.lake.view import Placement, View, build_view, pending_parts
 from lakevilla.store.effects import Program, parallel
+
+# -------------------- past
+#
+# The past: each table's state at a global version, and what each commit of the lake was.
+#
+# A table's state at version s is what HEAD said then: log[..published] and the
+# commits that were pending. HEAD keeps neither, and both follow from what it does
+# keep (docs/design/0007-history.md): the first commit after s that touches the
+# table tells how much of the log the lake had taken in before it, and the lake's
+# ``txn`` action there how much of what was decided that log holds. The rest is
+# laid over it from the commit objects. Nothing here writes.
+#
+# A branch's logs stand still, and nothing of it is published: there it is what the branch was made
+# of, and the commits since, all of which its life keeps (note 31).
 
 
 @dataclass(frozen=True, slots=True)
@@ -511,3 +513,71 @@ def table_entries(
 
 #: Log entries asked for in one round.
 _MOST_AT_ONCE = 64
+
+
+# -------------------- pinned
+#
+# A table's state as a note that another process can open: which log version, and what is over it.
+#
+# Log entries and commit objects never change, so the note stands for the same rows for as
+# long as their files are kept, whatever is committed meanwhile.
+
+
+class Pin(msgspec.Struct, frozen=True):
+    """What tells a state: log[..logged], and the decided commits laid over it."""
+
+    location: str
+    table_id: str
+    logged: int
+    overlay: tuple[PendingRef, ...] = ()
+
+
+def pin(view: View) -> Pin:
+    """The note for a state without changes of a transaction's own."""
+    placement = view.placement
+    return Pin(view.location, view.snapshot.table_id, placement.logged, placement.overlay)
+
+
+def pinned(context: Context, pin: Pin) -> Program[TableSnapshot]:
+    """The state that a note tells of.
+
+    Raises
+    ------
+    VersionNotFound
+        It is not kept any more, or another table is there by now.
+    """
+    snapshot = yield from _opened(context, pin)
+    if snapshot.table_id != pin.table_id:
+        # What is cached may be the log of a table that was there before.
+        context.tails.pop(pin.location, None)
+        snapshot = yield from _opened(context, pin)
+    if snapshot.table_id != pin.table_id:
+        raise VersionNotFound(
+            f"table {pin.location} was created again since it was loaded: load it again",
+            table=pin.location,
+        )
+    return snapshot
+
+
+def _opened(context: Context, pin: Pin) -> Program[TableSnapshot]:
+    tail = yield from open_tail(context, pin.location, missing_ok=True)
+    if tail.tip < pin.logged:
+        tail = yield from probe(context, tail)
+    if tail.tip < pin.logged:
+        raise VersionNotFound(
+            f"the log of table {pin.location} ends at version {tail.tip}, and it was loaded at "
+            f"version {pin.logged}: load it again",
+            table=pin.location,
+        )
+    snapshot = yield from snapshot_at(context, tail, pin.logged)
+    try:
+        parts = yield from pending_parts(context, pin.location, pin.overlay)
+    except CorruptObject as error:
+        # Published long ago, so gc has let go of it: the log tells it, and not this state.
+        raise VersionNotFound(
+            f"table {pin.location} is not kept as it was loaded: {error.message}; load it again",
+            table=pin.location,
+        ) from error
+    for part in parts:
+        snapshot = snapshot.apply(part.change)
+    return snapshot

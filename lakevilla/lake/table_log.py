@@ -18,10 +18,9 @@ from lakevilla.global_log.bases import kept_for, load_base
 from lakevilla.global_log.head import TableState, application_id
 from lakevilla.global_log.refs import KeptTable
 from lakevilla.global_log.repo import load_tables
-from lakevilla.lake.context import Context
+from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.kept_state import kept_snapshot
 from lakevilla.lake.missing_tables import missing_table
-from lakevilla.lake.tail import Tail
 from lakevilla.store.effects import Program, parallel
 
 T = TypeVar("T")

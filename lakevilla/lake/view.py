@@ -18,9 +18,8 @@ from lakevilla.global_log.commits import TablePart
 from lakevilla.global_log.head import Head, PendingRef, TableState, application_id
 from lakevilla.global_log.refs import RefEntry
 from lakevilla.global_log.repo import load_tables
-from lakevilla.lake.context import Context
+from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.table_log import entry_at, snapshot_at
-from lakevilla.lake.tail import Tail
 from lakevilla.store.effects import Program
 
 

@@ -32,11 +32,10 @@ from lakevilla.global_log.head import (
     with_policy,
     with_refs,
 )
-from lakevilla.global_log.head_log import HEADS_PREFIX, head_key
-from lakevilla.global_log.inbox.box import clear_inbox
+from lakevilla.global_log.head_log import HEADS_PREFIX, head_key, recent_heads, said_of
+from lakevilla.global_log.inbox.proposal import clear_inbox
 from lakevilla.global_log.keys import HeldKey, KeyRecord, put_key
 from lakevilla.global_log.numbered_log import entry_key
-from lakevilla.global_log.recent_heads import recent_heads, said_of
 from lakevilla.global_log.repo import (
     HeldHead,
     LakeFile,
@@ -47,15 +46,13 @@ from lakevilla.global_log.repo import (
     load_tables,
     store_leaves,
 )
-from lakevilla.lake.context import Context
+from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.newer import in_doubt, refuse_older_head
 from lakevilla.lake.past import table_entries
 from lakevilla.lake.table_log import open_tail, probe
 from lakevilla.lake.tables.claims import restore_claims
 from lakevilla.lake.tables.registration import replace_until_stored
-from lakevilla.lake.tail import Tail
-from lakevilla.maintenance.left_behind import Decision, LeftBehind, look_for
-from lakevilla.maintenance.refs_left import refs_left
+from lakevilla.maintenance.left_behind import Decision, LeftBehind, look_for, refs_left
 from lakevilla.results import Finding, Report
 from lakevilla.store.base import ABSENT, Condition, Found, Match, Stored, Unknown
 from lakevilla.store.codec import FORMAT, decode, encode

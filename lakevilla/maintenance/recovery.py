@@ -1,43 +1,50 @@
-"""Recovery: finishing what others have left. At any time, from anywhere, twice equals once."""
+"""Finish the commits of clients that are gone."""
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Collection, Container, Sequence
 
 import msgspec
 
 from lakevilla.branches.change import finish_ended
 from lakevilla.errors import LakeVillaError, StoreError
+from lakevilla.formats.files import file_key
 from lakevilla.formats.sizes import Size, size_from
+from lakevilla.global_log.commits import CommitObject, commit_key
 from lakevilla.global_log.head import (
     HEAD_KEY,
+    CommitSummary,
     Head,
     NameMap,
     TableMap,
     TableState,
+    application_id,
     successor,
 )
+from lakevilla.global_log.history import went_back
 from lakevilla.global_log.repo import LakeFile, commits_since, lake_key, load_names, load_tables
-from lakevilla.lake.context import Context, Event
+from lakevilla.lake.context import Context, Event, Tail
+from lakevilla.lake.fitness import is_lost
 from lakevilla.lake.newer import refuse_older_head
 from lakevilla.lake.publishing import outcome
-from lakevilla.lake.publishing.lost_commits import void_lost
+from lakevilla.lake.publishing.outcome import void_lost
 from lakevilla.lake.publishing.publish import publish_table
 from lakevilla.lake.table_log import open_tail, probe, snapshot_at
 from lakevilla.lake.tables.claims import restore_claims
 from lakevilla.lake.tables.registration import replace_until_stored
-from lakevilla.lake.tail import Tail
-from lakevilla.lake.view import is_another, place
-from lakevilla.maintenance.doctor_tables import opened, unreadable
+from lakevilla.lake.view import build_view, is_another, place
 from lakevilla.maintenance.stale_places import give_up_places
-from lakevilla.maintenance.version_hints import announce_tables
-from lakevilla.maintenance.voids import voids_in
 from lakevilla.results import Finding, Report
 from lakevilla.store.base import ANY
 from lakevilla.store.codec import FORMAT, encode
 from lakevilla.store.effects import Program, Put, delete, list_objects, parallel
 from lakevilla.store.location import is_external
+from lakevilla.sublogs.operations import Operation, given_files
 from lakevilla.sublogs.record import TXNS_PREFIX, created_by, record_key
+
+# -------------------- recovery
+#
+# Recovery: finishing what others have left. At any time, from anywhere, twice equals once.
 
 
 def recover(context: Context, owner: str = "") -> Program[Report]:
@@ -274,3 +281,182 @@ def adopt_lake(context: Context) -> Program[None]:
         for location, state in head.tables.items()
     }
     yield from parallel([Put(lake_key(one), encode(claim), ANY) for one, claim in claims.items()])
+
+
+# -------------------- voids
+#
+# What a commit that is void has lost, told to people: acknowledged, and not to be had again.
+
+
+#: Files that a message names; the commit object names them all.
+_NAMED = 5
+
+
+def voids_in(
+    context: Context, commits: Sequence[CommitSummary], location: str
+) -> Program[list[Finding]]:
+    """What became void on a table by these commits: acknowledged rows that nobody will see."""
+    findings: list[Finding] = []
+    for summary in commits:
+        if summary.kind == "reconcile" and location in summary.tables:
+            commit = yield from context.commit_object(summary.txn, summary.hash)
+            findings += yield from voids_of(context, commit, location)
+    return findings
+
+
+def voids_of(context: Context, commit: CommitObject, location: str) -> Program[list[Finding]]:
+    """What a reconcile commit could not replay: whose it was, what it did, where its files are."""
+    findings = []
+    hashes = {txn: digest for _, txn, digest in commit.replaces}
+    for txn, reason in commit.voided:
+        digest = hashes.get(txn, "")
+        key = commit_key(txn, digest)
+        lost = (
+            f"what it did can't be read any more: names of files that it has made hold its id, "
+            f"until gc deletes them (its object is {key})"
+        )
+        owners = [txn]
+        try:
+            commit = yield from context.commit_object(txn, digest)
+        except LakeVillaError:
+            pass  # lost or damaged: then that is all there is to say
+        else:
+            mine = [operation for operation in commit.operations if operation.table == location]
+            lost = f"lost is its {_described(mine, location)}; all that is known of it is in {key}"
+            before = {earlier for earlier, _ in commit.voided}
+            owners = [t for _, t, _ in commit.replaces if t not in before] or [txn]
+        findings += [
+            Finding(
+                "error",
+                "voided",
+                f"transaction {owner} was acknowledged and is void on table {location}: {reason}; "
+                f"{lost}",
+                table=location,
+                txn_id=owner,
+                key=key,
+            )
+            for owner in owners
+        ]
+    return findings
+
+
+def _described(operations: Sequence[Operation], location: str) -> str:
+    name = ", ".join(type(operation).__name__.lower() for operation in operations)
+    keys = [file_key(location, file.path) for one in operations for file in given_files(one)]
+    if not keys:
+        return name
+    more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
+    return f"{name}, with the rows of {', '.join(keys[:_NAMED])}{more} (until gc deletes them)"
+
+
+# -------------------- version hints
+#
+# Hints: whether other clients' readers are pointed at a table's newest version.
+#
+# A client writes the hint after the version, which counts without it: one that dies between the
+# two, or whose write comes late, leaves a hint that is behind. LakeVilla does not mind; readers
+# that believe a hint show an old state until the next commit.
+
+
+#: How often a hint is written, while others commit or the store refuses.
+_ATTEMPTS = 3
+
+
+def announce_tables(
+    context: Context, head: Head, leave_out: Collection[str | None]
+) -> Program[list[Finding]]:
+    """Point the hints of the lake's tables at their newest versions, where they are behind."""
+    locations = [
+        location
+        for location, state in head.tables.items()
+        # Delta's readers have no hint, nor have a catalog's: they need not even be opened.
+        if state.format == "iceberg"
+        and not (state.catalog or state.dropped or location in leave_out)
+    ]
+    found = yield from parallel([_announce(context, head, location) for location in locations])
+    return [finding for some in found for finding in some]
+
+
+def report_behind(context: Context, tail: Tail) -> Program[list[Finding]]:
+    """What there is to tell of the hint of a table whose newest version is ``tail``'s."""
+    if tail.tip < 0 or (yield from context.formats.of(tail.snapshot).is_announced(tail.snapshot)):
+        return []
+    return [
+        Finding(
+            "warning",
+            "unannounced",
+            f"the hint of table {tail.location} does not name version {tail.tip}, the newest, and "
+            "some other clients believe it: `lakevilla recover` writes it",
+            table=tail.location,
+        )
+    ]
+
+
+def _announce(context: Context, head: Head, location: str) -> Program[list[Finding]]:
+    """Write the hint until it is not behind the version that is the newest after that.
+
+    Safe beside other writers because the log is looked at once more after each write: either
+    nothing is newer than what was written, and whoever commits next announces it himself, after
+    this; or something is, and a hint that was set back here is set right here.
+    """
+    try:
+        tail = yield from open_tail(context, location, missing_ok=True)
+        tail = yield from probe(context, tail)
+        if (yield from is_lost(context, head, location, tail)):
+            return []
+        for _ in range(_ATTEMPTS):
+            behind = yield from report_behind(context, tail)
+            if not behind:
+                return []
+            yield from context.formats.of(tail.snapshot).announce(tail.snapshot)
+            tail = yield from probe(context, tail)
+        return (yield from report_behind(context, tail))
+    except LakeVillaError as error:
+        # Nothing that is decided waits for it; what is wrong with the table the doctor tells.
+        return [Finding("warning", error.kind, error.message, table=location)]
+
+
+# -------------------- doctor tables
+#
+# What the doctor and recovery tell of a table: whether anybody can open it and list its files.
+
+
+def opened(context: Context, head: Head, location: str) -> Program[Tail | Finding]:
+    """A table's newest version, or what keeps everybody from it.
+
+    What a reader needs besides the log is looked at, too: manifests, the parts of a checkpoint.
+    """
+    try:
+        tail = yield from open_tail(context, location, missing_ok=True)
+        tail = yield from probe(context, tail)
+        if (yield from is_lost(context, head, location, tail)):
+            return Finding(
+                "error",
+                "table_lost",
+                f"table {location} was deleted, or created again, by another client: "
+                "`unregister` it, then `register` the new one",
+                table=location,
+            )
+        if (yield from _is_set_back(context, head, tail)):
+            evidence = f"the log of table {location} holds a later commit of this lake"
+            return unreadable(location, went_back(head, evidence))
+        yield from (yield from build_view(context, head, location, tail)).snapshot.files()
+    except LakeVillaError as error:
+        return unreadable(location, error)
+    return tail
+
+
+def unreadable(table: str, error: LakeVillaError) -> Finding:
+    """A table that no reader can open, and why."""
+    key = getattr(error, "key", None)
+    return Finding("error", error.kind, error.message, table, error.txn_id, key)
+
+
+def _is_set_back(context: Context, head: Head, tail: Tail) -> Program[bool]:
+    """Whether the log shows a commit that no HEAD can have decided: it is read after HEAD."""
+    known = None if tail.tip < 0 else tail.snapshot.application_version(application_id(head))
+    if known is None or known <= head.sequence:
+        return False
+    held = yield from context.head()
+    # What was decided and published since ``head`` was read is in a newer one.
+    return held is not None and held.head.replacement == head.replacement

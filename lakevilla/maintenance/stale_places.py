@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from lakevilla.global_log.head import Head, successor
 from lakevilla.lake.context import Context
-from lakevilla.lake.tables.deletable import held_back
+from lakevilla.lake.tables.dropped import held_back
 from lakevilla.lake.tables.registration import replace_until_stored
 from lakevilla.maintenance.transactions import Places, lease_of, list_records, look
 from lakevilla.markers.marker import Listed, Marker, Unreadable, marker_key

@@ -18,7 +18,7 @@ What a file is named for:
   makes a ref meanwhile is refused, looks again, and takes up no state whose files may go
   (docs/design/0030-refs.md).
 
-How old a file is tells the store's own time (``store_time``), never this client's clock; to look
+The store's own time tells how old a file is (``maintenance.gc.listing``), never this client's clock; to look
 only (``dry_run``) nothing is written, and the own clock does.
 
 An Iceberg table lists its states, so those that were replaced before are expired
@@ -49,19 +49,16 @@ from lakevilla.global_log.repo import (
 )
 from lakevilla.ids import started_at
 from lakevilla.lake.absorb import absorb, counted_sizes, moved_to
-from lakevilla.lake.context import Context, Event
-from lakevilla.lake.file_names import branch_of, owner_of
+from lakevilla.lake.context import Context, Event, branch_of, owner_of
 from lakevilla.lake.fitness import needed_files
-from lakevilla.lake.frozen.kept import KeptByRefs, kept_of
-from lakevilla.lake.frozen.lives import BranchLives
+from lakevilla.lake.frozen.kept import BranchLives, KeptByRefs, kept_of
 from lakevilla.lake.frozen.mounts import mount_of
 from lakevilla.lake.newer import refuse_older, refuse_older_head
 from lakevilla.lake.table_log import entry_at, refresh
-from lakevilla.lake.tables.deletable import refuse_held_back
-from lakevilla.lake.tables.nested_tables import is_within, nested_tables
+from lakevilla.lake.tables.dropped import is_within, nested_tables, refuse_held_back
 from lakevilla.lake.tables.registration import replace_until_stored
 from lakevilla.lake.view import View, build_view
-from lakevilla.maintenance.gc.store_time import ask_time, shown_time
+from lakevilla.maintenance.gc.listing import ask_time, shown_time
 from lakevilla.store.base import ObjectInfo
 from lakevilla.store.effects import Program, delete, list_objects, parallel
 from lakevilla.sublogs.record import TXNS_PREFIX

@@ -1,16 +1,4 @@
-"""Effects: what protocol code asks for.
-
-A protocol function is a generator. It yields effects and is sent their
-outcomes; it does no I/O itself, so that the same code runs against a real
-store and under the simulator::
-
-    def create(key: str, body: bytes) -> Program[bool]:
-        outcome = yield from put(key, body, ABSENT)
-        return isinstance(outcome, Stored)
-
-``yield from`` with the typed helpers below keeps ``mypy --strict`` useful;
-yielding an effect itself is the same thing without types.
-"""
+"""The effects that programs yield, and the gate of how many run at once."""
 
 from __future__ import annotations
 
@@ -28,7 +16,22 @@ from lakevilla.store.base import (
     Stored,
     Token,
 )
-from lakevilla.store.gate import Gate
+
+# -------------------- effects
+#
+# Effects: what protocol code asks for.
+#
+# A protocol function is a generator. It yields effects and is sent their
+# outcomes; it does no I/O itself, so that the same code runs against a real
+# store and under the simulator::
+#
+#     def create(key: str, body: bytes) -> Program[bool]:
+#         outcome = yield from put(key, body, ABSENT)
+#         return isinstance(outcome, Stored)
+#
+# ``yield from`` with the typed helpers below keeps ``mypy --strict`` useful;
+# yielding an effect itself is the same thing without types.
+
 
 T = TypeVar("T")
 
@@ -237,3 +240,36 @@ def exchanged(
                 error = caught
     finally:
         program.close()
+
+
+# -------------------- gate
+#
+# Gates: where the programs of one process wait for each other, without a request.
+
+
+class Gate:
+    """Shut until somebody opens it, and open from then on.
+
+    Safe without a lock: whoever waits is noted before the gate is looked at, and the
+    gate is open before those noted are told, so whichever of the two comes last tells.
+    Some are told twice, which is all the same to them. Nothing is taken out of a
+    list in between, so that opening it anew finishes what Ctrl-C has cut short.
+    """
+
+    __slots__ = ("_listeners", "is_open")
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self._listeners: list[Callable[[], object]] = []
+
+    def open(self) -> None:
+        """Let everybody through."""
+        self.is_open = True
+        for listener in list(self._listeners):
+            listener()
+
+    def when_open(self, listener: Callable[[], object]) -> None:
+        """Call ``tell``, from any thread and maybe twice, once the gate is open."""
+        self._listeners.append(listener)
+        if self.is_open:
+            listener()

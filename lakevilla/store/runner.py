@@ -19,7 +19,7 @@ from lakevilla.meter import Meter, running
 from lakevilla.settings import Settings
 from lakevilla.store.backends.reach import Reach
 from lakevilla.store.base import Failure, Found, Match, Store
-from lakevilla.store.cached.objects import CachedObjects, is_content
+from lakevilla.store.cached import CachedObjects, is_content
 from lakevilla.store.check_mode import ReliedOn, expand_checked
 from lakevilla.store.effects import (
     Await,
@@ -36,8 +36,7 @@ from lakevilla.store.effects import (
     Sleep,
     Stat,
 )
-from lakevilla.store.home import at_home
-from lakevilla.store.location import is_external, is_in_catalog
+from lakevilla.store.location import at_home, is_external, is_in_catalog
 from lakevilla.store.parallel import run_parallel
 from lakevilla.store.readback import Attempts, Request, expand
 

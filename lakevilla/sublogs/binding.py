@@ -16,9 +16,10 @@ import msgspec
 
 from lakevilla.engines.base import MergeClause
 from lakevilla.errors import InvalidOperation
-from lakevilla.formats.fields import (
+from lakevilla.formats.layout import (
     REMOVED,
     Ids,
+    Layout,
     Path,
     fields,
     ids_of,
@@ -28,11 +29,9 @@ from lakevilla.formats.fields import (
     renumbered,
     tied,
 )
-from lakevilla.formats.layout import Layout
 from lakevilla.sql.expressions.bind import Scope, bind, exact
 from lakevilla.sql.expressions.parse import parse_predicate
-from lakevilla.sql.expressions.tree import Column, Expr
-from lakevilla.sql.expressions.walk import columns
+from lakevilla.sql.expressions.tree import Column, Expr, columns
 from lakevilla.sublogs.operations import (
     Alter,
     AlteredFields,

@@ -13,8 +13,8 @@ import msgspec
 
 from lakevilla.engines.base import MergeClause
 from lakevilla.formats.base import Change
-from lakevilla.formats.fields import Ids, Path
 from lakevilla.formats.files import DataFile, FileRef
+from lakevilla.formats.layout import Ids, Path
 from lakevilla.sql.expressions.tree import Expr
 
 

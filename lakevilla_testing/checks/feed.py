@@ -11,14 +11,12 @@ import random
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from lakevilla.api.feed.chosen import ALL
-from lakevilla.api.feed.walk import Stretch, stretch
+from lakevilla.api.feed.walk import ALL, Stretch, stretch
 from lakevilla.errors import InvalidOperation, VersionNotFound
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.history import Timeline
 from lakevilla.lake.context import Context
-from lakevilla.lake.operations.feed_rows import changes_in
-from lakevilla.lake.operations.feed_steps import Step
+from lakevilla.lake.operations.feed_rows import Step, changes_in
 from lakevilla.store.effects import Program
 from lakevilla_testing.checks.invariants import Violated
 from lakevilla_testing.checks.past import apply_files, heads_that_were, state_of

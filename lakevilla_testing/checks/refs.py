@@ -10,8 +10,7 @@ from lakevilla.global_log.bases import load_base_tables, load_bases
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.head_log import is_head
 from lakevilla.global_log.refs import RefEntry
-from lakevilla.lake.context import Context
-from lakevilla.lake.file_names import branch_of
+from lakevilla.lake.context import Context, branch_of
 from lakevilla.lake.frozen.frozen import frozen_view
 from lakevilla.store.base import Missing
 from lakevilla.store.codec import decode

@@ -26,7 +26,7 @@ from lakevilla.sublogs.operations import (
     Merge,
     Update,
 )
-from lakevilla.transaction.state.due import is_due
+from lakevilla.transaction.state.late_reads import is_due
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs import save

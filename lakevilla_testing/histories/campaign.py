@@ -22,9 +22,9 @@ from lakevilla.results import CommitResult
 from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.sublogs.operations import Guard
 from lakevilla.transaction.commit.commit import commit
-from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.parts import Options
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.verbs.begin import begin
 from lakevilla.transaction.verbs.read_write import append, execute, scan
 from lakevilla_testing.histories import followers, keepers, reshaping, verdict

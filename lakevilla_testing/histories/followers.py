@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lakevilla.api.feed.absorbing import Absorber
-from lakevilla.api.feed.chosen import ALL
-from lakevilla.api.feed.walk import stretch
+from lakevilla.api.feed.walk import ALL, stretch
 from lakevilla.errors import LakeVillaError
 from lakevilla.lake.context import Context
 from lakevilla.store.effects import Program, sleep

@@ -16,7 +16,7 @@ from lakevilla.engines.base import MergeClause
 from lakevilla.sql.expressions.parse import parse_expression, parse_predicate
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Alter, Delete, InlineSource, Merge, Replace
-from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.verbs import optimize as optimizing
 from lakevilla.transaction.verbs.read_write import create, drop, layout_to_replace
 from lakevilla.transaction.verbs.read_write import refresh as refreshing

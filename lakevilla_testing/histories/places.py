@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.values import Feature
 from lakevilla_testing.checks.history import Txn
 from lakevilla_testing.histories.attempts import Try, World
 from lakevilla_testing.histories.records import versions_in_logs

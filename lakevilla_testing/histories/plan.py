@@ -16,10 +16,10 @@ from typing import Literal
 from lakevilla.formats.base import FormatName
 from lakevilla.global_log import head, leaves
 from lakevilla.global_log.rules import Isolation, Validation
-from lakevilla.lake import tail
+from lakevilla.lake import context as tail
 from lakevilla.settings import Settings
 from lakevilla.transaction.commit.together import lane
-from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.values import Feature
 
 TABLES = ("a", "b", "c")
 #: The format of all tables, or of some this one and of some the other.

@@ -14,12 +14,11 @@ from typing import Any
 import pyarrow as pa
 
 from lakevilla.formats.base import FormatName
-from lakevilla.formats.fields import Ids, path_of
-from lakevilla.formats.layout import Layout
+from lakevilla.formats.layout import Ids, Layout, path_of
 from lakevilla.sql.expressions.parse import parse_expression, parse_predicate
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Alter, Delete, Update
-from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.verbs.bind import touch
 from lakevilla_testing.checks.invariants import Violated
 from lakevilla_testing.histories.attempts import Hand, Try, World

@@ -10,7 +10,7 @@ from typing import Any
 from lakevilla.errors import VersionNotFound
 from lakevilla.global_log.commits import COMMITS_PREFIX, CommitObject, commit_key
 from lakevilla.global_log.head import CommitSummary, Head
-from lakevilla.maintenance.gc.store_time import TIME_NAME
+from lakevilla.maintenance.gc.listing import TIME_NAME
 from lakevilla.results import Report
 from lakevilla.store.codec import decode
 from lakevilla.store.effects import Program

@@ -32,17 +32,15 @@ from lakevilla.sql.expressions.render import render_sql
 from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.sublogs.operations import Update
 from lakevilla.transaction.commit.commit import commit
-from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.life import Life
 from lakevilla.transaction.state.parts import Options
 from lakevilla.transaction.state.transaction import TransactionState
-from lakevilla.transaction.state.values import KeyUse
+from lakevilla.transaction.state.values import Feature, KeyUse
 from lakevilla.transaction.verbs import save
-from lakevilla.transaction.verbs.abort import abort
+from lakevilla.transaction.verbs.abort import abort, rerun
 from lakevilla.transaction.verbs.begin import begin
 from lakevilla.transaction.verbs.bind import bind_to_head
-from lakevilla.transaction.verbs.carrying.carry import carried, taken_up
-from lakevilla.transaction.verbs.rerun import rerun
+from lakevilla.transaction.verbs.carry import carried, taken_up
 from lakevilla_testing.histories.attempts import Hand, Try, World, context_of
 from lakevilla_testing.histories.kinds import BODIES, lists
 from lakevilla_testing.histories.plan import Level

@@ -14,7 +14,9 @@ from lakevilla.lake.operations.comparing import computed, dropped_columns
 from lakevilla.store.effects import Program
 from lakevilla.sublogs import operations
 from lakevilla.sublogs.operations import Transplant
-from lakevilla.transaction.validation import kept, validate, within
+from lakevilla.transaction.validation import checks as kept
+from lakevilla.transaction.validation import checks as within
+from lakevilla.transaction.validation import validate
 from lakevilla.transaction.verbs.applying import apply
 from lakevilla_testing.planted.bugs import attribute, instead, nothing, planted
 

@@ -7,21 +7,28 @@ from typing import Any
 
 import msgspec
 
-from lakevilla.branches import branches, change, entries, lives_before, moved
+from lakevilla.branches import branches, change
+from lakevilla.branches import branches as entries
+from lakevilla.branches import branches as lives_before
+from lakevilla.branches import rebase as moved
 from lakevilla.errors import RefNotFound
 from lakevilla.global_log import refs, repo
 from lakevilla.lake import past, table_log
+from lakevilla.lake.context import Tail
 from lakevilla.lake.frozen import branch_head
-from lakevilla.lake.frozen.lives import BranchLives
-from lakevilla.lake.tail import Tail
+from lakevilla.lake.frozen.kept import BranchLives
 from lakevilla.maintenance import vacuum
-from lakevilla.maintenance.gc import dead_lives
+from lakevilla.maintenance.gc import garbage as dead_lives
 from lakevilla.store.effects import Program
-from lakevilla.transaction.commit import doubt, squash
-from lakevilla.transaction.commit.together import behind, merging, replacing
-from lakevilla.transaction.commit.together.candidate import Failed
-from lakevilla.transaction.validation import merged
-from lakevilla.transaction.verbs import branch_keys, idempotency
+from lakevilla.transaction.commit import commit as doubt
+from lakevilla.transaction.commit import squash
+from lakevilla.transaction.commit.together import join as behind
+from lakevilla.transaction.commit.together import join as merging
+from lakevilla.transaction.commit.together import replacing
+from lakevilla.transaction.commit.together.lane import Failed
+from lakevilla.transaction.validation import checks as merged
+from lakevilla.transaction.verbs import idempotency
+from lakevilla.transaction.verbs import idempotency as branch_keys
 from lakevilla.transaction.verbs.applying import observed
 from lakevilla_testing.planted.bugs import attribute, instead, nothing, planted
 from lakevilla_testing.planted.refs import EqualToAll, Whichever

@@ -10,7 +10,7 @@ from typing import Any
 
 from lakevilla.settings import Settings
 from lakevilla.store.effects import Program
-from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.values import Feature
 from lakevilla_testing.histories.plan import SERIALIZABLE, Plan, draw
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lakevilla.branches.clones import ending
+from lakevilla.branches import clones as ending
 from lakevilla.global_log import bases
 from lakevilla.global_log.repo import load_refs
-from lakevilla.lake.frozen import kept, mounts, still_kept
-from lakevilla.lake.tables import mount_places
+from lakevilla.lake.frozen import kept, mounts
+from lakevilla.lake.frozen import kept as still_kept
+from lakevilla.lake.tables import surroundings as mount_places
 from lakevilla.store.effects import Program, parallel
 from lakevilla.transaction.redo import rebase
-from lakevilla.transaction.validation import mounted
+from lakevilla.transaction.validation import checks as mounted
 from lakevilla_testing.planted.bugs import instead, nothing, planted
 
 

@@ -8,19 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lakevilla.api.execution import idle
-from lakevilla.api.execution.idle import IdleEnd
+from lakevilla.api.execution import turns as idle
+from lakevilla.api.execution.turns import IdleEnd
 from lakevilla.errors import TransactionAborted
 from lakevilla.lake import fitness
 from lakevilla.lake.publishing import replay_pending
 from lakevilla.maintenance import recovery
 from lakevilla.store.effects import Program, delete, parallel
-from lakevilla.transaction.commit import by_log_entry, doubt
-from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.commit import by_log_entry
+from lakevilla.transaction.commit import commit as doubt
 from lakevilla.transaction.state.life import Life
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.values import Feature
+from lakevilla.transaction.verbs import carry
 from lakevilla.transaction.verbs.abort import delete_its_files
-from lakevilla.transaction.verbs.carrying import carry
 from lakevilla.transaction.verbs.save import forget
 from lakevilla_testing.planted.bugs import attribute, instead, nothing, planted
 

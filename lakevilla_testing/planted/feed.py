@@ -11,9 +11,8 @@ import msgspec
 from lakevilla.api.feed import absorbing
 from lakevilla.global_log.head import CommitSummary, Head
 from lakevilla.lake import absorb
-from lakevilla.lake.context import Context
-from lakevilla.lake.operations import feed_steps as steps
-from lakevilla.lake.tail import Tail
+from lakevilla.lake.context import Context, Tail
+from lakevilla.lake.operations import feed_rows as steps
 from lakevilla.store.effects import Program
 from lakevilla_testing.planted.bugs import attribute, instead, planted
 

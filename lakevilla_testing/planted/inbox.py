@@ -11,10 +11,12 @@ import msgspec
 from lakevilla.errors import StoreError
 from lakevilla.global_log import head as heads
 from lakevilla.global_log.head import CommitSummary, Head, TableState
-from lakevilla.global_log.inbox import box, fold, reliance
+from lakevilla.global_log.inbox import fold, reliance
+from lakevilla.global_log.inbox import proposal as box
 from lakevilla.global_log.inbox.proposal import Claim, Proposal
 from lakevilla.store.effects import Program
-from lakevilla.transaction.commit.together import crowd, join, proposed, replacing
+from lakevilla.transaction.commit.together import crowd, join, replacing
+from lakevilla.transaction.commit.together import replacing as proposed
 from lakevilla.transaction.commit.together.lane import CommitLane
 from lakevilla.transaction.state.parts import Ending
 from lakevilla.transaction.state.transaction import TransactionState

@@ -7,7 +7,7 @@ from typing import Any
 
 from lakevilla.global_log import repo
 from lakevilla.global_log.leaves import LeafMap, LeafPlan
-from lakevilla.maintenance.gc import unreferenced_leaves
+from lakevilla.maintenance.gc import garbage as unreferenced_leaves
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Program, put
 from lakevilla_testing.planted.bugs import attribute, instead, planted

@@ -15,23 +15,26 @@ from lakevilla.global_log.head import HEAD_KEY
 from lakevilla.global_log.keys import bound, key_object, new_record
 from lakevilla.ids import Ids
 from lakevilla.lake import fitness, past, view
-from lakevilla.lake.context import Context
-from lakevilla.lake.net_change import compose
-from lakevilla.lake.publishing import publish, replay_pending, turn
-from lakevilla.lake.tail import Tail
+from lakevilla.lake.context import Context, Tail
+from lakevilla.lake.publishing import publish, replay_pending
+from lakevilla.lake.publishing import publish as turn
+from lakevilla.lake.row_changes import compose
 from lakevilla.lake.view import Placement
-from lakevilla.maintenance.gc import fence, garbage
+from lakevilla.maintenance.gc import garbage
+from lakevilla.maintenance.gc import gc as fence
 from lakevilla.settings import Settings
 from lakevilla.store import readback
 from lakevilla.store.base import ABSENT, ANY, Found, GetOutcome, Refused
 from lakevilla.store.codec import encode
 from lakevilla.store.effects import Program, delete, put
 from lakevilla.transaction.commit import by_log_entry, decide, upload
-from lakevilla.transaction.commit.together import behind, candidate, join, replacing
+from lakevilla.transaction.commit.together import join, replacing
+from lakevilla.transaction.commit.together import join as behind
+from lakevilla.transaction.commit.together import lane as candidate
 from lakevilla.transaction.redo import rebase, replay
-from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.files import store_files
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.validation import overlap, validate
 from lakevilla.transaction.verbs import bind, idempotency
 from lakevilla.transaction.verbs import save as saving

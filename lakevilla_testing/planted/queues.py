@@ -16,10 +16,10 @@ from lakevilla.sublogs.record import Edge, TxnRecord
 from lakevilla.transaction.queue import ahead, give_way, late, places, reservation, stale
 from lakevilla.transaction.queue import wait as waiting
 from lakevilla.transaction.state import late_reads, record
-from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.life import Life
-from lakevilla.transaction.state.values import HeldTicket
-from lakevilla.transaction.verbs import bind, rerun, save
+from lakevilla.transaction.state.values import Feature, HeldTicket
+from lakevilla.transaction.verbs import abort as rerun
+from lakevilla.transaction.verbs import bind, save
 from lakevilla_testing.planted.bugs import attribute, instead, nothing, planted
 
 _CT = (Feature.R | Feature.CT, Feature.R | Feature.CT | Feature.I)

@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
-from lakevilla.branches import change, keep, keep_branch, states
-from lakevilla.branches.entries import find_ref
+from lakevilla.branches import change, keep, states
+from lakevilla.branches import keep as keep_branch
+from lakevilla.branches.branches import find_ref
 from lakevilla.global_log import bases
 from lakevilla.global_log.inbox import fold
 from lakevilla.global_log.refs import RefEntry, life_of
@@ -18,11 +19,14 @@ from lakevilla.lake.frozen import frozen, kept
 from lakevilla.lake.frozen.states import SeenBase
 from lakevilla.lake.table_log import open_tail
 from lakevilla.maintenance import vacuum
-from lakevilla.maintenance.gc import dead_lives, fence, garbage, store_time
+from lakevilla.maintenance.gc import garbage
+from lakevilla.maintenance.gc import garbage as dead_lives
+from lakevilla.maintenance.gc import gc as fence
+from lakevilla.maintenance.gc import listing as store_time
 from lakevilla.maintenance.gc.listing import Listing
 from lakevilla.store.effects import Program
-from lakevilla.transaction.state.features import Feature
-from lakevilla.transaction.validation import direct
+from lakevilla.transaction.state.values import Feature
+from lakevilla.transaction.validation import checks as direct
 from lakevilla_testing.planted.bugs import attribute, instead, nothing, planted
 
 _OVER_HOURS: dict[str, Any] = {

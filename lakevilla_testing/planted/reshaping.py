@@ -8,19 +8,18 @@ from typing import Any
 import msgspec
 
 from lakevilla.errors import StoreError
-from lakevilla.formats import fields
+from lakevilla.formats import layout as fields
 from lakevilla.global_log import head, repo
 from lakevilla.global_log.repo import lake_key
 from lakevilla.lake import row_changes, view
 from lakevilla.lake.context import Context
 from lakevilla.lake.publishing import replay_pending
 from lakevilla.lake.tables import registration
-from lakevilla.sql.expressions.tree import Column, Expr
-from lakevilla.sql.expressions.walk import columns, substitute
+from lakevilla.sql.expressions.tree import Column, Expr, columns, substitute
 from lakevilla.store.effects import Program, delete
 from lakevilla.sublogs import binding
 from lakevilla.sublogs.operations import Alter, Operation
-from lakevilla.transaction.commit import commit_object
+from lakevilla.transaction.commit import upload as commit_object
 from lakevilla_testing.planted.bugs import attribute, instead, planted
 
 

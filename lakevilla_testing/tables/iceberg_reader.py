@@ -23,7 +23,7 @@ from pyiceberg.manifest import (
     read_manifest_list,
 )
 
-from lakevilla.formats.iceberg.manifests.memory_files import MemoryInput
+from lakevilla.formats.iceberg.manifests.avro import MemoryInput
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, list_objects, parallel
 from lakevilla_testing.tables.bare import UnreadableTable

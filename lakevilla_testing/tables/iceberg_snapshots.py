@@ -20,7 +20,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 
-from lakevilla.formats.iceberg.manifests.memory_files import MemoryOutput, steady
+from lakevilla.formats.iceberg.manifests.avro import MemoryOutput, steady
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Program, put
 from lakevilla_testing.tables.iceberg_reader import IcebergTable, uri_of

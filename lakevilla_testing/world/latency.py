@@ -16,8 +16,8 @@ from lakevilla.store.base import (
     Store,
     Stored,
     Token,
+    WrappedStore,
 )
-from lakevilla.store.wrapped import WrappedStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from typing import Any
 
-from lakevilla.lake.relied_on import is_relied_on
+from lakevilla.lake.context import is_relied_on
 from lakevilla.settings import Settings
 from lakevilla.store.base import Failure
 from lakevilla.store.check_mode import expand_checked
@@ -29,13 +29,13 @@ from lakevilla.store.effects import (
     CopyObject,
     DeleteObject,
     Effect,
+    Gate,
     List,
     Parallel,
     Program,
     Put,
     Sleep,
 )
-from lakevilla.store.gate import Gate
 from lakevilla.store.readback import Attempts, expand
 from lakevilla_testing.world.client import EPOCH, Client
 from lakevilla_testing.world.faults import Fault, Faults, NoFaults, Strike

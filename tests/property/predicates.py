@@ -380,7 +380,7 @@ def _written(value: Any) -> str | None:
 
 def may_fold(expr: Expr) -> bool:
     """Whether some row's value may be told without looking at all parts of the expression."""
-    from lakevilla.sql.expressions.walk import children
+    from lakevilla.sql.expressions.tree import children
 
     if isinstance(expr, Literal) and expr.value is None:
         return True  # a function of NULL is NULL, whatever its other operands are

@@ -29,17 +29,16 @@ from lakevilla.global_log.head import (
 )
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.ids import Ids
-from lakevilla.lake.context import Context
-from lakevilla.lake.tail import Tail
+from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.view import build_view
 from lakevilla.results import Counts
 from lakevilla.sql.expressions.parse import parse_predicate
 from lakevilla.store.base import Token
 from lakevilla.store.effects import Effect, Parallel, Program
 from lakevilla.sublogs.operations import Append, Operation, ReadRecord, Update
-from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.parts import Done, Options, Working
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.values import Feature
 
 T = TypeVar("T")
 

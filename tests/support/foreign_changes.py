@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pyroaring
 from deltalake import DeltaTable, write_deltalake
 
-from lakevilla.formats.alteration import TableAlteration
+from lakevilla.formats.layout import TableAlteration
 from tests.interop.delta.readers import duckdb_rows
 from tests.support.inside import inside
 from tests.support.places import Place

@@ -15,10 +15,10 @@ from lakevilla.store.base import (
     Store,
     Stored,
     Token,
+    WrappedStore,
 )
 from lakevilla.store.effects import Effect, Parallel, Program
 from lakevilla.store.runner import Requests
-from lakevilla.store.wrapped import WrappedStore
 from lakevilla_testing.world.programs import as_program
 from tests.support.inside import inside
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from lakevilla.arrow.nesting import DEPTH, JsonDecoder, document
-from lakevilla.cli.sql.values import value_of
+from lakevilla.cli.sql.script import value_of
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.files import rows_in
 

@@ -15,7 +15,7 @@ from lakevilla.display import table_html
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.files import size_of
 from lakevilla.global_log.head import shown_names
-from lakevilla.lake.operations.state_difference import TableDifference
+from lakevilla.lake.operations.difference import TableDifference
 
 __all__ = ["Diff"]
 

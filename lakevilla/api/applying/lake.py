@@ -1,4 +1,4 @@
-"""Taking back, doing again and comparing what changed in a lake."""
+"""Apply and revert changes: methods of a lake, of a table and of a transaction."""
 
 from __future__ import annotations
 
@@ -7,27 +7,34 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Generic, Literal
 
-from lakevilla.api.applying.alone import Applies, in_one_transaction
-from lakevilla.api.applying.arguments import (
+from lakevilla.api.applying.diff import Diff
+from lakevilla.api.applying.merge import (
+    Applies,
     StateLike,
     check_commit,
     check_version,
+    in_one_transaction,
     keys_by_location,
     settled,
     state_name,
 )
-from lakevilla.api.applying.diff import Diff
 from lakevilla.api.arguments import check_patterns
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
-from lakevilla.api.run import Begin
+from lakevilla.api.run import Begin, begin_transaction
 from lakevilla.lake.frozen.states import StateName
-from lakevilla.lake.operations.state_difference import states_differ
+from lakevilla.lake.operations.difference import states_differ
+from lakevilla.lake.own_versions import OwnVersion
 from lakevilla.results import MergeResult
 from lakevilla.store.effects import Program
-from lakevilla.transaction.verbs.applying.apply import Outcome, apply, roll_back
-from lakevilla.transaction.verbs.applying.asked import Settle
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.verbs.applying.apply import Outcome, Settle, apply, restore, roll_back
+
+# -------------------- lake
+#
+# Taking back, doing again and comparing what changed in a lake.
+
 
 __all__ = ["Applying"]
 
@@ -239,3 +246,157 @@ class Applying(Generic[Frame]):
 
 def _shown(state: StateLike) -> str:
     return state.isoformat() if isinstance(state, datetime) else str(state)
+
+
+# -------------------- table
+#
+# A table becomes what it was.
+
+
+__all__ = ["Restores"]
+
+
+class Restores:
+    """What a table does with its older states."""
+
+    __slots__ = ()
+
+    name: str
+
+    def _acting(self, verb: str) -> LakeClient:
+        raise NotImplementedError
+
+    def restore(self, to: StateLike) -> MergeResult:
+        """Make the table what it was, by a new commit. No data is read or copied.
+
+        ``lake.rollback`` does that for several tables at one global version.
+
+        Parameters
+        ----------
+        to : int, datetime or str
+            A version of the table's own log, as in ``versions``, also from before it joined the
+            lake; an aware time; or a ref of the lake.
+
+        Raises
+        ------
+        VersionNotFound
+            The state is not kept any more, or a vacuum may be deleting files of it.
+        RefNotFound
+        ConflictError
+            Others wrote the table each time that it was tried.
+
+        Examples
+        --------
+        >>> _ = lake.run(lambda txn: txn.delete("stock", where="true"))
+        >>> lake.table("stock").restore(0).tables
+        {'stock': 'physical'}
+        >>> lake.read("stock").to_pylist()
+        [{'sku': 'tea', 'qty': 5}]
+        """
+        client = self._acting("restore").main("restore")
+        target = _target(client, to)
+
+        def begin(lost: TransactionState | None) -> Executor[Any]:
+            return begin_transaction(client, Executor) if lost is None else Executor(client, lost)
+
+        def program(executor: Executor[Any]) -> Program[dict[str, Outcome]]:
+            return restore(executor.state, executor.resolve(self.name), target)
+
+        shown = to.isoformat() if isinstance(to, datetime) else str(to)
+        return in_one_transaction(client, begin, f"restore to {shown}", program)
+
+
+def _target(client: LakeClient, to: object) -> OwnVersion | StateName:
+    found = state_name(client, "to", to)
+    match found:
+        case ("version", int(version)):
+            return OwnVersion(version=version)
+        case ("time", int(moment)):
+            return OwnVersion(timestamp_ms=moment)
+    return found
+
+
+# -------------------- transaction
+#
+# Applying what changed between two states, as part of a transaction.
+
+
+__all__ = ["AppliesStates"]
+
+
+class AppliesStates(Generic[Frame]):
+    """What a transaction does with two states of the lake."""
+
+    _executor: Executor[Frame]
+
+    def apply(
+        self,
+        before: StateLike,
+        after: StateLike,
+        *,
+        tables: Sequence[str] | None = None,
+        keys: Mapping[str, str | Sequence[str]] | None = None,
+        on_conflict: Literal["error", "ours", "theirs"] = "error",
+        on_equal: Literal["conflict", "keep"] = "conflict",
+    ) -> MergeResult:
+        """Do to the tables what changed in them from one state of the lake to another.
+
+        Files that came between the two states come, and files that went go. No data is read or
+        written while all files that are to go are there. Where others have rewritten one, rows are
+        compared.
+
+        Parameters
+        ----------
+        before, after : int, datetime or str
+            A global version, an aware time, a ref, or ``"etl@57"``. ``"main"`` is the lake as it is
+            now, without the changes of this transaction.
+        tables : sequence of str, optional
+            Names or paths, in which ``*`` and ``?`` stand for anything. All tables if not given.
+        keys : Mapping, optional
+            For a table the columns that tell its rows apart. Then only rows that both sides have
+            changed are in conflict.
+        on_conflict : {"error", "ours", "theirs"}
+            ``"ours"`` leaves a table in conflict as it is, ``"theirs"`` makes it what it is in
+            ``after``. Of a table in ``keys`` only the rows in conflict.
+        on_equal : {"conflict", "keep"}
+            A row that both sides have changed to the same, by a value computed of the row itself
+            (``qty - 1``), may stand for two changes: ``"conflict"`` raises, ``"keep"`` takes it for
+            one.
+
+        Raises
+        ------
+        MergeConflict
+            The tables were changed meanwhile. Nothing was applied, and the transaction goes on.
+        VersionNotFound
+            A state, or a file that is to come back, is not kept any more.
+        RefNotFound
+        InvalidOperation
+            A pattern fits no table, or ``keys`` names a column that its table lacks.
+
+        Examples
+        --------
+        >>> _ = lake.run(lambda txn: txn.append("stock", [{"sku": "jam", "qty": 1}]))
+        >>> _ = lake.run(lambda txn: txn.append("orders", [{"id": 2, "sku": "jam"}]))
+        >>> with lake.transaction() as txn:  # the jam goes out of the stock again
+        ...     done = txn.apply(3, 2)
+        >>> done.tables, lake.read("stock").to_pylist()
+        ({'stock': 'physical'}, [{'sku': 'tea', 'qty': 5}])
+        """
+        settle = settled(on_conflict, on_equal)
+        executor = self._executor
+        client = executor.client
+        old = state_name(client, "before", before)
+        new = state_name(client, "after", after)
+        patterns = check_patterns("tables", tables)
+        with executor.alone("apply"):
+            executor.state.check_open("apply")
+            by_location = keys_by_location(executor.resolve, keys)
+        program = apply(
+            executor.state,
+            old,
+            new,
+            tables=patterns,
+            keys=by_location,
+            settle=settle,
+        )
+        return MergeResult(None, f"{before} to {after}", executor.applied(program))

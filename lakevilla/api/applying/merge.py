@@ -1,29 +1,138 @@
-"""Merging branches, and writing with an audit before anybody sees it."""
+"""Merge, rebase and cherry-pick branches: arguments, checks, and the methods of a lake."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Generic, Literal, Self, get_args
+from datetime import datetime
+from typing import Any, Generic, Literal, Self, cast, get_args
 
-from lakevilla.api.applying.arguments import keys_by_location, settled
-from lakevilla.api.applying.checks import Check, checked, run_checks
-from lakevilla.api.applying.rebase import Rebases
-from lakevilla.api.arguments import check_choice, check_flag, check_metadata, check_patterns
+import pyarrow as pa
+
+from lakevilla.api.arguments import (
+    check_choice,
+    check_columns_by,
+    check_flag,
+    check_metadata,
+    check_number,
+    check_patterns,
+)
 from lakevilla.api.client.client import LakeClient
-from lakevilla.api.client.glance import has_table
+from lakevilla.api.client.discovering import has_table
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
+from lakevilla.api.history import milliseconds
+from lakevilla.api.refs import ref_of
+from lakevilla.api.run import ATTEMPTS, Begin, run
+from lakevilla.branches.branches import find_ref
 from lakevilla.branches.change import delete_merged, note_merged
-from lakevilla.branches.entries import find_ref
-from lakevilla.errors import AuditFailed, InvalidOperation, RefNotFound
+from lakevilla.branches.rebase import Wanted, rebase_branch
+from lakevilla.errors import (
+    AuditFailed,
+    ConflictError,
+    InvalidOperation,
+    RefNotFound,
+    TransactionAborted,
+)
 from lakevilla.global_log.bases import Base
-from lakevilla.global_log.refs import MAIN
+from lakevilla.global_log.refs import MAIN, parsed
+from lakevilla.lake.frozen.states import StateName
 from lakevilla.results import MergeResult, Ref
 from lakevilla.settings import shown
 from lakevilla.store.effects import Program
-from lakevilla.transaction.verbs.applying.apply import Outcome
+from lakevilla.sublogs.operations import OnConflict, OnEqual
+from lakevilla.transaction.verbs.applying.apply import Outcome, Settle
 from lakevilla.transaction.verbs.applying.merge_branch import merge_branch
+
+# -------------------- rebase
+#
+# Rebasing branches.
+
+
+__all__ = ["Rebases"]
+
+
+class Rebases(Generic[Frame]):
+    """What a lake does with branches that are behind."""
+
+    _client: LakeClient
+
+    def rebase(
+        self,
+        branch: str,
+        *,
+        keys: Mapping[str, str | Sequence[str]] | None = None,
+        on_conflict: Literal["error", "ours", "theirs"] = "error",
+        on_equal: Literal["conflict", "keep"] = "conflict",
+    ) -> Ref:
+        """Let a branch go on from the lake as it is now, with what was done on it on top.
+
+        The lake is not changed. On the branch is then what was committed to the lake since it was
+        made, tables that were made since among it, and what was done on the branch since it was
+        made, or last merged, as one commit. No data is copied, and no row is read, where the
+        lake still has the files that the branch has replaced. Else rows are compared.
+
+        Lakes that ``on`` has given go on there. A transaction that is open on the branch raises
+        ``ConflictError``, as if others had written its tables; ``run`` calls its function again.
+
+        Parameters
+        ----------
+        branch : str
+        keys : Mapping, optional
+            For a table the columns that tell its rows apart. Then only rows that both sides have
+            changed are in conflict.
+        on_conflict : {"error", "ours", "theirs"}
+            ``"ours"`` makes a table in conflict what it is on the lake, ``"theirs"`` leaves it
+            as it is on the branch. Of a table in ``keys`` only the rows in conflict.
+        on_equal : {"conflict", "keep"}
+            A row that both sides have changed to the same, by a value computed of the row itself
+            (``qty - 1``), may stand for two changes: ``"conflict"`` raises, ``"keep"`` takes it for
+            one.
+
+        Raises
+        ------
+        MergeConflict
+            Both sides have changed the same. The branch is as it was.
+        RefNotFound
+        InvalidOperation
+            It is a tag, or protected, or ``keys`` names a column that its table lacks.
+
+        Examples
+        --------
+        >>> _ = lake.branch("night")
+        >>> night = lake.on("night")
+        >>> _ = night.run(lambda txn: txn.append("stock", [{"sku": "jam", "qty": 2}]))
+        >>> _ = lake.run(lambda txn: txn.append("stock", [{"sku": "rum", "qty": 3}]))
+        >>> lake.rebase("night").base_version
+        3
+        >>> night.sql("SELECT sku FROM stock ORDER BY sku").to_pylist()
+        [{'sku': 'jam'}, {'sku': 'rum'}, {'sku': 'tea'}]
+        """
+        client = self._client.main("rebase")
+        _check_name(branch)
+        settle = settled(on_conflict, on_equal)
+        wanted = Wanted(keys_by_location(client.location_of, keys), settle, client.owner)
+        entry, version = client.run_safely(rebase_branch(client.context, branch, wanted))
+        return ref_of(branch, entry, version)
+
+
+def _check_name(branch: object) -> None:
+    """Refuse what is no branch's name."""
+    if isinstance(branch, Ref):
+        raise InvalidOperation(f"rebase takes the name of a branch: pass {branch.name!r}")
+    if not isinstance(branch, str):
+        raise InvalidOperation(f"rebase takes the name of a branch, not {shown(branch)}")
+    if branch == MAIN:
+        raise InvalidOperation(
+            f"{MAIN!r} is the lake itself, which stands on nothing: rebase takes the branch that "
+            "is to go on from it"
+        )
+
+
+# -------------------- merge
+#
+# Merging branches, and writing with an audit before anybody sees it.
+
 
 __all__ = ["Merges"]
 
@@ -116,7 +225,7 @@ class Merges(Rebases[Frame], Generic[Frame]):
         [{'sku': 'jam'}, {'sku': 'tea'}]
         """
         client = self._client.main("merge")
-        _check_name(branch)
+        _check_merged_name(branch)
         settle = settled(on_conflict, on_equal)
         patterns = check_patterns("tables", tables)
         _check_isolation(isolation, patterns, on_conflict)
@@ -261,7 +370,7 @@ def _check_isolation(isolation: object, tables: object, on_conflict: str) -> Non
         )
 
 
-def _check_name(branch: object) -> None:
+def _check_merged_name(branch: object) -> None:
     """Refuse what is no branch's name, such as rows or a table."""
     if isinstance(branch, Ref):
         raise InvalidOperation(f"lake.merge takes the name of a branch: pass {branch.name!r}")
@@ -270,3 +379,216 @@ def _check_name(branch: object) -> None:
             f"lake.merge takes the name of a branch, not {shown(branch)}: rows are merged into "
             "a table by `lake.run(lambda txn: txn.merge(table, source, on))`"
         )
+
+
+# -------------------- arguments
+#
+# What callers give to the verbs that apply one state to another.
+
+
+#: A state of the lake as its caller names it.
+StateLike = int | datetime | str
+
+
+def state_name(client: LakeClient, argument: str, state: object) -> StateName:
+    """A state by what a caller gives: a global version, an aware time, or a ref.
+
+    Raises ``InvalidOperation``.
+    """
+    match state:
+        case datetime():
+            stamp = milliseconds(state)
+            if stamp > client.context.now_ms():
+                raise InvalidOperation(
+                    f"{argument} is {state.isoformat()}, which is in the future: give a time at "
+                    "which the lake was"
+                )
+            return "time", stamp
+        case str():
+            return None if state == MAIN else ("ref", state)
+        case bool():
+            pass
+        case int():
+            return "version", check_number(argument, state)
+    raise InvalidOperation(
+        f"{argument} is a global version, an aware datetime or the name of a ref, not "
+        f"{shown(state)}"
+    )
+
+
+def check_commit(state: object) -> tuple[StateName, StateName]:
+    """The states before and after a commit: of the lake, or of a branch (``etl@57``).
+
+    Raises ``InvalidOperation``.
+    """
+    name, version = parsed(state) if isinstance(state, str) else ("", None)
+    if not name or version is None:
+        number = check_version(state)
+        return ("version", number - 1), ("version", number)
+    return ("ref", f"{name}@{version - 1}"), ("ref", f"{name}@{version}")
+
+
+def check_version(state: object) -> int:
+    """A commit of the lake, by the global version that it made. Raises ``InvalidOperation``."""
+    version = check_number("version", state)
+    if version < 1:
+        raise InvalidOperation(
+            "version is that of a commit in lake.history(), from 1 on: before it there was nothing"
+        )
+    return version
+
+
+def settled(on_conflict: object, on_equal: object) -> Settle:
+    """What counts where both sides have changed the same. Raises ``InvalidOperation``."""
+    check_choice("on_conflict", on_conflict, *get_args(OnConflict))
+    check_choice("on_equal", on_equal, *get_args(OnEqual))
+    return Settle(cast("OnConflict", on_conflict), cast("OnEqual", on_equal))
+
+
+def keys_by_location(resolve: Callable[[str], str], keys: object) -> dict[str, tuple[str, ...]]:
+    """The key columns of each table, by its location. Raises ``InvalidOperation``."""
+    if keys is None:
+        return {}
+    if not isinstance(keys, Mapping):
+        raise InvalidOperation(
+            f"keys is a mapping of tables to the columns that tell their rows apart, such as "
+            f"{{'stock': ['sku']}}, not {shown(keys)}"
+        )
+    found = {}
+    for table, columns in keys.items():
+        if not isinstance(table, str):
+            raise InvalidOperation(f"keys: {shown(table)} is no name of a table")
+        names = check_columns_by(f"keys of {table}", columns)
+        if not names or len(set(names)) < len(names):
+            raise InvalidOperation(f"keys of {table}: name at least one column, and each once")
+        found[resolve(table)] = tuple(names)
+    return found
+
+
+# -------------------- alone
+#
+# A transaction that does nothing but to apply one state to another.
+
+
+#: What is done in it.
+Applies = Callable[[Executor[Any]], Program[dict[str, Outcome]]]
+
+
+def in_one_transaction(
+    client: LakeClient, begin: Begin, merged: str, program: Applies
+) -> MergeResult:
+    """Carry it out, again from the start where others were quicker."""
+    last: list[Executor[Any]] = []
+
+    def once(executor: Executor[Any]) -> dict[str, str]:
+        last[:] = [executor]
+        return executor.applied(program(executor))
+
+    outcomes = run(client, begin, once, ATTEMPTS) or {}
+    executor = last[0]
+    result = executor.result if executor.state.work.done else None
+    return MergeResult(None if result is None else result.global_version, merged, outcomes)
+
+
+# -------------------- checks
+#
+# Checks of what is about to be merged: functions of the transaction, and SELECTs.
+
+
+#: A function of the transaction, or a SELECT of one boolean.
+Check = Callable[..., object] | str
+
+
+def checked(checks: object) -> tuple[Check, ...]:
+    """Checks as a caller gives them. Raises ``InvalidOperation``."""
+    given = (checks,) if isinstance(checks, str) or callable(checks) else checks
+    if not isinstance(given, Sequence):
+        raise InvalidOperation(
+            "checks is a list of functions of the transaction and of SELECTs of one boolean, not "
+            f"{shown(checks)}"
+        )
+    for check in given:
+        if not (isinstance(check, str) or callable(check)):
+            raise InvalidOperation(
+                f"{shown(check)} is no check: give a function of the transaction, or a SELECT of "
+                "one boolean"
+            )
+    return tuple(given)
+
+
+def run_checks(branch: str, txn: Any, checks: Sequence[Check]) -> None:
+    """Run them all on what a transaction shows. What they read is read by it.
+
+    One that writes is refused: it may run several times, what it wrote would be checked by nobody,
+    and no result would tell of it.
+
+    Raises ``AuditFailed``. An error that says that others were quicker is raised as it is.
+    """
+    failed: list[str] = []
+    reasons: list[str] = []
+    written = txn.operations
+    for check in checks:
+        name = check if isinstance(check, str) else getattr(check, "__name__", repr(check))
+        try:
+            passed = _select(txn, check) if isinstance(check, str) else _call(name, txn, check)
+        except (ConflictError, TransactionAborted, InvalidOperation):
+            raise
+        except Exception as error:
+            passed, name_of = False, type(error).__name__
+            reasons.append(f"{name} ({name_of}: {error})")
+        else:
+            if txn.state == "committed":
+                raise InvalidOperation(
+                    f"check {name} has committed the transaction, so the branch is merged: checks "
+                    "only look, and what they return decides"
+                )
+            if txn.operations != written and txn.state != "aborted":
+                raise InvalidOperation(
+                    f"check {name} has written, and nothing was merged: checks only look; write on "
+                    f"the branch, as by lake.on({branch!r}), or in a transaction after the merge"
+                )
+            reasons += [] if passed else [name]
+            if txn.state == "aborted":
+                failed.append(name)
+                reasons += [f"{name} (it aborted the transaction)"] if passed else []
+                break  # the others would see nothing
+        failed += [] if passed else [name]
+    if failed:
+        raise AuditFailed(
+            f"branch {branch!r} was not merged, as it does not pass {'; '.join(reasons)}: look at "
+            f"it by lake.on({branch!r})",
+            failed=failed,
+        )
+
+
+def _call(name: str, txn: Any, check: Callable[..., object]) -> bool:
+    """Whether a function passes; one that asserts returns None.
+
+    ``False`` of numpy, pandas or Arrow is another object than ``False``.
+    """
+    value = check(txn)
+    if value is None:
+        return True
+    if isinstance(value, pa.BooleanScalar):
+        return bool(value.as_py())
+    kind = getattr(getattr(value, "dtype", None), "kind", None)
+    if isinstance(value, bool) or (kind == "b" and getattr(value, "ndim", None) == 0):
+        return bool(value)
+    raise InvalidOperation(f"check {name} returns {shown(value)}: return True or False")
+
+
+def _select(txn: Any, query: str) -> bool:
+    try:
+        rows = txn.sql(query)
+    except InvalidOperation as error:
+        error.message = f"check {query!r}: {error.message}"
+        error.args = (error.message,)
+        raise
+    if not isinstance(rows, pa.Table):
+        rows = rows.toArrow() if hasattr(rows, "toArrow") else rows
+    if not isinstance(rows, pa.Table) or rows.shape != (1, 1):
+        raise InvalidOperation(f"check {query!r} gives no single value: SELECT one boolean")
+    value = rows.column(0)[0].as_py()
+    if value is not None and not isinstance(value, bool):
+        raise InvalidOperation(f"check {query!r} gives {value!r}: SELECT one boolean")
+    return bool(value)

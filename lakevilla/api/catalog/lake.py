@@ -9,18 +9,17 @@ from typing import Any, Generic, Literal, TypeVar, overload
 import pyarrow as pa
 
 from lakevilla.api.arguments import check_flag, check_number, check_text
-from lakevilla.api.begin import begin_transaction
-from lakevilla.api.catalog.pages import ListedTable, TablePage, last_name, token_of
-from lakevilla.api.catalog.paths import parsed
+from lakevilla.api.catalog.names import ListedTable, TablePage, last_name, parsed, token_of
 from lakevilla.api.catalog.query import answered
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.api.refs import Refs
+from lakevilla.api.run import begin_transaction
 from lakevilla.api.snapshot import views, views_of
 from lakevilla.api.table import Table, table_of
 from lakevilla.errors import InvalidOperation
-from lakevilla.lake.tables.listing import ListedName, listed
+from lakevilla.lake.tables.discovery import ListedName, listed
 from lakevilla.settings import shown
 
 __all__ = ["Catalog"]

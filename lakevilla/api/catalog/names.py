@@ -1,17 +1,33 @@
-"""Which tables a path's first steps fit, by the parts of their names."""
+"""Names of tables: paths, patterns, and pages of a listing."""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
+import msgspec
 import pyarrow as pa
 
-from lakevilla.api.catalog.paths import PathStep
-from lakevilla.api.catalog.terms import constants_in, filtered
+from lakevilla.display import HtmlFields, HtmlList
 from lakevilla.errors import InvalidOperation
-from lakevilla.sql.catalog import SCHEMAS, NameRange, range_of
+from lakevilla.formats.base import FormatName
+from lakevilla.global_log.head import Head
+from lakevilla.settings import shown
+from lakevilla.sql.catalog import SCHEMAS, Constant, NameRange, Operator, Term, range_of
+from lakevilla.sql.expressions.bind import bind
+from lakevilla.sql.expressions.evaluate import is_true
+from lakevilla.sql.expressions.parse import parse_predicate
+from lakevilla.sql.expressions.tree import Call, Column, Expr, Literal, columns
+
+# -------------------- names
+#
+# Which tables a path's first steps fit, by the parts of their names.
+
 
 Row = dict[str, Any]
 _DIRECTORY = pa.schema([("name", pa.string())])
@@ -78,3 +94,363 @@ def _cut(parts: Sequence[str], steps: Sequence[PathStep]) -> Iterator[tuple[str,
         if step.is_any or own == step.text:
             for rest in _cut(parts[count:], steps[1:]):
                 yield (own, *rest)
+
+
+# -------------------- paths
+#
+# Paths over the catalog, taken apart (docs/design/0035).
+#
+# ``path := ("/" step)+``, ``step := (name | "*" | "**") ("[" predicate "]" | "[" int "]")*``.
+# Steps are parts of a table's name until one of ``BELOW``; in double quotes it is a name whatever
+# it says.
+
+
+#: What may come below each step that is no part of a table's name, and below the table itself.
+BELOW: Mapping[str, tuple[str, ...]] = {
+    "": ("snapshots", "files", "columns", "statistics", "commits"),
+    "snapshots": ("files", "columns", "statistics"),
+    "files": ("columns", "statistics"),
+    "columns": (),
+    "statistics": (),
+    "commits": (),
+}
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_POSITION = re.compile(r"\s*-?\d{1,18}\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class PathStep:
+    """One step: its text (``*`` and ``**`` for any), and what narrows it, in order."""
+
+    text: str
+    is_any: bool = False
+    filters: tuple[Expr | int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogPath:
+    """The steps of a table's name, and those below the table."""
+
+    names: tuple[PathStep, ...]
+    below: tuple[PathStep, ...]
+
+
+def parsed(path: object) -> CatalogPath:
+    """A path's steps.
+
+    Raises
+    ------
+    InvalidOperation
+        It is no path; the message tells where it ends to be one.
+    """
+    if not isinstance(path, str):
+        raise InvalidOperation(f"a path is text, such as '/sales/*/files', not {shown(path)}")
+    reader = _Reader(path)
+    names: list[PathStep] = []
+    below: list[PathStep] = []
+    while not reader.ended:
+        step, is_quoted = reader.step()
+        known = BELOW[below[-1].text if below else ""]
+        if below and (is_quoted or step.text not in known):
+            there = f"there are {', '.join(known)}" if known else "it is the last step there is"
+            raise InvalidOperation(
+                f"path {shown(path)}: {below[-1].text} has no step {step.text!r}: {there}"
+            )
+        if below or (not is_quoted and step.text in known):
+            below.append(step)
+        else:
+            names.append(step)
+    if not names:
+        raise InvalidOperation(
+            f"path {shown(path)} names no table: '/**' stands for all of them, as in "
+            f"'/**/{below[0].text if below else 'files'}'"
+        )
+    return CatalogPath(tuple(names), tuple(below))
+
+
+class _Reader:
+    """What of a path is not read yet."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._at = 0
+        if not path.startswith("/"):
+            raise self._wrong("it begins with '/', as in '/sales/orders/files'")
+
+    @property
+    def ended(self) -> bool:
+        return self._at >= len(self._path)
+
+    def step(self) -> tuple[PathStep, bool]:
+        """The next step, and whether it is in quotes."""
+        if self._path[self._at] != "/":
+            raise self._wrong("a step ends with '/' or the end of the path")
+        self._at += 1
+        text, is_quoted = self._text()
+        filters: list[Expr | int] = []
+        while not self.ended and self._path[self._at] == "[":
+            filters.append(self._filter())
+        is_any = not is_quoted and text in ("*", "**")
+        return PathStep(text, is_any, tuple(filters)), is_quoted
+
+    def _text(self) -> tuple[str, bool]:
+        rest = self._path[self._at :]
+        if rest.startswith('"'):
+            end = rest.find('"', 1)
+            if end < 2:
+                raise self._wrong("a name in quotes is not empty, and its quote is closed")
+            self._at += end + 1
+            return rest[1:end], True
+        for text in ("**", "*"):
+            if rest.startswith(text):
+                self._at += len(text)
+                return text, False
+        found = _NAME.match(rest)
+        if found is None:
+            raise self._wrong('a step is a name, * or **; other names are in quotes, "a b"')
+        self._at += found.end()
+        return found[0], False
+
+    def _filter(self) -> Expr | int:
+        """What stands in brackets: quotes in it are closed first, and brackets are in pairs."""
+        begin, depth, quote = self._at + 1, 0, ""
+        for at in range(self._at, len(self._path)):
+            char = self._path[at]
+            if quote:
+                quote = "" if char == quote else quote
+            elif char in "'\"`":
+                quote = char
+            elif char == "[":
+                depth += 1
+            elif char == "]":
+                depth -= 1
+                if not depth:
+                    self._at = at + 1
+                    return self._read(self._path[begin:at])
+        raise self._wrong("a bracket is not closed")
+
+    def _read(self, text: str) -> Expr | int:
+        if _POSITION.fullmatch(text):
+            return int(text)
+        try:
+            return parse_predicate(text)
+        except InvalidOperation as error:
+            raise self._wrong(f"[{text}]: {error.message}") from None
+
+    def _wrong(self, why: str) -> InvalidOperation:
+        return InvalidOperation(f"path {shown(self._path)} can't be read at {self._at}: {why}")
+
+
+# -------------------- pages
+#
+# Pages of tables, and the tokens by which a list goes on.
+
+
+__all__ = ["ListedTable", "TablePage", "last_name", "token_of"]
+
+T = TypeVar("T")
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTable(HtmlFields):
+    """What a lake says of a table that was not opened.
+
+    ``files``, ``rows`` and ``bytes`` are None where they are not known.
+
+    Examples
+    --------
+    >>> [one.name for one in lake.tables("st", details=False)]
+    ['stock']
+    """
+
+    name: str
+    uri: str
+    format: FormatName
+    table_id: str
+    guarded: bool
+    files: int | None
+    rows: int | None
+    bytes: int | None
+
+
+class TablePage(HtmlList[T]):
+    """Some of the lake's tables; ``next`` goes on after them, and is None where there are no more.
+
+    Examples
+    --------
+    >>> page = lake.tables("st", limit=100, details=False)
+    >>> len(page), page.next
+    (1, None)
+    """
+
+    next: str | None = None
+
+
+class _Token(msgspec.Struct, frozen=True, array_like=True):
+    """``next`` of a page, under base64: no state is kept for it."""
+
+    format: int
+    lake_id: str
+    last: str
+
+
+def token_of(head: Head, last: str) -> str:
+    """What goes on after the name ``last``."""
+    body = msgspec.json.encode(_Token(_FORMAT, head.lake_id, last))
+    return base64.urlsafe_b64encode(body).decode()
+
+
+def last_name(head: Head | None, token: object) -> str:
+    """The name after which a page is to begin.
+
+    Raises
+    ------
+    InvalidOperation
+        It is no token, another lake's, or of another release's format.
+    """
+    if not isinstance(token, str):
+        raise InvalidOperation(
+            f"after takes `next` of a page of `tables`, a string, not {shown(token)}"
+        )
+    try:
+        body = base64.urlsafe_b64decode(token.encode("ascii"))
+        format_ = msgspec.json.decode(body, type=list)[0]
+        if format_ != _FORMAT:
+            raise InvalidOperation(
+                f"after is a token of format {shown(format_)}, and this library reads format "
+                f"{_FORMAT}: begin with the first page again"
+            )
+        read = msgspec.json.decode(body, type=_Token)
+    except (msgspec.MsgspecError, binascii.Error, ValueError, IndexError, RecursionError):
+        raise InvalidOperation(
+            f"after is {shown(token)}, which is no `next` of a page of `tables`: begin with the "
+            "first page again, or give the token as it was"
+        ) from None
+    if head is None or read.lake_id != head.lake_id:
+        raise InvalidOperation(
+            f"after is a token of lake {read.lake_id}, and this one is "
+            f"{'empty' if head is None else head.lake_id}: begin with the first page again"
+        )
+    return read.last
+
+
+# -------------------- terms
+#
+# What stands in a step's brackets, applied to its rows.
+
+
+def filtered(
+    rows: Sequence[Row], step: PathStep, own: pa.Schema, every: Sequence[Row] | None = None
+) -> list[Row]:
+    """The rows that are left, one filter after the other.
+
+    ``every`` are the rows of all tables, by which is told what keys a map may have.
+
+    Raises
+    ------
+    InvalidOperation
+        A column is not there.
+    """
+    left = list(rows)
+    for one in step.filters:
+        if isinstance(one, int):
+            left = left[one : one + 1 or None] if abs(one) <= len(left) else []
+            continue
+        schema, maps = _bindable(own, rows if every is None else every, one)
+        try:
+            bound = bind(one, schema)
+        except InvalidOperation as error:
+            raise InvalidOperation(f"step {step.text!r}: {error.message}") from None
+        left = [row for row in left if is_true(bound, _flat(row, maps))]
+    return left
+
+
+def _bindable(
+    own: pa.Schema, rows: Sequence[Row], condition: Expr
+) -> tuple[pa.Schema, Mapping[str, tuple[str, ...]]]:
+    """The columns with each map as a struct of the keys that are there.
+
+    Where there are no rows nobody can tell, and what is asked for is taken to be there.
+    """
+    fields, maps = [], {}
+    for field in own:
+        if not pa.types.is_map(field.type):
+            fields.append(field)
+            continue
+        keys = {key for row in rows for key in row.get(field.name) or ()}
+        if not rows:
+            named = (column.path for column in columns(condition))
+            keys = {path[1] for path in named if len(path) > 1 and path[0] == field.name}
+        maps[field.name] = tuple(sorted(keys))
+        if keys:
+            kinds = [pa.field(key, pa.string()) for key in maps[field.name]]
+            fields.append(pa.field(field.name, pa.struct(kinds)))
+    return pa.schema(fields), maps
+
+
+def _flat(row: Row, maps: Mapping[str, tuple[str, ...]]) -> Row:
+    changed = {
+        name: {key: (row[name] or {}).get(key) for key in keys} for name, keys in maps.items()
+    }
+    return {**row, **changed}
+
+
+_TURNED: dict[str, Operator] = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_SAME: dict[str, Operator] = {name: name for name in _TURNED.values()}
+
+
+def constants_in(step: PathStep, own: pa.Schema) -> list[Term]:
+    """The terms of a step's first filters that leave out rows before they are made.
+
+    After a position nothing is: it counts the rows that were left.
+    """
+    found: list[Term] = []
+    for one in step.filters:
+        if isinstance(one, int):
+            break
+        for term in _terms(one):
+            if term.column in own.names and not pa.types.is_map(own.field(term.column).type):
+                found.append(term)
+    return found
+
+
+def _terms(condition: Expr) -> Iterator[Term]:
+    if not isinstance(condition, Call):
+        return
+    if condition.name == "and":
+        for one in condition.args:
+            yield from _terms(one)
+        return
+    args = condition.args
+    if condition.name in _SAME and len(args) == 2:
+        for side, other, operators in ((args[0], args[1], _SAME), (args[1], args[0], _TURNED)):
+            value = _constant(other)
+            if isinstance(side, Column) and value is not None:
+                yield Term(".".join(side.path).lower(), operators[condition.name], (value,))
+                return
+    elif condition.name == "in" and isinstance(args[0], Column):
+        values = [_constant(one) for one in args[1:]]
+        known = tuple(value for value in values if value is not None)
+        if known and len(known) == len(values):
+            yield Term(".".join(args[0].path).lower(), "in", known)
+    elif condition.name in ("like", "starts_with") and isinstance(args[0], Column):
+        prefix = _constant(args[1])
+        if isinstance(prefix, str):
+            if condition.name == "like":
+                ends = [at for at in map(prefix.find, "%_\\") if at >= 0]
+                prefix = prefix[: min(ends)] if ends else prefix
+            if len(args) == 2:  # with an escape of its own a pattern says something else
+                yield Term(".".join(args[0].path).lower(), "prefix", (prefix,))
+
+
+def _constant(node: Expr) -> Constant | None:
+    if not isinstance(node, Literal) or node.value is None:
+        return None
+    if node.type == "string":
+        return node.value
+    if node.type in ("byte", "short", "integer", "long"):
+        return int(node.value)
+    if node.type in ("float", "double") or node.type.startswith("decimal"):
+        return float(node.value)
+    return None

@@ -9,9 +9,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakevilla.api.catalog.names import matching, names_asked
-from lakevilla.api.catalog.paths import BELOW, CatalogPath, PathStep
-from lakevilla.api.catalog.terms import constants_in, filtered
+from lakevilla.api.catalog.names import (
+    BELOW,
+    CatalogPath,
+    PathStep,
+    constants_in,
+    filtered,
+    matching,
+    names_asked,
+)
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.errors import InvalidOperation, TableNotFound

@@ -1,20 +1,29 @@
-"""The catalogs of a lake: which of them a table's name means, and where its table is."""
+"""External catalogs of a client, and the names that they give to tables."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lakevilla.errors import InvalidOperation, TableNotFound
-from lakevilla.formats.iceberg.metadata.paths import place_of
-from lakevilla.formats.iceberg.metadata.pointer import decode_pointer, pointer_key
+from lakevilla.errors import InvalidOperation, LakeVillaError, TableNotFound
+from lakevilla.formats.iceberg.metadata.definition import place_of
+from lakevilla.formats.iceberg.metadata.file import decode_pointer, name_in_catalog, pointer_key
+from lakevilla.global_log.head import TableState, shown_names
 from lakevilla.lake.context import Context
+from lakevilla.results import Report
 from lakevilla.settings import Settings, shown
 from lakevilla.store.backends.routing import LakeStore
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get
 from lakevilla.store.location import normalise_location
+
+# -------------------- catalogs
+#
+# The catalogs of a lake: which of them a table's name means, and where its table is.
+
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -117,3 +126,52 @@ def locate(context: Context, pointer: str, table: str) -> Program[str]:
     location = normalise_location(context.root, uri)
     context.catalogs[location] = pointer
     return location
+
+
+# -------------------- catalog names
+#
+# What is said of a catalog's table names it as its catalog does, and not by its location.
+
+
+def catalog_names(context: Context) -> dict[str, str]:
+    """The names of the catalogs' tables that are known here, by location."""
+    names = {place: name_in_catalog(key) for place, key in context.catalogs.items()}
+    if context.held is not None:
+        shown = shown_names(context.held.head)
+        tables = context.held.head.tables.at_hand()
+        names |= {place: name for place, name in shown.items() if _is_catalogs(tables.get(place))}
+    return names
+
+
+def _is_catalogs(state: TableState | None) -> bool:
+    return state is not None and bool(state.catalog)
+
+
+def name_in_error(error: LakeVillaError, names: Mapping[str, str]) -> None:
+    """Have an error name a catalog's table by its name."""
+    for location, name in names.items():
+        if error.table in (location, name):
+            error.message = _renamed(error.message, location, name)
+            error.args = (error.message,)
+            error.table = name
+            return
+
+
+def named_report(report: Report, names: Mapping[str, str]) -> Report:
+    """A report whose findings name the catalogs' tables by their names."""
+    findings = tuple(
+        replace(
+            one,
+            table=names[one.table],
+            message=_renamed(one.message, one.table, names[one.table]),
+        )
+        if one.table is not None and one.table in names
+        else one
+        for one in report.findings
+    )
+    return replace(report, findings=findings)
+
+
+def _renamed(message: str, location: str, name: str) -> str:
+    whole = rf"\btable ('?){re.escape(location)}\1(?![\w/.-])"
+    return re.sub(whole, lambda found: f"table {found[1]}{name}{found[1]}", message)

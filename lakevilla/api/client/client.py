@@ -15,16 +15,13 @@ from functools import partial
 from typing import Any, Literal, Self, TypeVar
 from weakref import ReferenceType
 
-from lakevilla.api.client.background import Background
+from lakevilla.api.client.background import Background, empty_after_fork, is_callers
+from lakevilla.api.client.bars import Bars
 from lakevilla.api.client.catalogs import Catalogs, locate, pointer_of
-from lakevilla.api.client.forks import empty_after_fork
 from lakevilla.api.client.heartbeat import Heartbeat
-from lakevilla.api.client.in_use import is_callers
 from lakevilla.api.client.lives import ClientOfLife
 from lakevilla.api.client.names import TableNames, named, resolve
-from lakevilla.api.client.telling.bars import Bars
-from lakevilla.api.client.telling.phase_events import phase_event, transaction_event
-from lakevilla.api.client.telling.progress import Progress
+from lakevilla.api.client.progress import Progress, phase_event, transaction_event
 from lakevilla.branches.create import open_ref
 from lakevilla.clock import Clock, SystemClock
 from lakevilla.engines.base import Engine
@@ -35,11 +32,10 @@ from lakevilla.global_log.head import Head, NameMap, shown_names
 from lakevilla.global_log.refs import MAIN
 from lakevilla.global_log.repo import load_names
 from lakevilla.ids import Ids
-from lakevilla.lake.context import Context, Event
+from lakevilla.lake.context import Context, Event, is_relied_on
 from lakevilla.lake.frozen.branch_head import Branch
-from lakevilla.lake.frozen.elsewhere import admit_sources, find_place
 from lakevilla.lake.frozen.frozen import Frozen
-from lakevilla.lake.relied_on import is_relied_on
+from lakevilla.lake.frozen.mounts import admit_sources, find_place
 from lakevilla.lake.tables.dotted_names import meant, path_of
 from lakevilla.maintenance import recovery
 from lakevilla.phases import Phases, Span, during
@@ -48,7 +44,7 @@ from lakevilla.settings import Settings
 from lakevilla.store.backends.reach import Reach
 from lakevilla.store.backends.routing import LakeStore
 from lakevilla.store.base import Store
-from lakevilla.store.cached.objects import OF_PROCESS, CachedObjects
+from lakevilla.store.cached import OF_PROCESS, CachedObjects
 from lakevilla.store.data_files import DataFiles
 from lakevilla.store.effects import Program
 from lakevilla.store.location import is_external

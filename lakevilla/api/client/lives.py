@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from lakevilla.branches.lives_before import committed_before, refuse_begun_before
+from lakevilla.branches.branches import committed_before, refuse_begun_before
 from lakevilla.errors import RefNotFound
 from lakevilla.lake.context import Context
 from lakevilla.lake.frozen.branch_head import ended, has_moved

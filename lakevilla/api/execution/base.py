@@ -10,12 +10,11 @@ from datetime import datetime
 from types import TracebackType
 from typing import Generic, Literal, Self, TypeVar
 
-from lakevilla.api.client.catalog_names import catalog_names, name_in_error
+from lakevilla.api.client.background import Use
+from lakevilla.api.client.catalogs import catalog_names, name_in_error
 from lakevilla.api.client.client import LakeClient
-from lakevilla.api.client.in_use import Use
 from lakevilla.api.client.names import no_name
-from lakevilla.api.execution.idle import IdleEnd
-from lakevilla.api.execution.turns import LatePlaces, LazySave, Turns
+from lakevilla.api.execution.turns import IdleEnd, LatePlaces, LazySave, Turns
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import bind_to_version
 from lakevilla.api.merge import Described
@@ -42,17 +41,17 @@ from lakevilla.store.location import is_external
 from lakevilla.sublogs.record import Access
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.queue.late import perform_late
-from lakevilla.transaction.state.due import is_due_in_verb
-from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.late_reads import is_due_in_verb
 from lakevilla.transaction.state.life import TERMINAL, Life
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
-from lakevilla.transaction.validation.direct import refuse_direct
+from lakevilla.transaction.state.values import Feature
+from lakevilla.transaction.validation.checks import refuse_direct
 from lakevilla.transaction.verbs import save as saving
 from lakevilla.transaction.verbs.abort import give_up
 from lakevilla.transaction.verbs.bind import bind_to_head, take_places, touch, touch_each
-from lakevilla.transaction.verbs.catalog.looking import bind_if_made, bind_where_it_is
-from lakevilla.transaction.verbs.past import bind_to_own, refuse_missing_files
+from lakevilla.transaction.verbs.catalog.names import bind_if_made, bind_where_it_is
+from lakevilla.transaction.verbs.read_write import bind_to_own, refuse_missing_files
 
 __all__ = ["ExecutorBase"]
 

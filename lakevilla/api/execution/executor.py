@@ -8,14 +8,12 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from lakevilla.api.arguments import check_columns, check_number
+from lakevilla.api.arguments import check_columns, check_number, parameters
 from lakevilla.api.client.client import LakeClient
-from lakevilla.api.execution.frame_hint import frames_go_in_views
-from lakevilla.api.execution.own_rows import OfOwnRow, of_no_row, own_row_test
-from lakevilla.api.execution.queries import Queries
+from lakevilla.api.execution.queries import OfOwnRow, Queries, of_no_row, own_row_test
+from lakevilla.api.execution.sources import frames_go_in_views
 from lakevilla.api.frame import Frame
 from lakevilla.api.merge import Described, MergeBuilder, new_columns
-from lakevilla.api.parameters import parameters
 from lakevilla.arrow.input import refuse_unknown
 from lakevilla.engines.base import MergeClause
 from lakevilla.errors import (
@@ -24,18 +22,20 @@ from lakevilla.errors import (
     MergeConflict,
 )
 from lakevilla.formats.layout import Layout
+from lakevilla.lake.operations.difference import TableDifference, rows_between
 from lakevilla.lake.operations.feed_rows import AskedRows, rows_of
-from lakevilla.lake.operations.sources.reading import read_source
-from lakevilla.lake.operations.state_difference import TableDifference
-from lakevilla.lake.operations.state_rows import rows_between
+from lakevilla.lake.operations.sources import read_source
 from lakevilla.meter import note
 from lakevilla.phases import during, streamed
 from lakevilla.results import OperationResult
 from lakevilla.sql.expressions.assignments import exact_assignments
-from lakevilla.sql.expressions.bind import bind, exact
-from lakevilla.sql.expressions.given import Predicate
-from lakevilla.sql.expressions.parse import parse_predicate, refuse_unused
-from lakevilla.sql.expressions.statement import Meaning, StatementExpressions
+from lakevilla.sql.expressions.bind import Predicate, bind, exact
+from lakevilla.sql.expressions.parse import (
+    Meaning,
+    StatementExpressions,
+    parse_predicate,
+    refuse_unused,
+)
 from lakevilla.sql.expressions.syntax.slips import naming_quotes
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.sql.statements.dml import InsertStatement, MergeStatement
@@ -46,8 +46,13 @@ from lakevilla.sublogs.operations import Merge as MergeOperation
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.verbs import optimize
 from lakevilla.transaction.verbs.applying.apply import Outcome
-from lakevilla.transaction.verbs.changes import changes_seen
-from lakevilla.transaction.verbs.read_write import execute, layout_of, layout_with, scan
+from lakevilla.transaction.verbs.read_write import (
+    changes_seen,
+    execute,
+    layout_of,
+    layout_with,
+    scan,
+)
 from lakevilla.transaction.verbs.replaced_tables import conflict_if_replaced, raise_if_replaced
 
 __all__ = ["Executor"]

@@ -1,4 +1,4 @@
-"""INSERT in all its forms: by name, into partitions, and in the place of other rows."""
+"""Insert the rows that a query or a frame gives, with keys or without."""
 
 from __future__ import annotations
 
@@ -8,22 +8,28 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.arrow.input import refuse_unknown
-from lakevilla.errors import InvalidOperation
+from lakevilla.errors import AlreadyCommitted, InvalidOperation
 from lakevilla.formats.layout import Layout
 from lakevilla.lake.operations.inserted import has_literals_alone
-from lakevilla.results import OperationResult
+from lakevilla.results import OperationResult, Outcome
 from lakevilla.sql.expressions.bind import exact
 from lakevilla.sql.expressions.parse import refuse_unused
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.sql.statements.dml import InsertStatement
 from lakevilla.sql.statements.meaning.duckdb import OtherMeaning
-from lakevilla.sql.statements.script.used import used_in
-from lakevilla.sql.statements.select import Dialect, select_of
-from lakevilla.sql.statements.words import quoted
+from lakevilla.sql.statements.script.control import used_in
+from lakevilla.sql.statements.select import Dialect, quoted, select_of
+from lakevilla.transaction.verbs.idempotency import committed_in_base
 from lakevilla.transaction.verbs.read_write import overwrite
+
+# -------------------- inserting
+#
+# INSERT in all its forms: by name, into partitions, and in the place of other rows.
+
 
 __all__ = ["run_insert"]
 
@@ -145,3 +151,33 @@ def _replaced_where(
 def _used(executor: Executor[Frame], text: str, params: Mapping[str, object]) -> dict[str, object]:
     used = used_in(text, params, executor.dialect) if text else frozenset()
     return {name: value for name, value in params.items() if name in used}
+
+
+# -------------------- keys
+#
+# Idempotency keys of transactions on a branch, held against what the branch was made of.
+#
+# That is asked of the lake itself, where a branch's own programs do not look.
+
+
+def outcome_in_base(client: LakeClient, key: str) -> Outcome:
+    """How a key ended in what a branch was made of; expired, also on the lake itself."""
+    held, lake = client.context.held, client.lake
+    if held is None or lake is None or held.head.life is None:
+        return Outcome("expired")
+    result = lake.run(committed_in_base(lake.context, held.head, key))
+    if result is None:
+        return Outcome("expired")
+    return Outcome("committed", client.named(result))
+
+
+def refuse_in_base(client: LakeClient, key: str) -> None:
+    """Refuse a key that was committed there. Raises ``AlreadyCommitted``."""
+    result = outcome_in_base(client, key).result
+    if result is not None:
+        raise AlreadyCommitted(
+            f"idempotency key {key!r} was committed by transaction {result.id} before branch "
+            f"{client.branch!r} was made: nothing is left to do",
+            result=result,
+            txn_id=result.id,
+        )

@@ -11,8 +11,8 @@ from lakevilla.api.frame import Frame
 from lakevilla.errors import InvalidOperation, TableNotFound
 from lakevilla.sublogs.operations import Replace
 from lakevilla.transaction.verbs.create_table import drop_taken_back, is_dropped_here
-from lakevilla.transaction.verbs.dropped.take_up import can_be_taken_up, taken_up
 from lakevilla.transaction.verbs.read_write import layout_of, layout_to_replace, replace
+from lakevilla.transaction.verbs.take_up import can_be_taken_up, taken_up
 
 __all__ = ["Place", "is_there", "place_of", "replace_table"]
 

@@ -1,9 +1,10 @@
-"""Rows that callers give: as the schemas, streams and stored sources that verbs take."""
+"""Rows that users give: frames, files and queries."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -11,31 +12,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakevilla.api.alteration import given_schema
-from lakevilla.api.arguments import check_mode
+from lakevilla.api.arguments import check_mode, parameters
 from lakevilla.api.execution.base import ExecutorBase
 from lakevilla.api.frame import Frame
-from lakevilla.api.parameters import parameters
 from lakevilla.arrow import input
 from lakevilla.arrow.cast import ColumnPath, storable, without_nulls
 from lakevilla.arrow.nested_fields import narrowed, widened
 from lakevilla.arrow.opening import open_data
 from lakevilla.engines.staged import to_ipc
-from lakevilla.errors import (
-    InvalidOperation,
-)
+from lakevilla.errors import InvalidOperation, LakeVillaError, TableNotFound
 from lakevilla.formats.layout import Layout
 from lakevilla.phases import during
-from lakevilla.sql.expressions.statement import Meaning, StatementExpressions
+from lakevilla.sql.expressions.parse import Meaning, StatementExpressions
 from lakevilla.sql.expressions.syntax.sql_nodes import Foreign
 from lakevilla.sql.statements.meaning.duckdb import meaning_in
 from lakevilla.sql.statements.select import Dialect
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import put
-from lakevilla.sublogs.operations import (
-    InlineSource,
-    StagedSource,
-)
+from lakevilla.sublogs.operations import InlineSource, StagedSource
 from lakevilla.transaction.verbs.read_write import layout_of, layout_with
+
+# -------------------- sources
+#
+# Rows that callers give: as the schemas, streams and stored sources that verbs take.
+
 
 __all__ = ["NO_COLUMNS", "TWO_ROWS", "Sources", "key_columns", "keyed_schema"]
 
@@ -297,3 +297,37 @@ def _parts(rows: pa.Table) -> Iterator[pa.Table]:
     length = -(-rows.num_rows // count)
     for start in range(0, rows.num_rows, length):
         yield rows.slice(start, length)
+
+
+# -------------------- frame hint
+#
+# A table of a statement that is not there may be meant as a variable of the caller's.
+#
+# That is said at the end of the error. Who takes no frames, as the command line and DB-API, says
+# the rest: ``without_frames``.
+
+
+__all__ = ["frames_go_in_views", "without_frames"]
+
+_SAID = "_frames_said"
+
+
+@contextmanager
+def frames_go_in_views(tables: Mapping[str, str]) -> Iterator[None]:
+    """Add to an error how a frame is given by the name of a table that is not there."""
+    try:
+        yield
+    except TableNotFound as error:
+        named = [name for name, location in tables.items() if location == error.table]
+        if named and named[0].isidentifier() and "did you mean" not in error.message:
+            said = f"; a frame goes in as views={{{named[0]!r}: {named[0]}}}"
+            error.message += said
+            error.args = (error.message,)
+            setattr(error, _SAID, said)
+        raise
+
+
+def without_frames(error: LakeVillaError) -> str:
+    """The message of an error for callers who have no frames to give."""
+    said: str = getattr(error, _SAID, "")
+    return error.message.removesuffix(said)

@@ -1,28 +1,38 @@
-"""``txn.sql``: a SELECT is run, any other statement is handed to the verb that does it."""
+"""Carry out SQL statements as verbs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from lakevilla.api.client.sql_names import refuse_places
-from lakevilla.api.execution.catalog import with_catalog
-from lakevilla.api.execution.compiling import merges
+import pyarrow as pa
+
+from lakevilla.api.client.discovering import refuse_places
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.execution.inserting import run_insert
+from lakevilla.api.execution.queries import with_catalog
+from lakevilla.api.execution.sources import Sources
 from lakevilla.api.frame import Frame
 from lakevilla.api.merge import MergeBuilder
 from lakevilla.errors import InvalidOperation
 from lakevilla.results import OperationResult
+from lakevilla.sql.expressions.bind import Schemas
+from lakevilla.sql.statements.conditions import Compiler
 from lakevilla.sql.statements.dml import (
     DeleteStatement,
     InsertStatement,
     MergeStatement,
     UpdateStatement,
 )
-from lakevilla.sql.statements.meaning.duckdb import OtherMeaning
-from lakevilla.sql.statements.merging import looks_elsewhere, merge_verb
+from lakevilla.sql.statements.meaning.duckdb import OtherMeaning, meaning_in
+from lakevilla.sql.statements.merging import looks_elsewhere, merge_verb, merges_of
 from lakevilla.sql.statements.select import Select
 from lakevilla.sql.statements.statement import Statement, parse_statement
+
+# -------------------- sql
+#
+# ``txn.sql``: a SELECT is run, any other statement is handed to the verb that does it.
+
 
 __all__ = ["run_statement"]
 
@@ -173,3 +183,52 @@ def _finished(builder: MergeBuilder, statement: MergeStatement) -> OperationResu
             case kind:
                 raise InvalidOperation(f"merge: clause {kind} needs assignments")
     return builder.execute()
+
+
+# -------------------- compiling
+#
+# Terms of a statement as an executor reads them; see ``engines.sql.compiling``.
+
+
+__all__ = ["compiler_of", "merges"]
+
+
+def compiler_of(
+    executor: Sources[Frame],
+    params: Mapping[str, object],
+    schemas: Schemas,
+    alias: str | None = None,
+) -> Compiler:
+    """Reads texts that are to mean what they mean in a SELECT of the executor's."""
+    meaning = executor.meaning
+    return Compiler(
+        executor.dialect,
+        lambda used: executor.together(used, None, meaning),
+        params,
+        schemas,
+        alias,
+    )
+
+
+def merges(
+    executor: Sources[Frame],
+    statement: UpdateStatement | DeleteStatement,
+    params: Mapping[str, object],
+    schema: pa.Schema,
+    *,
+    by_engine: bool = False,
+) -> Iterator[MergeStatement]:
+    """What ``merges_of`` gives, with the terms that are expressions compiled.
+
+    In Spark's SQL nothing is held against its meaning, so there none is.
+    """
+    reading = compiler_of(executor, params, schema, statement.called)
+    is_held = meaning_in(executor.dialect) is not None
+    return merges_of(
+        statement,
+        schema,
+        executor.dialect,
+        lambda text: reading.value(text).tree is None,
+        lambda text: reading.term(text).tree if is_held else None,
+        by_engine=by_engine,
+    )

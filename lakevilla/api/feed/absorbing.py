@@ -10,15 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from lakevilla.api.feed.chosen import ALL, Chosen, names_by_location
-from lakevilla.branches.entries import replace
+from lakevilla.api.feed.walk import ALL, Chosen, names_by_location
+from lakevilla.branches.branches import replace
 from lakevilla.errors import LakeVillaError, StoreError
 from lakevilla.global_log.head import Head, TableState, successor
 from lakevilla.global_log.repo import load_all, make_room
 from lakevilla.lake.absorb import absorb, moved_to
-from lakevilla.lake.context import Context
+from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.table_log import refresh
-from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import is_another
 from lakevilla.store.effects import Program, parallel
 

@@ -1,32 +1,40 @@
-"""``lake.changes`` and ``lake.follow``: what happened to all tables, version by version."""
+"""The change feed of a lake, and its followers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic
 
 from lakevilla.api.arguments import check_flag
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
-from lakevilla.api.feed.absorbing import absorb_all
-from lakevilla.api.feed.asked import (
+from lakevilla.api.feed.absorbing import Absorber, absorb_all
+from lakevilla.api.feed.versions import Teller
+from lakevilla.api.feed.walk import (
     StopSignal,
+    check_kept,
     check_seconds,
     check_stop,
     chosen_of,
     columns_of,
     moving,
     number_of,
+    refuse_idle,
+    stretch,
 )
-from lakevilla.api.feed.chosen import refuse_idle
-from lakevilla.api.feed.following import Follower
-from lakevilla.api.feed.versions import Teller
-from lakevilla.api.feed.walk import check_kept, stretch
 from lakevilla.api.frame import Frame
-from lakevilla.errors import InvalidOperation
-from lakevilla.global_log.head import shown_names
+from lakevilla.errors import InvalidOperation, VersionNotFound
+from lakevilla.global_log.head import Head, shown_names
+from lakevilla.global_log.repo import check_not_closed
 from lakevilla.results import Version
+from lakevilla.store.effects import sleep
+
+# -------------------- lake feed
+#
+# ``lake.changes`` and ``lake.follow``: what happened to all tables, version by version.
+
 
 __all__ = ["ChangeFeed"]
 
@@ -223,3 +231,69 @@ class ChangeFeed(Generic[Frame]):
         chosen = chosen_of(client, head, tables)
         teller = Teller(client, self._executor, chosen, columns_of(client, head, columns))
         return Follower(teller, poll_seconds, absorb_seconds, stop).versions(first)
+
+
+# -------------------- following
+#
+# Going on for ever: polls HEAD, tells what is new, and takes in what others have committed.
+
+
+@dataclass(slots=True)
+class Follower(Generic[Frame]):
+    """How one feed is followed."""
+
+    teller: Teller[Frame]
+    poll_seconds: float
+    absorb_seconds: float | None
+    stop: StopSignal | None
+
+    def versions(self, position: int) -> Iterator[Version[Frame]]:
+        """The versions after ``position``, and all that come."""
+        client = self.teller.client
+        clock = client.context.clock
+        absorber = Absorber(client.context, self.teller.chosen)
+        absorb_at = clock.elapsed()
+        while not self._is_stopped():
+            looked = clock.elapsed()
+            if self.absorb_seconds is not None and looked >= absorb_at:
+                absorb_at = looked + self.absorb_seconds
+                client.run_safely(absorber.absorb())  # has looked at HEAD, too
+                held = client.context.held
+            else:
+                held = client.run(client.context.head())
+            if held is not None:
+                _refuse_closed(held.head)
+            if held is not None and held.head.sequence > position:
+                until = held.head.sequence
+                found = client.run(stretch(client.context, held.head, position, until))
+                for version in self.teller.versions(found):
+                    yield version
+                    if self._is_stopped():
+                        return
+                position = until
+            self._wait(looked + self.poll_seconds - clock.elapsed())
+
+    def _is_stopped(self) -> bool:
+        return self.stop is not None and self.stop.is_set()
+
+    def _wait(self, seconds: float) -> None:
+        if seconds <= 0:
+            return
+        if self.stop is not None:
+            self.stop.wait(seconds)
+        else:
+            self.teller.client.run(sleep(seconds))
+
+
+def _refuse_closed(head: Head) -> None:
+    """Refuse to wait for what comes to a branch that has ended, or goes on from other tables.
+
+    Raises ``RefNotFound``, ``VersionNotFound``.
+    """
+    life = head.life
+    if life is not None and life.closed == "moved":
+        raise VersionNotFound(
+            f"branch {life.name!r} was rebased after version {head.sequence}, so its changes end "
+            "there: take it as it is, by snapshot(), and follow it from that version on"
+        )
+    check_not_closed(head)

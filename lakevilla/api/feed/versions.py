@@ -8,14 +8,11 @@ from typing import Generic
 
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
-from lakevilla.api.feed.asked import AskedColumns
-from lakevilla.api.feed.chosen import Chosen
-from lakevilla.api.feed.walk import AT_ONCE, Noted, Stretch, noted_of
+from lakevilla.api.feed.walk import AT_ONCE, AskedColumns, Chosen, Noted, Stretch, noted_of
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import moment
 from lakevilla.errors import LakeVillaError
-from lakevilla.lake.operations.feed_rows import AskedRows, Shapes
-from lakevilla.lake.operations.feed_steps import Step, TouchedTable
+from lakevilla.lake.operations.feed_rows import AskedRows, Shapes, Step, TouchedTable
 from lakevilla.results import Version
 
 

@@ -25,8 +25,7 @@ from lakevilla.engines.duckdb.attaching import (
     connection_of,
     show_tables,
 )
-from lakevilla.sql.expressions.bind import bind
-from lakevilla.sql.expressions.given import Predicate
+from lakevilla.sql.expressions.bind import Predicate, bind
 from lakevilla.sql.expressions.tree import Call, Expr
 
 __all__ = ["attach", "relation_of"]

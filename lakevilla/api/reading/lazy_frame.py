@@ -1,26 +1,34 @@
-"""A table as a ``LazyFrame`` of polars, which is read when it is collected.
-
-Polars hands over the columns and the predicate of a query. What of the predicate means the
-same in our language is asked of the log and of the files' statistics, so that files without
-a matching row are not read; polars' own filter then sees the rows that are left.
-"""
+"""A lazy frame of polars over a table, and predicates of polars as expressions."""
 
 from __future__ import annotations
 
+import ctypes
+import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from functools import reduce
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
 from lakevilla.api.arguments import check_columns
 from lakevilla.api.execution.executor import Executor
-from lakevilla.api.reading.polars_predicates import translated
 from lakevilla.engines.base import projection
 from lakevilla.errors import InvalidOperation
-from lakevilla.sql.expressions.bind import bind
-from lakevilla.sql.expressions.given import Predicate
-from lakevilla.sql.expressions.tree import Call, Expr
+from lakevilla.sql.expressions.bind import Predicate, bind
+from lakevilla.sql.expressions.tree import Call, Column, Expr
+from lakevilla.sql.expressions.values import literal
+
+# -------------------- lazy frame
+#
+# A table as a ``LazyFrame`` of polars, which is read when it is collected.
+#
+# Polars hands over the columns and the predicate of a query. What of the predicate means the
+# same in our language is asked of the log and of the files' statistics, so that files without
+# a matching row are not read; polars' own filter then sees the rows that are left.
+
 
 if TYPE_CHECKING:
     import polars as pl
@@ -101,3 +109,191 @@ def _both(one: Expr | None, other: Expr | None) -> Expr | None:
     if one is None or other is None:
         return one if other is None else other
     return Call("and", (one, other))
+
+
+# -------------------- polars predicates
+#
+# A predicate of polars as one of ours: the parts of it that mean the same in both.
+#
+# Polars writes an expression down as JSON, whose form may change with its version: what is not
+# known here, to the last key, is not translated. That is safe because who reads by the
+# translation filters by the predicate itself afterwards; a part that is left out costs time.
+
+
+__all__ = ["translated"]
+
+#: A part of the JSON.
+Node: TypeAlias = Any
+
+_AND, _OR = ("And", "LogicalAnd"), ("Or", "LogicalOr")
+#: An operator of polars, and the one that means the same with its operands exchanged.
+_COMPARED = {
+    "Eq": ("=", "="),
+    "NotEq": ("<>", "<>"),
+    "Lt": ("<", ">"),
+    "LtEq": ("<=", ">="),
+    "Gt": (">", "<"),
+    "GtEq": (">=", "<="),
+    "EqValidity": ("<=>", "<=>"),
+}
+_BETWEEN = {"Both": (">=", "<="), "Left": (">=", "<"), "Right": (">", "<="), "None": (">", "<")}
+_INTEGERS = frozenset(f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64))
+_PER_SECOND = {"Milliseconds": 10**3, "Microseconds": 10**6, "Nanoseconds": 10**9}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class _NotTranslated(Exception):
+    """Nothing of ours means this."""
+
+
+def translated(predicate: str, schema: pa.Schema) -> Expr | None:
+    """A predicate that is true of all rows for which polars' is.
+
+    Parameters
+    ----------
+    predicate : str
+        As ``polars.Expr.meta.serialize(format="json")`` writes it.
+    schema : pyarrow.Schema
+        The table's.
+
+    Returns
+    -------
+    Expr or None
+        None if no part of it can be translated.
+    """
+    found = []
+    for part in _conjuncts(json.loads(predicate)):
+        try:
+            found.append(bind(_tree(part), schema))
+        except (_NotTranslated, InvalidOperation):
+            continue
+    return reduce(lambda left, right: Call("and", (left, right)), found) if found else None
+
+
+def _conjuncts(node: Node) -> Iterator[Node]:
+    match node:
+        case {"BinaryExpr": {"left": left, "op": op, "right": right}} if op in _AND:
+            yield from _conjuncts(left)
+            yield from _conjuncts(right)
+        case _:
+            yield node
+
+
+def _tree(node: Node) -> Expr:
+    """A boolean expression. In both languages AND, OR and NOT know three truth values."""
+    match node:
+        case {"Column": str(name)}:
+            return Column((name,))
+        case {"BinaryExpr": {"left": left, "op": op, "right": right}} if op in _AND:
+            return Call("and", (_tree(left), _tree(right)))
+        case {"BinaryExpr": {"left": left, "op": op, "right": right}} if op in _OR:
+            return Call("or", (_tree(left), _tree(right)))
+        case {"BinaryExpr": {"left": left, "op": str(op), "right": right}} if op in _COMPARED:
+            return _comparison(left, _COMPARED[op], right)
+        case {"Function": {"input": [*operands], "function": {"Boolean": test}}}:
+            return _test(test, operands)
+        case {"Function": {"input": [column, text], "function": {"StringExpr": "StartsWith"}}}:
+            return Call("starts_with", (_column(column), _constant(text)))
+    raise _NotTranslated
+
+
+def _comparison(left: Node, op: tuple[str, str], right: Node) -> Expr:
+    match left, right:
+        case {"Column": _}, {"Column": _}:
+            return Call(op[0], (_column(left), _column(right)))
+        case {"Column": _}, _:
+            return Call(op[0], (_column(left), _constant(right)))
+        case _, {"Column": _}:
+            return Call(op[1], (_column(right), _constant(left)))
+    raise _NotTranslated
+
+
+def _test(test: Node, operands: list[Node]) -> Expr:
+    match test, operands:
+        case "Not", [operand]:
+            return Call("not", (_tree(operand),))
+        case "IsNull", [operand]:
+            return Call("is_null", (_column(operand),))
+        case "IsNotNull", [operand]:
+            return Call("not", (Call("is_null", (_column(operand),)),))
+        case "IsNan" | "IsNotNan", [operand]:
+            is_nan = Call("=", (_column(operand), literal(float("nan"))))
+            return is_nan if test == "IsNan" else Call("not", (is_nan,))
+        case {"IsBetween": {"closed": str(closed)}}, [operand, low, high] if closed in _BETWEEN:
+            above, below = _BETWEEN[closed]
+            column = _column(operand)
+            lower, upper = Call(above, (column, _constant(low))), _constant(high)
+            return Call("and", (lower, Call(below, (column, upper))))
+        case {"IsIn": {"nulls_equal": bool(nulls_equal)}}, [
+            operand,
+            {"Literal": {"Scalar": {"List": [*stream]}}},
+        ]:
+            column = _column(operand)
+            within = Call("in", (column, *map(literal, _listed(stream))))
+            if not nulls_equal:
+                return within
+            # Of NULL, which is not in the list, it is false and not unknown.
+            return Call("and", (within, Call("not", (Call("is_null", (column,)),))))
+    raise _NotTranslated
+
+
+def _column(node: Node) -> Expr:
+    match node:
+        case {"Column": str(name)}:
+            return Column((name,))
+    raise _NotTranslated
+
+
+def _constant(node: Node) -> Expr:
+    match node:
+        case {"Literal": {"Scalar": dict(scalar)}} if len(scalar) == 1:
+            ((kind, value),) = scalar.items()
+            return literal(_value(kind, value))
+    raise _NotTranslated
+
+
+def _value(kind: str, value: Node) -> object:
+    """The Python value of a scalar; the JSON has neither NaN nor the infinities."""
+    match kind, value:
+        case ("Boolean", bool()) | ("String", str()) | ("Float64", float()):
+            return value
+        case "Float32", float():
+            return ctypes.c_float(value).value  # the JSON has the shortest text that rounds to it
+        case "Date", int():
+            return date.fromordinal(_EPOCH.toordinal() + value) if abs(value) < 10**6 else _no()
+        case "Binary", [*codes]:
+            return bytes(codes)
+        case "Decimal", [int(digits), int(), int(scale)]:
+            return Decimal(digits).scaleb(-scale)
+        case "Datetime", [int(count), str(unit), zone] if unit in _PER_SECOND:
+            return _moment(count, _PER_SECOND[unit], zone)
+        case _, int() if kind in _INTEGERS and not isinstance(value, bool):
+            return value
+    raise _NotTranslated
+
+
+def _moment(count: int, per_second: int, zone: Node) -> datetime:
+    microseconds, rest = divmod(count * 10**6, per_second)
+    if rest:
+        raise _NotTranslated  # a constant of ours has no more than six decimals
+    try:
+        moment = _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        raise _NotTranslated from None
+    return moment.replace(tzinfo=None) if zone is None else moment
+
+
+def _listed(stream: list[int]) -> list[object]:
+    """The values of a list, which polars writes as an Arrow stream of one column."""
+    try:
+        (column,) = pa.ipc.open_stream(bytes(stream)).read_all().columns
+    except (pa.ArrowException, ValueError):
+        raise _NotTranslated from None
+    if column.null_count or not len(column) or pa.types.is_nested(column.type):
+        raise _NotTranslated  # NULL in a list is a value to polars
+    values: list[object] = column.to_pylist()
+    return values
+
+
+def _no() -> object:
+    raise _NotTranslated

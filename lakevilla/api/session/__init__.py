@@ -3,7 +3,6 @@
 It may import what transactions are, and knows a lake by the verbs that it calls.
 """
 
-from lakevilla.api.session.lake import Sessions
-from lakevilla.api.session.session import Session
+from lakevilla.api.session.session import Session, Sessions
 
 __all__ = ["Session", "Sessions"]

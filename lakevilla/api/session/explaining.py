@@ -7,22 +7,20 @@ from typing import cast
 
 import pyarrow as pa
 
-from lakevilla.api.execution.catalog import with_catalog
-from lakevilla.api.execution.compiling import compiler_of, merges
 from lakevilla.api.execution.executor import Executor
+from lakevilla.api.execution.queries import with_catalog
+from lakevilla.api.execution.sql import compiler_of, merges
 from lakevilla.api.frame import Frame
 from lakevilla.api.reads import Reads
-from lakevilla.api.session.given import Given
+from lakevilla.api.session.planning import Given
 from lakevilla.api.session.telling import rows_of
 from lakevilla.display import size_text
 from lakevilla.engines.base import MergeClause, MergeKind, MergeSpec
 from lakevilla.errors import InvalidOperation
 from lakevilla.lake.operations.matching import may_be_matched
 from lakevilla.sql.expressions.bind import bind
-from lakevilla.sql.expressions.tree import Expr
-from lakevilla.sql.expressions.walk import TRUE, all_of
-from lakevilla.sql.statements.compiling import CompiledTerm
-from lakevilla.sql.statements.conditions import conjuncts
+from lakevilla.sql.expressions.tree import TRUE, Expr, all_of
+from lakevilla.sql.statements.conditions import CompiledTerm, conjuncts
 from lakevilla.sql.statements.dml import (
     DeleteStatement,
     InsertStatement,
@@ -30,9 +28,9 @@ from lakevilla.sql.statements.dml import (
     UpdateStatement,
 )
 from lakevilla.sql.statements.merging import has_query, looks_elsewhere
+from lakevilla.sql.statements.script.control import used_in
 from lakevilla.sql.statements.script.parsing import Parsed
 from lakevilla.sql.statements.script.showing import Explain
-from lakevilla.sql.statements.script.used import used_in
 from lakevilla.sql.statements.select import Dialect, Select
 from lakevilla.sql.statements.statement import parse_statement
 from lakevilla.transaction.verbs.catalog.explain import files_kept

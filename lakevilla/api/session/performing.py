@@ -1,25 +1,50 @@
-"""One statement done by the verbs of a transaction."""
+"""Carry out statements of a session."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NoReturn
+
+import pyarrow as pa
+
+from lakevilla.api.execution.executor import Executor
+from lakevilla.api.execution.queries import with_catalog
+from lakevilla.api.execution.replacing import Place, is_there, place_of, replace_table
 from lakevilla.api.frame import Frame
 from lakevilla.api.reads import Reads
-from lakevilla.api.session.creating import create_table
 from lakevilla.api.session.explaining import explained
-from lakevilla.api.session.given import Given
-from lakevilla.api.session.telling import asked, described, shown
+from lakevilla.api.session.planning import Given, Host
+from lakevilla.api.session.telling import asked, described, rows_of, shown
 from lakevilla.api.transaction import Transaction
-from lakevilla.errors import InvalidOperation, TableNotFound
+from lakevilla.errors import InvalidOperation, RefExists, RefNotFound, TableExists, TableNotFound
+from lakevilla.formats.base import FormatName
 from lakevilla.results import OperationResult
-from lakevilla.sql.statements.script.alterations import (
+from lakevilla.sql.statements.script.definitions import (
     AlterTable,
     CommentOn,
+    CreateTable,
+    DropTable,
     RenameTable,
     Truncate,
 )
-from lakevilla.sql.statements.script.definitions import CreateTable, DropTable
-from lakevilla.sql.statements.script.parsing import OfRows, Parsed
-from lakevilla.sql.statements.script.showing import Describe, Explain, Show
+from lakevilla.sql.statements.script.parsing import Apart, OfRows, Parsed
+from lakevilla.sql.statements.script.refs import CreateRef, DropRef, Marked, MergeBranch, UseBranch
+from lakevilla.sql.statements.script.showing import (
+    Describe,
+    Explain,
+    OptimizeTable,
+    Show,
+    VacuumTable,
+)
+from lakevilla.sql.statements.select import Select
+from lakevilla.transaction.verbs.create_table import whole_or_not_at_all
+from lakevilla.transaction.verbs.read_write import layout_of
+
+# -------------------- performing
+#
+# One statement done by the verbs of a transaction.
+
 
 __all__ = ["perform", "tell"]
 
@@ -78,3 +103,178 @@ def perform(
             return None
         case _:
             return tell(txn, statement, given)
+
+
+# -------------------- apart
+#
+# Statements that take effect by themselves: branches, tags and upkeep, by verbs of the lake.
+
+
+__all__ = ["apart"]
+
+_MERGED = pa.schema([("table", pa.string()), ("change", pa.string())])
+_FILES = pa.schema([("path", pa.string())])
+_OPTIMIZED = ("files_added", "files_removed", "bytes_added", "bytes_removed", "partitions")
+
+
+def apart(lake: Host[Frame], node: Apart) -> Frame | None:
+    """Do it; what it did as rows."""
+    match node:
+        case CreateRef():
+            _create(lake, node)
+        case DropRef():
+            _drop(lake, node)
+        case MergeBranch(name=name, delete=delete):
+            merged = lake.merge(name, delete=delete)
+            return rows_of(lake.snapshot(), _MERGED, sorted(merged.tables.items()))
+        case OptimizeTable(table=table, where=where, z_order_by=columns):
+            done = lake.table(table).optimize(where, z_order_by=columns)
+            schema = pa.schema([(name, pa.int64()) for name in _OPTIMIZED])
+            counts = [getattr(done, name) for name in _OPTIMIZED]
+            return rows_of(lake.snapshot(), schema, [counts])
+        case VacuumTable(table=table, hours=hours, dry_run=dry_run):
+            files = lake.table(table).vacuum(hours, dry_run)
+            return rows_of(lake.snapshot(), _FILES, [(path,) for path in files])
+        case UseBranch():
+            raise AssertionError("the session goes there")
+    return None
+
+
+def _create(lake: Host[Frame], node: CreateRef) -> None:
+    assert not isinstance(node.at, Marked), "the session has looked it up"
+    try:
+        (lake.branch if node.kind == "branch" else lake.tag)(node.name, node.at)
+    except RefExists:
+        if not node.exist_ok or _kind(lake, node.name) != node.kind:
+            raise
+
+
+def _drop(lake: Host[Frame], node: DropRef) -> None:
+    try:
+        kind = _kind(lake, node.name)
+        if kind not in (None, node.kind):
+            _refuse_kind(node, str(kind))
+        lake.delete_ref(node.name)
+    except RefNotFound:
+        if not node.missing_ok:
+            raise
+
+
+def _kind(lake: Host[Frame], name: str) -> str | None:
+    return next((ref.kind for ref in lake.refs() if ref.name == name), None)
+
+
+def _refuse_kind(node: DropRef, kind: str) -> NoReturn:
+    raise InvalidOperation(f"{node.name!r} is a {kind}, and no {node.kind}: DROP {kind.upper()} it")
+
+
+# -------------------- creating
+#
+# CREATE TABLE: a table made, filled and given its rules as a whole, or not at all.
+
+
+__all__ = ["create_table"]
+
+
+def create_table(
+    txn: Transaction[Frame],
+    node: CreateTable,
+    params: Mapping[str, object],
+    views: Mapping[str, object] | None,
+) -> None:
+    """Make the table; IF NOT EXISTS leaves one of that name as it is."""
+    executor = txn._executor
+    if node.like is not None:
+        node = _like(executor, node, node.like)
+    location = executor.resolve(node.name, also_renamed=True)
+    place = place_of(executor, node.name, replaces=node.replaces)
+    if place is not None:
+        _replace(txn, node, params, views, place)
+        return
+    try:
+        with whole_or_not_at_all(executor.state, location):
+            _create_table(txn, node, params, views)
+    except TableExists:
+        # A name can be taken where no table is: of one that was dropped, or renamed.
+        if not (node.exist_ok and is_there(executor, node.name)):
+            raise
+
+
+def _like(executor: Executor[Frame], node: CreateTable, other: str) -> CreateTable:
+    """The statement with the columns, rules and partitions of the other table."""
+    with executor.alone("open", other):
+        location = executor.resolve(other)
+        layout = executor.run(layout_of(executor.state, location, probing=True))
+        own = executor.state.work.tables[location].snapshot.format
+    spelled = tuple(part.spelled for part in layout.partition_fields)
+    return replace(
+        node,
+        columns=layout.schema,
+        partition_by=layout.partition_by or spelled,
+        format=node.format or own,
+        constraints={rule.name: rule.sql for rule in layout.constraints},
+    )
+
+
+def _replace(
+    txn: Transaction[Frame],
+    node: CreateTable,
+    params: Mapping[str, object],
+    views: Mapping[str, object] | None,
+    place: Place,
+) -> None:
+    """Define the table anew; the query is run now, since it may read the rows that go."""
+    rows: object = node.columns
+    if node.query is not None:
+        rows = txn.sql(node.query.sql, params, views=views)
+    with txn._executor.alone("create_table", node.name), place.block:
+        replace_table(
+            txn._executor,
+            node.name,
+            rows,
+            format=node.format,
+            partition_by=node.partition_by,
+            properties=node.properties,
+            constraints=node.constraints,
+            revives=place.revives,
+        )
+
+
+def _create_table(
+    txn: Transaction[Frame],
+    node: CreateTable,
+    params: Mapping[str, object],
+    views: Mapping[str, object] | None,
+) -> None:
+    executor, query = txn._executor, node.query
+    columns: object = node.columns
+    filled = query is not None and executor.dialect == "duckdb"
+    if query is not None:
+        # Its rows come by an INSERT, which is redone if others change what it reads. Spark's jobs
+        # are not: there the rows are read now, on the cluster.
+        columns = (
+            _columns(executor, query, dict(params), dict(views or {}))
+            if filled
+            else txn.sql(query.sql, params, views=views)
+        )
+    format: FormatName = "iceberg" if node.format == "iceberg" else "delta"
+    txn.create_table(
+        node.name,
+        columns,
+        format=format,
+        partition_by=node.partition_by,
+        properties=node.properties,
+    )
+    if query is not None and filled:
+        named = node.name.replace('"', '""')
+        txn.sql(f'INSERT INTO "{named}" {query.sql}', params, views=views)
+    if node.constraints:
+        txn.alter(node.name, add_constraints=node.constraints)
+
+
+def _columns(
+    executor: Executor[Frame], query: Select, params: dict[str, object], views: dict[str, object]
+) -> pa.Schema:
+    """The columns of a query, of which no row counts as seen."""
+    query, views = with_catalog(executor, executor.dialect, query, params, views)
+    return executor.schema_of_query(query, params, views)

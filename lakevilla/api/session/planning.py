@@ -1,14 +1,36 @@
-"""Which statements of a text are one transaction."""
+"""Decide what a statement does: its tables, places, and parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Generic, Protocol, Self, TypeVar
 
-from lakevilla.api.session.placing import placing
-from lakevilla.errors import InvalidOperation
-from lakevilla.sql.statements.script.control import Begin, Commit, Rollback, SetOption
+from lakevilla.api.client.client import LakeClient
+from lakevilla.api.execution.executor import Executor
+from lakevilla.api.execution.queries import PastRows
+from lakevilla.api.frame import Frame
+from lakevilla.api.snapshot import Snapshot
+from lakevilla.api.table import Table
+from lakevilla.api.transaction import Transaction
+from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.results import MergeResult, Outcome, Ref, TransactionInfo
+from lakevilla.settings import is_unicode, shown
+from lakevilla.sql.expressions.syntax.slips import place_behind, place_within
+from lakevilla.sql.statements.dml import DeleteStatement, UpdateStatement
+from lakevilla.sql.statements.merging import looks_elsewhere
+from lakevilla.sql.statements.script.control import Begin, Commit, Rollback, SetOption, used_in
+from lakevilla.sql.statements.script.cutting import ScriptStatement
 from lakevilla.sql.statements.script.parsing import Apart, Block, Node, OfRows, Parsed, Telling
+from lakevilla.sql.statements.script.refs import Marked, PastTable, State, state_of
+from lakevilla.sql.statements.select import Dialect
+
+# -------------------- planning
+#
+# Which statements of a text are one transaction.
+
 
 __all__ = ["One", "Whole", "planned", "refuse_in_transaction"]
 
@@ -154,3 +176,151 @@ def refuse_in_transaction(statement: Parsed) -> None:
 def _words(text: str) -> str:
     first, *rest = text.split()[:2]
     return " ".join([first, *(word for word in rest if word.upper() in _KINDS)]).upper()
+
+
+# -------------------- placing
+#
+# Errors of a text of many statements name the one that they befell.
+
+
+__all__ = ["place_error", "placing"]
+
+
+@contextmanager
+def placing(number: int, source: ScriptStatement, *, is_script: bool) -> Iterator[None]:
+    """Errors from inside name the statement by its number and line; alone it needs none.
+
+    What can't be read is told by its line and column in the whole text.
+    """
+    try:
+        yield
+    except LakeVillaError as error:
+        if not error.message.startswith("statement "):
+            place_within(error, source.text)
+            place_behind(error, source.line, source.column)
+            if is_script:
+                place_error(error, number, source.line)
+        raise
+    except Exception as error:
+        if is_script:
+            error.add_note(f"in statement {number} (line {source.line})")
+        raise
+
+
+def place_error(error: LakeVillaError, number: int, line: int) -> None:
+    """Say in an error which statement it is of."""
+    error.message = f"statement {number} (line {line}): {error.message}"
+    error.args = (error.message, *error.args[1:])
+
+
+# -------------------- given
+#
+# What a statement is run with beside its text: parameters, views, and tables as they were.
+
+
+__all__ = ["Given", "script_text"]
+
+
+def script_text(value: object) -> str:
+    """A text of statements, without the mark that some editors put before it.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    if not isinstance(value, str):
+        raise InvalidOperation(f"a text of statements must be text, not {shown(value)}")
+    if not is_unicode(value):
+        raise InvalidOperation("the text has half of a surrogate pair: take it out")
+    return str.__str__(value).removeprefix("\ufeff")
+
+
+@dataclass(frozen=True, slots=True)
+class Given(Generic[Frame]):
+    """What the caller of ``sql`` has given, and the lake on which statements are run."""
+
+    lake: Host[Frame]
+    params: Mapping[str, object]
+    views: Mapping[str, object]
+    dialect: Dialect
+    settings: Mapping[str, object]
+    _snapshots: dict[State, Snapshot[Frame]] = field(default_factory=dict)
+
+    def params_of(self, text: str) -> dict[str, object]:
+        """Those that a statement uses."""
+        used = used_in(text, self.params, self.dialect)
+        return {name: value for name, value in self.params.items() if name in used}
+
+    def views_of(self, statement: Parsed) -> dict[str, object] | None:
+        """Those that a statement can use, and what its past tables were."""
+        node, found = statement.node, dict(self.views)
+        if isinstance(node, OfRows) and isinstance(
+            node.statement, UpdateStatement | DeleteStatement
+        ):
+            found = found if looks_elsewhere(node.statement, self.dialect) else {}
+        found.update({past.view: self._rows(past) for past in statement.pasts})
+        return found or None
+
+    def state(self, at: State | Marked) -> State:
+        """The state that a statement names, by itself or by a parameter."""
+        if not isinstance(at, Marked):
+            return at
+        if at.name not in self.params:
+            raise InvalidOperation(f"parameter :{at.name} has no value; give it in params")
+        return state_of(at, self.params[at.name])
+
+    def _rows(self, past: PastTable) -> object:
+        at = self.state(past.at)
+        if past.own:
+            version, moment = (None, at) if isinstance(at, datetime) else (at, None)
+            assert not isinstance(version, str), "no table has a ref of the lake's"
+            executor = self.lake.table(past.table)._reading_at(version, moment)
+        else:
+            # All tables of one state are of one moment.
+            if at not in self._snapshots:
+                self._snapshots[at] = self._snapshot(at)
+            executor = self._snapshots[at]._executor
+        if self.dialect == "duckdb":
+            return PastRows(executor, past.table)
+        return executor.read(past.table, None, None, None)
+
+    def _snapshot(self, at: State) -> Snapshot[Frame]:
+        if isinstance(at, datetime):
+            return self.lake.snapshot(timestamp=at)
+        return (
+            self.lake.snapshot(version=at) if isinstance(at, int) else self.lake.on(at).snapshot()
+        )
+
+
+# -------------------- host
+#
+# What a session asks of its lake.
+
+
+__all__ = ["Host"]
+
+T = TypeVar("T")
+
+
+class Host(Protocol[Frame]):
+    """The verbs of a lake that statements become."""
+
+    _client: LakeClient
+    _executor: type[Executor[Frame]]
+
+    def transaction(self, **options: Any) -> Transaction[Frame]: ...
+    def snapshot(
+        self, version: int | None = None, timestamp: datetime | None = None
+    ) -> Snapshot[Frame]: ...
+    def run(
+        self, fn: Callable[[Transaction[Frame]], T], *args: Any, attempts: int = ..., **options: Any
+    ) -> T | None: ...
+    def outcome(self, txn_id: str | None = None) -> Outcome: ...
+    def transactions(self) -> list[TransactionInfo]: ...
+    def table(self, name: str) -> Table[Frame]: ...
+    def on(self, name: str) -> Self: ...
+    def refs(self) -> list[Ref]: ...
+    def branch(self, name: str, at: int | datetime | str | None = None) -> Ref: ...
+    def tag(self, name: str, at: int | datetime | str | None = None) -> Ref: ...
+    def delete_ref(self, name: str) -> None: ...
+    def merge(self, branch: str, *, delete: bool = False) -> MergeResult: ...

@@ -1,48 +1,56 @@
-"""A session: what it is asked, and the transaction that is open in it."""
+"""A session of SQL over a lake, and its settings."""
 
 from __future__ import annotations
 
+import inspect
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from difflib import get_close_matches
 from types import TracebackType
-from typing import Any, Generic, Self
+from typing import Any, Generic, Self, cast, get_args
 
-from lakevilla.api.arguments import check_views
-from lakevilla.api.client.sql_names import refuse_places
+from lakevilla.api.arguments import check_choice, check_number, check_views, parameters
+from lakevilla.api.client.discovering import refuse_places
 from lakevilla.api.frame import Frame
-from lakevilla.api.parameters import parameters
-from lakevilla.api.session.apart import apart
-from lakevilla.api.session.given import Given, script_text
-from lakevilla.api.session.host import Host
-from lakevilla.api.session.options import (
-    DEFAULTS,
-    limits_of,
-    refuse_higher,
-    refuse_of_spark,
-    setting,
-    spelled,
-)
-from lakevilla.api.session.performing import perform, tell
-from lakevilla.api.session.placing import placing
+from lakevilla.api.run import begin_transaction, check_timeout
+from lakevilla.api.session.performing import apart, perform, tell
 from lakevilla.api.session.planning import (
+    Given,
+    Host,
     One,
     Whole,
     only_reads,
+    placing,
     planned,
     refuse_in_transaction,
+    script_text,
 )
 from lakevilla.api.snapshot import once
 from lakevilla.api.transaction import Transaction
-from lakevilla.engines.limits import LIMITS, limited
+from lakevilla.engines.statistics import LIMITS, StatementLimits, limited
 from lakevilla.errors import InvalidOperation, RefNotFound
+from lakevilla.global_log.rules import Isolation
 from lakevilla.results import CommitResult, OperationResult
-from lakevilla.sql.statements.script.control import Begin, Commit, Rollback, SetOption
+from lakevilla.settings import shown
+from lakevilla.sql.statements.script.control import (
+    SETTINGS,
+    Begin,
+    Commit,
+    Rollback,
+    SetOption,
+    refuse_unmatched,
+)
 from lakevilla.sql.statements.script.cutting import ScriptStatement, is_complete, statements_of
-from lakevilla.sql.statements.script.named import named_tables
-from lakevilla.sql.statements.script.parsing import Apart, Parsed, parsed
+from lakevilla.sql.statements.script.parsing import Apart, Parsed, named_tables, parsed
 from lakevilla.sql.statements.script.refs import CreateRef, DropRef, MergeBranch, UseBranch
-from lakevilla.sql.statements.script.used import refuse_unmatched
+from lakevilla.transaction.state.values import Feature
+
+# -------------------- session
+#
+# A session: what it is asked, and the transaction that is open in it.
+
 
 __all__ = ["Session"]
 
@@ -345,3 +353,236 @@ class Session(Generic[Frame]):
             self._options[node.name] = self._begun_with[node.name]
         else:
             self._options.pop(node.name, None)
+
+
+# -------------------- lake
+#
+# Sessions as a verb of a lake.
+
+
+__all__ = ["Sessions"]
+
+
+class Sessions(Generic[Frame]):
+    """What a lake does with texts of many statements."""
+
+    def session(
+        self,
+        isolation: Isolation | None = None,
+        features: Feature | None = None,
+        *,
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
+        timeout_seconds: float | None = None,
+        **transaction_options: Any,
+    ) -> Session[Frame]:
+        """Begin a session, which runs SQL statements and keeps a transaction open between them.
+
+        Parameters
+        ----------
+        isolation, features : optional
+            Of its transactions, as for ``transaction``; SET and BEGIN change them.
+        max_rows, max_bytes : int, optional
+            The most rows that a query may find, and the most bytes that they take as Arrow. It
+            stops there with an error, and has read little more. SET changes them.
+        timeout_seconds : float, optional
+            How long a statement may run; its commit is never cut off.
+        **transaction_options
+            As for ``transaction``, except ``idempotency_key``.
+
+        Raises
+        ------
+        InvalidOperation
+            An option is unknown, or belongs to one transaction alone; or a limit is given, and the
+            lake is one with ``spark=``.
+
+        Examples
+        --------
+        >>> session = lake.session()
+        >>> rows = session.sql("INSERT INTO orders VALUES (2, 'jam'); SELECT sku FROM orders")
+        >>> rows["sku"].to_pylist()
+        ['tea', 'jam']
+        """
+        options = dict(transaction_options)
+        if "idempotency_key" in options:
+            raise InvalidOperation(
+                "an idempotency_key belongs to one transaction, and a session has many: pass it to "
+                "lake.transaction() or lake.run()"
+            )
+        known = tuple(inspect.signature(begin_transaction).parameters)[2:-1]
+        for name in options:
+            if name not in known:
+                raise InvalidOperation(
+                    f"unknown transaction option {name!r}: choose from {', '.join(known)}"
+                )
+        if isolation is not None:
+            check_choice("isolation", isolation, *get_args(Isolation))
+            options["isolation"] = isolation
+        if features is not None:
+            if not isinstance(features, Feature):
+                raise InvalidOperation(
+                    f"features must be a lakevilla.Feature, not {shown(features)}"
+                )
+            options["features"] = features
+        host = cast("Host[Frame]", self)
+        given = {"max_rows": max_rows, "max_bytes": max_bytes, "timeout_seconds": timeout_seconds}
+        return Session(host, options | checked_limits(host._executor.dialect, given))
+
+
+# -------------------- options
+#
+# The settings of a session as SQL spells them.
+
+
+__all__ = [
+    "DEFAULTS",
+    "checked_limits",
+    "limits_of",
+    "refuse_higher",
+    "refuse_of_spark",
+    "setting",
+    "spelled",
+]
+
+#: How SET takes a limit away, as SHOW SETTINGS spells it.
+_NO_LIMIT = ("none", "null", "default")
+
+#: What a session's transactions begin with if nothing else is said.
+DEFAULTS: Mapping[str, object] = {
+    name: one.default
+    for name, one in inspect.signature(begin_transaction).parameters.items()
+    if name in SETTINGS
+} | dict.fromkeys(LIMITS)
+
+
+def spelled(value: object) -> str:
+    """A setting's value as SET takes it."""
+    if isinstance(value, Feature):
+        return ", ".join(str(one.name) for one in value) or "NONE"
+    return "default" if value is None else str(value)
+
+
+def setting(name: str, text: str) -> object:
+    """The value of a setting as ``Lake.transaction`` takes it.
+
+    Raises
+    ------
+    InvalidOperation
+        It is none that the setting can have.
+    """
+    plain = text.strip()
+    if len(plain) > 1 and plain[0] == plain[-1] and plain[0] in "'\"":
+        plain = plain[1:-1]
+    if name == "features":
+        return features_of(plain)
+    if name in LIMITS:
+        return None if plain.lower() in _NO_LIMIT else checked(name, _number(name, plain))
+    if name == "slack":
+        return check_number(name, _number(name, plain))
+    if name in ("wait_timeout_seconds", "idle_timeout_seconds"):
+        seconds = _number(name, plain)
+        check_timeout(name, seconds)
+        return seconds
+    word = plain.lower()
+    known = SETTINGS[name]
+    for one in known:
+        if word.replace(" ", "-").replace("_", "-") == one.replace("_", "-"):
+            return one
+    raise InvalidOperation(f"{name} is {' or '.join(known)}, not {plain!r}")
+
+
+def checked(name: str, value: object) -> object:
+    """A limit of statements.
+
+    Raises
+    ------
+    InvalidOperation
+        It is no number, or none that leaves room for anything.
+    """
+    if value is None:
+        return None
+    if name == "timeout_seconds":
+        check_timeout(name, value)
+        if value == 0:
+            raise InvalidOperation("timeout_seconds is more than 0; leave it out for no limit")
+        return None if value == math.inf else value
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InvalidOperation(f"{name} is a whole number, 0 or more, not {shown(value)}")
+    return value
+
+
+def checked_limits(dialect: str, given: Mapping[str, object]) -> dict[str, object]:
+    """StatementLimits as arguments give them, without those that are None.
+
+    Raises
+    ------
+    InvalidOperation
+        One has a wrong value, or the statements are Spark's.
+    """
+    found = {name: checked(name, one) for name, one in given.items() if one is not None}
+    refuse_of_spark(dialect, *found)
+    return found
+
+
+def limits_of(options: Mapping[str, Any]) -> StatementLimits:
+    """What a session's options say of how much a statement may cost."""
+    return StatementLimits(**{name: options.get(name) for name in LIMITS})
+
+
+def refuse_higher(name: str, value: Any, begun_with: Mapping[str, Any]) -> None:
+    """Refuse to lift a limit that the session was opened with: its statements may be a stranger's.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    most = begun_with.get(name) if name in LIMITS else None
+    if most is not None and (value is None or value > most):
+        raise InvalidOperation(
+            f"the session was opened with {name} = {most}, and SET can only lower it: open another "
+            "session for more"
+        )
+
+
+def refuse_of_spark(dialect: str, *names: str) -> None:
+    """Refuse limits of statements that Spark runs: rows come when a DataFrame is used.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    given = [name for name in names if name in LIMITS]
+    if given and dialect != "duckdb":
+        raise InvalidOperation(
+            f"Spark's statements take no {' or '.join(given)}: limit the rows of its frames, and "
+            "set spark.driver.maxResultSize in its session",
+            reason="unsupported",
+        )
+
+
+def features_of(text: str) -> Feature:
+    """``R, CT, I`` in any order; ``NONE`` for none of them.
+
+    Raises
+    ------
+    InvalidOperation
+        A name is none of a feature.
+    """
+    found = Feature.NONE
+    for word in text.replace("|", ",").replace("+", ",").split(","):
+        name = word.strip().upper().removeprefix("FEATURE.").removeprefix("LV.FEATURE.")
+        if not name or name not in Feature.__members__:
+            near = get_close_matches(name, Feature.__members__, 1)
+            meant = f": did you mean {near[0]}?" if near else ""
+            raise InvalidOperation(
+                f"features are R, CT and I, or NONE, not {word.strip()!r}{meant}"
+            )
+        found |= Feature[name]
+    return found
+
+
+def _number(name: str, text: str) -> int | float:
+    try:
+        return int(text) if text.isdecimal() else float(text)
+    except ValueError:
+        raise InvalidOperation(f"{name} is a number, not {text!r}") from None

@@ -10,7 +10,7 @@ import pyarrow as pa
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.api.reads import Reads
-from lakevilla.api.session.host import Host
+from lakevilla.api.session.planning import Host
 from lakevilla.formats.layout import Layout
 from lakevilla.results import OperationResult
 from lakevilla.sql.expressions.types import type_name

@@ -21,7 +21,7 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.formats.files import paths_elsewhere
 from lakevilla.ids import Ids
 from lakevilla.lake.context import Event
-from lakevilla.lake.frozen.elsewhere import places_at_hand
+from lakevilla.lake.frozen.mounts import places_at_hand
 from lakevilla.store.data_files import DataFiles
 
 if TYPE_CHECKING:

@@ -1,18 +1,18 @@
-"""Transactions of a PySpark driver: DataFrames in, DataFrames out."""
+"""Carry out verbs and reads by jobs of Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from lakevilla.api.arguments import check_columns
+from lakevilla.api.arguments import check_columns, parameters
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
-from lakevilla.api.execution.own_rows import own_row_test
+from lakevilla.api.execution.queries import own_row_test
 from lakevilla.api.execution.sources import (
     NO_COLUMNS,
     TWO_ROWS,
@@ -21,10 +21,7 @@ from lakevilla.api.execution.sources import (
     refuse_untyped,
 )
 from lakevilla.api.merge import Described, MergeBuilder
-from lakevilla.api.parameters import parameters
-from lakevilla.api.spark.changed import changed
 from lakevilla.api.spark.client import SparkClient
-from lakevilla.api.spark.differing import differing
 from lakevilla.arrow import input
 from lakevilla.engines.base import StagedRows, TableInput, projection
 from lakevilla.engines.spark import SparkRows
@@ -38,21 +35,26 @@ from lakevilla.engines.spark.columns import (
 )
 from lakevilla.engines.spark.native import reads_otherwise
 from lakevilla.engines.spark.rows import arrow_schema, arrow_types, is_frame, is_spark_schema
-from lakevilla.engines.spark.sql import (
-    assigned,
-    columns_named,
-    parameters_in,
-    plan_of,
-    run_select,
-)
+from lakevilla.engines.spark.sql import assigned, columns_named, parameters_in, plan_of, run_select
+from lakevilla.engines.spark.upkeep.changes import ChangeStep, Comparing
 from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.formats.base import Change
+from lakevilla.formats.files import files_from_structs
 from lakevilla.formats.layout import Layout
+from lakevilla.global_log.head import CommitSummary
+from lakevilla.lake.operations.changes import (
+    ADDED,
+    CHANGE_COLUMNS,
+    DIFFERENCE,
+    REMOVED,
+    Reading,
+    sources_of,
+)
+from lakevilla.lake.operations.difference import OWN, TableDifference, comparison, sources_between
 from lakevilla.lake.operations.feed_rows import AskedRows, rows_to_read
-from lakevilla.lake.operations.state_difference import TableDifference
 from lakevilla.results import CommitResult, OperationResult
-from lakevilla.sql.expressions.bind import Schemas, bind
-from lakevilla.sql.expressions.given import Predicate
-from lakevilla.sql.expressions.statement import Meaning
+from lakevilla.sql.expressions.bind import Predicate, Schemas, bind
+from lakevilla.sql.expressions.parse import Meaning
 from lakevilla.sql.expressions.syntax.sql_nodes import Foreign
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.sql.statements.dml import InsertStatement
@@ -60,10 +62,14 @@ from lakevilla.sql.statements.dml import MergeStatement as MergeStatement
 from lakevilla.sql.statements.meaning.zones import refuse_other_zone
 from lakevilla.sql.statements.select import Dialect, Select
 from lakevilla.sublogs.operations import Create, InlineSource, StagedSource
-from lakevilla.transaction.verbs.carrying.carry import forget_created, note_created
-from lakevilla.transaction.verbs.changes import changes_to_see
-from lakevilla.transaction.verbs.read_write import append, layout_of, see_files
+from lakevilla.transaction.verbs.carry import forget_created, note_created
+from lakevilla.transaction.verbs.read_write import append, changes_to_see, layout_of, see_files
 from lakevilla.transaction.verbs.replaced_tables import read_again_if_replaced
+
+# -------------------- executor
+#
+# Transactions of a PySpark driver: DataFrames in, DataFrames out.
+
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -391,3 +397,55 @@ class SparkExecutor(Executor["DataFrame"]):
 
 def _stored(rows: StagedRows) -> StagedSource:
     return StagedSource(rows.keys, rows.counts, rows.schema.serialize().to_pybytes())
+
+
+# -------------------- changed
+#
+# Rows that commits changed in a table, as a DataFrame.
+
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def changed(
+    client: SparkClient, reading: Reading, changes: Iterable[tuple[CommitSummary, Change]]
+) -> DataFrame:
+    """The rows of some changes, read and compared by tasks when the DataFrame is used."""
+    steps = [
+        ChangeStep(
+            commit.sequence,
+            commit.timestamp_ms,
+            tuple(
+                (TableInput(one.layout, files_from_structs(one.files)), one.kind)
+                for one in sources_of(reading.layout, change)
+            ),
+        )
+        for commit, change in changes
+    ]
+    comparing = Comparing(DIFFERENCE, ADDED, REMOVED)
+    return client.engine.changes(
+        reading.layout, steps, reading.columns, reading.where, comparing, CHANGE_COLUMNS
+    )
+
+
+# -------------------- differing
+#
+# Rows in which two states of a table differ, as a DataFrame.
+
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def differing(client: SparkClient, table: TableDifference, keys: Sequence[str] | None) -> DataFrame:
+    """What ``state_rows.rows_between`` tells, read and compared by tasks when it is used."""
+    sources = client.run(sources_between(table, keys))
+    inputs = tuple(
+        (TableInput(one.layout, files_from_structs(one.files)), one.kind) for one in sources
+    )
+    # Two states are compared like what one commit has changed; neither version nor time is shown.
+    steps = [ChangeStep(0, 0, inputs)] if inputs else []
+    comparing = Comparing(comparison(keys), ADDED, REMOVED, tuple(keys or ()))
+    layout = table.snapshot.layout
+    return client.engine.changes(layout, steps, None, None, comparing, OWN)

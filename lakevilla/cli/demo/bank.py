@@ -29,9 +29,9 @@ from lakevilla.store.base import (
     Refused,
     Store,
     Stored,
+    WrappedStore,
 )
 from lakevilla.store.location import root_location
-from lakevilla.store.wrapped import WrappedStore
 
 #: What the client that dies moves in its last transfer.
 LAST_AMOUNT = Decimal("77.77")

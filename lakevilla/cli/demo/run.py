@@ -58,7 +58,7 @@ from lakevilla.cli.demo.tables import (
     create_orders,
 )
 from lakevilla.cli.output import Output
-from lakevilla.cli.rendering.values import plain
+from lakevilla.cli.values import plain
 from lakevilla.errors import InvalidOperation, LakeVillaError, TableNotFound
 from lakevilla.results import Report
 

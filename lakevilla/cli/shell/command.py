@@ -17,8 +17,8 @@ from lakevilla.cli.command import (
     Timeout,
     command,
     limits_of,
+    open_lake,
 )
-from lakevilla.cli.connection import open_lake
 
 
 @command
@@ -40,8 +40,8 @@ def shell(
 
     From a pipe, or with -c, it runs what comes, up to the first error.
     """
-    from lakevilla.cli.shell.opened import run_shell  # so that other commands don't load it
-    from lakevilla.cli.sql.values import values_of
+    from lakevilla.cli.shell.loop import run_shell
+    from lakevilla.cli.sql.script import values_of
 
     values = values_of(param)
     with open_lake(root, option, profile) as lake:

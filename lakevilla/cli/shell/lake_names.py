@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 import lakevilla as lv
-from lakevilla.cli.shell.completing.names import NamedColumn
+from lakevilla.cli.shell.completing import NamedColumn
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.sql.expressions.types import type_name
 

@@ -1,19 +1,36 @@
-"""The loop: read, run, show; until its user leaves."""
+"""The shell: read a statement, run it, show what it returned."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import io
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TextIO
 
-from lakevilla.cli.shell.actions import Leave, act
-from lakevilla.cli.shell.desk import Desk
-from lakevilla.cli.shell.lines import ScriptEntry, entries
-from lakevilla.cli.shell.running import run_statement
-from lakevilla.cli.shell.short import ended, is_short, short_at_end
-from lakevilla.cli.sql.ending import Interrupted
-from lakevilla.cli.sql.placing import placed
+import typer
+
+import lakevilla as lv
+from lakevilla.cli.command import INTERRUPTED
+from lakevilla.cli.shell.actions import Desk, Leave, act
+from lakevilla.cli.shell.screen import ScriptEntry, ended, entries, is_short, short_at_end
+from lakevilla.cli.sql.ending import (
+    Interrupted,
+    after_interrupt,
+    described,
+    made_by_itself,
+    refuse_open,
+    tag_of,
+)
+from lakevilla.cli.sql.script import piped, placed, used_by
 from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.results import CommitResult, OperationResult
+
+# -------------------- loop
+#
+# The loop: read, run, show; until its user leaves.
+
 
 #: Files that run files, at most.
 _DEEPEST = 16
@@ -107,3 +124,103 @@ class Shell:
             line = entry.line + statement.line - 1
             with placed(source, line, len(statements) > 1, statement.column):
                 run_statement(self.desk, statement.text, expanded=expanded)
+
+
+# -------------------- running
+#
+# One statement of a shell: run, and shown.
+
+
+def run_statement(desk: Desk, text: str, *, expanded: bool = False) -> None:
+    """Run one statement and show what comes of it.
+
+    Raises
+    ------
+    Interrupted
+    LakeVillaError
+        As ``Session.sql``.
+    """
+    began = time.perf_counter()
+    session = desk.session
+    try:
+        result = session.sql(text, used_by(text, desk.values))
+        seconds = time.perf_counter() - began
+    except KeyboardInterrupt:
+        raise Interrupted(after_interrupt(desk.lake, session, text)) from None
+    finally:
+        desk.names.forget(columns=_defines(text))
+    try:
+        if result is None or isinstance(result, OperationResult | CommitResult):
+            desk.screen.line(described(result, text, made_by_itself(session)))
+        else:
+            desk.screen.rows(result, expanded=expanded)
+        if desk.choices.timing:
+            desk.screen.line(f"time: {_time(seconds)}")
+    except KeyboardInterrupt:
+        raise Interrupted("stopped: the statement is done, its answer is cut short") from None
+
+
+def _defines(text: str) -> bool:
+    """Whether a statement may have changed columns."""
+    return tag_of(text).split()[0] in ("CREATE", "DROP", "ALTER", "ROLLBACK", "MERGE")
+
+
+def _time(seconds: float) -> str:
+    if seconds < 1:
+        return f"{seconds * 1000:.1f} ms"
+    if seconds < 60:
+        return f"{seconds:.2f} s"
+    return f"{int(seconds // 60)} min {seconds % 60:.0f} s"
+
+
+# -------------------- opened
+#
+# An open shell: at a prompt, or fed from a pipe.
+
+
+def run_shell(
+    lake: lv.Lake[Any],
+    ref: str | None,
+    texts: Sequence[str] | None,
+    values: Mapping[str, object],
+    limits: Mapping[str, Any],
+) -> None:
+    """Run the texts; without any, what comes in until its end, or until somebody leaves."""
+    desk = Desk(lake, ref, values, limits)
+    try:
+        if texts:
+            _run_texts(desk, Shell(desk), [("-c", io.StringIO(text)) for text in texts])
+        elif sys.stdin is not None and sys.stdin.isatty():
+            _converse(desk, Shell(desk))
+        else:
+            _run_texts(desk, Shell(desk), [("stdin", piped())])
+    finally:
+        desk.close()
+
+
+def _converse(desk: Desk, run: Shell) -> None:
+    try:
+        from lakevilla.cli.shell.prompt import Prompt
+    except ImportError as error:
+        raise InvalidOperation(
+            f"the prompt needs what is not installed here ({error.name or error}): install "
+            "LakeVilla with its extra shell, `pip install 'lakevilla[shell]'`"
+        ) from error
+    desk.screen.line(f"{desk.lake.root}: \\? lists the commands, Ctrl-D leaves")
+    run.converse(Prompt(run.is_complete, lambda: desk.names))
+
+
+def _run_texts(desk: Desk, run: Shell, texts: Sequence[tuple[str, TextIO]]) -> None:
+    try:
+        for source, lines in texts:
+            run.run_lines(lines, source)
+        refuse_open(desk.session)
+    except Leave:
+        pass
+    except Interrupted as stopped:
+        desk.screen.aside(str(stopped))
+        raise typer.Exit(INTERRUPTED) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    except UnicodeDecodeError:
+        raise InvalidOperation("can't read stdin: it is not UTF-8") from None

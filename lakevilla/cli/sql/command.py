@@ -23,10 +23,10 @@ from lakevilla.cli.command import (
     command,
     limits_of,
     moment,
+    open_lake,
 )
-from lakevilla.cli.connection import open_lake
 from lakevilla.cli.output import Output
-from lakevilla.cli.rendering.look import Format
+from lakevilla.cli.values import Format
 from lakevilla.errors import InvalidOperation
 
 
@@ -72,12 +72,7 @@ def sql(
         raise InvalidOperation("the past can't be written: leave out --write, or the version")
     if atomic and not write:
         raise InvalidOperation("--atomic is about writes: add --write")
-    from lakevilla.cli.sql.sources import (  # late, as they load much
-        read_past,
-        run_scripts,
-        scripts_of,
-    )
-    from lakevilla.cli.sql.values import values_of
+    from lakevilla.cli.sql.script import read_past, run_scripts, scripts_of, values_of
 
     scripts, values = scripts_of(query, file), values_of(param)
     limits = limits_of(max_rows, max_bytes, timeout)

@@ -1,11 +1,17 @@
-"""Statements one after the other, up to the first error, and what is printed of them."""
+"""Run a script of statements, with its sources and values."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import io
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, TextIO
 
 import lakevilla as lv
 from lakevilla.cli.output import Output
@@ -17,12 +23,17 @@ from lakevilla.cli.sql.ending import (
     refuse_open,
     tag_of,
 )
-from lakevilla.cli.sql.piped import piped
-from lakevilla.cli.sql.placing import placed
-from lakevilla.cli.sql.values import Values, refuse_unused, used_by
+from lakevilla.engines.statistics import StatementLimits, limited
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.results import CommitResult, OperationResult
+from lakevilla.sql.expressions.syntax.slips import place_behind
+from lakevilla.sql.statements.script.control import used_in
 from lakevilla.sql.statements.script.cutting import ScriptStatement
+
+# -------------------- script
+#
+# Statements one after the other, up to the first error, and what is printed of them.
+
 
 _WRITES = frozenset(
     {
@@ -232,3 +243,176 @@ class ScriptRun:
         txn = self._session.transaction
         if txn is not None:
             self._output.aside(f"rolled back transaction {txn.id}: nothing of it is stored")
+
+
+# -------------------- sources
+#
+# Where the statements of ``lakevilla sql`` come from, and those that read the past.
+
+
+def scripts_of(query: str | None, files: list[str] | None) -> list[Script]:
+    """The texts to run. Raises ``InvalidOperation`` where there is none, or too many."""
+    if files:
+        if query is not None:
+            raise InvalidOperation("sql takes statements or files, not both: leave one of them out")
+        return [read_script(file) for file in files]
+    if query is None and (sys.stdin is None or sys.stdin.isatty()):
+        raise InvalidOperation(
+            "sql takes statements, or a file by -f; `lakevilla shell` is for typing them"
+        )
+    return [read_script("-")] if query in (None, "-") else [Script(query or "")]
+
+
+def read_past(
+    lake: lv.Lake[Any],
+    scripts: list[Script],
+    values: Values,
+    version: int | None,
+    when: datetime | None,
+    output: Output,
+    limit: int | None,
+    limits: Mapping[str, Any],
+) -> None:
+    """Run the queries over one older state of the lake."""
+    session = lake.session(**limits)
+    refuse_unused((script.text for script in scripts), values)
+    with lake.snapshot(version, when) as state:
+        for script in scripts:
+            for statement in session.statements(script.text):
+                with placed(script.name, statement.line, column=statement.column):
+                    with limited(StatementLimits(**limits)):
+                        rows = state.sql(statement.text, used_by(statement.text, values))
+                    output.frame(rows, limit)
+
+
+def run_scripts(
+    lake: lv.Lake[Any],
+    scripts: list[Script],
+    values: Values,
+    output: Output,
+    limit: int | None,
+    limits: Mapping[str, Any],
+    *,
+    write: bool,
+    atomic: bool,
+) -> bool:
+    """Run the statements up to the first error; False if Ctrl-C has ended one."""
+    try:
+        run = ScriptRun(lake, output, limit, values, write=write, atomic=atomic, limits=limits)
+        run.run(scripts)
+    except Interrupted as interrupted:
+        output.aside(str(interrupted))
+        return False
+    return True
+
+
+# -------------------- values
+#
+# Values for the ``:name`` of statements, as a command line and a shell give them.
+
+
+Values = Mapping[str, object]
+
+
+def values_of(given: Iterable[str] | None) -> dict[str, object]:
+    """The values by their names.
+
+    Raises
+    ------
+    InvalidOperation
+        One is not ``NAME=VALUE``, or a name comes twice.
+    """
+    found: dict[str, object] = {}
+    for one in given or ():
+        name, equals, text = one.partition("=")
+        if not equals or not name.isidentifier():
+            raise InvalidOperation(f"parameter {one!r} is not understood: write NAME=VALUE")
+        if name in found:
+            raise InvalidOperation(f"parameter {name} is given twice: leave one of them out")
+        found[name] = value_of(text)
+    return found
+
+
+def value_of(text: str) -> object:
+    """What JSON makes of a text; a text that is no JSON stands for itself, as dates do."""
+    try:
+        return json.loads(text, parse_float=_number, parse_constant=_no_constant)
+    except ValueError:
+        return text
+    except RecursionError:
+        raise InvalidOperation(f"value {text[:40]!r}... is nested too deeply") from None
+
+
+def used_by(text: str, values: Values) -> dict[str, object] | None:
+    """Those that a statement names: the others are for other statements of the script."""
+    used = used_in(text, values, "duckdb")
+    return {name: value for name, value in values.items() if name in used} or None
+
+
+def refuse_unused(texts: Iterable[str], values: Values) -> None:
+    """Refuse a value that no statement of any text names: its name is misspelt.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    left = set(values)
+    for text in texts:
+        left -= used_in(text, left, "duckdb")
+    if left:
+        raise InvalidOperation(
+            f"no statement has :{min(left)}: correct the name, or leave --param out"
+        )
+
+
+def _number(text: str) -> object:
+    """As a literal of SQL: with an exponent a double, else a decimal."""
+    return float(text) if "e" in text.lower() else Decimal(text)
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(text)
+
+
+# -------------------- placing
+#
+# Errors name the file and the line of the statement that they befell.
+
+
+_PLACED = "_lakevilla_placed"
+
+
+@contextmanager
+def placed(source: str | None, line: int, shown: bool = True, column: int = 1) -> Iterator[None]:
+    """Errors from inside name the file and the line; those that do already are left as they are.
+
+    ``line`` and ``column``: where the statement begins, of which an error may name a place.
+    """
+    try:
+        yield
+    except LakeVillaError as error:
+        if not getattr(error, _PLACED, False):
+            place_behind(error, line, column)
+            if source is not None:
+                error.message = f"{source}:{line}: {error.message}"
+            elif shown and line > 1:
+                error.message = f"line {line}: {error.message}"
+            setattr(error, _PLACED, True)
+        raise
+
+
+# -------------------- piped
+#
+# What comes by a pipe.
+
+
+def piped() -> TextIO:
+    """Stdin as UTF-8, as files are, whatever the locale says; empty where it is closed.
+
+    Bytes that are no UTF-8 raise ``UnicodeDecodeError`` when they are read.
+    """
+    if sys.stdin is None:
+        return io.StringIO()
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8-sig", errors="strict")
+    return sys.stdin

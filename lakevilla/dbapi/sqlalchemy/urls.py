@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import exc
 from sqlalchemy.engine import URL
 
-from lakevilla.engines.limits import LIMITS
+from lakevilla.engines.statistics import LIMITS
 
 #: What stands behind ``+`` where it is no store.
 _DRIVER = "dbapi"

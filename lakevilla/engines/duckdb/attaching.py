@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from lakevilla.engines.duckdb import late as duckdb
-from lakevilla.engines.duckdb.reading.above import may_have_nan
+from lakevilla.engines.duckdb.reading.relation import may_have_nan
 from lakevilla.engines.duckdb.sqltext import quote_name, quote_text
 from lakevilla.errors import InvalidOperation
 

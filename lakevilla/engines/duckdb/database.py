@@ -1,24 +1,31 @@
-"""One in-process DuckDB database per engine, made on first use and anew after a fork."""
+"""The database of DuckDB in this process, and what it reports while a query runs."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import tempfile
+import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import copy_context
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from lakevilla.arrow.relabel import conform
+from lakevilla.arrow.cast import conform
 from lakevilla.engines.base import DataAccess
 from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.failures import Tap, translated
 from lakevilla.engines.duckdb.file_system import StoreFileSystem
-from lakevilla.engines.limits import running
+from lakevilla.engines.statistics import running
 from lakevilla.forked import lock, not_closed_in_child
 from lakevilla.settings import Settings
+
+# -------------------- database
+#
+# One in-process DuckDB database per engine, made on first use and anew after a fork.
+
 
 #: Rows of a batch that goes through Python.
 BATCH_ROWS = 65_536
@@ -186,3 +193,49 @@ def stream(
                 yield conform(batch, schema, table)
 
     return batches()
+
+
+# -------------------- heard
+#
+# Statements of users, which may run for ever, in a way in which Ctrl-C ends them.
+#
+# DuckDB 1 looks for signals while it waits for an answer. DuckDB 2 does so only between the tasks
+# of a query, and a task may be all of it. There the main thread, which alone hears signals, waits
+# in Python for another that runs the query, and interrupts it.
+
+
+T = TypeVar("T")
+
+
+def heard(connection: duckdb.DuckDBPyConnection, work: Callable[[], T]) -> T:
+    """What ``work`` returns, or raises; what a signal's handler raises meanwhile ends it.
+
+    ``work`` uses ``connection`` and no other.
+    """
+    listens = duckdb.__version__.startswith("1.")
+    if listens or threading.current_thread() is not threading.main_thread():
+        return work()
+    returned: list[T] = []
+    raised: list[BaseException] = []
+    # Not the thread's own end: a wait for that can't be taken up again once a signal has cut it.
+    done = threading.Event()
+    context = copy_context()  # limits and meters of the statement are the caller's
+
+    def run() -> None:
+        try:
+            returned.append(context.run(work))
+        except BaseException as error:
+            raised.append(error)
+        finally:
+            done.set()
+
+    threading.Thread(target=run, name="lakevilla-query", daemon=True).start()
+    try:
+        done.wait()
+    except BaseException:
+        connection.interrupt()
+        done.wait()  # the connection takes no other call before
+        raise
+    if raised:
+        raise raised[0]
+    return returned[0]

@@ -25,16 +25,26 @@ from lakevilla.engines.base import (
 from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.database import Database, stream
 from lakevilla.engines.duckdb.reading.closed import ClosedDatabases
-from lakevilla.engines.duckdb.reading.compared import compared, in_turn
 from lakevilla.engines.duckdb.reading.damage import looked_into, watched
-from lakevilla.engines.duckdb.reading.given import GivenTables
 from lakevilla.engines.duckdb.reading.query import query
-from lakevilla.engines.duckdb.reading.relation import Files, read_files, whole_files
+from lakevilla.engines.duckdb.reading.relation import (
+    Files,
+    GivenTables,
+    compared,
+    in_turn,
+    read_files,
+    whole_files,
+)
 from lakevilla.engines.duckdb.sqltext import name_list, quote_text
 from lakevilla.engines.duckdb.writing.by_key import write_by_key
-from lakevilla.engines.duckdb.writing.digest import Digest, digest
 from lakevilla.engines.duckdb.writing.merge import merge, numbered
-from lakevilla.engines.duckdb.writing.rewrite import CHANGE_TYPE, Rewriter, expression_sql
+from lakevilla.engines.duckdb.writing.rewrite import (
+    CHANGE_TYPE,
+    Digest,
+    Rewriter,
+    digest,
+    expression_sql,
+)
 from lakevilla.engines.duckdb.writing.routing import Routing, hashed, keys_in
 from lakevilla.engines.duckdb.writing.writer import Writer
 from lakevilla.engines.duckdb.writing.z_order import in_z_order, sampled, sorted_along
@@ -44,7 +54,7 @@ from lakevilla.formats.layout import Layout
 from lakevilla.ids import Ids, started_at
 from lakevilla.settings import Settings
 from lakevilla.sql.expressions.tree import Expr
-from lakevilla.sql.statements.compiling import rows_within
+from lakevilla.sql.statements.conditions import rows_within
 from lakevilla.store.effects import Program
 
 T = TypeVar("T")

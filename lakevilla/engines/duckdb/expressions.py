@@ -11,15 +11,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lakevilla.engines.duckdb.functions import RENDERED
-from lakevilla.engines.duckdb.sqltext import quote_name, quote_text
-from lakevilla.engines.duckdb.typed import duckdb_type, moment_of, to_type, utc, within_years
+from lakevilla.engines.duckdb.sqltext import (
+    duckdb_type,
+    moment_of,
+    quote_name,
+    quote_text,
+    to_type,
+    utc,
+    within_years,
+)
 from lakevilla.errors import InvalidOperation
 from lakevilla.sql.expressions.bind import Schemas, Scope
 from lakevilla.sql.expressions.evaluate import evaluate
 from lakevilla.sql.expressions.functions.catalogue import RAISING, resolve
 from lakevilla.sql.expressions.functions.core import COMPARISONS
 from lakevilla.sql.expressions.render import quoted, render_sql
-from lakevilla.sql.expressions.tree import Call, Case, Cast, Column, Expr, Literal
+from lakevilla.sql.expressions.tree import Call, Case, Cast, Column, Expr, Literal, columns
 from lakevilla.sql.expressions.types import (
     MAX_PRECISION,
     common_type,
@@ -29,7 +36,6 @@ from lakevilla.sql.expressions.types import (
     is_integer,
 )
 from lakevilla.sql.expressions.values import STRING_FORMS
-from lakevilla.sql.expressions.walk import columns
 
 MAX_TEXT = 16 << 20
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.file_system import with_keys
-from lakevilla.engines.limits import running
+from lakevilla.engines.statistics import running
 from lakevilla.errors import (
     CorruptObject,
     InvalidOperation,

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lakevilla.engines.duckdb.sqltext import quote_text
-from lakevilla.engines.duckdb.typed import moment_of, to_type, utc, within_years
+from lakevilla.engines.duckdb.sqltext import moment_of, quote_text, to_type, utc, within_years
 from lakevilla.sql.expressions.evaluate import evaluate
-from lakevilla.sql.expressions.functions.formats import (
+from lakevilla.sql.expressions.functions.moments import (
     Format,
     canonical,
     form_of,

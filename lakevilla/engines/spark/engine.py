@@ -20,9 +20,7 @@ from lakevilla.engines.base import (
     projection,
 )
 from lakevilla.engines.duckdb import DuckDBEngine
-from lakevilla.engines.meeting import Judge, Met, Side
-from lakevilla.engines.spark.jobs import failure, rows_at, scanned
-from lakevilla.engines.spark.reported import Jobs, first_error
+from lakevilla.engines.spark.jobs import Jobs, failure, first_error, rows_at, scanned
 from lakevilla.engines.spark.rows import SparkRows, spark_schema, spark_types
 from lakevilla.engines.spark.tasks import (
     ChangeFilesTask,
@@ -34,13 +32,11 @@ from lakevilla.engines.spark.tasks import (
     UpdateTask,
     WriteTask,
 )
-from lakevilla.engines.spark.upkeep.by_parts import rewritten
 from lakevilla.engines.spark.upkeep.changes import ChangeStep, Comparing, change_jobs
-from lakevilla.engines.spark.upkeep.looking import digested, found_one, spread_over
-from lakevilla.engines.spark.upkeep.meeting import met
+from lakevilla.engines.spark.upkeep.meeting import digested, found_one, met, spread_over
 from lakevilla.engines.spark.upkeep.merge import merged
-from lakevilla.engines.spark.upkeep.moving import compacted
-from lakevilla.engines.spark.upkeep.parcels import delivered, sending_of
+from lakevilla.engines.spark.upkeep.moving import compacted, delivered, rewritten, sending_of
+from lakevilla.engines.staged import Judge, Met, Side
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.files import ChangeFile, DataFile
 from lakevilla.formats.layout import Layout

@@ -21,9 +21,8 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import FormatName
 from lakevilla.formats.delta.metadata.layout import CHAR_VARCHAR
 from lakevilla.sql.expressions.bind import type_of
-from lakevilla.sql.expressions.tree import Call, Column, Expr
+from lakevilla.sql.expressions.tree import Call, Column, Expr, columns
 from lakevilla.sql.expressions.tree import Literal as Constant
-from lakevilla.sql.expressions.walk import columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,7 +21,7 @@ import pyarrow as pa
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import is_unicode
 from lakevilla.sql.expressions.parse import refuse_unused
-from lakevilla.sql.expressions.syntax.late import Token, TokenType, exp
+from lakevilla.sql.expressions.syntax.parameter_names import Token, TokenType, exp
 from lakevilla.sql.statements.select import Select, query_of, table_parts, tokens_of
 
 if TYPE_CHECKING:

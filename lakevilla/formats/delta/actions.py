@@ -1,23 +1,28 @@
-"""The actions of a Delta log entry, as JSON and as values.
-
-One parser reads commits, log compactions and JSON checkpoints; one writer
-makes the lines of a commit. Actions and fields unknown to this module are
-skipped, as the protocol asks of readers; whether a table may be read at all is
-for ``protocol`` to say.
-"""
+"""Actions of the Delta log, and the paths in them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
+from urllib.parse import quote, unquote
 
 import msgspec
 
 from lakevilla.errors import CorruptObject
 from lakevilla.formats.base import Change, Entry
-from lakevilla.formats.delta.paths import decode_path, encode_path, entry_key, raw_spelling
 from lakevilla.formats.files import ChangeFile, DataFile, DeletionVector, FileRef, RemovedFile
+
+# -------------------- actions
+#
+# The actions of a Delta log entry, as JSON and as values.
+#
+# One parser reads commits, log compactions and JSON checkpoints; one writer
+# makes the lines of a commit. Actions and fields unknown to this module are
+# skipped, as the protocol asks of readers; whether a table may be read at all is
+# for ``protocol`` to say.
+
 
 _Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _Int = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
@@ -477,3 +482,53 @@ def _vector_json(vector: DeletionVector | None) -> dict[str, Any] | None:
 def _put(action: dict[str, Any], name: str, value: object) -> None:
     if value is not None:
         action[name] = value
+
+
+# -------------------- paths
+#
+# Names in a Delta log: keys of log objects, and paths of data files as URIs.
+#
+# A path in the log is a percent-encoded URI (RFC 2396). The library works with
+# decoded paths, which are the store's keys. Writers differ in what they encode
+# (Spark leaves letters beyond ASCII alone, delta-rs does not) and some readers
+# match a ``remove`` with its ``add`` by spelling, so a path that would not be
+# spelt the same again travels with its first spelling. Absolute ones are spelt in
+# several ways even within one log: here each has one (``file:///``, ``s3://``).
+
+
+# What delta-rs and Spark both leave as it is, besides letters, digits and "_.-~".
+_SAFE = "!$&'()*+,/:;=@"
+_NEEDS_ENCODING = re.compile(r"[^A-Za-z0-9_.\-~!$&'()*+,/:;=@]")
+
+#: How absolute paths begin that are known by another spelling.
+RESPELT = {"file:///": "file:///", "file:/": "file:///", "/": "file:///", "s3a://": "s3://",
+           "s3n://": "s3://"}  # fmt: skip
+
+
+def log_directory(location: str) -> str:
+    """The directory of a table's log."""
+    return f"{location}/_delta_log"
+
+
+def entry_key(location: str, version: int) -> str:
+    """The key of a log entry."""
+    return f"{location}/_delta_log/{version:020}.json"
+
+
+def decode_path(raw: str) -> str:
+    """A path as the store knows it. Raises ``ValueError`` on bytes that are no UTF-8."""
+    path = unquote(raw, errors="strict") if "%" in raw else raw
+    for start, known in RESPELT.items():
+        if path.startswith(start):
+            return known + path.removeprefix(start)
+    return path
+
+
+def encode_path(path: str) -> str:
+    """A path as the log spells it."""
+    return quote(path, safe=_SAFE) if _NEEDS_ENCODING.search(path) else path
+
+
+def raw_spelling(raw: str, path: str) -> str | None:
+    """``raw`` if ``encode_path`` would spell the decoded ``path`` in another way."""
+    return None if encode_path(path) == raw else raw

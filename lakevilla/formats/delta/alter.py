@@ -1,8 +1,4 @@
-"""Changes of a table's schema, constraints and properties, as new metadata.
-
-Functions from a state and a wish to a ``Change``; nothing is read or written.
-Names are looked up without regard to case, in the schema as it was before.
-"""
+"""Changes of the metadata of a Delta table."""
 
 from __future__ import annotations
 
@@ -13,15 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.formats.alteration import NewDefinition, TableAlteration
-from lakevilla.formats.base import REPLACED, VOIDED, Change, replaced_once_more
+from lakevilla.formats.base import REPLACED, VOIDED, Change, replaced_between, replaced_once_more
 from lakevilla.formats.delta.create import partition_columns
-from lakevilla.formats.delta.metadata.column_mapping import (
-    MAX_COLUMN_ID,
-    assign_ids,
-    highest_id,
-    keep_names,
-)
 from lakevilla.formats.delta.metadata.layout import DeltaDefinition
 from lakevilla.formats.delta.metadata.properties import (
     CONSTRAINT,
@@ -29,21 +18,37 @@ from lakevilla.formats.delta.metadata.properties import (
     features_of,
     split_properties,
 )
-from lakevilla.formats.delta.metadata.protocol import with_features, writer_features
+from lakevilla.formats.delta.metadata.protocol import (
+    GUARD,
+    is_guarded,
+    with_features,
+    writer_features,
+)
 from lakevilla.formats.delta.metadata.schema import (
+    MAX_COLUMN_ID,
     Field,
     arrow_schema,
+    assign_ids,
     delta_fields,
     encode_schema,
+    highest_id,
+    keep_names,
     mapping_mode,
     physical_name,
 )
-from lakevilla.formats.widening import check_widens, in_delta
+from lakevilla.formats.layout import NewDefinition, TableAlteration, check_widens, in_delta
 from lakevilla.sql.expressions.bind import bind
-from lakevilla.sql.expressions.constraints import parse_constraint
-from lakevilla.sql.expressions.parse import parse_predicate
+from lakevilla.sql.expressions.parse import parse_constraint, parse_predicate
+from lakevilla.sql.expressions.tree import columns
 from lakevilla.sql.expressions.types import INTEGERS, type_name
-from lakevilla.sql.expressions.walk import columns
+
+# -------------------- alter
+#
+# Changes of a table's schema, constraints and properties, as new metadata.
+#
+# Functions from a state and a wish to a ``Change``; nothing is read or written.
+# Names are looked up without regard to case, in the schema as it was before.
+
 
 _MODE = "delta.columnMapping.mode"
 _WIDENING = "delta.enableTypeWidening"
@@ -474,3 +479,50 @@ def _mentions(sql: str, path: tuple[str, ...]) -> bool:
         if named[: len(wanted)] == wanted or wanted[: len(named)] == named:
             return True
     return False
+
+
+# -------------------- redefine
+#
+# A table defined again as one of its other states defines it.
+
+
+def redefined(
+    now: DeltaDefinition, metadata: Mapping[str, Any], protocol: Mapping[str, Any]
+) -> Change:
+    """See ``formats.base.TableFormat.redefine``."""
+    if metadata.get("id") != now.metadata.get("id"):
+        raise InvalidOperation(
+            f"table {now.table} has another id in that state: it was replaced since, and can't be "
+            "defined as it was then; read that state, and overwrite the table with it",
+            table=now.table,
+        )
+    had = now.metadata.get("configuration") or {}
+    configuration = _counted_up(had, metadata.get("configuration") or {})
+    wanted = {**metadata, "configuration": configuration}
+    needed = _features(now.protocol, protocol)
+    return Change(
+        metadata=None if wanted == now.metadata else wanted,
+        protocol=None if needed == now.protocol else needed,
+    )
+
+
+def _counted_up(had: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
+    """The properties that are wanted; what only counts up stays as high as it is."""
+    found = dict(wanted)
+    highest = max((int(c[MAX_COLUMN_ID]) for c in (had, wanted) if MAX_COLUMN_ID in c), default=0)
+    if MAX_COLUMN_ID in wanted:
+        found[MAX_COLUMN_ID] = str(highest)
+    if (times := replaced_between(had, wanted)) is not None:
+        found[REPLACED] = times
+    if VOIDED in had:
+        found[VOIDED] = had[VOIDED]
+    return found
+
+
+def _features(now: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """A protocol never loses a feature: the log may need it still. A guard is left as it is."""
+    features = writer_features(wanted) - {GUARD}
+    unguarded = not is_guarded(now) and not is_guarded(wanted)
+    if unguarded and writer_features(now) <= features:
+        return dict(wanted)
+    return with_features(now, features)

@@ -18,16 +18,14 @@ import pyarrow.parquet as pq
 
 from lakevilla.arrow.nesting import document
 from lakevilla.errors import CorruptObject, InvalidOperation
-from lakevilla.formats.delta.checkpoint.columns import decode_paths, vector_columns
-from lakevilla.formats.delta.checkpoint.file_list import batches_of
-from lakevilla.formats.delta.checkpoint.parts import fetch
+from lakevilla.formats.delta.actions import encode_path, log_directory
+from lakevilla.formats.delta.checkpoint.file_list import batches_of, decode_paths, vector_columns
+from lakevilla.formats.delta.checkpoint.reader import fetch
 from lakevilla.formats.delta.checkpoint.statistics import parsed_columns
 from lakevilla.formats.delta.metadata.layout import DeltaDefinition
 from lakevilla.formats.delta.metadata.properties import interval_milliseconds
-from lakevilla.formats.delta.paths import encode_path, log_directory
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
-from lakevilla.formats.file_sets import Masks, is_masked
-from lakevilla.formats.files import DataFile, DeletionVector, RemovedFile
+from lakevilla.formats.files import DataFile, DeletionVector, Masks, RemovedFile, is_masked
 from lakevilla.store.base import ABSENT, ANY, Found, Unknown
 from lakevilla.store.effects import Program, get, put
 

@@ -9,22 +9,20 @@ import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import Change
-from lakevilla.formats.delta.metadata.column_mapping import (
-    MAX_COLUMN_ID,
-    assign_ids,
-    materialized_name,
-)
 from lakevilla.formats.delta.metadata.properties import CONSTRAINT, features_of, split_properties
 from lakevilla.formats.delta.metadata.protocol import protocol_of
 from lakevilla.formats.delta.metadata.schema import (
+    MAX_COLUMN_ID,
     Field,
     arrow_schema,
+    assign_ids,
     delta_fields,
     encode_schema,
     mapping_mode,
+    materialized_name,
 )
 from lakevilla.sql.expressions.bind import bind
-from lakevilla.sql.expressions.constraints import parse_constraint
+from lakevilla.sql.expressions.parse import parse_constraint
 
 
 def create_table(

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
-from lakevilla.formats.delta.paths import decode_path
+from lakevilla.formats.delta.actions import decode_path
 from lakevilla.formats.files import DeletionVector, file_key
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get

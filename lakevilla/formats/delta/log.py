@@ -1,9 +1,4 @@
-"""Reading a Delta log: what to read, found by number or by one LIST, and reading it.
-
-The log is dense: entry n is there, or a checkpoint at or after n is. With a
-cached state the next numbers are asked for; else one LIST says what there is,
-and one round of requests reads it.
-"""
+"""The Delta log: its entries, checkpoints and past versions."""
 
 from __future__ import annotations
 
@@ -14,23 +9,38 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakevilla.arrow.nesting import JsonDecoder
 from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
 from lakevilla.forked import lock
-from lakevilla.formats.base import Entry, Leftovers
+from lakevilla.formats.base import Entry, Leftovers, LogVersion
 from lakevilla.formats.delta.actions import (
     NO_FAULTS,
     compaction_of,
+    entry_key,
     entry_with_faults,
+    log_directory,
     parse_entry,
 )
-from lakevilla.formats.delta.checkpoint.reader import Checkpoint, open_checkpoint
-from lakevilla.formats.delta.paths import entry_key, log_directory
+from lakevilla.formats.delta.checkpoint.file_list import batches_of, decode_paths, vector_columns
+from lakevilla.formats.delta.checkpoint.reader import Checkpoint, fetch, open_checkpoint
+from lakevilla.formats.delta.deletion_vectors import vector_key
 from lakevilla.formats.delta.snapshot import DeltaSnapshot, blank_snapshot, snapshot_of
 from lakevilla.formats.delta.unsettled import Unsettled
+from lakevilla.formats.files import DeletionVector, file_key
 from lakevilla.store.base import Found, GetOutcome
 from lakevilla.store.effects import Effect, Get, Program, get, list_objects, parallel
+
+# -------------------- log
+#
+# Reading a Delta log: what to read, found by number or by one LIST, and reading it.
+#
+# The log is dense: entry n is there, or a checkpoint at or after n is. With a
+# cached state the next numbers are asked for; else one LIST says what there is,
+# and one round of requests reads it.
+
 
 # Numbers asked for at once while entries keep coming: the first misses end the walk.
 _BATCHES = (1, 1, 2, 4, 8, 16)
@@ -459,3 +469,170 @@ def _checkpoint(
         return error
     identity = files.identity or tuple((part.key, part.token.e_tag) for part in read.parts)
     return cache.keep(location, identity, read) if identity else read
+
+
+# -------------------- named objects
+#
+# Which objects a state of a table is made of, and those that were replaced a short time ago.
+
+
+def live_objects(snapshot: DeltaSnapshot) -> Program[set[str]]:
+    """See ``formats.base.TableFormat.objects_of``."""
+    files = yield from snapshot.files()
+    return _keys(snapshot.location, files["path"].to_pylist(), files["deletion_vector"].to_pylist())
+
+
+def named_objects(snapshot: DeltaSnapshot, removed_since_ms: int) -> Program[set[str]]:
+    """See ``formats.base.TableFormat.named_objects``."""
+    location = snapshot.location
+    keys = yield from live_objects(snapshot)
+    for file in snapshot.tail.fold().removes.values():
+        # One without a time is still to be published: it is being removed now.
+        if file.deletion_timestamp is None or file.deletion_timestamp >= removed_since_ms:
+            keys.add(file_key(location, file.path))
+            if file.deletion_vector is not None:
+                keys.update(_vectors(location, [file.deletion_vector]))
+    checkpoint = snapshot.checkpoint
+    if checkpoint is None:
+        return keys
+    for window, batches in batches_of(checkpoint, "remove"):
+        for (_, group, _), fetched in zip(window, (yield from fetch(window)), strict=True):
+            for batch in batches(fetched, group):
+                times = batch.field("deletionTimestamp").cast(pa.int64())
+                late = pc.fill_null(pc.greater_equal(times, removed_since_ms), True)
+                keys |= _of_checkpoint(location, batch.filter(late), fetched.part.key)
+    return keys
+
+
+def _of_checkpoint(location: str, rows: pa.StructArray, key: str) -> set[str]:
+    try:
+        paths = decode_paths(rows.field("path").cast(pa.string()))[0]
+    except UnicodeDecodeError as error:
+        raise CorruptObject(f"checkpoint part {key} has a broken path: {error}", key=key) from None
+    index = rows.type.get_field_index("deletionVector")
+    column = None if index < 0 else rows.field("deletionVector")
+    return _keys(location, paths.to_pylist(), vector_columns(column, len(rows))[1].to_pylist())
+
+
+def _keys(
+    location: str, paths: Iterable[str], vectors: Iterable[dict[str, object] | None]
+) -> set[str]:
+    keys = {file_key(location, path) for path in paths}
+    found = [DeletionVector(**vector) for vector in vectors if vector is not None]  # type: ignore[arg-type]
+    return keys | _vectors(location, found)
+
+
+def _vectors(location: str, vectors: Iterable[DeletionVector]) -> set[str]:
+    return {vector_key(location, vector) for vector in vectors if vector.storage_type != "i"}
+
+
+# -------------------- past versions
+#
+# The versions of a Delta log that can still be opened, and when each was made.
+#
+# A version is as old as its in-commit timestamp says, and, where the table has none, as old as
+# the store says of its log object: so does the time travel of deltalake and of Spark
+# (Delta's protocol, "In-Commit Timestamps").
+
+
+#: Since which version in-commit timestamps tell; without it, since the first.
+_SINCE = "delta.inCommitTimestampEnablementVersion"
+#: Log entries asked for in one round.
+_AT_ONCE = 64
+
+
+def kept_versions(newest: DeltaSnapshot, limit: int | None) -> Program[list[LogVersion]]:
+    """The newest versions that can be opened, newest first: one LIST.
+
+    Where the table has in-commit timestamps, a GET for each version besides.
+    """
+    listing = yield from list_log(newest.location, None)
+    versions = _up_to(newest, listing)[::-1]
+    return (yield from _timed(newest, listing, versions if limit is None else versions[:limit]))
+
+
+def kept_range(newest: DeltaSnapshot) -> Program[tuple[LogVersion, LogVersion] | None]:
+    """The oldest version that can be opened, and the newest; None if there is none."""
+    listing = yield from list_log(newest.location, None)
+    versions = _up_to(newest, listing)
+    if not versions:
+        return None
+    oldest, last = yield from _timed(newest, listing, [versions[0], versions[-1]])
+    return oldest, last
+
+
+def _timed(
+    newest: DeltaSnapshot, listing: LogListing, versions: Sequence[int]
+) -> Program[list[LogVersion]]:
+    times = _store_times(listing, listing.readable())
+    times |= yield from _own_times(newest, [v for v in versions if v >= _first_timed(newest)])
+    return [LogVersion(version, times[version]) for version in versions]
+
+
+def version_by(newest: DeltaSnapshot, timestamp_ms: int) -> Program[int | None]:
+    """The newest version that is not later; None if all that can be opened are.
+
+    One LIST. In-commit timestamps rise, so a few GETs besides find their place among them.
+    """
+    listing = yield from list_log(newest.location, None)
+    versions = _up_to(newest, listing)
+    first = _first_timed(newest)
+    timed = [version for version in versions if version >= first and version in listing.entries]
+    low, high = 0, len(timed)
+    while low < high:
+        middle = (low + high) // 2
+        times = yield from _own_times(newest, [timed[middle]])
+        if times.get(timed[middle], timestamp_ms + 1) <= timestamp_ms:
+            low = middle + 1
+        else:
+            high = middle
+    if low:
+        return timed[low - 1]
+    times = _store_times(listing, [version for version in versions if version < first])
+    return max((v for v, time in times.items() if time <= timestamp_ms), default=None)
+
+
+def _up_to(newest: DeltaSnapshot, listing: LogListing) -> list[int]:
+    """The versions that can be opened, and are no later than the newest one asked about."""
+    return [version for version in listing.readable() if version <= newest.version]
+
+
+def _first_timed(newest: DeltaSnapshot) -> int:
+    """The first version that tells its own time; beyond the newest where none does."""
+    if not newest.definition.in_commit_timestamps:
+        return newest.version + 2
+    since = newest.layout.properties.get(_SINCE, "0")
+    return int(since) if since.isdecimal() else 0
+
+
+def _store_times(listing: LogListing, versions: Sequence[int]) -> dict[int, int]:
+    """When the store took each version: in milliseconds, each later than the one before.
+
+    The clock of a store may stand still for a second. A version without an entry is that of a
+    checkpoint, and no older than the one after it.
+    """
+    times: dict[int, int] = {}
+    last = 0
+    for version in versions:
+        seconds = _taken(listing.entries, version)
+        last = max(last + 1, int(seconds * 1000))
+        times[version] = last
+    return times
+
+
+def _taken(entries: Mapping[int, float], version: int) -> float:
+    return entries.get(version, entries.get(version + 1, 0.0))
+
+
+def _own_times(newest: DeltaSnapshot, versions: Sequence[int]) -> Program[dict[int, int]]:
+    """What entries say of their own time; nothing of one that is not there any more."""
+    times: dict[int, int] = {}
+    for start in range(0, len(versions), _AT_ONCE):
+        part = versions[start : start + _AT_ONCE]
+        answers = yield from get_entries(newest.location, part)
+        for version, outcome in zip(part, answers, strict=True):
+            if isinstance(outcome, Found):
+                key = entry_key(newest.location, version)
+                entry, _ = entry_with_faults(version, key, outcome.body)
+                times[version] = entry.timestamp_ms
+    return times

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import Change, Entry, FormatName
-from lakevilla.formats.defined import DefinedSnapshot, contract_digest
 from lakevilla.formats.delta.checkpoint.file_list import load_files, present_files
 from lakevilla.formats.delta.checkpoint.reader import Checkpoint
 from lakevilla.formats.delta.metadata.layout import (
@@ -23,8 +22,8 @@ from lakevilla.formats.delta.metadata.layout import (
     contract_of,
     same_contract,
 )
-from lakevilla.formats.file_sets import masked_out
-from lakevilla.formats.files import FileRef, TableSize, files_from_structs, size_of
+from lakevilla.formats.files import FileRef, TableSize, files_from_structs, masked_out, size_of
+from lakevilla.formats.layout import DefinedSnapshot, contract_digest
 from lakevilla.formats.overlay import EMPTY_TAIL, Overlay
 from lakevilla.formats.pruning import may_match
 from lakevilla.sql.expressions.tree import Expr

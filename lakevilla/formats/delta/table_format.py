@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.formats.alteration import NewDefinition, TableAlteration
 from lakevilla.formats.base import (
     VOIDED,
     Attempt,
@@ -22,24 +21,29 @@ from lakevilla.formats.base import (
     TableSnapshot,
 )
 from lakevilla.formats.delta import log
-from lakevilla.formats.delta.actions import entry_with_faults, parse_entry
+from lakevilla.formats.delta.actions import entry_key, entry_with_faults, log_directory, parse_entry
 from lakevilla.formats.delta.alter import (
     alter_table,
     merge_schema,
+    redefined,
     replace_definition,
     replace_schema,
 )
 from lakevilla.formats.delta.checkpoint_writer import is_due, is_overdue, write_checkpoint
 from lakevilla.formats.delta.commit import render
 from lakevilla.formats.delta.create import create_table
+from lakevilla.formats.delta.log import (
+    kept_range,
+    kept_versions,
+    live_objects,
+    named_objects,
+    version_by,
+)
 from lakevilla.formats.delta.metadata.properties import interval_milliseconds
 from lakevilla.formats.delta.metadata.protocol import guard_change, unguard_change
-from lakevilla.formats.delta.named_objects import live_objects, named_objects
-from lakevilla.formats.delta.past_versions import kept_range, kept_versions, version_by
-from lakevilla.formats.delta.paths import entry_key, log_directory
-from lakevilla.formats.delta.redefine import redefined
 from lakevilla.formats.delta.snapshot import DeltaSnapshot, blank_snapshot
 from lakevilla.formats.delta.unsettled import Unsettled
+from lakevilla.formats.layout import NewDefinition, TableAlteration
 from lakevilla.store.base import ABSENT, Found
 from lakevilla.store.effects import Program
 

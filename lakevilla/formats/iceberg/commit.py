@@ -1,32 +1,26 @@
-"""The next version of a table: its manifests, its manifest list, its metadata file.
-
-What a version names is stored before it under names of its own, and counts for nothing
-until the metadata file does. Only the manifest list and the metadata file depend on the
-version below; both are created again for each number that is tried.
-"""
+"""Commit a change to an Iceberg table: manifest entries, manifests, and lists."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.manifest import (
-    ManifestContent,
-    ManifestEntry,
-    ManifestEntryStatus,
-    ManifestFile,
-)
+from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 
+from lakevilla.arrow.nesting import JsonDecoder
 from lakevilla.errors import CorruptObject, InvalidOperation, TableNotFound
-from lakevilla.formats.base import Attempt, Change, CommitInfo
-from lakevilla.formats.files import rows_in
-from lakevilla.formats.iceberg.catalog.commit_request import commit_request
-from lakevilla.formats.iceberg.entries import NONCE, TXN_IDS, IcebergEntry, commit_note
+from lakevilla.formats.base import Attempt, Change, CommitInfo, Entry
+from lakevilla.formats.files import DataFile, RemovedFile, data_files, removal, rows_in
+from lakevilla.formats.iceberg.catalog.object_store_catalog import commit_request
 from lakevilla.formats.iceberg.log import compressed_metadata
 from lakevilla.formats.iceberg.manifests.manifests import (
+    ADDED,
+    DELETED,
     MadeManifest,
     columns_of,
     encode_list,
@@ -35,19 +29,38 @@ from lakevilla.formats.iceberg.manifests.manifests import (
     inherit,
     new_entry,
 )
-from lakevilla.formats.iceberg.merge_manifests import merged_manifests
-from lakevilla.formats.iceberg.metadata.definition import IcebergDefinition
-from lakevilla.formats.iceberg.metadata.file import decode_metadata, next_metadata
-from lakevilla.formats.iceberg.metadata.paths import compressed_key, metadata_key
+from lakevilla.formats.iceberg.metadata.definition import (
+    IcebergDefinition,
+    compressed_key,
+    metadata_key,
+)
+from lakevilla.formats.iceberg.metadata.file import (
+    COMMIT_PROPERTY,
+    Metadata,
+    decode_metadata,
+    next_metadata,
+)
+from lakevilla.formats.iceberg.metadata.properties import whole_number
 from lakevilla.formats.iceberg.snapshot import (
     IcebergSnapshot,
     bodies_of,
+    current_files,
     entries_in,
+    files_of,
     live_entries,
     manifests_of,
 )
 from lakevilla.store.base import ABSENT, ANY, Found, Match, Token
 from lakevilla.store.effects import Program, Put, get, parallel
+
+# -------------------- commit
+#
+# The next version of a table: its manifests, its manifest list, its metadata file.
+#
+# What a version names is stored before it under names of its own, and counts for nothing
+# until the metadata file does. Only the manifest list and the metadata file depend on the
+# version below; both are created again for each number that is tried.
+
 
 _OPERATION = "lakevilla.operation"
 _HEAD_BYTES = 4096
@@ -360,3 +373,231 @@ def _operation(change: Change) -> str:
 
 def _rows(stats: str | None) -> int:
     return rows_in(stats) or 0
+
+
+# -------------------- entries
+#
+# What one metadata file has changed beside the one before: an ``Entry``.
+
+
+#: Where a snapshot's summary tells which transactions made it, and the nonce of its write.
+TXN_IDS, NONCE = "lakevilla.txn-ids", "lakevilla.nonce"
+
+
+class IcebergEntry(Entry, frozen=True, eq=False):
+    """A metadata file, described. Two are equal if the files are.
+
+    ``listed`` are its manifests, where they were read.
+    """
+
+    document: Any = None
+    listed: Any = None
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, IcebergEntry)
+            and self.version == other.version
+            and self.document == other.document
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.version)
+
+
+class _Note(msgspec.Struct):
+    txns: tuple[str, ...] = ()
+    nonce: str | None = None
+    operation: str = ""
+
+
+_notes = JsonDecoder(_Note)
+
+
+def commit_note(txns: tuple[str, ...], nonce: str | None, operation: str) -> str:
+    """What ``COMMIT_PROPERTY`` says of a commit that makes no snapshot."""
+    return msgspec.json.encode(_Note(txns, nonce, operation)).decode()
+
+
+def advanced(snapshot: IcebergSnapshot, entry: IcebergEntry) -> IcebergSnapshot:
+    """The state after ``entry``."""
+    document: Metadata = entry.document
+    definition = snapshot.definition
+    if definition.document != document.definition:
+        definition = definition.replaced(document.definition)
+    return IcebergSnapshot(
+        entry.version, definition, document, snapshot.cache, listed=entry.listed, newest=entry
+    )
+
+
+def describe(before: IcebergSnapshot, version: int, document: Metadata) -> Program[IcebergEntry]:
+    """The entry that led from ``before`` to ``document``."""
+    old = before.document
+    definition = document.definition
+    changed = old is None or old.definition != definition
+    note = _note(old, document)
+    after = advanced(before, _bare(version, document))
+    summary: Mapping[str, Any] = {}
+    adds: tuple[DataFile, ...] = ()
+    removes: tuple[RemovedFile, ...] = ()
+    txns, nonce, operation = note.txns, note.nonce, note.operation
+    if document.current_id != (None if old is None else old.current_id):
+        current = document.current or {}
+        summary = current.get("summary") or {}
+        moves = summary.get("operation") == "replace"
+        adds, removes = yield from _files_between(before, after, data_change=not moves)
+        txns = tuple(filter(None, str(summary.get(TXN_IDS, "")).split(",")))
+        nonce = summary.get(NONCE)
+        operation = str(summary.get("operation", "")).upper()
+    known = {} if old is None else old.applications
+    return IcebergEntry(
+        version=version,
+        change=Change(adds=adds, removes=removes, metadata=definition if changed else None),
+        applications={n: v for n, v in document.applications.items() if known.get(n) != v},
+        txn_ids=txns,
+        nonce=nonce,
+        operation=operation,
+        is_blind_append=summary.get("operation") == "append",
+        timestamp_ms=document.last_updated_ms,
+        raw_commit_info=dict(summary),
+        document=document,
+        listed=after.listed,
+    )
+
+
+def _bare(version: int, document: Metadata) -> IcebergEntry:
+    return IcebergEntry(version, Change(), {}, (), None, "", False, 0, {}, document)
+
+
+def _note(old: Metadata | None, new: Metadata) -> _Note:
+    """What a commit without a snapshot says of itself; nothing where it is an older one's."""
+    text = new.properties.get(COMMIT_PROPERTY)
+    if text is None or (old is not None and old.properties.get(COMMIT_PROPERTY) == text):
+        return _Note()
+    try:
+        return _notes.decode(text)
+    except ValueError:
+        return _Note()  # another client's: it proves nothing
+
+
+def _files_between(
+    before: IcebergSnapshot, after: IcebergSnapshot, *, data_change: bool
+) -> Program[tuple[tuple[DataFile, ...], tuple[RemovedFile, ...]]]:
+    """The files that came and went between two states' current snapshots.
+
+    One new snapshot on top of the old one that only moves data files is told by the
+    manifests that it added. Anything else (deletes, several snapshots, a rollback) is the
+    difference of the two file lists: what deletes apply to decides a file's identity.
+    """
+    assert after.document is not None
+    new = after.document.current
+    listed = yield from manifests_of(after)
+    parent = None if new is None else new.get("parent-snapshot-id")
+    own = [] if new is None else _own(listed, new["snapshot-id"])
+    follows = new is not None and parent == before.snapshot_id
+    plain = all(one.content == ManifestContent.DATA for one in listed)
+    if follows and plain and new is not None:
+        parts = yield from entries_in(after, own)
+        rows = [part.filter(pc.equal(part["snapshot_id"], new["snapshot-id"])) for part in parts]
+        added = [row for part in rows for row in _rows_of_entries(part, ADDED)]
+        removed = [row for part in rows for row in _rows_of_entries(part, DELETED)]
+    else:
+        old_files = yield from current_files(before)
+        new_files = yield from files_of(after, listed)
+        old = {file.ref: file for file in data_files(old_files)}
+        fresh = {file.ref: file for file in data_files(new_files)}
+        added = [file for ref, file in fresh.items() if ref not in old]
+        removed = [file for ref, file in old.items() if ref not in fresh]
+    adds = tuple(msgspec.structs.replace(file, data_change=data_change) for file in added)
+    return adds, tuple(removal(file, data_change=data_change) for file in removed)
+
+
+def _own(listed: tuple[ManifestFile, ...], snapshot_id: int) -> list[ManifestFile]:
+    return [one for one in listed if one.added_snapshot_id == snapshot_id]
+
+
+def _rows_of_entries(part: pa.Table, status: int) -> list[DataFile]:
+    chosen = part.filter(pc.equal(part["status"], pa.scalar(status, pa.int8())))
+    columns = ("path", "size", "partition_values", "stats")
+    return [
+        DataFile(path, size, 0, dict(values or ()), stats)
+        for path, size, values, stats in zip(
+            *(chosen.column(name).to_pylist() for name in columns), strict=True
+        )
+    ]
+
+
+# -------------------- merge manifests
+#
+# Merging manifests, so that their number stays bounded however many commits there are.
+#
+# As the table's properties say (``commit.manifest-merge.enabled``, ``min-count-to-merge``,
+# ``target-size-bytes``): once there are enough small manifests of one partition spec they
+# become few large ones, with the same entries. Those that are missing or damaged stay as they
+# are: who reads the rows is told.
+
+
+_ENABLED = "commit.manifest-merge.enabled"
+_LEAST, _LEAST_DEFAULT = "commit.manifest.min-count-to-merge", 100
+_TARGET, _TARGET_DEFAULT = "commit.manifest.target-size-bytes", 8 << 20
+
+Made = tuple[MadeManifest, list[ManifestEntry]]
+
+
+def merged_manifests(
+    snapshot: IcebergSnapshot, kept: Sequence[ManifestFile], snapshot_id: int, name: str
+) -> Program[tuple[list[Made], list[ManifestFile]]]:
+    """Large manifests for small ones, if there are enough, and those that stay.
+
+    ``name`` is what the new ones' names begin with. Only manifests of data files are merged.
+    """
+    properties = snapshot.definition.properties
+    least = max(2, whole_number(properties, _LEAST, _LEAST_DEFAULT))
+    target = whole_number(properties, _TARGET, _TARGET_DEFAULT)
+    small: dict[int, list[ManifestFile]] = defaultdict(list)
+    if properties.get(_ENABLED, "true").lower() == "true":
+        for one in kept:
+            if one.content == ManifestContent.DATA and one.manifest_length < target:
+                small[one.partition_spec_id].append(one)
+    made: list[Made] = []
+    merged: set[str] = set()
+    for spec_id, manifests in small.items():
+        if len(manifests) < least:
+            continue
+        for some in _packed(manifests, target):
+            try:
+                entries = yield from _live_entries(snapshot, some)
+            except CorruptObject:
+                # Merging may wait; a commit that is decided needs none of them, and may not.
+                continue
+            path = f"metadata/{name}{len(made)}.avro"
+            whole = encode_manifest(path, entries, spec_id, snapshot_id, snapshot.definition)
+            made.append((whole, entries))
+            merged |= {one.manifest_path for one in some}
+    return made, [one for one in kept if one.manifest_path not in merged]
+
+
+def _live_entries(
+    snapshot: IcebergSnapshot, manifests: Sequence[ManifestFile]
+) -> Program[list[ManifestEntry]]:
+    found = []
+    for manifest, key, body in (yield from bodies_of(snapshot, manifests)):
+        for entry in entries_of(key, snapshot.definition, body, manifest):
+            if entry.status != ManifestEntryStatus.DELETED:
+                entry.status = ManifestEntryStatus.EXISTING
+                found.append(entry)
+    return found
+
+
+def _packed(manifests: Sequence[ManifestFile], target: int) -> Iterator[list[ManifestFile]]:
+    """Runs of two or more manifests of at most ``target`` bytes together."""
+    run: list[ManifestFile] = []
+    size = 0
+    for one in manifests:
+        if run and size + one.manifest_length > target:
+            if len(run) > 1:
+                yield run
+            run, size = [], 0
+        run.append(one)
+        size += one.manifest_length
+    if len(run) > 1:
+        yield run

@@ -16,17 +16,17 @@ import msgspec
 
 from lakevilla.errors import InvalidOperation, UnsupportedTableFeature
 from lakevilla.formats.iceberg.commit import check_next
+from lakevilla.formats.iceberg.metadata.definition import (
+    compressed_version,
+    metadata_directory,
+    metadata_key,
+    metadata_version,
+)
 from lakevilla.formats.iceberg.metadata.file import (
     STATISTICS,
     Metadata,
     next_metadata,
     statistics_in,
-)
-from lakevilla.formats.iceberg.metadata.paths import (
-    compressed_version,
-    metadata_directory,
-    metadata_key,
-    metadata_version,
 )
 from lakevilla.formats.iceberg.metadata.properties import whole_number
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot

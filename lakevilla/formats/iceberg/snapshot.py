@@ -17,16 +17,15 @@ from lakevilla.errors import (
     VersionNotFound,
 )
 from lakevilla.formats.base import Change, Entry, FormatName
-from lakevilla.formats.defined import DefinedSnapshot, contract_digest
-from lakevilla.formats.file_sets import masked_out, present
 from lakevilla.formats.files import (
     DELETE_FILE_TYPE,
     FILES_SCHEMA,
     FileRef,
     TableSize,
     files_from_structs,
+    masked_out,
+    present,
 )
-from lakevilla.formats.iceberg.manifests.delete_files import with_deletes
 from lakevilla.formats.iceberg.manifests.manifests import (
     DELETED,
     ENTRIES,
@@ -34,21 +33,25 @@ from lakevilla.formats.iceberg.manifests.manifests import (
     decode_list,
     decode_manifest,
     is_counted,
+    with_deletes,
 )
-from lakevilla.formats.iceberg.metadata.cache import Cache
 from lakevilla.formats.iceberg.metadata.definition import (
     IcebergDefinition,
     contract_of,
     keeps_contract,
+    metadata_directory,
+    metadata_version,
 )
 from lakevilla.formats.iceberg.metadata.file import (
     STATISTICS,
+    Cache,
     Metadata,
     StatisticsFile,
+    decode_pointer,
+    number_of,
     statistics_in,
 )
-from lakevilla.formats.iceberg.metadata.paths import metadata_directory, metadata_version
-from lakevilla.formats.iceberg.metadata.pointer import decode_pointer, number_of
+from lakevilla.formats.layout import DefinedSnapshot, contract_digest
 from lakevilla.formats.overlay import EMPTY_TAIL, Overlay
 from lakevilla.formats.pruning import may_match
 from lakevilla.sql.expressions.tree import Expr

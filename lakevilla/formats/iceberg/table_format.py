@@ -17,7 +17,6 @@ from lakevilla.errors import (
     UnsupportedTableFeature,
     VersionNotFound,
 )
-from lakevilla.formats.alteration import NewDefinition, TableAlteration
 from lakevilla.formats.base import (
     Attempt,
     Change,
@@ -28,41 +27,41 @@ from lakevilla.formats.base import (
     LogVersion,
     TableSnapshot,
 )
-from lakevilla.formats.iceberg import log, past_versions
-from lakevilla.formats.iceberg.catalog.log import (
+from lakevilla.formats.iceberg import log
+from lakevilla.formats.iceberg import log as past_versions
+from lakevilla.formats.iceberg.catalog.store import (
     newest_in_catalog,
     read_document,
     refuse_another_table,
     version_in_catalog,
 )
-from lakevilla.formats.iceberg.commit import prepare
-from lakevilla.formats.iceberg.entries import NONCE, IcebergEntry, advanced, describe
+from lakevilla.formats.iceberg.commit import NONCE, IcebergEntry, advanced, describe, prepare
 from lakevilla.formats.iceberg.expiry import check_cleanable, publish_without, without_expired
-from lakevilla.formats.iceberg.metadata.cache import Cache
+from lakevilla.formats.iceberg.log import at_ref
 from lakevilla.formats.iceberg.metadata.changes import (
     alter_table,
     create_table,
     merge_schema,
     note_voided,
+    redefined,
+    replace_definition,
     replace_schema,
 )
-from lakevilla.formats.iceberg.metadata.file import COMMIT_PROPERTY, Metadata, kept_versions
-from lakevilla.formats.iceberg.metadata.paths import (
+from lakevilla.formats.iceberg.metadata.definition import (
     hint_key,
     metadata_directory,
     metadata_key,
     place_of,
 )
+from lakevilla.formats.iceberg.metadata.file import COMMIT_PROPERTY, Cache, Metadata, kept_versions
 from lakevilla.formats.iceberg.metadata.properties import whole_number
-from lakevilla.formats.iceberg.metadata.redefine import redefined
-from lakevilla.formats.iceberg.metadata.replaced import replace_definition
-from lakevilla.formats.iceberg.refs import at_ref
 from lakevilla.formats.iceberg.snapshot import (
     IcebergSnapshot,
     manifests_of,
     named_by_all,
     named_by_current,
 )
+from lakevilla.formats.layout import NewDefinition, TableAlteration
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import DeleteObject, Effect, Program, Put, parallel
 

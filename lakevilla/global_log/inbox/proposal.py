@@ -1,24 +1,30 @@
-"""Proposals: commits that whoever replaces HEAD next may take along (docs/design/0029-inbox.md).
-
-A proposal says where a stored commit object lies, with its owner's consent to be taken into HEAD
-while HEAD's number is below ``replacement + WINDOW``. Consent can't be taken back: it ends by HEAD
-alone, by its number or by a fence. An object here is created once and never changed, and its
-name tells its content, so a damaged one is known as such.
-"""
+"""Proposals of commits, and the inbox that they are put into."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 import msgspec
 
-from lakevilla.errors import CorruptObject
+from lakevilla.errors import CorruptObject, UnsupportedFormat
 from lakevilla.formats.base import FormatName
 from lakevilla.global_log.commits import CommitObject, commit_key, digest_of, read_commit
 from lakevilla.global_log.head import Head, Touch
 from lakevilla.global_log.inbox.reliance import Reliance
+from lakevilla.store.base import ABSENT, Found, ObjectInfo, PutOutcome
 from lakevilla.store.codec import FORMAT, decode, encode
+from lakevilla.store.effects import Program, delete, get, list_objects, parallel, put
+
+# -------------------- proposal
+#
+# Proposals: commits that whoever replaces HEAD next may take along (docs/design/0029-inbox.md).
+#
+# A proposal says where a stored commit object lies, with its owner's consent to be taken into HEAD
+# while HEAD's number is below ``replacement + WINDOW``. Consent can't be taken back: it ends by
+# HEAD alone, by its number or by a fence. An object here is created once and never changed, and
+# its name tells its content, so a damaged one is known as such.
+
 
 INBOX_PREFIX = "_lakevilla/inbox"
 #: The format version of a proposal one of whose commits relies on rows. Who does not know of that
@@ -152,3 +158,63 @@ def is_over(replacement: int, head: Head) -> bool:
 
 def _unsound(key: str, why: str) -> CorruptObject:
     return CorruptObject(f"{key} {why}; {Proposal.REMEDY}", key=key)
+
+
+# -------------------- box
+#
+# The inbox in the store: proposals are put there, listed, read, and cleared away.
+
+
+#: Proposals that are looked at in one replacement of HEAD: so many commits as that takes.
+_MOST_READ = 64
+
+
+def propose(key: str, body: bytes) -> Program[PutOutcome]:
+    """Put a proposal there. Whatever the store answers, from here on it may be taken."""
+    return (yield from put(key, body, ABSENT))
+
+
+def list_proposals(number: int) -> Program[list[str]]:
+    """The keys of proposals that may still be taken where HEAD has this number or a later one."""
+    infos = yield from list_objects(INBOX_PREFIX, oldest_key(number))
+    return [info.key for info in infos if _may_be_read(info)]
+
+
+def _may_be_read(info: ObjectInfo) -> bool:
+    return number_of(info.key) is not None and info.size <= MOST_BYTES
+
+
+def read_proposals(
+    head: Head, keys: Iterable[str], known: Mapping[str, Proposal | None]
+) -> Program[dict[str, Proposal | None]]:
+    """Those that may be in the HEAD that follows ``head``; None for what can't be read.
+
+    What is damaged, or of a format that is not known, is another's to see to: its owner commits
+    without it. ``known`` are those that were read before.
+    """
+    wanted = [key for key in keys if _fits(head, key)][:_MOST_READ]
+    missing = [key for key in wanted if key not in known]
+    read = yield from parallel([_read(key) for key in missing])
+    found = {**known, **dict(zip(missing, read, strict=True))}
+    return {key: found[key] for key in wanted}
+
+
+def _fits(head: Head, key: str) -> bool:
+    number = number_of(key)
+    return number is not None and number <= head.replacement and not is_over(number, head)
+
+
+def _read(key: str) -> Program[Proposal | None]:
+    outcome = yield from get(key)
+    if not isinstance(outcome, Found):
+        return None
+    try:
+        return read_proposal(key, outcome.body)
+    except (CorruptObject, UnsupportedFormat):
+        return None
+
+
+def clear_inbox() -> Program[None]:
+    """Delete all that is there."""
+    infos = yield from list_objects(INBOX_PREFIX)
+    yield from parallel([delete(info.key) for info in infos])

@@ -15,14 +15,12 @@ import msgspec
 import pyarrow as pa
 
 from lakevilla.formats.base import Change
-from lakevilla.formats.fields import path_of
-from lakevilla.formats.layout import Layout
+from lakevilla.formats.layout import Layout, path_of
 from lakevilla.global_log.commits import CommitObject
 from lakevilla.global_log.head import CommitSummary, Touch
-from lakevilla.global_log.overlap import known_of, may_hold
+from lakevilla.global_log.rules import known_of, may_hold
 from lakevilla.global_log.summaries import Added, fingerprint
-from lakevilla.sql.expressions.tree import Expr
-from lakevilla.sql.expressions.walk import columns
+from lakevilla.sql.expressions.tree import Expr, columns
 from lakevilla.sublogs.operations import tables_read
 
 #: Files that may hold what was asked for, by table; where there are more, any may.

@@ -16,7 +16,7 @@ from lakevilla.lake.frozen.mounts import clones_of
 from lakevilla.lake.past import changed_on_branch
 from lakevilla.store.codec import FORMAT
 from lakevilla.store.effects import Program
-from lakevilla.store.home import at_home, key_at
+from lakevilla.store.location import at_home, key_at
 
 
 @dataclass(frozen=True, slots=True)

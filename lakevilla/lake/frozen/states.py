@@ -1,14 +1,14 @@
-"""Frozen states of the lake: what it was at a global version, or as a ref keeps it.
-
-Two of them are held against each other, and only the tables in which they may differ are opened.
-"""
+"""States of a lake by ref, version or time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from typing import Protocol
+
+import msgspec
 
 from lakevilla.errors import (
     InvalidOperation,
@@ -20,26 +20,35 @@ from lakevilla.errors import (
 from lakevilla.global_log.bases import Base, load_base, load_base_tables
 from lakevilla.global_log.head import CommitSummary, Head, TableMap, TableState
 from lakevilla.global_log.history import Timeline
-from lakevilla.global_log.refs import RefEntry, parsed
+from lakevilla.global_log.refs import RefEntry, RefMap, parsed
 from lakevilla.global_log.repo import fetch_leaves, load_all, load_refs, load_tables
 from lakevilla.lake.context import Context, Event
 from lakevilla.lake.frozen.branch_head import branch_at, frozen_now, open_branch
 from lakevilla.lake.frozen.frozen import frozen_view, mounted_view
-from lakevilla.lake.frozen.mounted_then import all_mounted_then, mounted_then
 from lakevilla.lake.frozen.mounts import (
+    Mount,
     load_clones,
     mount_of,
     mounted,
+    mounted_at,
+    mounted_id,
     mounted_in_base,
+    places_of,
+    shown_by,
     state_in,
 )
-from lakevilla.lake.frozen.mounts_between import hidden_in_one, shown_in_one, since_version
-from lakevilla.lake.frozen.patterns import called_by, that_fit
 from lakevilla.lake.past import Past, past_at, view_at
 from lakevilla.lake.table_log import refresh
 from lakevilla.lake.view import View, build_view
 from lakevilla.store.effects import Program, parallel
-from lakevilla.store.home import at_home
+from lakevilla.store.location import at_home
+
+# -------------------- states
+#
+# Frozen states of the lake: what it was at a global version, or as a ref keeps it.
+#
+# Two of them are held against each other, and only the tables in which they may differ are opened.
+
 
 #: With more tables HEAD alone is asked: a look at each log would cost more than it is worth.
 MOST_TABLES = 256
@@ -402,3 +411,161 @@ def chosen_places(
         called.setdefault(location, {location})
     fitting = that_fit(called, patterns)
     return [location for location in wanted if location in fitting]
+
+
+# -------------------- patterns
+#
+# Tables by patterns of what they are called: their names, and their paths.
+
+
+def called_by(locations: Iterable[str], names: Mapping[str, str]) -> dict[str, set[str]]:
+    """What each of these tables is called; ``names`` are at hand."""
+    called = {location: {location} for location in locations}
+    for name, location in names.items():
+        if location in called:
+            called[location].add(name)
+    return called
+
+
+def that_fit(
+    called: Mapping[str, Iterable[str]], patterns: Sequence[str], argument: str = "tables"
+) -> set[str]:
+    """The tables that one of the patterns fits. Raises ``InvalidOperation`` if one fits none."""
+    found: set[str] = set()
+    for pattern in patterns:
+        fitting = {
+            location
+            for location, names in called.items()
+            if any(fnmatchcase(name, pattern) for name in names)
+        }
+        if not fitting:
+            raise InvalidOperation(f"{argument}: no table of the lake is called like {pattern!r}")
+        found |= fitting
+    return found
+
+
+# -------------------- mounted then
+#
+# What clones have shown at an older version of the lake, before somebody wrote or dropped there.
+#
+# HEAD tells of clones as they are now, and from which version on each shows. That a table of one
+# was mounted at a version is told by the first commit after it that touches the table: it makes
+# the table with the id that only a clone gives, or drops what was never made.
+
+
+def then_view(context: Context, past: Past, location: str) -> Program[View]:
+    """A table's state at a global version, also where a clone has shown it. As ``view_at``."""
+    mount = yield from mounted_then(past, location)
+    if mount is not None:
+        return (yield from mounted_view(context, mount, location))
+    return (yield from view_at(context, past, location))
+
+
+def with_clones(past: Past) -> Program[Past]:
+    """The same, whose HEAD shows what clones have shown then, and marks what was dropped there."""
+    clones = yield from load_clones(past.timeline.head)
+    if not clones:
+        return past
+    dropped = yield from tombstones_then(past)
+    head = msgspec.structs.replace(
+        past.head,
+        tables=past.head.tables.updated(dropped),
+        refs=RefMap({name: one for name, one in clones.items() if one.since <= past.sequence}),
+    )
+    return Past(past.timeline, head)
+
+
+def mounted_then(past: Past, location: str) -> Program[Mount | None]:
+    """The clone that has shown a table at a version, if one did."""
+    now = past.timeline.head
+    if not now.refs or past.head.tables.get(location) is not None:
+        return None
+    mount = yield from mounted_at(now, location)
+    if mount is None or mount.entry.since > past.sequence:
+        return None
+    yield from past.load_now([location])
+    if now.tables.get(location) is None:
+        return mount
+    later = yield from past.timeline.after(past.sequence)
+    return mount if _was_mounted(later, location, mounted_id(mount.entry.id, location)) else None
+
+
+def all_mounted_then(past: Past) -> Program[list[str]]:
+    """The places of all tables that clones have shown at a version."""
+    now = past.timeline.head
+    clones = yield from load_clones(now)
+    if not clones:
+        return []
+    later = yield from past.timeline.after(past.sequence)
+    touched = {place for commit in later for place in commit.tables if _is_below(clones, place)}
+    places = [*(yield from mounted(now)), *touched]
+    found = []
+    for place in dict.fromkeys(places):
+        if (yield from mounted_then(past, place)) is not None:
+            found.append(place)
+    return found
+
+
+def tombstones_then(past: Past) -> Program[dict[str, TableState]]:
+    """What keeps clones from showing tables that were dropped by then, for a base of that state."""
+    now = past.timeline.head
+    clones = yield from load_clones(now)
+    found: dict[str, TableState] = {}
+    if not clones:
+        return found
+    yield from past.load_now()
+    for place, state in now.tables.items():
+        if not _is_below(clones, place) or past.head.tables.get(place) is not None:
+            continue
+        if (yield from mounted_then(past, place)) is None:
+            found[place] = TableState(state.table_id, -1, dropped=True, format=state.format)
+    return found
+
+
+def _is_below(clones: Iterable[str], place: str) -> bool:
+    return not set(places_of(place)).isdisjoint(clones)
+
+
+def _was_mounted(later: Sequence[CommitSummary], location: str, table_id: str) -> bool:
+    for commit in later:
+        touch = commit.tables.get(location)
+        if touch is not None:
+            # A drop of what was never made takes nothing out, and has made nothing.
+            return touch.entered == table_id or (touch.entered is None and touch.left is None)
+    return False
+
+
+# -------------------- mounts between
+#
+# Where two states of the lake may differ in what clones show.
+
+
+def shown_in_one(
+    before: Mapping[str, RefEntry], after: Mapping[str, RefEntry]
+) -> Program[set[str]]:
+    """The places of all tables that only one of two sets of clones shows, or each another one."""
+    ids = {name: entry.id for name, entry in before.items()}
+    same = {name for name, entry in after.items() if ids.get(name) == entry.id}
+    found: set[str] = set()
+    for clones in (before, after):
+        others = {name: entry for name, entry in clones.items() if name not in same}
+        found |= (yield from shown_by(others)).keys()
+    return found
+
+
+def since_version(clones: Mapping[str, RefEntry], version: int) -> dict[str, RefEntry]:
+    """Those of some clones that show at a version."""
+    return {name: entry for name, entry in clones.items() if entry.since <= version}
+
+
+def hidden_in_one(
+    clones: Iterable[str], was: Mapping[str, TableState], now: Mapping[str, TableState]
+) -> set[str]:
+    """The places below clones of which only one of two maps of tables has something to say.
+
+    Be it that a table was dropped: where nothing is said the clone shows it.
+    """
+    names = set(clones)
+    if not names:
+        return set()
+    return {place for place in was.keys() ^ now.keys() if not names.isdisjoint(places_of(place))}

@@ -14,22 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakevilla.engines.base import FileNamer, MergeClause, Rewrite, TableInput
-from lakevilla.engines.meeting import MeetingEngine
+from lakevilla.engines.staged import MeetingEngine
 from lakevilla.formats.base import TableSnapshot
 from lakevilla.formats.files import DataFile, file_key, files_from_structs
 from lakevilla.formats.layout import Layout
 from lakevilla.lake.context import Context
 from lakevilla.lake.fitness import lost_for_good
-from lakevilla.lake.operations.comparing.by_tasks import by_tasks
 from lakevilla.lake.operations.comparing.computed import Beneath, computed_apart
 from lakevilla.lake.operations.comparing.merging import (
     ACT,
-    is_one_of,
-    merge_of_acts,
-    source_schema,
-    spec_on,
-)
-from lakevilla.lake.operations.comparing.rows import (
     CHANGED_BY_OTHERS,
     NOT_APART,
     TOO_LARGE,
@@ -43,11 +36,16 @@ from lakevilla.lake.operations.comparing.rows import (
     conflict_schema,
     equal_conflict,
     indexed,
+    is_one_of,
     key_of,
     may_be_two,
+    merge_of_acts,
     same,
+    source_schema,
+    spec_on,
     text_of,
 )
+from lakevilla.lake.operations.comparing.met import by_tasks
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Transplant

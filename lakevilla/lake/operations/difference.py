@@ -1,16 +1,35 @@
-"""What one state of a table has other than another: files, and what the table is defined as."""
+"""The difference of two states, by tables and rows."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakevilla.formats.base import TableSnapshot
-from lakevilla.formats.files import DataFile, data_files
-from lakevilla.store.effects import Program
+from lakevilla.errors import InvalidOperation, TableNotFound, VersionNotFound
+from lakevilla.formats.base import Change, TableSnapshot
+from lakevilla.formats.files import DataFile, data_files, removal
+from lakevilla.lake.context import Context
+from lakevilla.lake.frozen.states import StateName, between, chosen_places, state_of
+from lakevilla.lake.operations.changes import (
+    CHANGE_COLUMNS,
+    DIFFERENCE,
+    ChangeSource,
+    Reading,
+    changed_rows,
+    refuse_missing,
+    sources_of,
+)
+from lakevilla.lake.view import View
+from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.operations import Defined
+
+# -------------------- difference
+#
+# What one state of a table has other than another: files, and what the table is defined as.
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +72,164 @@ def _identities(files: pa.Table) -> pa.ChunkedArray:
         pc.is_null(files["dv_id"]), "", pc.binary_join_element_wise("\0", files["dv_id"], "")
     )
     return pc.binary_join_element_wise(files["path"], deletes, "")
+
+
+# -------------------- state difference
+#
+# What one state of the lake has other than another, table by table.
+
+
+Kind = Literal["created", "joined", "dropped", "changed"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableDifference:
+    """One table that differs. ``snapshot`` is its later state, or the only one."""
+
+    location: str
+    change: Kind
+    found: Difference
+    snapshot: TableSnapshot
+
+
+def states_differ(
+    context: Context, before: StateName, after: StateName, patterns: Sequence[str] | None
+) -> Program[list[TableDifference]]:
+    """The tables that differ in two states. Equal ones are not opened.
+
+    Raises
+    ------
+    VersionNotFound, RefNotFound
+        A state is not kept any more.
+    InvalidOperation
+        A pattern fits no table.
+    """
+    held = yield from context.head()
+    if held is None:
+        raise VersionNotFound("the lake has no global version yet: its first transaction makes one")
+    head = held.head
+    old = yield from state_of(head, before)
+    new = yield from state_of(head, after)
+    places = yield from between(context, head, old, new)
+    wanted = yield from chosen_places(head, places.tables, patterns)
+    was = yield from old.views(context, wanted)
+    now = yield from new.views(context, wanted)
+    found = yield from parallel([_one(context, was[place], now[place]) for place in wanted])
+    differing = []
+    for place, (change, what, snapshot) in zip(wanted, found, strict=True):
+        if what.is_empty and change == "changed":
+            continue
+        kind: Kind = "joined" if change == "created" and place not in places.made else change
+        differing.append(TableDifference(place, kind, what, snapshot))
+    return differing
+
+
+def _one(
+    context: Context, old: View | None, new: View | None
+) -> Program[tuple[Kind, Difference, TableSnapshot]]:
+    known = new or old
+    if known is None:
+        raise TableNotFound("a table that came and went between the two states")
+    snapshot = known.snapshot
+    format_ = context.formats.of(snapshot)
+    blank = format_.blank(snapshot.location, snapshot.layout.table, catalog=snapshot.catalog)
+    was = blank if old is None else old.snapshot
+    now = blank if new is None else new.snapshot
+    change: Kind = "created" if old is None else "dropped" if new is None else "changed"
+    return change, (yield from difference(was, now)), snapshot
+
+
+# -------------------- state rows
+#
+# The rows in which two states of a table differ.
+
+
+#: What tells of a row in which two states differ.
+OWN = pa.schema([CHANGE_COLUMNS.field(0)])
+_TYPE = OWN.field(0)
+#: A view over rows that came and went.
+_DIFFERING = "lakevilla_differing"
+
+
+def rows_between(
+    context: Context, table: TableDifference, keys: Sequence[str] | None
+) -> Program[pa.Table]:
+    """The rows that came and went, with ``_change_type``; by ``keys``, updates are told as such.
+
+    Raises
+    ------
+    InvalidOperation
+        The table has no such column, or one of that name.
+    VersionNotFound
+        A file is gone.
+    """
+    layout = table.snapshot.layout
+    _check(table, keys)
+    found = yield from changed_rows(
+        Reading(context, table.location, layout, None, None), _change(table)
+    )
+    schema = pa.schema([*layout.schema, _TYPE])
+    rows = pa.concat_tables(found) if found else schema.empty_table()
+    if not keys:
+        return rows
+    later = f"{_TYPE.name} IN ('insert', 'update_postimage')"
+    sql = f"SELECT * FROM ({_paired(_DIFFERING, keys)}) ORDER BY {_names(keys)}, {later}"
+    paired = yield from context.engine.query(sql, {}, {_DIFFERING: rows.to_reader()}, {})
+    return paired.select(schema.names).cast(schema)
+
+
+def sources_between(
+    table: TableDifference, keys: Sequence[str] | None
+) -> Program[tuple[ChangeSource, ...]]:
+    """Where the rows of ``rows_between`` lie, for who reads them later; errors as there."""
+    _check(table, keys)
+    sources = sources_of(table.snapshot.layout, _change(table))
+    for source in sources:
+        yield from refuse_missing(table.location, source.files)
+    return sources
+
+
+def comparison(keys: Sequence[str] | None) -> str:
+    """The query that compares what came and what went."""
+    return _paired(f"({DIFFERENCE})", keys) if keys else DIFFERENCE
+
+
+def _paired(rows: str, keys: Sequence[str]) -> str:
+    """Rows of one key that went and came are one that was updated."""
+    kind = _TYPE.name
+
+    def alone(which: str) -> str:
+        return f"count(*) FILTER (WHERE {kind} = '{which}') OVER same = 1"
+
+    return (
+        f"SELECT * REPLACE (CASE WHEN NOT ({alone('delete')} AND {alone('insert')}) THEN {kind} "
+        f"WHEN {kind} = 'delete' THEN 'update_preimage' ELSE 'update_postimage' END AS {kind}) "
+        f"FROM {rows} WINDOW same AS (PARTITION BY {_names(keys)})"
+    )
+
+
+def _names(columns: Sequence[str]) -> str:
+    return ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
+
+
+def _change(table: TableDifference) -> Change:
+    return Change(
+        adds=tuple(table.found.adds), removes=tuple(removal(file) for file in table.found.removes)
+    )
+
+
+def _check(table: TableDifference, keys: Sequence[str] | None) -> None:
+    layout = table.snapshot.layout
+    for key in keys or ():
+        if key not in layout.schema.names:
+            raise InvalidOperation(
+                f"keys: table {layout.table} has no column {key!r}; it has "
+                f"{', '.join(layout.schema.names)}",
+                table=layout.table,
+            )
+    if _TYPE.name in layout.schema.names:
+        raise InvalidOperation(
+            f"table {layout.table} has a column {_TYPE.name} of its own, so its changes can't be "
+            "told: rename the column",
+            table=layout.table,
+        )

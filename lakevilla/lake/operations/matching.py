@@ -14,10 +14,9 @@ import pyarrow.compute as pc
 from lakevilla.engines.base import MergeSpec
 from lakevilla.errors import InvalidOperation
 from lakevilla.sql.expressions.bind import bind
-from lakevilla.sql.expressions.tree import Call, Column, Expr, Literal
+from lakevilla.sql.expressions.tree import Call, Column, Expr, Literal, all_of, columns, substitute
 from lakevilla.sql.expressions.types import type_name
 from lakevilla.sql.expressions.values import literal_of
-from lakevilla.sql.expressions.walk import all_of, columns, substitute
 
 #: Up to so many values of a key files are asked for each, beyond it for what lies between.
 _VALUES = 64

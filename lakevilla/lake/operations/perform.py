@@ -23,7 +23,6 @@ from lakevilla.engines.base import (
     Written,
 )
 from lakevilla.errors import InvalidOperation
-from lakevilla.formats.alteration import NewDefinition, TableAlteration
 from lakevilla.formats.base import Change, TableSnapshot
 from lakevilla.formats.files import (
     ChangeFile,
@@ -32,20 +31,18 @@ from lakevilla.formats.files import (
     files_from_structs,
     removal,
 )
-from lakevilla.formats.layout import Layout
+from lakevilla.formats.layout import Layout, NewDefinition, TableAlteration
 from lakevilla.global_log.refs import BaseRef
 from lakevilla.lake.context import Context
-from lakevilla.lake.frozen.by_uri import file_by_uri
-from lakevilla.lake.frozen.frozen import source_of_clone
-from lakevilla.lake.net_change import compose
-from lakevilla.lake.operations.change_feed import in_one_entry
-from lakevilla.lake.operations.compaction import moved, moving_metrics
+from lakevilla.lake.frozen.frozen import file_by_uri, source_of_clone
+from lakevilla.lake.operations.changes import in_one_entry
 from lakevilla.lake.operations.comparing.computed import Beneath
 from lakevilla.lake.operations.inserted import inserted_rows
 from lakevilla.lake.operations.matching import may_be_matched
-from lakevilla.lake.operations.refresh import refreshed
-from lakevilla.lake.operations.sources.reading import Lookup, read_source, staged_rows
+from lakevilla.lake.operations.refresh import moved, moving_metrics, refreshed
+from lakevilla.lake.operations.sources import Lookup, read_source, staged_rows
 from lakevilla.lake.operations.transplant import Transplanted, transplanted
+from lakevilla.lake.row_changes import compose
 from lakevilla.phases import during
 from lakevilla.results import Counts
 from lakevilla.sql.expressions.assignments import bind_assignments

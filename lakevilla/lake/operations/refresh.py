@@ -1,24 +1,35 @@
-"""An overwrite that leaves files where they are: which columns it goes by, and doing it to a state.
-
-See docs/design/0038-reuse.md.
-"""
+"""Overwrites, replaced partitions and compaction, by files."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakevilla.engines.base import FileNamer, TableInput, Written
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import Change, TableSnapshot
-from lakevilla.formats.files import DataFile, data_files, files_from_structs, removal
+from lakevilla.formats.file_statistics import partition_value
+from lakevilla.formats.files import DataFile, RemovedFile, data_files, files_from_structs, removal
+from lakevilla.formats.layout import Layout, PartitionField
 from lakevilla.lake.context import Context
+from lakevilla.lake.row_changes import only
 from lakevilla.settings import shown
+from lakevilla.sql.expressions.bind import type_of
+from lakevilla.sql.expressions.tree import Call, Column, Expr, Literal
+from lakevilla.sql.expressions.values import literal_of
 from lakevilla.store.effects import Program
-from lakevilla.sublogs.operations import Refresh
+from lakevilla.sublogs.operations import Optimize, Refresh
+
+# -------------------- refresh
+#
+# An overwrite that leaves files where they are: which columns it goes by, and doing it to a state.
+#
+# See docs/design/0038-reuse.md.
 
 
 def refresh_key(schema: pa.Schema, reuse_by: object, table: str) -> tuple[str, ...]:
@@ -88,3 +99,171 @@ def refreshed(
         removes=tuple(removal(file) for file in removed),
     )
     return change, written, removed
+
+
+# -------------------- replaced partitions
+#
+# Which rows an overwrite of partitions replaces: those of the partitions that its files lie in.
+
+
+_NONE = Literal("boolean", "false")
+
+
+def check_replaceable(layout: Layout) -> None:
+    """Refuse a table whose partitions are no values of columns.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    table = layout.table
+    fields = _fields(layout)
+    if not fields:
+        raise InvalidOperation(
+            f"table {table} has no partitions that partitions='dynamic' could replace: leave it "
+            "out to replace all rows, or say which ones by where=...",
+            table=table,
+        )
+    for field in fields:
+        type_ = type_of(Column(field.path), layout.schema)
+        if field.transform != "identity" or type_ == "binary":
+            raise InvalidOperation(
+                f"table {table} is partitioned by {field.spelled} ({type_}), and "
+                "partitions='dynamic' goes by plain columns that are no bytes: say which rows are "
+                "replaced by where=...",
+                table=table,
+            )
+
+
+def rows_replaced(layout: Layout, files: Iterable[DataFile]) -> Expr:
+    """A predicate for the rows of every partition that has one of the files.
+
+    Raises
+    ------
+    InvalidOperation
+        A partition has a value that cannot be told in a predicate.
+    """
+    fields = _fields(layout)
+    keys = {tuple(file.partition_values.get(field.key) for field in fields) for file in files}
+    terms = [Column(field.path) for field in fields]
+    types = [type_of(term, layout.schema) for term in terms]
+    # Delta has "" for NULL.
+    is_null = (None, "") if layout.partition_by else (None,)
+    by_all_but_last: dict[tuple[Expr, ...], list[Expr]] = {}
+    for key in sorted(keys, key=lambda key: [(text is not None, text or "") for text in key]):
+        values = [
+            Literal(type_) if text in is_null else _value(text, type_)
+            for text, type_ in zip(key, types, strict=True)
+        ]
+        by_all_but_last.setdefault(tuple(values[:-1]), []).append(values[-1])
+    found: list[Expr] = []
+    for first, last in by_all_but_last.items():
+        tests = [_equals(term, value) for term, value in zip(terms, first, strict=False)]
+        found.append(_balanced("and", [*tests, _is_among(terms[-1], last)]))
+    return _balanced("or", found) if found else _NONE
+
+
+def _fields(layout: Layout) -> tuple[PartitionField, ...]:
+    """The partition columns of either format; Iceberg's fields of no meaning left out."""
+    if not layout.partition_by:
+        return tuple(field for field in layout.partition_fields if field.transform != "void")
+    places = [layout.schema.get_field_index(name) for name in layout.partition_by]
+    keys = [layout.physical.field(place).name for place in places]
+    return tuple(
+        PartitionField(key, name, (name,), "identity")
+        for key, name in zip(keys, layout.partition_by, strict=True)
+    )
+
+
+def _value(text: str | None, type_: str) -> Literal:
+    if type_ in ("float", "double") and text is not None:
+        return literal_of(type_, float(text))
+    if type_ == "string":
+        return Literal(type_, text)
+    return literal_of(type_, partition_value(text, type_))
+
+
+def _equals(term: Expr, value: Expr) -> Expr:
+    if isinstance(value, Literal) and value.value is None:
+        return Call("is_null", (term,))
+    return Call("=", (term, value))
+
+
+def _is_among(term: Expr, values: Sequence[Expr]) -> Expr:
+    given = [value for value in values if not (isinstance(value, Literal) and value.value is None)]
+    found: list[Expr] = [Call("is_null", (term,))] if len(given) < len(values) else []
+    if len(given) == 1:
+        found.append(_equals(term, given[0]))
+    elif given:
+        found.append(Call("in", (term, *given)))
+    return _balanced("or", found)
+
+
+def _balanced(name: str, parts: Sequence[Expr]) -> Expr:
+    """All parts joined; no deeper than the logarithm of their number."""
+    if len(parts) == 1:
+        return parts[0]
+    middle = len(parts) // 2
+    return Call(name, (_balanced(name, parts[:middle]), _balanced(name, parts[middle:])))
+
+
+# -------------------- compaction
+#
+# What an optimize does to a state of its table: the bins that fit it, and no others.
+#
+# Pure but for the listing of files. The files are made once, by ``transaction.verbs.optimize``;
+# here is decided which of them take the place of those that they were made from.
+
+
+def moved(operation: Optimize, snapshot: TableSnapshot) -> Program[Change]:
+    """The bins of which nobody has taken a file away since, nor changed what files must be.
+
+    Whatever else others did is no matter: a bin holds the rows of its own files, as
+    they were when it was made, and a file never changes under its path and deletion
+    vector.
+    """
+    if not snapshot.keeps_contract(operation.made_for):
+        return Change()
+    files = yield from only(snapshot, None, [ref for one in operation.bins for ref in one.removed])
+    there = {file.ref: file for file in data_files(files)}
+    kept = [one for one in operation.bins if all(ref in there for ref in one.removed)]
+    return Change(
+        adds=tuple(file for one in kept for file in one.files),
+        removes=tuple(removal(there[r], data_change=False) for one in kept for r in one.removed),
+    )
+
+
+def still_moved(operation: Optimize, change: Change) -> Optimize:
+    """The operation without the bins that ``change`` has let go."""
+    removed = {file.ref for file in change.removes}
+    bins = tuple(one for one in operation.bins if removed.issuperset(one.removed))
+    return msgspec.structs.replace(operation, bins=bins)
+
+
+def moving_metrics(operation: Optimize, change: Change) -> dict[str, str]:
+    """``operationMetrics`` under deltalake's names."""
+    partitions = {tuple(sorted(file.partition_values.items())) for file in change.adds}
+    counts = {
+        "numFilesAdded": len(change.adds),
+        "numFilesRemoved": len(change.removes),
+        "partitionsOptimized": len(partitions),
+        "totalConsideredFiles": operation.considered,
+        "totalFilesSkipped": operation.considered - len(change.removes),
+    }
+    return {
+        **{name: str(value) for name, value in counts.items()},
+        "filesAdded": _sizes(change.adds),
+        "filesRemoved": _sizes(change.removes),
+    }
+
+
+def _sizes(files: Sequence[DataFile | RemovedFile]) -> str:
+    sizes = [file.size or 0 for file in files] or [0]
+    metrics = {
+        "avg": sum(sizes) / len(sizes),
+        "max": max(sizes),
+        "min": min(sizes),
+        "totalFiles": len(files),
+        "totalSize": sum(sizes),
+    }
+    return json.dumps(metrics, separators=(",", ":"))

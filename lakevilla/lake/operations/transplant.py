@@ -26,11 +26,9 @@ from lakevilla.formats.files import (
     size_of,
 )
 from lakevilla.lake.context import Context
-from lakevilla.lake.net_change import compose
 from lakevilla.lake.operations.by_rows import by_rows
-from lakevilla.lake.operations.comparing.computed import Beneath
-from lakevilla.lake.operations.comparing.unfit import layout_before, unfit
-from lakevilla.lake.row_changes import still_fits
+from lakevilla.lake.operations.comparing.computed import Beneath, layout_before, unfit
+from lakevilla.lake.row_changes import compose, still_fits
 from lakevilla.results import Counts
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Defined, Transplant

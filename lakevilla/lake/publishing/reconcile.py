@@ -27,11 +27,10 @@ from lakevilla.global_log.head import (
     successor,
 )
 from lakevilla.global_log.repo import HeldHead, load_tables, make_room, replace_head
-from lakevilla.lake.context import Context, Event
+from lakevilla.lake.context import Context, Event, Tail
 from lakevilla.lake.fitness import first_unfit, is_lost, unpublished
 from lakevilla.lake.publishing.replay_pending import Replay, is_among, replay_pending
 from lakevilla.lake.table_log import open_tail, probe
-from lakevilla.lake.tail import Tail
 from lakevilla.store.base import Stored
 from lakevilla.store.codec import FORMAT
 from lakevilla.store.effects import Program

@@ -14,27 +14,22 @@ from lakevilla.errors import (
     VersionNotFound,
 )
 from lakevilla.formats.base import Change, Entry, TableSnapshot
-from lakevilla.formats.fields import Ids
 from lakevilla.formats.files import file_key, restored
-from lakevilla.formats.layout import Layout
+from lakevilla.formats.layout import Ids, Layout
 from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
 from lakevilla.global_log.head import (
     Head,
     PendingRef,
     application_id,
 )
-from lakevilla.lake.context import Context
-from lakevilla.lake.file_names import file_namer
+from lakevilla.lake.context import Context, Tail, file_namer
 from lakevilla.lake.fitness import UNREADABLE, is_lost, lost_for_good
-from lakevilla.lake.net_change import net_change
-from lakevilla.lake.operations.change_feed import in_one_entry
-from lakevilla.lake.operations.comparing.computed import Beneath
+from lakevilla.lake.operations.changes import in_one_entry
+from lakevilla.lake.operations.comparing.computed import Beneath, layout_before
 from lakevilla.lake.operations.comparing.dropped_columns import named, value_that_came
-from lakevilla.lake.operations.comparing.unfit import layout_before
 from lakevilla.lake.operations.perform import check_append_only, perform, performed_as
-from lakevilla.lake.row_changes import Verdict, judge, rows_fit, still_fits
+from lakevilla.lake.row_changes import Verdict, judge, net_change, rows_fit, still_fits
 from lakevilla.lake.table_log import entry_at, open_tail, snapshot_at
-from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import Placement, View, build_view, place
 from lakevilla.store.base import ABSENT, ANY, Stored
 from lakevilla.store.codec import FORMAT

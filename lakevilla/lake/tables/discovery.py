@@ -1,9 +1,4 @@
-"""The tables under a lake's root that are not in it: found by walking, without their files.
-
-A directory is asked for a log; where there is none, for the directories in it. Nothing is listed
-below a table, so that the number of its files costs nothing, and nothing is asked about tables
-that the lake has.
-"""
+"""Find and list the tables of a lake."""
 
 from __future__ import annotations
 
@@ -13,11 +8,14 @@ from typing import Literal
 
 from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError, TableNotFound
 from lakevilla.formats.base import FormatName, TableSnapshot
-from lakevilla.formats.iceberg.metadata.paths import metadata_directory, metadata_version
+from lakevilla.formats.iceberg.metadata.definition import metadata_directory, metadata_version
+from lakevilla.formats.iceberg.metadata.file import name_in_catalog
 from lakevilla.formats.registry import refuse_two_tables
-from lakevilla.global_log.head import HEAD_KEY, Head, TableState
-from lakevilla.global_log.repo import check_lake, load_all
+from lakevilla.global_log.head import HEAD_KEY, NOWHERE, Head, TableState, shown_tables
+from lakevilla.global_log.leaves import HIGHEST
+from lakevilla.global_log.repo import check_lake, fetch_leaves, load_all, load_names
 from lakevilla.lake.context import Context
+from lakevilla.lake.frozen.mounts import mounted, mounted_between
 from lakevilla.lake.missing_tables import kept_by_a_catalog, names_in, wrong_root
 from lakevilla.lake.tables.dotted_names import path_of, refuse_twin
 from lakevilla.lake.tables.dropped import is_emptied, refuse_strays
@@ -25,6 +23,15 @@ from lakevilla.lake.tables.exporting import MARK
 from lakevilla.store.base import Missing
 from lakevilla.store.effects import Program, list_names, parallel, stat
 from lakevilla.store.location import normalise_location
+
+# -------------------- discovery
+#
+# The tables under a lake's root that are not in it: found by walking, without their files.
+#
+# A directory is asked for a log; where there is none, for the directories in it. Nothing is listed
+# below a table, so that the number of its files costs nothing, and nothing is asked about tables
+# that the lake has.
+
 
 #: Directories asked for in one round.
 _AT_ONCE = 256
@@ -192,3 +199,87 @@ def _refuse_taken_name(head: Head | None, location: str) -> None:
             f"and its path, or take that name away with `unregister`",
             table=location,
         )
+
+
+# -------------------- listing
+#
+# The names of a lake's tables, a page at a time: of HEAD's leaves as few as that takes.
+
+
+#: Of a large lake each leaf has so many tables, or more.
+_IN_A_LEAF = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ListedName:
+    """A table in a list: ``key`` is what the list is in the order of, and goes on after."""
+
+    key: str
+    name: str
+    location: str
+    state: TableState
+
+
+def listed(
+    head: Head, prefix: str, after: str | None, limit: int | None
+) -> Program[tuple[list[ListedName], bool]]:
+    """The next tables after ``after`` that ``prefix`` begins, and whether there are more.
+
+    They are in the order of their registered names, or else of their locations. Both stay what
+    they are as long as a table is not renamed, so each that is there throughout comes once,
+    whatever others commit between two pages.
+    """
+    yield from load_names(head)
+    called: dict[str, str] = {}
+    for name, place in head.names.items():
+        if place != NOWHERE:
+            called.setdefault(place, name)
+    first = max(prefix, "" if after is None else f"{after}\0")
+    last = prefix + HIGHEST
+    registered = sorted((name, place) for place, name in called.items() if first <= name < last)
+    yield from fetch_leaves(head.tables, head.tables.missing(place for _, place in registered))
+    mounted = yield from mounted_between(head, first, last)
+    found: list[ListedName] = []
+    ranges = head.tables.ranges(first, last)
+    at_once = len(ranges) if limit is None else 1 + limit // _IN_A_LEAF
+    for number, (start, end) in enumerate(ranges):
+        if number % at_once == 0:
+            # Up to where the page is likely to end, in one round.
+            until = ranges[min(number + at_once, len(ranges)) - 1][0]
+            yield from fetch_leaves(head.tables, head.tables.missing_between(start, until))
+        there = [
+            ListedName(place, _name_of(place, state), place, state)
+            for place, state in head.tables.within(start, end).items()
+            if not state.dropped and place not in called
+        ]
+        there += [
+            ListedName(place, place, place, state)
+            for place, state in mounted.items()
+            if start <= place < end
+        ]
+        there += [
+            ListedName(name, name, place, head.tables[place])
+            for name, place in registered
+            if start <= name < end and not head.tables[place].dropped
+        ]
+        found += sorted(there, key=lambda one: one.key)
+        if limit is not None and len(found) > limit:
+            return found[:limit], True
+    return found, False
+
+
+def all_shown(head: Head) -> Program[dict[str, str]]:
+    """The locations of all tables by the names that are shown, those of clones among them.
+
+    All leaves of the HEAD are at hand.
+    """
+    own = shown_tables(head)
+    there = yield from mounted(head)
+    if not there:
+        return own
+    found = [*own.items(), *((place, place) for place in there)]
+    return dict(sorted(found, key=lambda one: one[1]))
+
+
+def _name_of(location: str, state: TableState) -> str:
+    return name_in_catalog(state.catalog) if state.catalog else location

@@ -3,7 +3,7 @@
 Numbers in a log are used again by the next table of that path, and no store deletes under a
 condition. So whoever deletes there notes it in HEAD before, while, and after, and nobody
 creates a table for ``reuse_after_seconds`` from the last note on
-(docs/design/0013-names-used-again.md). What may be deleted where is ``deletable``'s to tell.
+(docs/design/0013-names-used-again.md). ``lake.tables.dropped`` decides what may be deleted where.
 """
 
 from __future__ import annotations
@@ -17,13 +17,19 @@ from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError, Table
 from lakevilla.global_log.head import NOWHERE, Head, TableState, successor
 from lakevilla.global_log.repo import check_lake, lake_key, load_names, load_tables
 from lakevilla.lake.context import Context
-from lakevilla.lake.frozen.kept import refuse_kept
-from lakevilla.lake.frozen.lives import BranchLives
+from lakevilla.lake.frozen.kept import BranchLives, refuse_kept
 from lakevilla.lake.publishing.publish import publish_table
 from lakevilla.lake.table_log import open_tail
-from lakevilla.lake.tables.deletable import is_of_a_table, refuse_held_back
-from lakevilla.lake.tables.dropped import is_abandoned, is_emptied, leftovers, refuse_until_free
-from lakevilla.lake.tables.nested_tables import is_within, nested_tables
+from lakevilla.lake.tables.dropped import (
+    is_abandoned,
+    is_emptied,
+    is_of_a_table,
+    is_within,
+    leftovers,
+    nested_tables,
+    refuse_held_back,
+    refuse_until_free,
+)
 from lakevilla.lake.tables.registration import replace_until_stored
 from lakevilla.results import Finding
 from lakevilla.store.effects import Program, delete, list_objects, parallel

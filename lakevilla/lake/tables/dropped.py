@@ -1,24 +1,34 @@
-"""Tables whose data was deleted: what lies in their logs since, and when their paths are free.
-
-Nothing here writes. ``drop_data`` deletes, and docs/design/0013-names-used-again.md says
-why a path is not used again at once.
-"""
+"""Tables that were dropped, tables below them, and which of their files may be deleted."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from lakevilla.errors import InvalidOperation, TableExists, TableNotFound
+from lakevilla.errors import (
+    InvalidOperation,
+    LakeVillaError,
+    StoreError,
+    TableExists,
+    TableNotFound,
+)
 from lakevilla.formats.base import Leftovers
 from lakevilla.global_log.head import Head, TableState
-from lakevilla.global_log.repo import load_tables
+from lakevilla.global_log.repo import claim_of, lake_key, load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.frozen.kept import refuse_kept
 from lakevilla.lake.newer import refuse_older_head
-from lakevilla.lake.tables.deletable import refuse_held_back
 from lakevilla.results import Finding
 from lakevilla.store.effects import Program, parallel
+from lakevilla.store.location import is_external, normalise_location
+
+# -------------------- dropped
+#
+# Tables whose data was deleted: what lies in their logs since, and when their paths are free.
+#
+# Nothing here writes. ``drop_data`` deletes, and docs/design/0013-names-used-again.md says
+# why a path is not used again at once.
 
 
 def leftovers(context: Context, location: str, state: TableState) -> Program[Leftovers]:
@@ -185,3 +195,144 @@ def _time(milliseconds: int | None) -> str:
     except (OverflowError, ValueError, OSError):
         return f"{milliseconds} ms after 1970"
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+# -------------------- nested tables
+#
+# Tables that lie inside another table's directory.
+#
+# Delta allows it, so they are found in the wild, and a list of the outer one's files
+# shows theirs as well. No log of the outer one names them: whoever cleans up must not
+# take them for its own.
+
+
+#: What follows the directory of a table in the keys of its log, or of its metadata.
+LOG = re.compile(r"/(?:_delta_log/|metadata/[^/]+\.metadata\.json$|metadata/version-hint\.text$)")
+
+
+def nested_tables(location: str, keys: Iterable[str], head: Head | None) -> tuple[str, ...]:
+    """The tables inside the one at ``location``: those with a log among ``keys``, and HEAD's.
+
+    HEAD's, dropped ones too: one that is decided may have no log yet, and the data
+    of one that was dropped stays.
+    """
+    inside = f"{location}/"
+    found = [(key, LOG.search(key, len(inside))) for key in keys if key.startswith(inside)]
+    inner = {key[: match.start()] for key, match in found if match is not None}
+    inner |= set() if head is None else set(head.tables)
+    return tuple(sorted(one for one in inner if one.startswith(inside)))
+
+
+def inner_tables(location: str, head: Head | None) -> list[str]:
+    """The tables of HEAD inside ``location``, also dropped ones whose data stays."""
+    tables = {} if head is None else head.tables.at_hand()
+    return sorted(
+        one
+        for one, state in tables.items()
+        if one.startswith(f"{location}/") and not is_emptied(state)
+    )
+
+
+def is_within(key: str, tables: tuple[str, ...]) -> bool:
+    """Whether an object lies in the directory of one of the tables."""
+    return key.startswith(tuple(f"{table}/" for table in tables))
+
+
+def outer_paths(location: str) -> list[str]:
+    """The directories that a table lies in, the innermost first; the last of a URI is a bucket."""
+    scheme, store, path = location.rpartition("://")
+    paths = []
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        paths.append(f"{scheme}{store}{path}")
+    return paths
+
+
+def outer_table(location: str, head: Head | None) -> str | None:
+    """The table in whose directory ``location`` lies, if HEAD has one; its leaves are loaded."""
+    for path in outer_paths(location):
+        state = None if head is None else head.tables.get(path)
+        if state is not None and not state.dropped:
+            return path
+    return None
+
+
+# -------------------- deletable
+#
+# The gate before each deletion at a table's place: is it the lake's to delete there, and what.
+#
+# What the objects of a lake say is trusted no further than the lake they lie in: whoever can write
+# HEAD must not be able to have other places emptied (docs/design/0052-deletion-stays-inside.md).
+
+
+#: Directories that hold what a lake, or a log, keeps: no table lies there.
+_KEPT = frozenset({"_lakevilla", "_delta_log"})
+
+#: What tables are made of, as paths in their directory.
+_OF_A_TABLE = re.compile(
+    r"""
+      (?:_delta_log|_lakevilla|_delta_index|_symlink_format_manifest) /.+
+    | metadata/ (?: [^/]+\.metadata\.json (?:\.gz)? | version-hint\.text )
+    | (?:.*/)? [^/]+\. (?:parquet|orc|avro|puffin|stats)
+    | (?:.*/)? deletion_vector_[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12} \.bin
+    | (?:.*/)? \.[^/]+\.crc                                  # Hadoop's checksums
+    | (?:.*/)? (?:_SUCCESS|_metadata|_common_metadata|_started_\d+|_committed_\d+)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def is_of_a_table(path: str) -> bool:
+    """Whether a path, relative to a table's directory, has the shape of what tables are made of."""
+    return _OF_A_TABLE.fullmatch(path) is not None
+
+
+def held_back(
+    context: Context, head: Head | None, location: str, table_id: str | None
+) -> Program[str]:
+    """Why nothing may be deleted at a table's place; ``""`` where something may.
+
+    Under the root all is the lake's. Elsewhere the place itself has to say, by its claim, that it
+    is this lake's and this table's: HEAD alone may say anything. ``table_id`` is None where what
+    is to be deleted tells by its names that this lake has made it.
+    """
+    try:
+        own = normalise_location(context.root, location)
+    except InvalidOperation as error:
+        return error.message
+    if own != location or _KEPT.intersection(location.split("/")):
+        return f"{location} is no place of a table of this lake (it is {own}): nothing is deleted"
+    if not is_external(location):
+        return ""
+    try:
+        claim = yield from claim_of(location)
+    except StoreError:
+        raise
+    except LakeVillaError as error:
+        return error.message
+    # By the root too: a HEAD can be written to have another lake's id.
+    ours = claim is not None and head is not None and claim.names(head)
+    if claim is not None and ours and claim.root == context.root:
+        if table_id in (None, claim.table_id):
+            return ""
+        says = f"names another table ({claim.table_id or 'none'})"
+    else:
+        says = "is not there" if claim is None else f"names the lake at {claim.root}"
+    return (
+        f"{location} lies outside of the lake, and {lake_key(location)} {says}: nothing is deleted "
+        "there; delete it by hand if nobody needs it"
+    )
+
+
+def refuse_held_back(
+    context: Context, head: Head | None, location: str, table_id: str | None
+) -> Program[None]:
+    """Refuse to delete at a place where nothing may be deleted.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    why = yield from held_back(context, head, location, table_id)
+    if why:
+        raise InvalidOperation(f"table {location} was left alone: {why}", table=location)

@@ -16,8 +16,8 @@ from blake3 import blake3
 
 from lakevilla.errors import ConflictError, InvalidOperation, TableNotFound
 from lakevilla.formats.base import Change, CommitInfo, TableSnapshot
+from lakevilla.formats.delta.actions import encode_path
 from lakevilla.formats.delta.deletion_vectors import vector_key
-from lakevilla.formats.delta.paths import encode_path
 from lakevilla.formats.files import (
     DataFile,
     DeletionVector,
@@ -27,7 +27,7 @@ from lakevilla.formats.files import (
 )
 from lakevilla.global_log.head import Head
 from lakevilla.lake.context import Context
-from lakevilla.lake.frozen.by_uri import HISTORY, unguarded
+from lakevilla.lake.frozen.frozen import HISTORY, unguarded
 from lakevilla.lake.tables.surroundings import in_the_way, refuse_surroundings
 from lakevilla.store.base import Stored
 from lakevilla.store.effects import Program, copy_all, put

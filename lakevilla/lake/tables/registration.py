@@ -14,7 +14,7 @@ from lakevilla.errors import (
     StoreError,
     TableNotFound,
 )
-from lakevilla.formats.iceberg.metadata.pointer import name_in_catalog
+from lakevilla.formats.iceberg.metadata.file import name_in_catalog
 from lakevilla.formats.registry import refuse_two_tables
 from lakevilla.formats.sizes import Size, size_from
 from lakevilla.global_log.head import (
@@ -37,7 +37,7 @@ from lakevilla.global_log.repo import (
     make_room,
     replace_head,
 )
-from lakevilla.lake.context import Context
+from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.frozen.kept import refuse_kept
 from lakevilla.lake.publishing.outcome import outcome
 from lakevilla.lake.publishing.publish import Published, publish_table
@@ -46,8 +46,7 @@ from lakevilla.lake.tables.claims import note_names
 from lakevilla.lake.tables.discovery import FoundTable
 from lakevilla.lake.tables.dotted_names import is_in_lake, refuse_twin
 from lakevilla.lake.tables.dropped import refuse_half_deleted, refuse_strays
-from lakevilla.lake.tables.mount_places import refuse_shown
-from lakevilla.lake.tail import Tail
+from lakevilla.lake.tables.surroundings import refuse_shown
 from lakevilla.results import CommitResult, Outcome
 from lakevilla.sql.catalog import refuse_reserved
 from lakevilla.store.base import Found, Stored, Token

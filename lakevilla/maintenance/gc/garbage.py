@@ -1,4 +1,4 @@
-"""What may go once HEAD has moved: of what was listed, what belongs to the fenced."""
+"""Decide which objects are garbage."""
 
 from __future__ import annotations
 
@@ -6,24 +6,30 @@ from collections.abc import Collection, Container, Iterable, Sequence
 
 from lakevilla.errors import CorruptObject, UnsupportedFormat
 from lakevilla.global_log.bases import Base, load_base_tables, load_bases_by_ref, named_leaves
+from lakevilla.global_log.commits import commit_key
 from lakevilla.global_log.head import CommitSummary, Head, find_commit
+from lakevilla.global_log.head_log import is_head
 from lakevilla.global_log.inbox.proposal import is_over, number_of
+from lakevilla.global_log.leaves import LeafMark, is_mark, made_of
 from lakevilla.global_log.refs import parts_of
-from lakevilla.global_log.repo import commits_since
-from lakevilla.lake.context import Context
-from lakevilla.lake.file_names import branch_of
+from lakevilla.global_log.repo import commits_since, load_head, load_tables
+from lakevilla.lake.context import Context, branch_directory, branch_of
 from lakevilla.lake.fitness import needed_files, unpublished
-from lakevilla.lake.frozen.kept import kept_by
-from lakevilla.lake.frozen.lives import BranchLives
+from lakevilla.lake.frozen.kept import BranchLives, kept_by
 from lakevilla.lake.table_log import open_tail, probe
-from lakevilla.lake.tables.nested_tables import is_within, nested_tables
-from lakevilla.maintenance.gc.dead_lives import left_of_branches
+from lakevilla.lake.tables.dropped import held_back, is_within, nested_tables
 from lakevilla.maintenance.gc.listing import Listing, named_pages
-from lakevilla.maintenance.gc.unreferenced_leaves import unreferenced_leaves
 from lakevilla.maintenance.stale_places import still_there
 from lakevilla.markers.marker import Listed, Marker, marker_key
-from lakevilla.store.effects import Program, parallel
+from lakevilla.store.base import ABSENT, Found
+from lakevilla.store.codec import FORMAT, decode, encode
+from lakevilla.store.effects import Program, get, list_objects, parallel, put
+from lakevilla.store.location import HOMES_PREFIX, at_home
 from lakevilla.sublogs.operations import staged_keys
+
+# -------------------- garbage
+#
+# What may go once HEAD has moved: of what was listed, what belongs to the fenced.
 
 
 def garbage(
@@ -180,3 +186,164 @@ def _void_markers(
         for table, numbers in zip(doomed, left, strict=True)
         for number in numbers
     ]
+
+
+# -------------------- dead lives
+#
+# What is left of branches that have ended: their directories, and files of tables that are theirs.
+#
+# A life that no ref of HEAD has, and whose number HEAD has come past, is owned by nobody, and
+# never will be. Its HEAD goes last: it alone tells of tables that were made on the branch.
+
+
+def left_of_branches(
+    context: Context,
+    head: Head,
+    bases: Sequence[Base],
+    named: Collection[str],
+    listed: Iterable[str],
+    left: dict[str, str],
+) -> Program[tuple[list[str], list[str]]]:
+    """What may be deleted of the directories of branches, and of tables that only they have.
+
+    ``named`` are the leaves that HEAD and its bases need. Into ``left`` go the places where
+    nothing may be deleted, and why. Returns the keys that go first, and the HEADs, which go after
+    them.
+    """
+    of: dict[str, list[str]] = {}
+    lives = yield from BranchLives.of(head)
+    for key in listed:
+        life = key.removeprefix(f"{HOMES_PREFIX}/").partition("/")[0]
+        if lives.is_dead(life):
+            of.setdefault(life, []).append(key)
+    if not of:
+        return [], []
+    kept = {*named, *(yield from _commits_of(bases)), *_kept_apart(bases)}
+    first: list[str] = []
+    last: list[str] = []
+    for life, keys in sorted(of.items()):
+        files, held = yield from _files(context, head, bases, life, left)
+        heads = [key for key in keys if is_head(key)]
+        rest = [key for key in keys if key not in kept and not is_head(key)]
+        first += [*files, *rest]
+        if not held and len(rest) + len(heads) == len(keys):
+            last += heads
+    return first, last
+
+
+def _commits_of(bases: Iterable[Base]) -> Program[set[str]]:
+    """The commit objects that bases need of any life."""
+    keys = set()
+    for base in bases:
+        yield from load_base_tables(base)
+        for state in base.tables.values():
+            keys |= {commit_key(ref.txn, ref.hash, ref.life) for ref in state.pending if ref.life}
+    return keys
+
+
+def _kept_apart(bases: Iterable[Base]) -> set[str]:
+    """The states that bases keep apart from the tables' logs, whosever life they are of."""
+    return {kept.key for base in bases for kept in base.kept.values()}
+
+
+def _files(
+    context: Context, head: Head, bases: Sequence[Base], life: str, left: dict[str, str]
+) -> Program[tuple[list[str], bool]]:
+    """The files of tables that the lake has not, and whether any of them is needed yet.
+
+    Those of its own tables are among what lies in their directories.
+    """
+    try:
+        held = yield from at_home(life, load_head())
+        yield from load_tables(None if held is None else held.head)
+    except (CorruptObject, UnsupportedFormat):
+        return [], False  # what it touched is not known any more
+    if held is None:
+        return [], False
+    doomed: list[str] = []
+    kept = False
+    for location, state in held.head.tables.items():
+        if location in head.tables:
+            continue
+        if why := (yield from held_back(context, head, location, state.table_id)):
+            left[location] = why
+            continue
+        listed = yield from list_objects(branch_directory(location, life))
+        needed = yield from kept_by(context, bases, location)
+        keys = {info.key for info in listed}
+        kept = kept or bool(needed.lost) or bool(keys & needed.keys)
+        doomed += [] if needed.lost else sorted(keys - needed.keys)
+    return doomed, kept
+
+
+# -------------------- unreferenced leaves
+#
+# Leaves that have fallen: which of them gc may delete (docs/design/0011-scale.md).
+#
+# A reader that is bound to an older HEAD may still want a leaf which the newest does not
+# name. So a leaf is kept for ``max_age_seconds`` after it was let go. Nothing in it says when
+# that was, so gc leaves marks: what HEAD named at a time. A leaf made before an old mark
+# that the mark does not name was let go before it, or never was in any HEAD.
+
+
+def unreferenced_leaves(
+    context: Context, head: Head, named: Iterable[str], listed: Listing, *, dry_run: bool
+) -> Program[list[str]]:
+    """What may be deleted of ``listed``, which was listed before ``head`` was read, or stored.
+
+    ``named`` are the leaves of that HEAD, and those of the bases that it keeps. How old a mark is
+    tells the store.
+    """
+    keys = list(listed.leaves)
+    now = _mark(context, head, named, listed.now)
+    marks = yield from _marks([key for key in keys if is_mark(key)])
+    leaves = [key for key in keys if not is_mark(key)]
+    fallen = [key for key in leaves if _is_unreferenced(key, now)]
+    if not fallen and not marks:
+        return []
+    max_age = context.settings.max_age_seconds
+    made = {mark.key: listed.leaves[mark.key] for mark in marks}
+    ripe = [mark for mark in marks if made[mark.key] <= listed.now - max_age]
+    ripe += [now] if max_age == 0 else []
+    ruling = max(ripe, key=lambda mark: mark.replacement, default=None)
+    # A few marks are enough for ever: each run need not leave one.
+    halfway = listed.now - max_age / 2
+    waiting = ruling is None or any(not _is_unreferenced(key, ruling) for key in fallen)
+    may_mark = not (dry_run or listed.in_doubt)  # a mark tells that HEAD has come so far
+    if waiting and may_mark and all(at <= halfway for at in made.values()):
+        # Refused: another gc has marked this very HEAD.
+        yield from put(now.key, encode(now), ABSENT)
+    if ruling is None:
+        return []
+    doomed = [key for key in fallen if _is_unreferenced(key, ruling)]
+    return doomed + [mark.key for mark in marks if mark.replacement < ruling.replacement]
+
+
+def _mark(context: Context, head: Head, named: Iterable[str], now: float) -> LeafMark:
+    keys = tuple(sorted(named))
+    return LeafMark(FORMAT, context.ids.nonce(), head.replacement, int(now * 1000), keys)
+
+
+def _is_unreferenced(key: str, mark: LeafMark) -> bool:
+    """Whether no HEAD from the mark's on names the leaf.
+
+    Safe because a HEAD names the leaves that its own replacement has made, and others that
+    the HEAD before it named; and so do the bases that it is the first to keep.
+    """
+    return made_of(key) <= mark.replacement and key not in mark.named
+
+
+def _marks(keys: list[str]) -> Program[list[LeafMark]]:
+    outcomes = yield from parallel([get(key) for key in keys])
+    marks = []
+    for key, outcome in zip(keys, outcomes, strict=True):
+        if isinstance(outcome, Found):
+            mark = decode(key, outcome.body, LeafMark)
+            if mark.key != key:
+                raise CorruptObject(
+                    f"{key} holds the mark of replacement {mark.replacement}: it was copied there "
+                    "by hand; delete it",
+                    key=key,
+                )
+            marks.append(mark)
+    return marks

@@ -1,30 +1,42 @@
-"""Cleaning up after those who will never come back (design, section 8).
-
-HEAD moves first: ``floor`` and ``aborted`` fence whoever might still write.
-Only then is anything deleted, and only what had been listed before and belongs
-to a fenced transaction: a create or a replacement that was under way is
-refused, and what was created after the listing is not looked at (hazards 19, 20).
-
-How old anything is tells the store's own time (``store_time``), not this client's clock; where
-nothing is deleted (``dry_run``), nothing is written to ask for it.
-"""
+"""Collect garbage: fence old writers, then delete."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 
-from lakevilla.errors import LakeVillaError
-from lakevilla.global_log.head import Head
-from lakevilla.global_log.recent_heads import keep_recent, too_old
-from lakevilla.global_log.repo import load_tables
+import msgspec
+
+from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedFormat
+from lakevilla.global_log.head import Head, TableState, find_commit, successor, with_refs
+from lakevilla.global_log.head_log import keep_recent, too_old
+from lakevilla.global_log.keys import is_key_object, load_key_object, put_key
+from lakevilla.global_log.refs import RefEntry
+from lakevilla.global_log.repo import commits_since, load_head, load_refs, load_tables, make_room
+from lakevilla.ids import started_at, uuid7
+from lakevilla.lake.absorb import Absorbed, absorb, moved_to
 from lakevilla.lake.context import Context, Event
 from lakevilla.lake.newer import refuse_newer_logs, refuse_older_head
+from lakevilla.lake.table_log import open_tail, probe
 from lakevilla.lake.tables.drop_data import clean_emptied
-from lakevilla.maintenance.gc.fence import fence, settle_keys
+from lakevilla.lake.tables.registration import replace_until_stored
 from lakevilla.maintenance.gc.garbage import garbage
 from lakevilla.maintenance.gc.listing import Listing, look
 from lakevilla.results import Finding, Report
+from lakevilla.store.base import ObjectInfo
 from lakevilla.store.effects import Program, delete, parallel
+from lakevilla.store.location import at_home
+
+# -------------------- gc
+#
+# Cleaning up after those who will never come back (design, section 8).
+#
+# HEAD moves first: ``floor`` and ``aborted`` fence whoever might still write.
+# Only then is anything deleted, and only what had been listed before and belongs
+# to a fenced transaction: a create or a replacement that was under way is
+# refused, and what was created after the listing is not looked at (hazards 19, 20).
+#
+# The store's own time tells how old anything is (``maintenance.gc.listing``), not this client's clock; where
+# nothing is deleted (``dry_run``), nothing is written to ask for it.
 
 
 def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
@@ -94,3 +106,185 @@ def _left_alone(listed: Listing, damaged: Mapping[str, LakeVillaError]) -> list[
         message = f"the lake's history was left alone: {history.message}"
         findings.append(Finding("error", history.kind, message))
     return findings
+
+
+# -------------------- fence
+#
+# HEAD moves past whoever will not come back, before anything of theirs is deleted.
+
+
+def fence(context: Context, old: Head, listed: Listing, *, dry_run: bool) -> Program[Head]:
+    """Move HEAD past what is too old; with ``dry_run``, what it would be is returned."""
+    if dry_run:
+        moved = yield from _raised(context, old, listed, dry_run=True)
+        return old if moved is None else moved
+    return (
+        yield from replace_until_stored(
+            context, lambda head: _raised(context, head, listed, dry_run=False)
+        )
+    )
+
+
+def _raised(
+    context: Context, head: Head, listed: Listing, *, dry_run: bool
+) -> Program[Head | None]:
+    """HEAD with the floor past what is too old, and without what is published from ``pending``.
+
+    The history begins where it did unless all its pages can be read. Without the
+    reservations of those that have ended, or are fenced, too. None if that is HEAD as it
+    is, unless there are pages that it does not name.
+    """
+    yield from load_tables(head)
+    floor = _floor(context, head, listed)
+    history_start, forgotten = head.history_start, head.forgotten
+    if listed.history is None:
+        history_start, forgotten = yield from _kept_history(context, head, listed)
+    absorbed, tables = yield from _published(context, head, listed.unreadable)
+    aborted = tuple(txn for txn in head.aborted if txn > floor)
+    reserved = tuple(
+        one
+        for one in head.reserved
+        if not (one.txn in listed.ended or one.txn <= floor or one.txn in aborted)
+    )
+    reached = yield from _reached(head)
+    if (
+        floor == head.floor
+        and history_start == head.history_start
+        and not tables
+        and aborted == head.aborted
+        and reserved == head.reserved
+        and not reached
+        and not listed.has_stray_pages
+    ):
+        return None
+    page = None if dry_run else (yield from make_room(head, context.ids))
+    new = successor(
+        head,
+        nonce=context.ids.nonce(),
+        now_ms=context.now_ms(),
+        commits=absorbed.commits,
+        tables=tables,
+        sizes=absorbed.sizes,
+        floor=floor,
+        aborted=aborted,
+        history_start=history_start,
+        forgotten=forgotten,
+        page=page,
+        reserved=reserved,
+    )
+    return with_refs(new, reached) if reached else new
+
+
+def _reached(head: Head) -> Program[dict[str, RefEntry | None]]:
+    """The entries of branches whose own HEADs have gone on since that was noted.
+
+    So a branch that is set back behind this gc is told from then on, wherever it is opened.
+    """
+    yield from load_refs(head)
+    branches = {name: one for name, one in head.refs.items() if one.kind == "branch"}
+    numbers = yield from parallel([_number_of(entry) for entry in branches.values()])
+    seen = zip(branches.items(), numbers, strict=True)
+    return {
+        name: entry.having_reached(number)
+        for (name, entry), number in seen
+        if number > entry.reached
+    }
+
+
+def _number_of(entry: RefEntry) -> Program[int]:
+    """The number of a branch's own HEAD; 0 where it is lost or damaged."""
+    try:
+        held = yield from at_home(entry.life, load_head())
+    except (CorruptObject, UnsupportedFormat):
+        return 0
+    return 0 if held is None else held.head.replacement
+
+
+def _floor(context: Context, head: Head, listed: Listing) -> str:
+    """The id up to which whoever has not committed is too old to do so.
+
+    It stays below those that may have committed in a HEAD that is gone.
+    """
+    oldest = int((listed.now - context.settings.max_age_seconds) * 1000)
+    oldest = min([oldest, *(int(started_at(txn) * 1000) - 1 for txn in listed.in_doubt)])
+    return max(head.floor, uuid7(max(oldest, 0), 0)) if oldest > 0 else head.floor
+
+
+def _kept_history(context: Context, head: Head, listed: Listing) -> Program[tuple[int, str]]:
+    """After which commit the history that is kept begins, and the last id that is forgotten.
+
+    When a commit was made its writer's clock says, which may be behind. So its object must be as
+    old to the store, which got it just before; one that came after the listing is young.
+    """
+    kept_since = listed.now - context.settings.outcome_retention_seconds
+    start, forgotten = head.history_start, head.forgotten
+    waiting = {ref.sequence for state in head.tables.values() for ref in state.pending}
+    for commit in (yield from commits_since(head, start)) or ():
+        # The first commit that is kept: the history begins after the one before it.
+        written = listed.written.get((commit.txn, commit.hash), 0.0)
+        is_kept = max(commit.timestamp_ms / 1000, written) >= kept_since
+        if is_kept or commit.sequence in waiting or commit.sequence > listed.sequence:
+            break
+        start = commit.sequence
+        if commit.kind == "transaction":
+            forgotten = max(forgotten, commit.txn)
+    return start, forgotten
+
+
+def _published(
+    context: Context, head: Head, left_alone: Container[str]
+) -> Program[tuple[Absorbed, dict[str, TableState]]]:
+    """The tables of which logs hold more than HEAD knows, and what says so."""
+    live = {
+        location: state
+        for location, state in head.tables.items()
+        if not state.dropped and location not in left_alone
+    }
+    tails = yield from parallel(
+        [open_tail(context, location, missing_ok=True) for location in live]
+    )
+    tails = yield from parallel([probe(context, tail) for tail in tails])
+    absorbed = yield from absorb(context, head, dict(zip(live, tails, strict=True)))
+    tables = {
+        location: moved_to(live[location], placement)
+        for location, placement in absorbed.placements.items()
+    }
+    changed = {
+        location: state
+        for location, state in tables.items()
+        if state != live[location] or location in absorbed.sizes
+    }
+    return absorbed, changed
+
+
+def settle_keys(
+    context: Context, head: Head, keys: Iterable[ObjectInfo], *, dry_run: bool
+) -> Program[dict[str, LakeVillaError]]:
+    """Write into an application's key object what HEAD knows of its last use.
+
+    It must be known when the history that proves it goes: a pair is kept for ever.
+    Those that can't be read are returned, with the reason.
+    """
+    damaged: dict[str, LakeVillaError] = {}
+    for info in keys:
+        try:
+            held = None if not is_key_object(info.key) else (yield from load_key_object(info.key))
+        except (CorruptObject, UnsupportedFormat) as error:
+            damaged[info.key] = error
+            continue
+        if held is None:
+            continue
+        record = held.record
+        if dry_run or record.version is None or record.committed == record.version:
+            continue
+        try:
+            commits = yield from commits_since(head, record.sequence)
+        except (CorruptObject, UnsupportedFormat):
+            continue  # the history that proves it can't be read, so none of it goes
+        if commits is not None and find_commit(commits, record.txn) is not None:
+            settled = msgspec.structs.replace(
+                record, nonce=context.ids.nonce(), committed=record.version
+            )
+            # Refused: a new use has read the old record and settles it itself.
+            yield from put_key(info.key, held, settled)
+    return damaged

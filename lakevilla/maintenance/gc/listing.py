@@ -1,4 +1,4 @@
-"""What is there before HEAD moves: only that may be deleted after it (hazards 19, 20)."""
+"""List the objects of a lake, with ages by the store's own clock."""
 
 from __future__ import annotations
 
@@ -9,28 +9,29 @@ from dataclasses import dataclass, field
 from lakevilla.errors import LakeVillaError, StoreError, VersionNotFound
 from lakevilla.global_log.commits import COMMITS_PREFIX
 from lakevilla.global_log.head import PAGES_PREFIX, Head
+from lakevilla.global_log.head_log import RECENT_PREFIX
 from lakevilla.global_log.inbox.proposal import INBOX_PREFIX
 from lakevilla.global_log.keys import KEYS_PREFIX
 from lakevilla.global_log.leaves import LEAVES_PREFIX
-from lakevilla.global_log.recent_heads import RECENT_PREFIX
 from lakevilla.global_log.refs import BASES_PREFIX
 from lakevilla.global_log.repo import load_page, pages_before, rules_table
 from lakevilla.ids import is_txn_id
-from lakevilla.lake.context import Context
-from lakevilla.lake.file_names import owner_of
+from lakevilla.lake.context import Context, owner_of
 from lakevilla.lake.table_log import refresh
-from lakevilla.lake.tables.deletable import held_back
-from lakevilla.lake.tables.nested_tables import is_within, nested_tables
+from lakevilla.lake.tables.dropped import held_back, is_within, nested_tables
 from lakevilla.lake.view import pending_parts
-from lakevilla.maintenance.gc.store_time import TimeAsked, ask_time, shown_time
 from lakevilla.markers.marker import Listed, Marker, marker_key, ticket_of
 from lakevilla.markers.repo import load_markers
-from lakevilla.store.base import Missing, ObjectInfo
-from lakevilla.store.effects import Program, list_objects, parallel
+from lakevilla.store.base import ANY, Missing, ObjectInfo
+from lakevilla.store.effects import Program, list_objects, parallel, put, stat
 from lakevilla.store.effects import stat as object_info
-from lakevilla.store.home import HOMES_PREFIX
-from lakevilla.store.location import is_external
+from lakevilla.store.location import HOMES_PREFIX, is_external
 from lakevilla.sublogs.record import TXNS_PREFIX, created_by, record_key
+
+# -------------------- listing
+#
+# What is there before HEAD moves: only that may be deleted after it (hazards 19, 20).
+
 
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _COMMIT = re.compile(rf"{COMMITS_PREFIX}/({_UUID})-([0-9a-f]+)\.json")
@@ -278,3 +279,60 @@ def named_pages(head: Head) -> Program[set[str]]:
         keys.add(ref.key)
         ref = page.previous
     return keys
+
+
+# -------------------- store time
+#
+# The store's own time, by which whoever deletes tells what is old.
+#
+# A client's clock may be ahead by days: then all that others are at work on looks old to it. So a
+# clean-up writes an object into a directory that it lists right afterwards, and goes by the time
+# that the store has put on it: one request a run (docs/design/0054-store-time.md).
+
+
+#: A clock that differs from the store's by no more is believed: it knows parts of a second, and
+#: no retention is so short.
+TOLERANCE_SECONDS = 60.0
+TIME_NAME = "time.json"
+_BODY = b'{"note":"its time of writing tells a clean-up the time of the store"}\n'
+
+
+@dataclass(frozen=True, slots=True)
+class TimeAsked:
+    """An object that was just written, and when it was by the client's own clock."""
+
+    key: str
+    own_seconds: float
+
+
+def ask_time(context: Context, directory: str) -> Program[TimeAsked]:
+    """Write the object of a directory; a LIST of it that comes after this tells the time.
+
+    Safe beside others who do the same: it is a later time then, and no later than it is.
+    """
+    asked = TimeAsked(f"{directory}/{TIME_NAME}", context.clock.now())
+    yield from put(asked.key, _BODY, ANY)
+    return asked
+
+
+def shown_time(asked: TimeAsked, listed: Iterable[ObjectInfo]) -> Program[float]:
+    """Seconds since the epoch, by the store's clock; it was not earlier when it was asked for.
+
+    A list that is behind has an older time, or none: what is deleted by it is rather less.
+
+    Raises
+    ------
+    StoreError
+        The object is gone.
+    """
+    info: ObjectInfo | Missing | None
+    info = next((one for one in listed if one.key == asked.key), None)
+    if info is None:
+        info = yield from stat(asked.key)
+    if isinstance(info, Missing):
+        raise StoreError(
+            f"{asked.key} was deleted while a clean-up asked it for the store's time: nothing was "
+            "deleted, run it again"
+        )
+    written, own = info.modified_seconds, asked.own_seconds
+    return own if abs(own - written) <= TOLERANCE_SECONDS else written

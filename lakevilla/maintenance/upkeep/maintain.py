@@ -1,15 +1,17 @@
-"""The upkeep of a lake: which tasks are due, who does them, and how far they come."""
+"""Maintain a lake: run the tasks that are due."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from lakevilla.errors import (
     ConflictError,
     CorruptObject,
     LakeVillaError,
     StoreError,
+    UnsupportedFormat,
     VersionNotFound,
 )
 from lakevilla.global_log.head import Head
@@ -17,17 +19,25 @@ from lakevilla.global_log.repo import commits_since, load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.newer import refuse_in_doubt, refuse_older_head
 from lakevilla.maintenance.upkeep.lease import (
+    MAINTENANCE_PREFIX,
     Lease,
     Seen,
+    TaskRecord,
     TaskResult,
     is_free,
     look,
     take,
+    task_key,
 )
 from lakevilla.maintenance.upkeep.tasks import DAY_SECONDS, TASKS, Piece, UpkeepTask, table_work
 from lakevilla.results import Finding, Report
-from lakevilla.store.effects import Program, sleep
+from lakevilla.store.effects import Program, list_objects, parallel, sleep
 from lakevilla.store.readback import same_object
+
+# -------------------- maintain
+#
+# The upkeep of a lake: which tasks are due, who does them, and how far they come.
+
 
 #: Looks at a lease that somebody holds, in the time that it lasts.
 _LOOKS = 6
@@ -267,3 +277,39 @@ def _ago(seconds: float) -> str:
 def _summary(work: Piece) -> str:
     counted = ", ".join(f"{count} {what}" for what, count in work.counts.items() if count)
     return counted or "nothing to do"
+
+
+# -------------------- doctor upkeep
+#
+# What the doctor tells of a lake's upkeep: who did what, when, and how it went.
+
+
+def look_at_upkeep() -> Program[list[Finding]]:
+    """One note for each task that was ever done; one LIST where none was."""
+    listed = yield from list_objects(MAINTENANCE_PREFIX)
+    names = [info.key.removeprefix(f"{MAINTENANCE_PREFIX}/") for info in listed]
+    tasks = [name.removesuffix(".json") for name in names if name.endswith(".json")]
+    found = yield from parallel([_task(task) for task in tasks])
+    return [finding for finding in found if finding is not None]
+
+
+def _task(task: str) -> Program[Finding | None]:
+    key = task_key(task)
+    try:
+        seen = yield from look(task)
+    except UnsupportedFormat as error:
+        return Finding("note", error.kind, error.message, key=key)
+    text = _summary_of_upkeep(seen.record)
+    return Finding("note", "upkeep", f"{task}: {text}", key=key) if text else None
+
+
+def _summary_of_upkeep(record: TaskRecord) -> str:
+    parts = []
+    if record.result is not None:
+        moment = datetime.fromtimestamp(record.done_ms / 1000, UTC)
+        when = moment.isoformat(sep=" ", timespec="seconds")
+        well = "" if record.result.ok else ", with findings"
+        parts.append(f"last done {when} by {record.result.by}{well}: {record.result.message}")
+    if record.owner:
+        parts.append(f"{record.owner} is at work on it, or died at it")
+    return "; ".join(parts)

@@ -22,8 +22,7 @@ from lakevilla.errors import (
     TransactionAborted,
     UnsupportedTableFeature,
 )
-from lakevilla.formats.base import TableSnapshot
-from lakevilla.formats.upkeep import UpkeepRules, upkeep_of
+from lakevilla.formats.base import TableSnapshot, UpkeepRules, upkeep_of
 from lakevilla.global_log.repo import load_refs
 from lakevilla.lake.context import Context
 from lakevilla.lake.table_log import in_passing, open_tail, probe, refresh
@@ -34,9 +33,9 @@ from lakevilla.maintenance.vacuum import vacuum
 from lakevilla.results import Finding, Report
 from lakevilla.store.effects import Program
 from lakevilla.transaction.commit.commit import commit
-from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.parts import Options
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.verbs.abort import abort
 from lakevilla.transaction.verbs.begin import begin
 from lakevilla.transaction.verbs.optimize import optimize, result_of

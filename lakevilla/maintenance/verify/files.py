@@ -1,18 +1,17 @@
-"""Data files: that each is there, whole, and what was written, or what the log says of it.
-
-A file whose hash is known is fetched whole and compared with it, by a request for each 16 MiB. Of
-others the footer is read: a HEAD and a GET. What deletes rows is read as a scan reads it.
-"""
+"""Verify data files and their footers."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from blake3 import blake3
 
 from lakevilla.engines.base import TableInput
@@ -31,16 +30,23 @@ from lakevilla.ids import txn_in
 from lakevilla.lake.context import Context
 from lakevilla.lake.frozen.frozen import not_kept
 from lakevilla.lake.frozen.states import AtBase, AtHead, LakeState
-from lakevilla.lake.integrity.recorded import with_hashes
+from lakevilla.lake.integrity import with_hashes
 from lakevilla.lake.view import View
-from lakevilla.maintenance.doctor_tables import unreadable
-from lakevilla.maintenance.verify.looking import AskedFile, How, in_portions, look_into
+from lakevilla.maintenance.recovery import unreadable
 from lakevilla.meter import note
 from lakevilla.results import Finding
-from lakevilla.store.base import Missing
-from lakevilla.store.content import Damage
-from lakevilla.store.effects import Program, parallel
+from lakevilla.store.base import Found, Missing
+from lakevilla.store.content import Damage, HashedFile, compare_all
+from lakevilla.store.effects import Program, get, parallel
 from lakevilla.store.effects import stat as object_info
+
+# -------------------- files
+#
+# Data files: that each is there, whole, and what was written, or what the log says of it.
+#
+# A file whose hash is known is fetched whole and compared with it, by a request for each 16 MiB.
+# Of others the footer is read: a HEAD and a GET. What deletes rows is read as a scan reads it.
+
 
 #: Reads all that deletes rows of some files, or raises what is wrong with it.
 ReadDeletes = Callable[[TableInput], Program[object]]
@@ -311,3 +317,118 @@ def _of_deletes(state: _State, error: CorruptObject) -> Program[Finding]:
         if isinstance(info, Missing):
             return _lost(location, not_kept(base, location, f"{key} was removed").message)
     return Finding("error", "damaged_file", error.message, table=location, key=key)
+
+
+# -------------------- looking
+#
+# Looking at data files, some at a time: by their hashes, their footers or their sizes.
+#
+# It knows files by what is asked of them alone, so that it can be done elsewhere.
+
+
+How = Literal["hash", "footer", "size"]
+#: What is looked at as one: so many files, or bytes to be fetched.
+_MOST_FILES = 128
+_MOST_BYTES = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class AskedFile:
+    """A file, what is known of it, and how closely to look; ``rows`` may not be known."""
+
+    key: str
+    size: int
+    rows: int | None
+    hash: str | None
+    table: str
+    how: How
+
+
+def in_portions(files: Iterable[AskedFile]) -> list[list[AskedFile]]:
+    """The files in order, in portions of about as much work."""
+    portions: list[list[AskedFile]] = []
+    size = _MOST_BYTES
+    for file in files:
+        if size >= _MOST_BYTES or len(portions[-1]) >= _MOST_FILES:
+            portions.append([])
+            size = 0
+        portions[-1].append(file)
+        size += file.size if file.how == "hash" else 0
+    return portions
+
+
+def look_into(files: Sequence[AskedFile]) -> Program[list[Damage | None]]:
+    """What is wrong with each of the files."""
+    try:
+        return (yield from _look_into(files))
+    except InvalidOperation as error:
+        if len(files) == 1:
+            return [Damage(error.message, is_elsewhere=True)]
+    found: list[Damage | None] = []
+    for file in files:
+        found += yield from look_into([file])
+    return found
+
+
+def _look_into(files: Sequence[AskedFile]) -> Program[list[Damage | None]]:
+    whole = [file for file in files if file.how == "hash"]
+    others = [file for file in files if file.how != "hash"]
+    hashed = [HashedFile(one.key, one.size, one.hash or "", one.table) for one in whole]
+    compared = yield from compare_all(hashed)
+    by_end = yield from parallel([_look_at_end(one) for one in others])
+    wrong = dict(zip([*whole, *others], [*compared, *by_end], strict=True))
+    return [wrong[file] for file in files]
+
+
+def _look_at_end(file: AskedFile) -> Program[Damage | None]:
+    info = yield from object_info(file.key)
+    if isinstance(info, Missing):
+        return Damage("is gone although the table names it", is_missing=True)
+    if info.size != file.size:
+        return Damage(f"has {info.size} bytes, and the table's log says {file.size}")
+    if file.how == "size":
+        return None
+    try:
+        rows = yield from rows_in_footer(file.key, file.size)
+    except CorruptObject as error:
+        return Damage(error.message)
+    if rows is None or file.rows is None or rows == file.rows:
+        return None
+    return Damage(f"holds {rows} rows by its footer, and the table's log says {file.rows}")
+
+
+# -------------------- footers
+#
+# The end of a Parquet file: one request, two where the footer is long.
+
+
+#: What is fetched of a file's end: mostly all of its footer.
+_FOOTER_BYTES = 16 * 1024
+_MAGIC = b"PAR1"
+
+
+def rows_in_footer(key: str, size: int) -> Program[int | None]:
+    """How many rows a file of that size has; None if it went while it was looked at.
+
+    Raises ``CorruptObject``, with what is wrong with its end.
+    """
+    wanted = min(_FOOTER_BYTES, size)
+    while True:
+        outcome = yield from get(key, byte_range=(size - wanted, size))
+        if not isinstance(outcome, Found):
+            return None
+        end = outcome.body
+        if len(end) < 12 or end[-4:] != _MAGIC:
+            raise CorruptObject("has no Parquet footer", key=key)
+        length = int.from_bytes(end[-8:-4], "little") + 8
+        if length > size:
+            raise CorruptObject("has a footer that is longer than the file", key=key)
+        if length <= len(end):
+            break
+        wanted = length
+    try:
+        # The footer alone, as a file: nobody looks for the pages that it tells of.
+        return int(pq.read_metadata(io.BytesIO(_MAGIC + end[-length:])).num_rows)
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise CorruptObject(f"has a footer that can't be read ({reason})", key=key) from None

@@ -22,7 +22,7 @@ from lakevilla.meter import note
 from lakevilla.results import Finding
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, parallel
-from lakevilla.store.home import at_home, key_at
+from lakevilla.store.location import at_home, key_at
 
 #: Objects asked for in one round.
 _AT_ONCE = 64

@@ -30,10 +30,18 @@ from lakevilla.sql.expressions.bind import (
     with_quotes,
 )
 from lakevilla.sql.expressions.render import render_sql
-from lakevilla.sql.expressions.tree import Call, Case, Cast, Column, Expr, Literal
+from lakevilla.sql.expressions.tree import (
+    Call,
+    Case,
+    Cast,
+    Column,
+    Expr,
+    Literal,
+    columns,
+    substitute,
+)
 from lakevilla.sql.expressions.types import arrow_type, element_type, type_name
 from lakevilla.sql.expressions.values import EMPTY_MAP, adapt, literal_of, value_of
-from lakevilla.sql.expressions.walk import columns, substitute
 
 #: ``(place, place.city, value, ...)``: the struct in a column with other values in some fields.
 SET_FIELDS = "set_fields"

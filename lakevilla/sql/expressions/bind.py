@@ -1,8 +1,4 @@
-"""Tying a tree to a schema: names become exact columns, types are checked and made equal.
-
-A bound tree holds for every engine: each operand has the type its operator wants, by
-casts that lose nothing. Binding a bound tree changes nothing.
-"""
+"""Bind an expression to the columns of a table."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from difflib import get_close_matches
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -19,7 +15,7 @@ from lakevilla.sql.expressions.evaluate import without_zone
 from lakevilla.sql.expressions.functions.catalogue import FUNCTIONS, resolve
 from lakevilla.sql.expressions.render import quoted, render_sql
 from lakevilla.sql.expressions.syntax.slips import instead_of
-from lakevilla.sql.expressions.tree import Call, Case, Cast, Column, Expr, Literal
+from lakevilla.sql.expressions.tree import Call, Case, Cast, Column, Expr, Literal, substitute
 from lakevilla.sql.expressions.types import (
     arrow_type,
     common_type,
@@ -32,7 +28,14 @@ from lakevilla.sql.expressions.types import (
     type_name,
 )
 from lakevilla.sql.expressions.values import adapt, cast_value, literal, literal_of, value_of
-from lakevilla.sql.expressions.walk import substitute
+
+# -------------------- bind
+#
+# Tying a tree to a schema: names become exact columns, types are checked and made equal.
+#
+# A bound tree holds for every engine: each operand has the type its operator wants, by
+# casts that lose nothing. Binding a bound tree changes nothing.
+
 
 #: One table's schema, or in a merge those of both aliases.
 Schemas: TypeAlias = pa.Schema | Mapping[str, pa.Schema]
@@ -516,3 +519,19 @@ def _nested_assignable(given: pa.DataType, to: pa.DataType) -> bool:
     else:
         return False
     return all(assignable(type_name(one), type_name(other)) for one, other in pairs)
+
+
+# -------------------- given
+#
+# What callers give for a predicate: text, or an expression object of another library.
+
+
+class ColumnLike(Protocol):
+    """An expression over columns: a ``Column`` of Spark, on a lake with ``spark=``."""
+
+    def isNull(self) -> object: ...
+
+    def isNotNull(self) -> object: ...
+
+
+Predicate: TypeAlias = str | ColumnLike

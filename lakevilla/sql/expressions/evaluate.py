@@ -16,8 +16,8 @@ from itertools import chain
 from typing import Any
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.sql.expressions.functions.casing import lower, upper
 from lakevilla.sql.expressions.functions.catalogue import MEANINGS, resolve
+from lakevilla.sql.expressions.functions.core import lower, upper
 from lakevilla.sql.expressions.functions.moments import months_later, utc
 from lakevilla.sql.expressions.render import render_sql
 from lakevilla.sql.expressions.tree import Call, Case, Cast, Column, Expr, Literal

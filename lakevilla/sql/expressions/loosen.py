@@ -1,15 +1,4 @@
-"""What a predicate asks of columns alone, loosely enough for files that hold them otherwise.
-
-A file may hold a column in an older, narrower type than the table's, and a reader that is
-given a filter compares the file's own values, with the constant brought to their type. Let g
-bring constants to a file's type. Every g that readers have (rounding to the nearest, cutting
-off) never falls, and leaves alone what the type holds. So ``v <= c`` makes ``v = g(v) <= g(c)``
-for every v of the file, and ``v >= c`` alike; ``<``, ``<>`` and ``not`` have no such law. A
-loosened predicate is made of ``<=`` and ``>=`` alone, and is true wherever the predicate is.
-
-Statistics leave NaN out, which is above every number: ``x >= c`` may pass it over, and is
-left out for floating-point columns. Where ``x = c`` is asked for, NaN is not wanted.
-"""
+"""Loosen a predicate to one that statistics can decide."""
 
 from __future__ import annotations
 
@@ -17,13 +6,39 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from functools import cmp_to_key
 from math import isfinite
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.sql.expressions.evaluate import compare
-from lakevilla.sql.expressions.tree import Call, Column, Expr, Literal
-from lakevilla.sql.expressions.types import is_fractional
+from lakevilla.sql.expressions.bind import type_of
+from lakevilla.sql.expressions.evaluate import compare, evaluate
+from lakevilla.sql.expressions.tree import Call, Cast, Column, Expr, Literal, all_of
+from lakevilla.sql.expressions.types import (
+    INTEGERS,
+    arrow_type,
+    is_decimal,
+    is_fractional,
+    is_integer,
+    is_numeric,
+)
 from lakevilla.sql.expressions.values import literal_of, value_of
-from lakevilla.sql.expressions.walk import all_of
+
+# -------------------- loosen
+#
+# What a predicate asks of columns alone, loosely enough for files that hold them otherwise.
+#
+# A file may hold a column in an older, narrower type than the table's, and a reader that is
+# given a filter compares the file's own values, with the constant brought to their type. Let g
+# bring constants to a file's type. Every g that readers have (rounding to the nearest, cutting
+# off) never falls, and leaves alone what the type holds. So ``v <= c`` makes ``v = g(v) <= g(c)``
+# for every v of the file, and ``v >= c`` alike; ``<``, ``<>`` and ``not`` have no such law. A
+# loosened predicate is made of ``<=`` and ``>=`` alone, and is true wherever the predicate is.
+#
+# Statistics leave NaN out, which is above every number: ``x >= c`` may pass it over, and is
+# left out for floating-point columns. Where ``x = c`` is asked for, NaN is not wanted.
+
 
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<=>": "<=>"}
 #: Readers cut nanoseconds to microseconds, so a file's value may be above the one that is shown.
@@ -101,3 +116,127 @@ def _bound(name: str, column: Expr, constant: Literal) -> Expr | None:
 
 def _is_one_of(expr: Expr, columns: Collection[str]) -> bool:
     return isinstance(expr, Column) and len(expr.path) == 1 and expr.path[0] in columns
+
+
+# -------------------- rising
+#
+# Functions that never fall, with the argument for each: they take bounds to bounds.
+#
+# If f never falls and every value of a file is between ``low`` and ``high``, then f of every value
+# is between ``f(low)`` and ``f(high)``. That is a statement on f as it is computed, rounding
+# included, so a function is in the list below only if that is proved, and bounds are mapped by
+# ``evaluate`` alone, to which the engine's values are held bit for bit
+# (tests/unit/engines/duckdb/test_expressions.py). Where f of a bound raises, no bound is known.
+
+
+_MOMENTS = ("date", "timestamp", "timestamp_ntz")
+
+
+def rising_operand(expr: Expr, schema: pa.Schema) -> int | None:
+    """The operand in which an expression never falls, the others being constants.
+
+    None if it is not known to be such, or if a constant is NULL: all its values are NULL then.
+    """
+    if isinstance(expr, Cast):
+        return 0 if _cast_rises(type_of(expr.arg, schema), expr.type) else None
+    if not isinstance(expr, Call):
+        return None
+    at = _CALLS.get(expr.name)
+    if expr.name == "+" and isinstance(expr.args[0], Literal):
+        at = 1
+    if at is None or any(not _is_known(arg) for n, arg in enumerate(expr.args) if n != at):
+        return None
+    if expr.name == "add_interval":
+        return at if _interval_rises(expr, type_of(expr.args[0], schema)) else None
+    return at
+
+
+#: By name the operand. All of them compute in UTC, where a day has 24 hours and nothing is
+#: set back.
+_CALLS = {
+    # x + c and x - c are exact for long and decimal, or raise. For double they are the exact
+    # sum rounded to the nearest, and rounding to the nearest never falls. (c - x falls.)
+    "+": 0,
+    "-": 0,
+    # Exact, and never fall over the real numbers. round() goes half away from zero: it is
+    # sign(x) * floor(|x| + 1/2), odd, and never falls for x >= 0. With digits the same at another
+    # scale, exact in decimals; digits are never negative.
+    "floor": 0,
+    "ceil": 0,
+    "round": 0,
+    # The calendar's first field orders moments before all others.
+    "year": 0,
+    # The start of the unit that holds the moment: units are intervals that follow each other.
+    "date_trunc": 1,
+    # A shift by whole days.
+    "date_add": 0,
+    # See _interval_rises.
+    "add_interval": 0,
+}
+
+
+def _interval_rises(call: Call, type_: str) -> bool:
+    """Weeks and all that is shorter are shifts of the one time line.
+
+    Months move the day to the new month's last where it lacks that day. For dates this never
+    falls: later months stay later, and within one the day becomes min(day, last). For
+    timestamps it does: January 30 at 23:00 and January 31 at 01:00 change places.
+    """
+    assert isinstance(call.args[2], Literal)
+    return type_ == "date" or call.args[2].value not in ("year", "month")
+
+
+def _cast_rises(source: str, to: str) -> bool:
+    """Whether a cast never falls.
+
+    Between moments: a date is its midnight in UTC, a timestamp's date the start of its day, and
+    with or without a zone the wall clock is the same, in UTC. To an integer: numbers are cut
+    towards zero. To double and float: the exact value rounded to the nearest, at most
+    twice (a decimal becomes a float by way of double). Decimal to decimal: rounded half
+    away from zero, exactly. All of these never fall.
+
+    A double becomes a decimal by way of its shortest text, which two engines need not round
+    alike at the ends: not in the list.
+    """
+    if source in _MOMENTS and to in _MOMENTS:
+        return True
+    if not is_numeric(source) or not is_numeric(to):
+        return False
+    return not (is_fractional(source) and is_decimal(to))
+
+
+def _is_known(arg: Expr) -> bool:
+    return isinstance(arg, Literal) and value_of(arg) is not None
+
+
+def mapped_bounds(expr: Expr, at: int, bounds: Any, source: str, type_: str) -> Any:
+    """An expression of ``type_`` over bounds of ``source``; null where it is not known."""
+    to = arrow_type(type_)
+    if isinstance(expr, Cast) and _is_the_same_in_arrow(source, type_):
+        return pc.cast(bounds, to, safe=False)
+    column = Column(("bound",))
+    if isinstance(expr, Cast):
+        call: Expr = Cast(column, expr.type)
+    else:
+        assert isinstance(expr, Call)
+        call = Call(expr.name, (*expr.args[:at], column, *expr.args[at + 1 :]))
+    if isinstance(bounds, pa.Scalar):
+        return pa.scalar(_value(call, bounds.as_py()), to)
+    encoded = bounds.dictionary_encode()
+    values = [_value(call, value) for value in encoded.dictionary.to_pylist()]
+    return pa.array(values, to).take(encoded.indices)
+
+
+def _is_the_same_in_arrow(source: str, to: str) -> bool:
+    """Casts that raise nowhere, and are exact or, from long to double, one IEEE 754 conversion."""
+    if is_integer(source) and is_integer(to):
+        return INTEGERS[source] <= INTEGERS[to]
+    return to == "double" and (is_integer(source) or source == "float")
+
+
+def _value(call: Expr, bound: Any) -> Any:
+    try:
+        value = evaluate(call, {"bound": bound})
+    except InvalidOperation:
+        return None
+    return None if value != value else value  # NaN is no bound

@@ -1,21 +1,18 @@
-"""SQL text to an expression tree: exactly one expression, nothing that is not known by name.
-
-sqlglot's generic dialect reads the text once, with its table of functions emptied: each
-call arrives as a name with operands. ``sql_nodes`` makes our tree of sqlglot's.
-"""
+"""Parse expressions, statements and constraints."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Protocol, cast
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import is_unicode
 from lakevilla.settings import shown as in_short
-from lakevilla.sql.expressions.syntax.grouping import written
-from lakevilla.sql.expressions.syntax.late import (
+from lakevilla.sql.expressions.bind import Schemas
+from lakevilla.sql.expressions.syntax.parameter_names import (
     Dialect,
     TokenType,
     errors,
@@ -23,13 +20,20 @@ from lakevilla.sql.expressions.syntax.late import (
     parser,
     sqlglot,
     tokens,
+    with_parameter_names,
 )
-from lakevilla.sql.expressions.syntax.parameter_names import with_parameter_names
-from lakevilla.sql.expressions.syntax.places import UnreadPlace, note_place
-from lakevilla.sql.expressions.syntax.slips import what_to_write
-from lakevilla.sql.expressions.syntax.sql_nodes import Foreign, NotInLanguage, Reader
-from lakevilla.sql.expressions.tree import Expr
+from lakevilla.sql.expressions.syntax.slips import UnreadPlace, note_place, what_to_write, written
+from lakevilla.sql.expressions.syntax.sql_nodes import Foreign, NotInLanguage, Reader, Spellings
+from lakevilla.sql.expressions.tree import Expr, Literal, children
 from lakevilla.sql.expressions.values import literal
+
+# -------------------- parse
+#
+# SQL text to an expression tree: exactly one expression, nothing that is not known by name.
+#
+# sqlglot's generic dialect reads the text once, with its table of functions emptied: each
+# call arrives as a name with operands. ``sql_nodes`` makes our tree of sqlglot's.
+
 
 MAX_TEXT = 1 << 20
 #: What is made of a text takes a thousand times its memory.
@@ -231,3 +235,102 @@ def _near(error: errors.SqlglotError) -> str:
 def _details(error: errors.SqlglotError) -> dict[str, Any]:
     details: list[dict[str, Any]] = getattr(error, "errors", None) or []
     return details[0] if details else {}
+
+
+# -------------------- statement
+#
+# Several expressions of one statement, which share their parameters.
+
+
+class MeaningCheck(Protocol):
+    """Raises if trees, or what their texts say otherwise than they do, mean something else."""
+
+    def __call__(
+        self, trees: Iterable[Expr], written: Iterable[Expr], schemas: Schemas, alias: str | None
+    ) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """Whose SQL the texts stand in, and are to mean the same as.
+
+    Attributes
+    ----------
+    spellings : mapping of str to callable
+        Calls that it means otherwise than the language.
+    check : MeaningCheck
+    """
+
+    spellings: Spellings
+    check: MeaningCheck
+
+
+class StatementExpressions:
+    """Parses expressions one by one; ``finish`` refuses parameters that none of them used."""
+
+    def __init__(
+        self,
+        params: Mapping[str, object] | None = None,
+        now: datetime | None = None,
+        foreign: Foreign | None = None,
+        meaning: Meaning | None = None,
+    ) -> None:
+        spellings = {} if meaning is None else meaning.spellings
+        self._reader = Reader(dict(params or {}), now, foreign, spellings=spellings)
+        self._meaning = meaning
+        self._trees: list[Expr] = []
+
+    def predicate(self, sql: object) -> Expr:
+        """A required predicate."""
+        tree = predicate_with(sql, self._reader)
+        self._trees.append(tree)
+        return tree
+
+    def assignments(self, values: Mapping[str, object]) -> dict[str, Expr]:
+        """A ``str`` as SQL, any other Python value as a literal."""
+        trees = read_assignments(values, self._reader)
+        self._trees += trees.values()
+        return trees
+
+    def use(self, names: Iterable[str]) -> None:
+        """Count parameters as used that serve elsewhere in the statement."""
+        self._reader.used.update(names)
+
+    def finish(self) -> None:
+        """Raise if a parameter was given and not used."""
+        refuse_unused(self._reader.params, self._reader.used)
+
+    def check(self, schemas: Schemas, alias: str | None = None) -> None:
+        """Raise if what was parsed means something else in the SQL in which it stands."""
+        if self._meaning is not None:
+            self._meaning.check(self._trees, self._reader.written, schemas, alias)
+
+
+# -------------------- constraints
+#
+# CHECK constraints: text in a table's log, which every writer reads as its own SQL.
+#
+# To Spark a backslash in a string begins an escape, to others it is a character: ``'\d'`` is a
+# digit here and the letter d there. Such a text is refused, so that no writer is let past a
+# rule that another one holds.
+
+
+def parse_constraint(sql: str) -> Expr:
+    """A constraint as a tree.
+
+    Raises
+    ------
+    InvalidOperation
+        As ``parse_predicate``; or a string has a backslash.
+    """
+    tree = parse_predicate(sql)
+    pending: list[Expr] = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Literal) and node.type == "string" and "\\" in (node.value or ""):
+            raise InvalidOperation(
+                f"the text {node.value!r} in a constraint has a backslash, which Spark reads "
+                "otherwise than others: in a pattern write [0-9] for a digit and [.] for a dot"
+            )
+        pending += children(node)
+    return tree

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import is_unicode, shown
-from lakevilla.sql.expressions.syntax.late import errors, exp, sqlglot
+from lakevilla.sql.expressions.syntax.parameter_names import errors, exp, sqlglot
 from lakevilla.sql.expressions.types import MAX_PRECISION, arrow_type
 
 _LENGTH = re.compile(r"\bchar(acter)?\s*\(|\bvarchar\s*\(", re.IGNORECASE)

@@ -22,16 +22,16 @@ from lakevilla.sql.catalog import (
     Operator,
     Term,
 )
-from lakevilla.sql.expressions.syntax.late import exp
+from lakevilla.sql.expressions.syntax.parameter_names import exp
 from lakevilla.sql.statements.select import (
     Dialect,
     Select,
     named_parameters,
     query_of,
+    quoted,
     select_of,
     table_parts,
 )
-from lakevilla.sql.statements.words import quoted
 
 #: The schema of tables whose name is no path, as DuckDB calls it.
 MAIN_SCHEMA = "main"

@@ -14,9 +14,8 @@ from datetime import datetime
 from typing import NoReturn
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.sql.expressions.syntax.late import Token, TokenType
-from lakevilla.sql.statements.remembered import remembered
-from lakevilla.sql.statements.select import Dialect, tokens_of
+from lakevilla.sql.expressions.syntax.parameter_names import Token, TokenType
+from lakevilla.sql.statements.select import Dialect, remembered, tokens_of
 
 #: Functions of the time, which have one value in a transaction.
 FIXED_FUNCTIONS = {

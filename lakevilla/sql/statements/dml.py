@@ -7,12 +7,17 @@ from dataclasses import dataclass, field
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.sql.expressions.assignments import spelled
-from lakevilla.sql.expressions.syntax.late import Token
+from lakevilla.sql.expressions.syntax.parameter_names import Token
 from lakevilla.sql.expressions.tree import Expr
-from lakevilla.sql.statements.common_tables import behind_with, named_by, with_common
 from lakevilla.sql.statements.reader import TokenReader
-from lakevilla.sql.statements.select import Dialect, Select
-from lakevilla.sql.statements.words import quoted
+from lakevilla.sql.statements.select import (
+    Dialect,
+    Select,
+    behind_with,
+    named_by,
+    quoted,
+    with_common,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,8 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from lakevilla.sql.expressions.syntax.late import Token, TokenType, exp
-from lakevilla.sql.expressions.tree import Expr
-from lakevilla.sql.expressions.walk import all_of, columns
-from lakevilla.sql.statements.common_tables import with_common
+from lakevilla.sql.expressions.syntax.parameter_names import Token, TokenType, exp
+from lakevilla.sql.expressions.tree import Expr, all_of, columns
 from lakevilla.sql.statements.conditions import conjuncts
 from lakevilla.sql.statements.dml import (
     DeleteStatement,
@@ -30,12 +28,16 @@ from lakevilla.sql.statements.select import (
     Dialect,
     Select,
     named_parameters,
+    opens,
     query_of,
+    quoted,
     select_of,
+    slice_of,
     table_parts,
     tokens_of,
+    with_common,
+    word_of,
 )
-from lakevilla.sql.statements.words import opens, quoted, slice_of, word_of
 
 _SOURCE = "__lakevilla_source"
 _KEY, _VALUE, _IN = "__lakevilla_key", "__lakevilla_value", "__lakevilla_in"

@@ -1,28 +1,158 @@
-"""A user's SELECT, read to learn which tables it names and to refuse what reaches beyond them."""
+"""SELECT: its tables, columns and common table expressions."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Concatenate, Literal, ParamSpec, TypeVar
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.sql.expressions.parse import refuse_unused
-from lakevilla.sql.expressions.syntax.late import (
+from lakevilla.sql.expressions.syntax.parameter_names import (
     Token,
     Tokenizer,
     TokenType,
     duckdb,
     errors,
     exp,
+    is_parameter,
     spark,
     sqlglot,
+    with_parameter_names,
 )
-from lakevilla.sql.expressions.syntax.parameter_names import is_parameter, with_parameter_names
-from lakevilla.sql.expressions.syntax.places import UnreadPlace, note_place
-from lakevilla.sql.statements.remembered import remembered, remembered_if_short
+from lakevilla.sql.expressions.syntax.slips import UnreadPlace, note_place
+
+# -------------------- common tables
+#
+# WITH in front of a statement that changes rows: its queries are the statement's own query's.
+
+
+#: What may follow a closing parenthesis and is not yet the statement.
+_WITHIN = frozenset({"AS", "USING", ",", "NOT", "MATERIALIZED"})
+
+
+def behind_with(tokens: Sequence[Token]) -> int:
+    """Where the statement begins that follows a WITH; 0 where there is none."""
+    if not tokens or word_of(tokens[0]) != "WITH":
+        return 0
+    depth = 0
+    for place, token in enumerate(tokens):
+        closed = place and depth == 0 and opens(tokens[place - 1]) < 0
+        if closed and word_of(token) not in _WITHIN:
+            return place
+        depth += opens(token)
+    return 0
+
+
+def with_common(common: str, query: str, dialect: Dialect) -> str:
+    """A query in which the queries of ``common``, a WITH, can be named; its own ones after them."""
+    if not common:
+        return query
+    tokens = tokens_of(query, dialect)
+    if word_of(tokens[0]) == "VALUES":
+        return f"{common} SELECT * FROM ({query}) AS __lakevilla_values"
+    if word_of(tokens[0]) != "WITH":
+        return f"{common} {query}"
+    recursive = word_of(tokens[1]) == "RECURSIVE"
+    rest = slice_of(query, tokens[2 if recursive else 1 :])
+    words = tokens_of(common, dialect)
+    if recursive and word_of(words[1]) != "RECURSIVE":
+        common = f"WITH RECURSIVE {slice_of(common, words[1:])}"
+    return f"{common}, {rest}"
+
+
+def named_by(common: str, dialect: Dialect) -> frozenset[str]:
+    """What the queries of a WITH are called, in small letters."""
+    if not common:
+        return frozenset()
+    tokens, depth, found = tokens_of(common, dialect), 0, set()
+    for place, token in enumerate(tokens):
+        starts = word_of(tokens[place - 1]) in ("WITH", "RECURSIVE", ",") if place else False
+        if depth == 0 and starts and word_of(token) != "RECURSIVE":
+            found.add(token.text.lower())
+        depth += opens(token)
+    return frozenset(found)
+
+
+# -------------------- words
+#
+# What tokens say, and names as the text of a query has them.
+
+
+def word_of(token: Token) -> str:
+    """What a token says in capitals; nothing if it is quoted, as then it never is a keyword."""
+    quoted = token.token_type in (TokenType.IDENTIFIER, TokenType.STRING)
+    return "" if quoted else token.text.upper()
+
+
+def opens(token: Token) -> int:
+    """1 for an opening bracket, -1 for a closing one."""
+    if token.token_type in (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE):
+        return 1
+    closing = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
+    return -1 if token.token_type in closing else 0
+
+
+def slice_of(text: str, tokens: Sequence[Token]) -> str:
+    """What the text has from the first of the tokens to the last."""
+    return text[tokens[0].start : tokens[-1].end + 1]
+
+
+def quoted(name: str, dialect: Dialect = "duckdb") -> str:
+    """One part of a name, as a query of the dialect takes it."""
+    mark = '"' if dialect == "duckdb" else "`"
+    return mark + name.replace(mark, mark * 2) + mark
+
+
+# -------------------- remembered
+#
+# What was made of a text, for when the same text comes again.
+
+
+Rest = ParamSpec("Rest")
+Made = TypeVar("Made")
+
+_TEXTS = 256
+#: Longer texts carry rows, and hardly come again, but are looked at from several sides while they
+#: are run: the last ones are kept, where what is made of them is small.
+_LONG, _LONG_TEXTS = 20_000, 2
+
+
+def remembered(
+    make: Callable[Concatenate[str, Rest], Made],
+) -> Callable[Concatenate[str, Rest], Made]:
+    """``make``, which is asked once for the same text and further arguments.
+
+    Nobody may change what it returns.
+    """
+    return _by_length(make, lru_cache(maxsize=_LONG_TEXTS)(make))
+
+
+def remembered_if_short(
+    make: Callable[Concatenate[str, Rest], Made],
+) -> Callable[Concatenate[str, Rest], Made]:
+    """As ``remembered``, for what takes far more memory than the text of which it is made."""
+    return _by_length(make, make)
+
+
+def _by_length(
+    make: Callable[Concatenate[str, Rest], Made], of_long: Callable[Concatenate[str, Rest], Made]
+) -> Callable[Concatenate[str, Rest], Made]:
+    known = lru_cache(maxsize=_TEXTS)(make)
+
+    def ask(text: str, /, *args: Rest.args, **kwargs: Rest.kwargs) -> Made:
+        found = of_long if len(text) > _LONG else known
+        return found(text, *args, **kwargs)  # type: ignore[arg-type]  # all can be hashed
+
+    return ask
+
+
+# -------------------- select
+#
+# A user's SELECT, read to learn which tables it names and to refuse what reaches beyond them.
+
 
 #: Whose SQL a query is written in.
 Dialect = Literal["duckdb", "spark"]

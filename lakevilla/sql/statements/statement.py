@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.sql.expressions.syntax.late import Token, TokenType
-from lakevilla.sql.statements.common_tables import behind_with
+from lakevilla.sql.expressions.syntax.parameter_names import Token, TokenType
 from lakevilla.sql.statements.dml import (
     DeleteStatement,
     InsertStatement,
@@ -20,10 +19,11 @@ from lakevilla.sql.statements.dml import (
     UpdateStatement,
     parse_dml,
 )
-from lakevilla.sql.statements.remembered import remembered
 from lakevilla.sql.statements.select import (
     Dialect,
     Select,
+    behind_with,
+    remembered,
     select_of,
     tokens_of,
 )

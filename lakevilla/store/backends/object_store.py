@@ -1,10 +1,4 @@
-"""Backends for S3, Google Cloud Storage, Azure and memory. The only module that knows obstore.
-
-The backend's own retries are off: it would hide a lost acknowledgement behind a
-refusal by one's own write, and only the read-back (``readback.py``) can tell.
-What it raises is turned into values here, by HTTP status and error code alone:
-its messages hold URLs and bodies, which may hold secrets.
-"""
+"""A store that obstore reaches."""
 
 from __future__ import annotations
 
@@ -15,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from obstore import open_writer
 from obstore.exceptions import (
@@ -29,8 +23,14 @@ from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import Settings, shown
-from lakevilla.store.backends.after_fork import ForkedError, note_use
-from lakevilla.store.backends.endpoints import check_endpoints, endpoint_options, shown_endpoint
+from lakevilla.store.backends.endpoints import (
+    DELTALAKE_ONLY,
+    UNSAFE_WRITERS,
+    check_endpoints,
+    endpoint_options,
+    of_account,
+    shown_endpoint,
+)
 from lakevilla.store.backends.failures import (
     PanicError,
     classify_failure,
@@ -42,9 +42,7 @@ from lakevilla.store.backends.failures import (
     is_the_whole,
     status_code,
 )
-from lakevilla.store.backends.large_copies import COPIED_BYTES, REFUSALS, PartWriter, write_parts
 from lakevilla.store.backends.local import LocalStore
-from lakevilla.store.backends.option_names import DELTALAKE_ONLY, UNSAFE_WRITERS, of_account
 from lakevilla.store.backends.routing import LakeStore
 from lakevilla.store.backends.sessions import boto3_credentials, session_of
 from lakevilla.store.base import (
@@ -64,6 +62,16 @@ from lakevilla.store.base import (
     Unchanged,
 )
 from lakevilla.store.location import Location, check_key, root_location
+
+# -------------------- object store
+#
+# Backends for S3, Google Cloud Storage, Azure and memory. The only module that knows obstore.
+#
+# The backend's own retries are off: it would hide a lost acknowledgement behind a
+# refusal by one's own write, and only the read-back (``readback.py``) can tell.
+# What it raises is turned into values here, by HTTP status and error code alone:
+# its messages hold URLs and bodies, which may hold secrets.
+
 
 _T = TypeVar("_T")
 
@@ -499,3 +507,77 @@ class _Options:
 def _is_option(value: object) -> bool:
     is_small = isinstance(value, int) and value.bit_length() <= 64
     return is_small or isinstance(value, str | float)
+
+
+# -------------------- large copies
+#
+# Copies of objects that S3 does not copy itself: it refuses more than 5 GB.
+#
+# They are fetched and stored part by part. (S3's own copy of parts is a request that the backend
+# does not know, and other stores that speak S3 may not.)
+
+
+#: What S3 copies itself.
+COPIED_BYTES = 5 * 1024**3
+#: The parts of what it does not: at least so large, and so many at most.
+_COPIED_PART_BYTES = 64 * 1024**2
+_MOST_PARTS = 9_000
+#: How a copy of a larger object is answered: an invalid request, or one that is too large.
+REFUSALS = (400, 413)
+
+
+class PartWriter(Protocol):
+    """What takes an object piece by piece; nothing is stored before it is closed."""
+
+    def write(self, buffer: bytes, /) -> int: ...
+
+    def close(self) -> None: ...
+
+
+def write_parts(
+    info: ObjectInfo, fetch: Callable[[int, int], bytes], open_writer: Callable[[int], PartWriter]
+) -> None:
+    """Store what ``fetch`` gives, range by range, of an object; a writer is told of how much."""
+    part = max(_COPIED_PART_BYTES, -(-info.size // _MOST_PARTS))
+    writer = open_writer(part)
+    for start in range(0, info.size, part):
+        writer.write(fetch(start, min(start + part, info.size)))
+    writer.close()
+
+
+# -------------------- after fork
+#
+# Whether this process was forked from one that had used the backend, whose threads it lacks.
+#
+# A request would wait for them for ever.
+
+
+_used = False
+_forked_after_use = False
+
+
+class ForkedError(OSError):
+    """The backend can't be used in this process."""
+
+    reason = (
+        "this process was forked after its parent had used the store; start processes with "
+        'multiprocessing.get_context("spawn"), or connect in the child only'
+    )
+
+
+def note_use() -> ForkedError | None:
+    """To be asked before each request: why there can be none."""
+    global _used
+    if _forked_after_use:
+        return ForkedError()
+    _used = True
+    return None
+
+
+def _after_fork() -> None:
+    global _forked_after_use
+    _forked_after_use = _used
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -19,24 +19,21 @@ from lakevilla.errors import (
     VersionNotFound,
 )
 from lakevilla.formats.base import Attempt, CommitInfo, Entry
+from lakevilla.lake.context import Tail
 from lakevilla.lake.table_log import entry_at, is_cleaned_up_soon, open_tail, opened_again, probe
-from lakevilla.lake.tail import Tail
 from lakevilla.phases import during
 from lakevilla.store.base import PutOutcome, Refused, Stored, Unknown
 from lakevilla.store.effects import Program, parallel, put, sleep
 from lakevilla.sublogs.describe import describe, summed
 from lakevilla.sublogs.operations import is_blind, tables_read
-from lakevilla.transaction.commit.staged import check_files
+from lakevilla.transaction.commit.upload import check_files
 from lakevilla.transaction.redo.deferred import perform_deferred
-from lakevilla.transaction.redo.entry import entry_change
 from lakevilla.transaction.redo.rebase import rebase
-from lakevilla.transaction.state.errors import conflict
-from lakevilla.transaction.state.files import store_files
-from lakevilla.transaction.state.own_entry import found_in_log
+from lakevilla.transaction.redo.replay import entry_change
+from lakevilla.transaction.state.files import found_in_log, store_files
 from lakevilla.transaction.state.parts import EntryTried
-from lakevilla.transaction.state.transaction import TransactionState
-from lakevilla.transaction.validation.by_entry import ask_now_and_then, refuse_dropped
-from lakevilla.transaction.validation.direct import direct_write
+from lakevilla.transaction.state.transaction import TransactionState, conflict
+from lakevilla.transaction.validation.checks import ask_now_and_then, direct_write, refuse_dropped
 from lakevilla.transaction.validation.validate import examine
 
 #: Entries of others met in a row before a commit gives up.

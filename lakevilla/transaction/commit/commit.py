@@ -1,18 +1,4 @@
-"""The commit of a transaction: its seven steps in their order (design, section 8).
-
-1. Wait until nobody is ahead in a queue, and perform what was put off until then. Where nobody
-   is known to be ahead, this is looked at beside 3.
-2. Make the commit object: what was done, table by table.
-3. Upload it with the files that it names, and look for commits of other clients meanwhile.
-4. Validate: hold what was read and written against what came since.
-5. Replace HEAD. This is the commit point: before it nothing is visible, after it anyone can
-   finish. A lost race repeats 4 and 5 alone.
-6. Publish in the log of each table.
-7. Give places and record back, in the same round as 6.
-
-A transaction on one table that needs no HEAD has one step in place of 2 to 6: the creation of
-its log entry (``by_log_entry``).
-"""
+"""Commit a transaction: first time, again, and in doubt."""
 
 from __future__ import annotations
 
@@ -20,28 +6,49 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from lakevilla.errors import ForeignConflict
+from lakevilla.errors import (
+    CommitOutcomeUnknown,
+    ForeignConflict,
+    InvalidOperation,
+    LakeVillaError,
+    StoreError,
+)
 from lakevilla.phases import during
 from lakevilla.results import CommitResult
 from lakevilla.store.effects import Program, parallel
-from lakevilla.transaction.commit.again import check_may_commit, found_in_head
 from lakevilla.transaction.commit.by_log_entry import commit_by_entry
-from lakevilla.transaction.commit.commit_object import Sealed, seal_commit
-from lakevilla.transaction.commit.decide import Redone, decide
-from lakevilla.transaction.commit.doubt import entry_errors, head_errors
+from lakevilla.transaction.commit.decide import Redone, decide, decided_by, nobody_takes
 from lakevilla.transaction.commit.publish import let_go, publish_decided
-from lakevilla.transaction.commit.staged import check_files
-from lakevilla.transaction.commit.upload import upload
+from lakevilla.transaction.commit.together.lane import own_commit
+from lakevilla.transaction.commit.upload import Sealed, check_files, seal_commit, upload
 from lakevilla.transaction.queue.ahead import Ahead, who_is_ahead
 from lakevilla.transaction.queue.late import stand_for_deferred
 from lakevilla.transaction.queue.reservation import reserved_ahead
 from lakevilla.transaction.queue.wait import wait_for_turn
 from lakevilla.transaction.redo.deferred import perform_deferred
+from lakevilla.transaction.state.life import Life
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Decided
 from lakevilla.transaction.validation.validate import catch_up, validate_reads
 from lakevilla.transaction.verbs.bind import bind_to_head
 from lakevilla.transaction.verbs.idempotency import note_over
+
+# -------------------- commit
+#
+# The commit of a transaction: its seven steps in their order (design, section 8).
+#
+# 1. Wait until nobody is ahead in a queue, and perform what was put off until then. Where nobody
+#    is known to be ahead, this is looked at beside 3.
+# 2. Make the commit object: what was done, table by table.
+# 3. Upload it with the files that it names, and look for commits of other clients meanwhile.
+# 4. Validate: hold what was read and written against what came since.
+# 5. Replace HEAD. This is the commit point: before it nothing is visible, after it anyone can
+#    finish. A lost race repeats 4 and 5 alone.
+# 6. Publish in the log of each table.
+# 7. Give places and record back, in the same round as 6.
+#
+# A transaction on one table that needs no HEAD has one step in place of 2 to 6: the creation of
+# its log entry (``by_log_entry``).
 
 
 def commit(txn: TransactionState, *, publish: bool = True) -> Program[CommitResult]:
@@ -166,3 +173,108 @@ def _answering(txn: TransactionState) -> Iterator[None]:
         txn.ending.answered = True
         raise
     txn.ending.answered = True
+
+
+# -------------------- again
+#
+# A commit point that was tried, and no answer came: what became of it (note 19; hazard 36).
+#
+# The write may have landed, or may yet. So before anything moves the transaction looks at
+# the place that it tried: at the number of its log entry and all above it, or at the
+# commits of a HEAD that is newer than the one that it was to replace. Found: it has
+# committed. The place is another's: that write can never land, and the transaction goes on
+# from there. The place is free: it is tried once more, since one of the two is refused.
+
+
+def check_may_commit(txn: TransactionState) -> None:
+    """Refuse to commit what has ended, or has failed."""
+    if txn.state is Life.FAILED:
+        assert txn.ending.failure is not None
+        raise doubtful(txn, txn.ending.failure) if txn.ending.is_in_doubt else txn.ending.failure
+    if txn.state is not Life.OPEN:
+        raise InvalidOperation(
+            f"commit: transaction {txn.id} has {txn.state} already", txn_id=txn.id
+        )
+
+
+def found_in_head(txn: TransactionState) -> Program[Decided | None]:
+    """The transaction's commit in the newest HEAD, if a replacement tried before has landed."""
+    if not txn.ending.is_in_doubt_in_head:
+        return None
+    held = yield from txn.context.head()
+    if held is None:
+        return None
+    mine = yield from own_commit(txn, held.head)
+    if mine is not None:
+        return decided_by(txn, held, mine)
+    txn.note_not_in(held.head)
+    return (yield from nobody_takes(txn))
+
+
+# -------------------- doubt
+#
+# What an error at the commit point means: that nothing was committed, or that nobody can tell.
+
+
+@contextmanager
+def entry_errors(txn: TransactionState) -> Iterator[None]:
+    """Errors of a commit by its log entry."""
+    try:
+        yield
+    except LakeVillaError as error:
+        if txn.ending.entry_tried is not None:
+            raise doubtful(txn, error) from error
+        if not isinstance(error, StoreError):
+            raise
+        # Safe to say so: where an entry may have landed it is in doubt.
+        raise txn.fail(
+            StoreError(
+                f"nothing of transaction {txn.id} was committed: {error.message}",
+                table=txn.work.done[0].table,
+                txn_id=txn.id,
+            )
+        ) from error
+
+
+@contextmanager
+def head_errors(txn: TransactionState) -> Iterator[None]:
+    """Errors of a commit through HEAD."""
+    try:
+        yield
+    except LakeVillaError as error:
+        if txn.ending.is_in_doubt_in_head:
+            raise doubtful(txn, error) from error
+        if not isinstance(error, StoreError):
+            raise
+        if not (txn.ending.tried and txn.ending.shared):
+            # Each replacement of HEAD that was sent for it was refused: where one may have
+            # landed it is ``CommitOutcomeUnknown`` (``group``).
+            txn.fail(error)
+            raise
+        # Saved or resumed: another process may have been at its commit point as well, and
+        # only whoever reads what became of that can tell.
+        raise CommitOutcomeUnknown(
+            f"could not settle whether transaction {txn.id} was committed "
+            f"({error.message}): ask `lake.outcome({txn.id!r})`",
+            txn_id=txn.id,
+        ) from error
+
+
+def doubtful(txn: TransactionState, error: LakeVillaError) -> CommitOutcomeUnknown:
+    """What an error of a commit means while an earlier write of it may yet land."""
+    if isinstance(error, CommitOutcomeUnknown):
+        return error
+    ask = (
+        f"ask `lake.outcome({txn.id!r})`"
+        if txn.through_head
+        else "the table's history will show it"
+    )
+    unknown = CommitOutcomeUnknown(
+        f"transaction {txn.id} may have committed: its commit was tried before, and that could "
+        f"not be settled now ({error.message}); commit it again, or {ask}",
+        table=error.table,
+        txn_id=txn.id,
+    )
+    if txn.state is Life.FAILED:
+        txn.fail(unknown)
+    return unknown

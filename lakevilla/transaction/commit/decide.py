@@ -20,21 +20,20 @@ from lakevilla.global_log.head import CommitSummary, Head
 from lakevilla.global_log.inbox.fold import MOST_PENDING
 from lakevilla.global_log.repo import HeldHead, load_tables
 from lakevilla.lake.publishing.outcome import result_of
-from lakevilla.lake.publishing.publish_once import publish_once
+from lakevilla.lake.publishing.publish import publish_once
 from lakevilla.phases import during
 from lakevilla.store.effects import Program
-from lakevilla.transaction.commit.commit_object import Sealed
-from lakevilla.transaction.commit.together.candidate import (
+from lakevilla.transaction.commit.together.crowd import commit_together, wait_until_over
+from lakevilla.transaction.commit.together.lane import (
     Candidate,
     Declined,
     Failed,
     Settled,
+    commits_of,
     newest_of,
     own_commit,
 )
-from lakevilla.transaction.commit.together.crowd import wait_until_over
-from lakevilla.transaction.commit.together.group import commit_together
-from lakevilla.transaction.commit.together.lane import commits_of
+from lakevilla.transaction.commit.upload import Sealed
 from lakevilla.transaction.queue.reservation import reserved_ahead
 from lakevilla.transaction.queue.wait import wait_for_turn
 from lakevilla.transaction.redo.rebase import rebase

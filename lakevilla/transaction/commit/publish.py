@@ -9,8 +9,7 @@ from lakevilla.errors import (
 from lakevilla.global_log.head import CommitSummary, Head, Touch
 from lakevilla.global_log.repo import commits_since, load_tables
 from lakevilla.lake.context import Event
-from lakevilla.lake.publishing.publish import Published
-from lakevilla.lake.publishing.publish_once import publish_once
+from lakevilla.lake.publishing.publish import Published, publish_once
 from lakevilla.lake.tables.claims import note_names
 from lakevilla.lake.tables.renaming import renames_of
 from lakevilla.phases import during

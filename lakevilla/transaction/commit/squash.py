@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
 from lakevilla.global_log.head import PendingRef
-from lakevilla.lake.net_change import compose
+from lakevilla.lake.row_changes import compose
 from lakevilla.store.base import ABSENT
 from lakevilla.store.codec import FORMAT
 from lakevilla.store.effects import Program, Put

@@ -1,27 +1,41 @@
-"""Step 3 of a commit: files, commit object, claims and a look for other clients, in one round."""
+"""Store what a commit needs before HEAD names it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from lakevilla.errors import (
-    StoreError,
-)
+from lakevilla.errors import StoreError, TransactionAborted
 from lakevilla.formats.base import TableSnapshot
+from lakevilla.formats.files import file_key
 from lakevilla.formats.registry import refuse_two_tables
+from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
 from lakevilla.global_log.head import Head, TableState
 from lakevilla.global_log.repo import claim_table, load_tables
 from lakevilla.lake.context import Context
+from lakevilla.lake.fitness import lost_for_good, paths_written
+from lakevilla.lake.row_changes import rows_fit
 from lakevilla.lake.table_log import look_above
+from lakevilla.phases import during
 from lakevilla.store.base import ABSENT, NEW, Stored
+from lakevilla.store.codec import FORMAT
 from lakevilla.store.effects import Program, Put, parallel
 from lakevilla.store.location import is_external
-from lakevilla.transaction.commit.commit_object import Sealed, tables_written
+from lakevilla.sublogs.describe import describe, summed
+from lakevilla.sublogs.operations import Create, Drop, Transplant, is_blind, tables_read
+from lakevilla.transaction.commit.squash import Squash, squashes
 from lakevilla.transaction.commit.together.lane import commits_of
-from lakevilla.transaction.commit.together.proposed import may_go_along
+from lakevilla.transaction.commit.together.replacing import may_go_along
+from lakevilla.transaction.redo.replay import entry_change
+from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.idempotency import bind_key
+
+# -------------------- upload
+#
+# Step 3 of a commit: files, commit object, claims and a look for other clients, in one round.
+
 
 #: For how long the HEAD that a transaction has begun on is as good as one that is asked for.
 _FRESH_SECONDS = 0.15
@@ -113,3 +127,133 @@ def _claims(txn: TransactionState, head: Head) -> list[Program[Any]]:
 def _is_another_elsewhere(location: str, state: TableState | None, snapshot: TableSnapshot) -> bool:
     """Whether a table outside of the root is made anew, where its claim tells which it is."""
     return is_external(location) and state is not None and state.table_id != snapshot.table_id
+
+
+# -------------------- commit object
+#
+# Step 2 of a commit: what the transaction did, as one object of the store.
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A commit object as it is stored: its name is made of the transaction and the digest.
+
+    ``squashes``: on a branch, what goes in the place of older commits with it, by table.
+    """
+
+    commit: CommitObject
+    digest: str
+    body: bytes
+    life: str = ""
+    squashes: Mapping[str, Squash] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        return commit_key(self.commit.txn, self.digest, self.life)
+
+
+def seal_commit(txn: TransactionState) -> Program[Sealed]:
+    """What the transaction did up to now; it names no parent, so a lost race rewrites nothing."""
+    commit = yield from _commit_object(txn)
+    digest, body = seal(commit)
+    txn.ending.digests.add(digest)
+    found = yield from squashes(txn, commit.tables)
+    return Sealed(commit, digest, body, txn.context.life, found)
+
+
+def tables_written(txn: TransactionState) -> list[str]:
+    """The tables of its operations, in their order."""
+    return list(dict.fromkeys(done.table for done in txn.work.done))
+
+
+def _commit_object(txn: TransactionState) -> Program[CommitObject]:
+    by_table: dict[str, list[Done]] = {}
+    looked_at = {record.table for record in txn.work.reads.values()}
+    for done in txn.work.done:
+        by_table.setdefault(done.table, []).append(done)
+        looked_at.update(tables_read(done.operation))
+    tables = {}
+    for table, mine in by_table.items():
+        tables[table] = yield from _table_part(txn, table, mine, looked_at=table in looked_at)
+    return CommitObject(
+        FORMAT,
+        txn.context.ids.nonce(),
+        txn.id,
+        tables,
+        operations=tuple(done.operation for done in txn.work.done),
+        reads=tuple(txn.work.reads.values()),
+        metadata=txn.options.metadata,
+        applications=txn.options.applications,
+        started_ms=txn.bound.started_ms,
+        merged="" if txn.work.merging is None else txn.work.merging.version,
+        catalog=tuple(txn.work.catalog),
+        after=0 if txn.bound.held is None else txn.bound.held.head.sequence,
+    )
+
+
+def _table_part(
+    txn: TransactionState, table: str, mine: list[Done], *, looked_at: bool
+) -> Program[TablePart]:
+    change = yield from entry_change(txn, table, mine)
+    operations = [done.operation for done in mine]
+    name, parameters = describe(operations)
+    dropped = isinstance(mine[-1].operation, Drop)
+    working = txn.work.tables[table]
+    snapshot, created = working.snapshot, any(isinstance(one, Create) for one in operations)
+    redefines = change.metadata is not None and not created
+    hides = any(isinstance(one, Transplant) and one.hides for one in operations)
+    fits = not hides and rows_fit(working.view.snapshot.layout, snapshot.layout)
+    return TablePart(
+        table_id=snapshot.table_id,
+        change=change,
+        blind=all(is_blind(operation) for operation in operations) and not looked_at,
+        created=created,
+        dropped=dropped,
+        operation=name,
+        parameters=parameters,
+        metrics=summed(done.metrics for done in mine),
+        contract=snapshot.contract,
+        redefines=redefines and not fits,
+    )
+
+
+# -------------------- staged
+#
+# The files of a transaction that lay unnamed for long: are they still there before it commits?
+#
+# VACUUM and orphan removal of other clients know nothing of transactions: to them a file
+# that no log entry names is garbage once it is old enough (hazard 6, note 19).
+
+
+def check_files(txn: TransactionState) -> Program[None]:
+    """Before the commit point of an old transaction, look for the files that it would name.
+
+    A young one asks for nothing: no clean-up is quicker than ``checked_tip_seconds``. One is old,
+    too, if this machine's time has moved by more since it began: a clean-up that went by the time
+    before, or between, had another idea of how old its files were.
+
+    Raises
+    ------
+    TransactionAborted
+        One is gone. Nothing of the transaction is or will be visible.
+    """
+    context = txn.context
+    age = context.clock.elapsed() - txn.bound.began_at
+    if txn.bound.started_ms:
+        age = max(age, abs(context.now_ms() - txn.bound.started_ms) / 1000)
+    if age < context.settings.checked_tip_seconds:
+        return
+    keys = []
+    for done in txn.work.done:
+        paths = paths_written(done.table, done.change)
+        keys += [file_key(done.table, path) for path in paths]
+    with during("validate"):
+        lost = yield from lost_for_good(list(dict.fromkeys(keys)))
+    if lost:
+        raise txn.fail(
+            TransactionAborted(
+                f"transaction {txn.id} ran so long that its file {lost[0]} was removed by another "
+                "client's clean-up: nothing was committed, run it again",
+                txn_id=txn.id,
+            )
+        )

@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import Change, TableSnapshot
-from lakevilla.lake.file_names import file_namer
+from lakevilla.lake.context import file_namer
 from lakevilla.lake.operations.inserted import inserted_rows
 from lakevilla.lake.operations.perform import Performed, merge_spec
-from lakevilla.lake.operations.sources.reading import read_source
+from lakevilla.lake.operations.sources import read_source
 from lakevilla.results import Counts
 from lakevilla.sql.expressions.assignments import bind_assignments
 from lakevilla.sql.expressions.bind import bind
@@ -41,7 +41,7 @@ from lakevilla.sublogs.operations import (
     Update,
     tables_read,
 )
-from lakevilla.transaction.redo.fetch import fetching
+from lakevilla.transaction.redo.rebase import fetching
 from lakevilla.transaction.redo.replay import lay_over, redo, replay
 from lakevilla.transaction.state.files import made_files
 from lakevilla.transaction.state.parts import Done

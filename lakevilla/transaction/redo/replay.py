@@ -1,27 +1,31 @@
-"""Going through a transaction's operations again, on the state that its tables have now.
-
-A redo after a conflict and the performing of what was put off are one thing:
-from the tables' views on, in order, each operation on what those before it left.
-"""
+"""Replay operations on the entry of another client."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from lakevilla.engines.base import FileNamer
 from lakevilla.errors import InvalidOperation, LakeVillaError
-from lakevilla.formats.base import TableSnapshot
-from lakevilla.lake.operations.compaction import still_moved
+from lakevilla.formats.base import Change, TableSnapshot
+from lakevilla.lake.context import file_namer
+from lakevilla.lake.operations.changes import in_one_entry, is_mixed
 from lakevilla.lake.operations.comparing.dropped_columns import named, refuse_hidden
 from lakevilla.lake.operations.perform import check_append_only, perform, performed_as
+from lakevilla.lake.operations.refresh import still_moved
+from lakevilla.lake.row_changes import compose
 from lakevilla.phases import during
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Optimize, Transplant
-from lakevilla.transaction.state.beneath import beneath_of
-from lakevilla.transaction.state.errors import conflict
-from lakevilla.transaction.state.files import keep_files, made_files, store_files
+from lakevilla.transaction.state.files import hold_file, keep_files, made_files, store_files
 from lakevilla.transaction.state.parts import Done, laid_over
-from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.transaction import TransactionState, beneath_of, conflict
+
+# -------------------- replay
+#
+# Going through a transaction's operations again, on the state that its tables have now.
+#
+# A redo after a conflict and the performing of what was put off are one thing:
+# from the tables' views on, in order, each operation on what those before it left.
 
 
 def replay(txn: TransactionState, step: Callable[[int, Done], Program[None]]) -> Program[None]:
@@ -122,3 +126,22 @@ def _refused(txn: TransactionState, done: Done, error: InvalidOperation) -> Lake
         table=done.table,
         txn_id=txn.id,
     )
+
+
+# -------------------- entry
+#
+# What a transaction's operations come to in the one log entry of a table.
+
+
+def entry_change(txn: TransactionState, table: str, mine: Iterable[Done]) -> Program[Change]:
+    """What a transaction's operations on one table, ``mine``, come to in its one entry."""
+    changes = [done.change for done in mine]
+    if not is_mixed(changes):
+        return compose(changes)
+    yield from store_files(txn, table)
+    name = file_namer(txn.context, txn.id, txn.through_head)
+    before = txn.work.tables[table].view.snapshot
+    change, bodies = yield from in_one_entry(txn.context, before, changes, name)
+    for key, body in bodies.items():
+        hold_file(txn, key, body)
+    return change

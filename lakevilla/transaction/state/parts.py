@@ -20,10 +20,10 @@ from lakevilla.results import CommitResult, Counts
 from lakevilla.sql.catalog import CatalogRead
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.sublogs.operations import Detach, Operation, ReadRecord, Rename
-from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.life import Life
 from lakevilla.transaction.state.values import (
     Decided,
+    Feature,
     HeldRecord,
     KeyUse,
     Merging,

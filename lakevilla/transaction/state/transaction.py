@@ -1,31 +1,31 @@
-"""One transaction: what it is bound to, what it has done, what its caller has seen.
-
-Data, and what can be told from it without a request. What a caller asks of it is in
-``transaction.verbs``; how it commits in ``transaction.commit``. After ``ConflictError`` nothing
-can commit (design, section 12).
-"""
+"""The state of a transaction."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from lakevilla.errors import (
-    InvalidOperation,
-    LakeVillaError,
-    TransactionAborted,
-)
+from lakevilla.errors import ConflictError, InvalidOperation, LakeVillaError, TransactionAborted
 from lakevilla.formats.base import TableSnapshot
 from lakevilla.global_log.head import Head
 from lakevilla.lake.context import Context
+from lakevilla.lake.operations.comparing.computed import Beneath
 from lakevilla.lake.view import View
 from lakevilla.phases import Phases
 from lakevilla.results import CommitResult
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Detach
-from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.life import Life, LifeEvent, advance
 from lakevilla.transaction.state.parts import Binding, Ending, Options, Standing, Work, Working
+from lakevilla.transaction.state.values import Feature
+
+# -------------------- transaction
+#
+# One transaction: what it is bound to, what it has done, what its caller has seen.
+#
+# Data, and what can be told from it without a request. What a caller asks of it is in
+# ``transaction.verbs``; how it commits in ``transaction.commit``. After ``ConflictError`` nothing
+# can commit (design, section 12).
 
 
 def _no_lookup(location: str) -> Program[TableSnapshot]:
@@ -203,3 +203,45 @@ class TransactionState:
                     txn_id=self.id,
                 )
             )
+
+
+# -------------------- errors
+#
+# Errors that end a transaction.
+
+
+def conflict(txn: TransactionState, table: str, reason: str) -> ConflictError:
+    """The error of a transaction that can't be mended."""
+    return ConflictError(
+        f"transaction {txn.id} conflicts on table {table}: {reason}; run it again "
+        "(`lake.run` does so by itself)",
+        table=table,
+        txn_id=txn.id,
+    )
+
+
+def entered(txn: TransactionState, location: str) -> ConflictError:
+    """The error of one that has begun before a table came into the lake."""
+    return ConflictError(
+        f"table {location} entered the lake after transaction {txn.id} began: "
+        "run the transaction again",
+        table=location,
+        txn_id=txn.id,
+    )
+
+
+# -------------------- beneath
+#
+# What the state of a table is made of, as a transaction sees it.
+
+
+def beneath_of(txn: TransactionState, location: str) -> Beneath | None:
+    """What the transaction's state of a table is made of; None if no HEAD tells."""
+    head = txn.head
+    if head is None:
+        return None
+    return Beneath(
+        head.sequence if head.life is None else head.life.base.sequence,
+        tuple(done.operation for done in txn.work.done if done.table == location),
+        txn.work.tables[location].view.placement.hidden,
+    )

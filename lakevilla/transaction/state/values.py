@@ -1,9 +1,10 @@
-"""What a transaction holds, as values: its places, record and key; what it has saved, decided."""
+"""Values of a transaction's state."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import Flag
 
 import msgspec
 
@@ -17,6 +18,10 @@ from lakevilla.markers.repo import free, withdraw
 from lakevilla.store.base import Token
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.record import Access, Ticket, TxnRecord
+
+# -------------------- values
+#
+# What a transaction holds, as values: its places, record and key; what it has saved, decided.
 
 
 @dataclass(slots=True)
@@ -149,3 +154,39 @@ class HeldRecord(msgspec.Struct, frozen=True):
     record: TxnRecord
     token: Token
     at: float
+
+
+# -------------------- features
+#
+# Features: the guarantees that a transaction picks (design, section 10).
+
+
+class Feature(Flag):
+    """The features of a transaction; combine them with ``|``.
+
+    Attributes
+    ----------
+    NONE
+        One write operation on one table, serializable; two requests for a warm append.
+    R
+        Recovery: many operations on one table, redone after a conflict, resumable if saved.
+    CT
+        Complex transactions: many tables, with a place in the queue of each. It waits for those
+        before it, and those behind wait for it, so that a long one succeeds.
+    I
+        Isolation: many tables, all read in one state, serializable.
+
+    Examples
+    --------
+    >>> queued = lv.Feature.R | lv.Feature.CT | lv.Feature.I
+    >>> with lake.transaction(queued) as txn:
+    ...     txn.take_turn("stock")
+    ...     _ = txn.delete("stock", where="true")
+    >>> with lake.transaction(lv.Feature.NONE) as txn:  # two requests, one table
+    ...     _ = txn.append("orders", [{"id": 2, "sku": "jam"}])
+    """
+
+    NONE = 0
+    R = 1
+    CT = 2
+    I = 4  # noqa: E741 - the paper's name

@@ -15,20 +15,19 @@ from lakevilla.errors import ConflictError
 from lakevilla.formats.base import Change
 from lakevilla.formats.catalog_rows import file_row, statistics_of
 from lakevilla.formats.files import DataFile, restored
-from lakevilla.formats.iceberg.metadata.pointer import name_in_catalog
+from lakevilla.formats.iceberg.metadata.file import name_in_catalog
 from lakevilla.formats.layout import Layout
 from lakevilla.global_log.head import NOWHERE, CommitSummary, Head, TableState, application_id
 from lakevilla.global_log.leaves import HIGHEST
 from lakevilla.global_log.refs import is_at
 from lakevilla.global_log.repo import commits_since, load_names, load_tables
+from lakevilla.lake.context import Tail
 from lakevilla.lake.frozen.mounts import load_clones
 from lakevilla.lake.table_log import entry_at, open_tail, refresh
-from lakevilla.lake.tail import Tail
 from lakevilla.sql.catalog import CatalogRead
 from lakevilla.store.effects import Program
 from lakevilla.transaction.redo.rebase import Examination
-from lakevilla.transaction.state.errors import conflict
-from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.transaction import TransactionState, conflict
 
 #: What HEAD tells of a table's size, by the columns of the catalog table of tables.
 _SIZES = ("files", "rows", "bytes", "changed_version")

@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from lakevilla.formats.base import Change
-from lakevilla.formats.fields import as_of
 from lakevilla.formats.files import FileRef, file_refs
+from lakevilla.formats.layout import as_of
 from lakevilla.global_log.head import CommitSummary, Head, application_id, commits_after
-from lakevilla.global_log.overlap import known_of, may_hold
+from lakevilla.global_log.rules import known_of, may_hold
 from lakevilla.global_log.summaries import Summary, fingerprint, together
+from lakevilla.lake.context import Tail
 from lakevilla.lake.row_changes import only
-from lakevilla.lake.tail import Tail
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.operations import Transplant, is_append, tables_read

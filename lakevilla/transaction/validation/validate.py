@@ -28,11 +28,10 @@ from lakevilla.errors import (
 from lakevilla.global_log.head import Head, TableState
 from lakevilla.global_log.repo import HeldHead, load_tables
 from lakevilla.global_log.rules import Rule
-from lakevilla.lake.net_change import NetChange, net_change
+from lakevilla.lake.context import Tail
 from lakevilla.lake.operations.comparing.dropped_columns import files_fit
-from lakevilla.lake.row_changes import Verdict, judge
+from lakevilla.lake.row_changes import NetChange, Verdict, judge, net_change
 from lakevilla.lake.table_log import open_tail, opened_again, probe, refresh
-from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import View, build_view
 from lakevilla.phases import during
 from lakevilla.sql.expressions.tree import Expr
@@ -53,16 +52,18 @@ from lakevilla.sublogs.operations import (
     tables_read,
 )
 from lakevilla.transaction.redo.rebase import Examination, rebase, stands
-from lakevilla.transaction.state.errors import conflict
 from lakevilla.transaction.state.parts import Done
-from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.transaction import TransactionState, conflict
 from lakevilla.transaction.validation.catalog import changed_catalog
-from lakevilla.transaction.validation.merged import changed_branch
-from lakevilla.transaction.validation.mounted import no_log, still_mounted
-from lakevilla.transaction.validation.new_places import refused_place
+from lakevilla.transaction.validation.checks import (
+    changed_branch,
+    no_log,
+    refused_place,
+    still_mounted,
+    touched_within,
+)
 from lakevilla.transaction.validation.overlap import is_cleared, only_appends
 from lakevilla.transaction.validation.versions import firing
-from lakevilla.transaction.validation.within import touched_within
 
 T = TypeVar("T")
 

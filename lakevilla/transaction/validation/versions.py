@@ -12,9 +12,8 @@ from __future__ import annotations
 from lakevilla.global_log.head import CommitSummary, Head, application_id
 from lakevilla.global_log.repo import commits_since
 from lakevilla.global_log.rules import Rule, Versions, fires
-from lakevilla.lake.context import Context
+from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.table_log import entry_at
-from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import View
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import is_blind, tables_read

@@ -1,15 +1,26 @@
-"""The end of a transaction that does not commit."""
+"""Abort a transaction, or run it again."""
 
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
-from lakevilla.errors import CommitOutcomeUnknown, TransactionAborted
+from lakevilla.errors import CommitOutcomeUnknown, LakeVillaError, TransactionAborted
+from lakevilla.ids import is_by_entry
 from lakevilla.phases import during
 from lakevilla.store.effects import Program, delete, parallel
+from lakevilla.transaction.queue.reservation import reserve
 from lakevilla.transaction.state.life import TERMINAL, Life
+from lakevilla.transaction.state.parts import Standing
+from lakevilla.transaction.state.record import Renewal
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.values import Feature, KeyUse
+from lakevilla.transaction.verbs.begin import begin
 from lakevilla.transaction.verbs.save import forget, unsave
+
+# -------------------- abort
+#
+# The end of a transaction that does not commit.
 
 
 def give_up(txn: TransactionState) -> Program[None]:
@@ -57,3 +68,62 @@ def delete_its_files(txn: TransactionState) -> Program[None]:
         if keys:
             with during("free"):
                 yield from parallel([delete(key) for key in keys])
+
+
+# -------------------- rerun
+#
+# Running a transaction again after a conflict: same id, same places (design, section 7).
+#
+# Whoever has waited longest stays first. Safe under one id: every replacement of
+# HEAD that the attempt sent was refused, or can't land any more because HEAD has
+# moved (else it would have ended with ``CommitOutcomeUnknown``), so what is
+# committed next is the id's only commit.
+
+
+def rerun(old: TransactionState, *, escalate: bool = False) -> Program[TransactionState]:
+    """The transaction as it was begun, after an attempt of it ended with ``ConflictError``.
+
+    ``escalate``: with Feature.CT, and the tables used so far reserved in HEAD.
+
+    Raises
+    ------
+    TransactionAborted
+        It was saved and another process has resumed it: begin a new one.
+    """
+    # Where HEAD is a log, and on a branch, there are no queues: it stays optimistic.
+    has_queues = not (old.context.life or (yield from old.context.is_only_creating()))
+    escalate = escalate and has_queues
+    yield from unsave(old)
+    # The attempt has ended, its id has not: whoever meets its idempotency key asks HEAD.
+    key, old.standing.key = old.standing.key, None
+    yield from abort(old)
+    queue, old.standing.queue = old.standing.queue, None
+    record, old.standing.record = old.standing.record, None
+    features = old.options.features | Feature.CT if escalate else old.options.features
+    txn_id = old.id
+    if escalate and is_by_entry(txn_id) and record is None:
+        # It will commit through HEAD alone, and an id that says so can be settled there.
+        txn_id = old.context.ids.txn_id(above=txn_id)
+    options = replace(old.options, features=features)
+    new = begin(
+        TransactionState(old.context, txn_id, options, through_head=old.through_head or escalate)
+    )
+    new.bound.began, new.bound.started_ms = old.bound.began, old.bound.started_ms
+    new.standing = Standing(
+        record=record,
+        claim=old.standing.claim,
+        key=None if key is None else KeyUse(key.key, key.version, *key.batch),
+        queue=queue,
+        # What the attempts before relied on, an escalated one may rely on again.
+        used=old.standing.used | set(old.work.tables),
+    )
+    new.ending.id_was_seen = old.ending.id_was_seen and txn_id == old.id
+    if record is not None:
+        new.context.renewed(Renewal(new))
+    if escalate and new.standing.used and not new.options.read_only:
+        try:
+            yield from reserve(new, new.standing.used)
+        except LakeVillaError:
+            yield from forget(new)
+            raise
+    return new

@@ -1,11 +1,23 @@
-"""The one place that makes a transaction ready: by an API call, a rerun or a resume."""
+"""Begin a transaction, and take its turn."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
+from lakevilla.errors import TableNotFound
+from lakevilla.lake.table_log import open_tail
+from lakevilla.store.effects import Program
+from lakevilla.transaction.queue.wait import wait_for_turn
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.values import Feature
+from lakevilla.transaction.validation.validate import catch_up
+from lakevilla.transaction.verbs.bind import take_places
 from lakevilla.transaction.verbs.read_write import lookup
+
+# -------------------- begin
+#
+# The one place that makes a transaction ready: by an API call, a rerun or a resume.
 
 
 def begin(txn: TransactionState) -> TransactionState:
@@ -15,3 +27,41 @@ def begin(txn: TransactionState) -> TransactionState:
     """
     txn.lookup = partial(lookup, txn)
     return txn
+
+
+# -------------------- take turn
+#
+# Taking one's turn: placed and waited for before anything is read (design, section 7).
+#
+# Without it a transaction waits when it commits, and what it has read before may have
+# been changed by those who went first. Nothing here is needed for safety: a wait
+# that runs out leaves an optimistic transaction.
+
+
+def take_turn(txn: TransactionState, locations: Sequence[str]) -> Program[None]:
+    """Take places for writing in the queues of the tables, and wait until all are the first.
+
+    All are placed in one round. A transaction that has not read anything yet is bound
+    afterwards, to a state that has all who went before. One that has moves there.
+
+    Raises
+    ------
+    TableNotFound
+    ConflictError
+        Those who went before have changed what the caller has seen.
+    """
+    if Feature.CT not in txn.options.features:
+        return
+    yield from take_places(txn, locations, "write")
+    for location in locations:
+        tail = yield from open_tail(txn.context, location, missing_ok=True)
+        if tail.tip < 0:
+            raise TableNotFound(
+                f"there is no table at {location}: `tables()` lists those of the lake",
+                table=location,
+            )
+    if any(txn.is_behind(location) for location in locations):
+        held = txn.bound.held or txn.context.held
+        waited = yield from wait_for_turn(txn, None if held is None else held.head)
+        if waited and txn.bound.is_bound:
+            yield from catch_up(txn)

@@ -14,7 +14,7 @@ from lakevilla.errors import (
     VersionNotFound,
 )
 from lakevilla.global_log.head import NOWHERE, Head, application_id
-from lakevilla.global_log.lineage import went_back
+from lakevilla.global_log.history import went_back
 from lakevilla.global_log.repo import (
     HeldHead,
     check_lake,
@@ -23,23 +23,22 @@ from lakevilla.global_log.repo import (
     load_tables,
 )
 from lakevilla.ids import is_by_entry
+from lakevilla.lake.context import Tail
 from lakevilla.lake.frozen.frozen import frozen_view, mounted_view, not_kept_now
-from lakevilla.lake.frozen.mounted_then import then_view
 from lakevilla.lake.frozen.mounts import mount_of
+from lakevilla.lake.frozen.states import then_view
 from lakevilla.lake.own_versions import own_view
 from lakevilla.lake.publishing.publish import publish_table
 from lakevilla.lake.table_log import known_tail, open_tail, probe
-from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import View, build_view
 from lakevilla.phases import during
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.record import Access
 from lakevilla.transaction.queue.places import enter, leave, missing_places
-from lakevilla.transaction.state.errors import entered
 from lakevilla.transaction.state.parts import Working, laid_over
 from lakevilla.transaction.state.record import no_queues
-from lakevilla.transaction.state.transaction import TransactionState
-from lakevilla.transaction.validation.by_entry import ask_now_and_then, refuse_dropped
+from lakevilla.transaction.state.transaction import TransactionState, entered
+from lakevilla.transaction.validation.checks import ask_now_and_then, refuse_dropped
 from lakevilla.transaction.validation.validate import catch_up, extend
 from lakevilla.transaction.verbs.idempotency import enter_key
 from lakevilla.transaction.verbs.replaced_tables import (

@@ -12,6 +12,7 @@ from lakevilla.errors import InvalidOperation, StoreError, TableExists
 from lakevilla.formats.base import Change, FormatName, TableSnapshot
 from lakevilla.global_log.head import NOWHERE, Head, TableState
 from lakevilla.global_log.repo import load_names, load_tables
+from lakevilla.lake.context import Tail
 from lakevilla.lake.newer import refuse_older
 from lakevilla.lake.publishing.publish import publish_table
 from lakevilla.lake.table_log import open_tail
@@ -19,14 +20,12 @@ from lakevilla.lake.tables.drop_data import make_free
 from lakevilla.lake.tables.dropped import is_emptied
 from lakevilla.lake.tables.renaming import renames_of
 from lakevilla.lake.tables.surroundings import refuse_surroundings
-from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import Placement, View
 from lakevilla.phases import during
 from lakevilla.sql.catalog import refuse_reserved
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Detach, Drop, Operation
-from lakevilla.transaction.state.errors import conflict
-from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.transaction import TransactionState, conflict
 from lakevilla.transaction.validation.validate import extend
 from lakevilla.transaction.verbs.bind import bind_to_head
 

@@ -3,7 +3,7 @@
 An optimize gives way to every other transaction. It takes its files in one state
 and commits once, through HEAD, with ``dataChange=false`` throughout: to the reads
 of others nothing has changed, and their writes to its files are done again on the
-new ones, at most once. What others take from it meanwhile it lets go (see ``compaction``).
+new ones, at most once. What others take from it meanwhile it lets go (see ``refresh``).
 """
 
 from __future__ import annotations
@@ -16,18 +16,17 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakevilla.arrow.places import places_of_true
+from lakevilla.arrow.input import places_of_true
 from lakevilla.engines.base import TableInput, target_file_size
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.files import DataFile, file_refs
 from lakevilla.formats.layout import Layout
-from lakevilla.lake.file_names import file_namer
+from lakevilla.lake.context import file_namer
 from lakevilla.phases import during
 from lakevilla.results import CommitResult, OptimizeResult
 from lakevilla.sql.expressions.bind import bind
 from lakevilla.sql.expressions.render import render_sql
-from lakevilla.sql.expressions.tree import Expr
-from lakevilla.sql.expressions.walk import columns
+from lakevilla.sql.expressions.tree import Expr, columns
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Bin, Operation, Optimize
 from lakevilla.transaction.state.files import hold_written, store_files

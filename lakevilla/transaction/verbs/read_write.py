@@ -1,7 +1,4 @@
-"""What a caller asks of a transaction: reads, writes, and operations by name.
-
-A verb that raises has had no effect (design, section 12).
-"""
+"""Read and write rows, also of past states and changes."""
 
 from __future__ import annotations
 
@@ -13,12 +10,33 @@ import msgspec
 import pyarrow as pa
 
 from lakevilla.engines.base import TableInput
-from lakevilla.errors import InvalidOperation, TableNotFound, UnsupportedTableFeature
-from lakevilla.formats.base import FormatName, TableSnapshot
+from lakevilla.errors import (
+    InvalidOperation,
+    TableNotFound,
+    UnsupportedTableFeature,
+    VersionNotFound,
+)
+from lakevilla.formats.base import Change, FormatName, TableSnapshot
 from lakevilla.formats.files import DataFile
 from lakevilla.formats.layout import Constraint, Layout
-from lakevilla.lake.file_names import file_namer
-from lakevilla.lake.integrity.recorded import with_hashes, with_tags
+from lakevilla.global_log.head import CommitSummary
+from lakevilla.global_log.history import Timeline
+from lakevilla.global_log.repo import HeldHead
+from lakevilla.lake import own_versions
+from lakevilla.lake.context import file_namer
+from lakevilla.lake.frozen import frozen as refs
+from lakevilla.lake.frozen.frozen import Frozen
+from lakevilla.lake.frozen.states import with_clones
+from lakevilla.lake.integrity import with_hashes, with_tags
+from lakevilla.lake.operations.changes import (
+    Reading,
+    Walk,
+    changes,
+    changes_to_read,
+    refuse_missing,
+    sources_of,
+    walk_through,
+)
 from lakevilla.lake.operations.perform import (
     Performed,
     check_append_only,
@@ -26,9 +44,15 @@ from lakevilla.lake.operations.perform import (
     performed_as,
     replaced_definition,
 )
-from lakevilla.lake.operations.refresh import refresh_key, reusable
-from lakevilla.lake.operations.replaced_partitions import check_replaceable, rows_replaced
-from lakevilla.lake.operations.sources.reading import may_have_many_files
+from lakevilla.lake.operations.refresh import (
+    check_replaceable,
+    refresh_key,
+    reusable,
+    rows_replaced,
+)
+from lakevilla.lake.operations.sources import may_have_many_files
+from lakevilla.lake.own_versions import OwnVersion
+from lakevilla.lake.past import Past, not_kept, past_at
 from lakevilla.phases import during
 from lakevilla.sql.expressions.bind import bind
 from lakevilla.sql.expressions.render import render_sql
@@ -54,15 +78,19 @@ from lakevilla.sublogs.operations import (
 from lakevilla.sublogs.record import Access
 from lakevilla.transaction.queue.late import perform_late
 from lakevilla.transaction.redo.deferred import NOT_PERFORMED, can_wait, is_put_off
-from lakevilla.transaction.state.beneath import beneath_of
 from lakevilla.transaction.state.files import hold_written, keep_files, store_files
 from lakevilla.transaction.state.parts import Done, laid_over
-from lakevilla.transaction.state.transaction import TransactionState
-from lakevilla.transaction.validation.direct import refuse_direct
-from lakevilla.transaction.validation.given_files import refuse_unfit
-from lakevilla.transaction.verbs.bind import join_head, take_places, touch
+from lakevilla.transaction.state.transaction import TransactionState, beneath_of
+from lakevilla.transaction.validation.checks import refuse_direct, refuse_unfit
+from lakevilla.transaction.verbs.bind import bind_to_head, join_head, take_places, touch
 from lakevilla.transaction.verbs.create_table import create_change, detaching
 from lakevilla.transaction.verbs.replaced_tables import conflict_if_replaced, read_again_if_replaced
+
+# -------------------- read write
+#
+# What a caller asks of a transaction: reads, writes, and operations by name.
+#
+# A verb that raises has had no effect (design, section 12).
 
 
 def layout_of(
@@ -514,3 +542,165 @@ def _note(
     working = txn.work.tables[operation.table]
     working.snapshot = laid_over(working.view, working.snapshot, done)
     return done
+
+
+# -------------------- past
+#
+# A transaction that is bound to a past state, for good: of the lake, or of one table alone.
+
+
+def bind_to_past(
+    txn: TransactionState, *, version: int | None = None, timestamp_ms: int | None = None
+) -> Program[None]:
+    """Bind a transaction that only reads to a global version, or to the newest at a time.
+
+    Raises
+    ------
+    VersionNotFound
+        Also for any other version than its own where it is bound to a ref.
+    """
+    if txn.bound.frozen is not None:
+        txn.bound.frozen.refuse_other(version, timestamp_ms)
+        return
+    context = txn.context
+    held = yield from context.head()
+    if held is None:
+        raise VersionNotFound(
+            "the lake has no global version yet: its first transaction makes one; "
+            "ask for no version to see the tables as they are"
+        )
+    timeline = Timeline.of(held.head)
+    if timestamp_ms is not None:
+        version = yield from timeline.by(timestamp_ms)
+    assert version is not None
+    past = yield from with_clones((yield from past_at(timeline, version)))
+    txn.bound.past = past
+    txn.bound.held = HeldHead(past.head, held.token)
+    txn.bound.sequence = txn.bound.began = past.sequence
+    txn.bound.is_bound = True
+
+
+def bind_to_own(txn: TransactionState, asked: OwnVersion) -> Program[None]:
+    """Bind a transaction that only reads to a state of each table's own past.
+
+    What HEAD tells now, or the ref that it is bound to, is which tables are meant.
+    """
+    txn.bound.own = asked
+    if txn.bound.frozen is not None:
+        return
+    txn.bound.held = yield from txn.context.head()
+    if txn.bound.held is not None:
+        txn.bound.sequence = txn.bound.began = txn.bound.held.head.sequence
+    txn.bound.is_bound = True
+
+
+def bind_to_ref(txn: TransactionState, frozen: Frozen) -> None:
+    """Bind a transaction that only reads to the lake as a ref keeps it."""
+    held = txn.context.held
+    assert held is not None, "the ref was found in a HEAD"
+    txn.bound.frozen = frozen
+    txn.bound.held = HeldHead(frozen.head, held.token)
+    txn.bound.sequence = txn.bound.began = frozen.head.sequence
+    txn.bound.is_bound = True
+
+
+def refuse_missing_files(txn: TransactionState) -> Program[None]:
+    """Say so if files of a past state are gone: VACUUM, or gc of what was replaced.
+
+    Asked after a read has failed, so that one that succeeds costs no requests.
+    """
+    past, own, frozen = txn.bound.past, txn.bound.own, txn.bound.frozen
+    for location, working in txn.work.tables.items():
+        if own is not None:
+            yield from own_versions.refuse_missing_files(txn.context, working.view, own)
+        elif past is not None or frozen is not None:
+            missing = yield from own_versions.missing_files(working.view)
+            if missing:
+                key = next(iter(missing.values()))
+                why = f"data file {key} was removed"
+                if past is not None:
+                    raise not_kept(past, location, why)
+                assert frozen is not None
+                error = refs.not_kept(frozen.base, location, why)
+                raise (yield from refs.not_kept_now(txn.context, frozen, error))
+
+
+# -------------------- changes
+#
+# The changes of a table, as a transaction sees them.
+
+
+def changes_seen(
+    txn: TransactionState,
+    location: str,
+    since: int,
+    columns: Sequence[str] | None,
+    where: Expr | None,
+) -> Program[pa.Table]:
+    """The changes up to the state that a transaction is bound to, its own aside.
+
+    A range that has ended: nothing that comes later changes it, so it is no part of
+    what is validated.
+    """
+    past = yield from _past_seen(txn, location)
+    with during("data", location):
+        return (yield from changes(txn.context, past, location, since, columns, where))
+
+
+def changes_to_see(
+    txn: TransactionState,
+    location: str,
+    since: int,
+    columns: Sequence[str] | None,
+    where: Expr | None,
+) -> Program[tuple[Reading, list[tuple[CommitSummary, Change]]]]:
+    """What ``changes_seen`` reads; that all of what went is kept is looked at first."""
+    past = yield from _past_seen(txn, location)
+    with during("metadata", location):
+        reading, found = yield from changes_to_read(
+            txn.context, past, location, since, columns, where
+        )
+        for _, change in found:
+            for source in sources_of(reading.layout, change):
+                if source.kind != "insert":
+                    yield from refuse_missing(location, source.files)
+    return reading, found
+
+
+def steps_to_see(txn: TransactionState, location: str, since: int) -> Program[Walk]:
+    """The steps of a table after a global version, up to the state that is bound to."""
+    past = yield from _past_seen(txn, location)
+    with during("metadata", location):
+        return (yield from walk_through(txn.context, past, location, since))
+
+
+def _past_seen(txn: TransactionState, location: str) -> Program[Past]:
+    if not txn.through_head:
+        raise InvalidOperation(
+            f"changes of {location}: transaction {txn.id} is not bound to a global version: "
+            "begin it with Feature.I",
+            table=location,
+            txn_id=txn.id,
+        )
+    frozen = txn.bound.frozen
+    if frozen is not None and frozen.base.origin:
+        raise InvalidOperation(
+            f"changes of {location}: {frozen.base.kind} {frozen.name!r} is a state of a branch, "
+            "whose history it does not know: ask `lake.on` of that branch for them",
+            table=location,
+            txn_id=txn.id,
+        )
+    yield from bind_to_head(txn)
+    past = txn.bound.past
+    if past is None:
+        head = txn.head
+        if head is None:
+            raise TableNotFound(f"table {location} is not in the lake yet", table=location)
+        sequence = head.sequence
+        with during("version"):
+            if frozen is not None:
+                # What came before a ref is told by the history as it is now.
+                now = yield from txn.context.head()
+                head = head if now is None else now.head
+            past = yield from past_at(Timeline.of(head), sequence)
+    return past

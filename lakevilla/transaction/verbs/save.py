@@ -23,12 +23,11 @@ from lakevilla.errors import (
 )
 from lakevilla.global_log.head import PendingRef, TableState, find_commit
 from lakevilla.global_log.repo import commits_since, load_tables
-from lakevilla.lake.context import Context
+from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.frozen.frozen import mounted_view
 from lakevilla.lake.frozen.mounts import mounted_at
 from lakevilla.lake.publishing.outcome import check_id, find_in_history, result_of
 from lakevilla.lake.table_log import open_tail, probe, snapshot_at
-from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import Placement, View, is_another, pending_parts
 from lakevilla.phases import during
 from lakevilla.results import Counts
@@ -44,14 +43,12 @@ from lakevilla.sublogs.record import (
     sublog_key,
 )
 from lakevilla.transaction.redo.rebase import rebase
-from lakevilla.transaction.state.features import Feature
-from lakevilla.transaction.state.files import own_files, store_files
+from lakevilla.transaction.state.files import found_in_log, own_files, store_files
 from lakevilla.transaction.state.life import Life
-from lakevilla.transaction.state.own_entry import found_in_log
 from lakevilla.transaction.state.parts import Done, Options, Working, laid_over
 from lakevilla.transaction.state.record import Renewal, change_record, create_record, delete_record
 from lakevilla.transaction.state.transaction import TransactionState
-from lakevilla.transaction.state.values import HeldRecord, KeyUse, Queue, Saved
+from lakevilla.transaction.state.values import Feature, HeldRecord, KeyUse, Queue, Saved
 from lakevilla.transaction.validation.validate import examine
 from lakevilla.transaction.verbs.begin import begin
 from lakevilla.transaction.verbs.bind import bind_to_head

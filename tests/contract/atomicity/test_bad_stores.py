@@ -20,8 +20,17 @@ from lakevilla.api.lake import Lake
 from lakevilla.cli.app import app
 from lakevilla.store.backends.local import LocalStore
 from lakevilla.store.backends.object_store import open_store
-from lakevilla.store.base import ANY, Absent, Condition, Failure, Found, Match, Refused, Stored
-from lakevilla.store.wrapped import WrappedStore
+from lakevilla.store.base import (
+    ANY,
+    Absent,
+    Condition,
+    Failure,
+    Found,
+    Match,
+    Refused,
+    Stored,
+    WrappedStore,
+)
 from tests.contract.atomicity.conftest import Open
 from tests.fixtures.s3 import S3Server
 from tests.support.places import Place

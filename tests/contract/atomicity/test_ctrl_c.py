@@ -15,8 +15,7 @@ from typing import Any, Literal, NamedTuple
 import pytest
 
 import lakevilla as lv
-from lakevilla.store.base import Condition, Failure, Refused, Stored
-from lakevilla.store.wrapped import WrappedStore
+from lakevilla.store.base import Condition, Failure, Refused, Stored, WrappedStore
 from tests.support.inside import inside
 from tests.support.places import Place, fill, make_place
 from tests.support.stores import is_entry, is_head

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from lakevilla.store.base import Condition, Failure, Refused, Stored
-from lakevilla.store.wrapped import WrappedStore
-from lakevilla.transaction.commit.together.group import commits_of
+from lakevilla.store.base import Condition, Failure, Refused, Stored, WrappedStore
+from lakevilla.transaction.commit.together.crowd import commits_of
 from tests.support.inside import executor, inside
 from tests.support.places import Place, make_place
 from tests.support.stores import is_head

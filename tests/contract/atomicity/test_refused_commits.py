@@ -19,8 +19,8 @@ from lakevilla.store.base import (
     Store,
     Stored,
     Token,
+    WrappedStore,
 )
-from lakevilla.store.wrapped import WrappedStore
 from tests.support.inside import executor, inside
 from tests.support.places import Place, fill
 from tests.support.stores import is_entry, is_head

@@ -15,9 +15,8 @@ from lakevilla.global_log.head import HEAD_KEY
 from lakevilla.lake.context import Context
 from lakevilla.lake.publishing import outcome
 from lakevilla.markers.marker import marker_key
-from lakevilla.store.base import Condition, Failure, Refused, Stored, Token
+from lakevilla.store.base import Condition, Failure, Refused, Stored, Token, WrappedStore
 from lakevilla.store.effects import Program
-from lakevilla.store.wrapped import WrappedStore
 from lakevilla.sublogs.record import record_key
 from tests.support.inside import inside
 from tests.support.places import Place, fill, make_place

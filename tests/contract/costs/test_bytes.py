@@ -14,8 +14,16 @@ from pathlib import Path
 import pytest
 
 import lakevilla as lv
-from lakevilla.store.base import Condition, Failure, Found, GetOutcome, Refused, Stored, Token
-from lakevilla.store.wrapped import WrappedStore
+from lakevilla.store.base import (
+    Condition,
+    Failure,
+    Found,
+    GetOutcome,
+    Refused,
+    Stored,
+    Token,
+    WrappedStore,
+)
 from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.tables import accounts

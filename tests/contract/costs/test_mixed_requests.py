@@ -13,9 +13,8 @@ from collections.abc import Iterator
 import pytest
 
 import lakevilla as lv
-from lakevilla.store.base import Condition, Failure, Refused, Stored
+from lakevilla.store.base import Condition, Failure, Refused, Stored, WrappedStore
 from lakevilla.store.runner import Requests
-from lakevilla.store.wrapped import WrappedStore
 from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.tables import accounts

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import lakevilla as lv
-from lakevilla.store.cached.objects import Budget
+from lakevilla.store.cached import Budget
 from lakevilla_testing.histories.plan import small_limits
 from tests.contract.integrity.damage import Objects
 from tests.support.inside import inside

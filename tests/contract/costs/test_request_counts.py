@@ -15,10 +15,18 @@ from typing import Any
 import pytest
 
 import lakevilla as lv
-from lakevilla.store.base import Condition, Failure, GetOutcome, Refused, Store, Stored, Token
+from lakevilla.store.base import (
+    Condition,
+    Failure,
+    GetOutcome,
+    Refused,
+    Store,
+    Stored,
+    Token,
+    WrappedStore,
+)
 from lakevilla.store.effects import Effect, Sleep
 from lakevilla.store.runner import Requests
-from lakevilla.store.wrapped import WrappedStore
 from lakevilla.transaction.state import late_reads
 from tests.support.inside import inside
 from tests.support.places import Place

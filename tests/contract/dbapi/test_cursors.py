@@ -13,7 +13,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla import dbapi
-from lakevilla.dbapi import rows
+from lakevilla.dbapi import types as rows
 from tests.support.places import Place
 
 

@@ -29,8 +29,7 @@ import lakevilla as lv
 from lakevilla.engines.base import TableInput
 from lakevilla.engines.duckdb.file_system import GivenFiles
 from lakevilla.engines.duckdb.reading import closed as closed_module
-from lakevilla.engines.duckdb.reading.admission import Parts
-from lakevilla.engines.duckdb.reading.closed import ClosedSession
+from lakevilla.engines.duckdb.reading.closed import ClosedSession, Parts
 from lakevilla.engines.duckdb.reading.query import opened
 from lakevilla.errors import InvalidOperation
 from lakevilla.sql.statements.select import named_parameters, select_of

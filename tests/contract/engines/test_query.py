@@ -239,8 +239,8 @@ def test_deletes_that_would_fill_the_memory_are_not_held(
     lake = Lake(str(tmp_path), remote=True)
     lake.make("t", pa.table({"k": range(1000)}))
     table = with_vectors(lake.input("t"), VECTOR)
-    monkeypatch.setattr("lakevilla.engines.duckdb.reading.given._MOST_FILES", 1)
-    monkeypatch.setattr("lakevilla.engines.duckdb.reading.given._BYTES_OF_A_FILE", 16)
+    monkeypatch.setattr("lakevilla.engines.duckdb.reading.relation._MOST_FILES", 1)
+    monkeypatch.setattr("lakevilla.engines.duckdb.reading.relation._BYTES_OF_A_FILE", 16)
     first = lake.runner.run(lake.engine._given.files(table))
     again = lake.runner.run(lake.engine._given.files(table))
     assert again is not first

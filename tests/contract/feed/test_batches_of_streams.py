@@ -16,7 +16,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.api.spark.source import work
-from lakevilla.engines.spark import bins
+from lakevilla.engines.spark import tasks as bins
 from lakevilla.engines.spark.rows import spark_schema
 from tests.contract.history.test_changes_over_reconciles import decide, start
 from tests.support.places import make_place

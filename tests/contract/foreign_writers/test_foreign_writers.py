@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 
 import lakevilla as lv
 from lakevilla.cli.app import app
-from lakevilla.store.base import Condition, Failure, Refused, Stored
-from lakevilla.store.wrapped import WrappedStore
+from lakevilla.store.base import Condition, Failure, Refused, Stored, WrappedStore
 from tests.support.inside import inside
 from tests.support.places import Place, decide_and_leave, fill
 from tests.support.stores import Closed, interrupted, is_entry

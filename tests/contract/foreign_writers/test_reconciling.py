@@ -6,8 +6,7 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from lakevilla.store.base import Condition, Failure, Refused, Stored
-from lakevilla.store.wrapped import WrappedStore
+from lakevilla.store.base import Condition, Failure, Refused, Stored, WrappedStore
 from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.stores import interrupted, is_entry, unpublished

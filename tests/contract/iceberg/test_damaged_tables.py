@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from lakevilla.store.base import Failure, ObjectInfo
-from lakevilla.store.wrapped import WrappedStore
+from lakevilla.store.base import Failure, ObjectInfo, WrappedStore
 from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.tables import contents

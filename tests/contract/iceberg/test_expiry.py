@@ -20,8 +20,7 @@ from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import Table
 
 import lakevilla as lv
-from lakevilla.store.base import Condition, Failure, Refused, Stored
-from lakevilla.store.wrapped import WrappedStore
+from lakevilla.store.base import Condition, Failure, Refused, Stored, WrappedStore
 from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.stores import Dying, InterruptedStore, interrupted, is_entry

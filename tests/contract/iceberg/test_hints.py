@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import lakevilla as lv
-from lakevilla.store.base import Condition, Failure, Refused, Stored
-from lakevilla.store.wrapped import WrappedStore
+from lakevilla.store.base import Condition, Failure, Refused, Stored, WrappedStore
 from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.stores import Closed, Dying

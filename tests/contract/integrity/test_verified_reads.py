@@ -15,8 +15,7 @@ import lakevilla as lv
 from lakevilla.formats.files import HASH_TAG
 from lakevilla.ids import txn_in
 from lakevilla.store import content
-from lakevilla.store.base import Failure, Found, GetOutcome, Token
-from lakevilla.store.wrapped import WrappedStore
+from lakevilla.store.base import Failure, Found, GetOutcome, Token, WrappedStore
 from tests.contract.integrity.damage import DAMAGES, Objects, filled, flipped
 from tests.support.inside import inside
 from tests.support.places import Place

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from lakevilla.store.base import Failure
-from lakevilla.store.cached.objects import CachedObjects
-from lakevilla.store.wrapped import WrappedStore
+from lakevilla.store.base import Failure, WrappedStore
+from lakevilla.store.cached import CachedObjects
 from tests.support.inside import inside
 from tests.support.places import Place, make_place
 from tests.support.stores import Later, interrupted

@@ -11,8 +11,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.store.backends.object_store import open_store
-from lakevilla.store.base import ANY, Failure, Found, Store
-from lakevilla.store.wrapped import WrappedStore
+from lakevilla.store.base import ANY, Failure, Found, Store, WrappedStore
 from tests.support.inside import inside
 from tests.support.places import Place
 

@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 import lakevilla as lv
 from lakevilla.cli.app import app
-from lakevilla.store.base import Failure, GetOutcome, ObjectInfo, Store, Token
-from lakevilla.store.wrapped import WrappedStore
+from lakevilla.store.base import Failure, GetOutcome, ObjectInfo, Store, Token, WrappedStore
 from tests.support.inside import inside
 from tests.support.places import Place, make_place
 from tests.support.stores import interrupted, is_head

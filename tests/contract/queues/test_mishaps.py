@@ -13,9 +13,8 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.errors import StoreError
-from lakevilla.store.base import Condition, Failure, Refused, Stored
+from lakevilla.store.base import Condition, Failure, Refused, Stored, WrappedStore
 from lakevilla.store.effects import Effect, Sleep
-from lakevilla.store.wrapped import WrappedStore
 from tests.support.inside import inside
 from tests.support.places import Place, fill, make_place
 from tests.support.queues import (

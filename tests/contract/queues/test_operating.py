@@ -19,12 +19,11 @@ from lakevilla.global_log.head import HEAD_KEY, Head, Reservation
 from lakevilla.ids import uuid7
 from lakevilla.lake.publishing.outcome import fence
 from lakevilla.markers.marker import Marker, marker_key
-from lakevilla.store.base import Store
+from lakevilla.store.base import Store, WrappedStore
 from lakevilla.store.codec import FORMAT, decode, encode
-from lakevilla.store.wrapped import WrappedStore
 from lakevilla.sublogs.record import Edge, Ticket, TxnRecord, record_key
 from lakevilla.transaction.queue.reservation import reserve
-from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.values import Feature
 from tests.support.inside import executor, inside
 from tests.support.places import Place
 from tests.support.queues import Told, beside, head_of, tickets

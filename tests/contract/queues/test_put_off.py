@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from lakevilla.transaction.redo import fetch
+from lakevilla.transaction.redo import rebase as fetch
 from tests.contract.queues.test_logical_mode import VERBS, counts, impossible, put_off, rows
 from tests.support.inside import executor, inside
 from tests.support.places import Place, fill, make_place, skip_iceberg

@@ -15,7 +15,7 @@ import lakevilla as lv
 from lakevilla.cli.app import app
 from lakevilla.global_log import head, leaves
 from lakevilla.lake import context
-from lakevilla.lake.publishing.publish_once import publish_once
+from lakevilla.lake.publishing.publish import publish_once
 from tests.support.inside import inside
 from tests.support.places import Place, make_place
 from tests.support.tables import values

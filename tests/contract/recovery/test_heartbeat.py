@@ -19,9 +19,8 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from lakevilla.store.base import Condition, Failure, Refused, Stored
+from lakevilla.store.base import Condition, Failure, Refused, Stored, WrappedStore
 from lakevilla.store.codec import decode
-from lakevilla.store.wrapped import WrappedStore
 from lakevilla.sublogs.record import TxnRecord, record_key
 from lakevilla.transaction.state.record import change_record
 from tests.fixtures.s3 import S3Server

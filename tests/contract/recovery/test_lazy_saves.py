@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 import lakevilla as lv
-from lakevilla.store.base import Condition, Failure, Refused, Stored
+from lakevilla.store.base import Condition, Failure, Refused, Stored, WrappedStore
 from lakevilla.store.codec import decode
-from lakevilla.store.wrapped import WrappedStore
 from lakevilla.sublogs.record import TxnRecord, record_key
-from lakevilla.transaction.state import due
+from lakevilla.transaction.state import late_reads as due
 from tests.support.inside import inside
 from tests.support.places import Place, make_place
 from tests.support.tables import accounts, contents

@@ -9,9 +9,8 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.api import connecting
-from lakevilla.api.client.lease import check_lease
-from lakevilla.store.base import Store
-from lakevilla.store.wrapped import WrappedStore
+from lakevilla.api.client.heartbeat import check_lease
+from lakevilla.store.base import Store, WrappedStore
 from lakevilla_testing.world.latency import EXPRESS, S3, LatencyProfile, LatencyStore
 from tests.support.inside import inside
 from tests.support.places import make_place

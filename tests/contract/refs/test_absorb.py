@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import lakevilla as lv
-from lakevilla.branches import taken_in
+from lakevilla.branches import states as taken_in
 from tests.support.places import Place
 from tests.support.tables import values
 from tests.support.traces import cost

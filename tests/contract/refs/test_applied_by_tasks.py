@@ -15,10 +15,11 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from lakevilla.engines.spark import bins
+from lakevilla.engines.spark import tasks as bins
 from lakevilla.engines.spark.tasks import LakeAddress
 from lakevilla.engines.spark.upkeep import meeting
-from lakevilla.lake.operations.comparing import extents, merging
+from lakevilla.lake.operations.comparing import merging
+from lakevilla.lake.operations.comparing import merging as extents
 from lakevilla.settings import Settings
 from tests.contract.foreign_readers import Format
 from tests.support.inside import inside

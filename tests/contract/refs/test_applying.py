@@ -14,8 +14,7 @@ import pytest
 import lakevilla as lv
 from bench.size.many_tables import lake_of
 from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
-from lakevilla.store.base import Condition, Failure, Refused, Stored
-from lakevilla.store.wrapped import WrappedStore
+from lakevilla.store.base import Condition, Failure, Refused, Stored, WrappedStore
 from tests.contract.foreign_readers import Format, read_by_others
 from tests.property.position_deletes import delete_positions
 from tests.support.inside import inside

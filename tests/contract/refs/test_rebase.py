@@ -13,7 +13,7 @@ import pytest
 
 import lakevilla as lv
 from bench.size.many_tables import lake_of
-from lakevilla.branches import next_life
+from lakevilla.branches import rebase as next_life
 from lakevilla.store.effects import Program
 from lakevilla_testing.histories.plan import small_limits
 from tests.support.inside import inside

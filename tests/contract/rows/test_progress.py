@@ -18,9 +18,9 @@ import pytest
 from rich.console import Console
 
 import lakevilla as lv
-from lakevilla.api.client.telling import progress
-from lakevilla.api.client.telling.bars import Bars
-from lakevilla.api.client.telling.progress import Progress, words
+from lakevilla.api.client import progress
+from lakevilla.api.client.bars import Bars
+from lakevilla.api.client.progress import Progress, words
 from lakevilla.lake.context import Event
 from lakevilla.meter import Meter, Tally, measured, note, running
 from tests.support.inside import inside

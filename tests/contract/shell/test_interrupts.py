@@ -8,8 +8,8 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.cli.output import Output
-from lakevilla.cli.shell.desk import Desk
-from lakevilla.cli.shell.running import run_statement
+from lakevilla.cli.shell.actions import Desk
+from lakevilla.cli.shell.loop import run_statement
 from lakevilla.cli.sql.ending import Interrupted
 from lakevilla.cli.sql.script import Script, ScriptRun
 

@@ -11,9 +11,8 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.engines.spark import tasks
-from lakevilla.engines.spark.bins import in_bins
-from lakevilla.engines.spark.tasks import LakeAddress, TaskReport, UpdateTask, WriteTask
-from lakevilla.lake.file_names import file_namer
+from lakevilla.engines.spark.tasks import LakeAddress, TaskReport, UpdateTask, WriteTask, in_bins
+from lakevilla.lake.context import file_namer
 from lakevilla.settings import Settings
 from lakevilla.sql.expressions.assignments import bind_assignments
 from lakevilla.sql.expressions.parse import parse_expression

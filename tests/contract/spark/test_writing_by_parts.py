@@ -20,7 +20,7 @@ import lakevilla as lv
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.spark.source.writing import work
 from lakevilla.engines.spark.rows import spark_schema
-from lakevilla.maintenance.gc.store_time import TIME_NAME
+from lakevilla.maintenance.gc.listing import TIME_NAME
 from lakevilla.settings import Settings
 from tests.support.places import Place
 from tests.support.tables import in_order

@@ -10,7 +10,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.api.session import Session
-from lakevilla.sql.statements.words import quoted
+from lakevilla.sql.statements.select import quoted
 
 
 @pytest.fixture

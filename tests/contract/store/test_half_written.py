@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import lakevilla as lv
-from lakevilla.store.backends import durable_files
+from lakevilla.store.backends import local as durable_files
 from tests.support.places import Place
 from tests.support.tables import accounts, values
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from lakevilla.store.backends import large_copies, object_store
+from lakevilla.store.backends import object_store
+from lakevilla.store.backends import object_store as large_copies
 from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.backends.routing import LakeStore
 from lakevilla.store.base import AnyVersion, Failure, Found, Missing, Stored

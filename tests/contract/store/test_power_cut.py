@@ -11,7 +11,8 @@ from deltalake import DeltaTable
 
 import lakevilla as lv
 from lakevilla.errors import LakeVillaError
-from lakevilla.store.backends import durable_files, local
+from lakevilla.store.backends import local
+from lakevilla.store.backends import local as durable_files
 from lakevilla.store.base import NEW, Condition
 from tests.support.simulated.disk import Disk, Left
 from tests.support.tables import accounts

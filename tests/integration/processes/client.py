@@ -13,8 +13,16 @@ import lakevilla as lv
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.lake import Lake
 from lakevilla.store.backends.local import LocalStore
-from lakevilla.store.base import Condition, Failure, GetOutcome, Refused, Store, Stored, Token
-from lakevilla.store.wrapped import WrappedStore
+from lakevilla.store.base import (
+    Condition,
+    Failure,
+    GetOutcome,
+    Refused,
+    Store,
+    Stored,
+    Token,
+    WrappedStore,
+)
 from tests.support.inside import inside
 
 

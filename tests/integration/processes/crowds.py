@@ -24,8 +24,7 @@ from typing import Literal
 import pytest
 
 from lakevilla.api.lake import Lake
-from lakevilla.global_log.inbox.box import list_proposals
-from lakevilla.global_log.inbox.proposal import WINDOW
+from lakevilla.global_log.inbox.proposal import WINDOW, list_proposals
 from tests.support.inside import inside
 from tests.support.places import Place
 

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from lakevilla.formats.alteration import TableAlteration
 from lakevilla.formats.base import Change, CommitInfo
 from lakevilla.formats.delta.deletion_vectors import read_vector
 from lakevilla.formats.files import DataFile, DeletionVector, data_files, removal
+from lakevilla.formats.layout import TableAlteration
 from tests.interop.delta.readers import deltalake_rows, duckdb_rows
 from tests.support.delta_by_hand import Tables
 

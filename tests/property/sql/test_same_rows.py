@@ -20,7 +20,7 @@ import lakevilla as lv
 from lakevilla.engines.duckdb.expressions import to_duckdb
 from lakevilla.errors import InvalidOperation
 from lakevilla.sql.expressions.bind import bind
-from lakevilla.sql.expressions.statement import StatementExpressions
+from lakevilla.sql.expressions.parse import StatementExpressions
 from lakevilla.sql.statements.meaning.duckdb import OtherMeaning, meaning_in
 from tests.property.sql.conditions import ROWS, Conditions, table
 

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 from lakevilla.settings import Settings
-from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.values import Feature
 from lakevilla_testing.histories import campaign
 from lakevilla_testing.histories.plan import draw
 from tests.support.search import WHOLE, how_many

@@ -14,7 +14,7 @@ import pytest
 from lakevilla.global_log.head import HEAD_KEY
 from lakevilla.settings import Settings
 from lakevilla.transaction.commit.commit import commit
-from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.values import Feature
 from lakevilla_testing.histories import campaign
 from lakevilla_testing.histories.attempts import context_of
 from lakevilla_testing.histories.plan import draw

@@ -7,8 +7,8 @@ from lakevilla.global_log.head import Head
 from lakevilla.global_log.head_log import is_head
 from lakevilla.global_log.leaves import LEAVES_PREFIX, LeafMark, is_mark
 from lakevilla.global_log.repo import load_head
+from lakevilla.maintenance.gc.garbage import unreferenced_leaves
 from lakevilla.maintenance.gc.listing import Listing
-from lakevilla.maintenance.gc.unreferenced_leaves import unreferenced_leaves
 from lakevilla.settings import Settings
 from lakevilla.store.base import ABSENT
 from lakevilla.store.codec import FORMAT, decode, encode

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from lakevilla.maintenance import recovery
-from lakevilla.maintenance.gc.store_time import TIME_NAME
+from lakevilla.maintenance.gc.listing import TIME_NAME
 from lakevilla.settings import Settings
 from lakevilla_testing.checks import invariants
 from lakevilla_testing.histories.attempts import context_of

@@ -11,9 +11,9 @@ import pytest
 from lakevilla.errors import ConflictError
 from lakevilla.settings import Settings
 from lakevilla.store.effects import sleep
-from lakevilla.transaction.state.due import is_due
+from lakevilla.transaction.state.late_reads import is_due
 from lakevilla.transaction.verbs import save
-from lakevilla.transaction.verbs.take_turn import take_turn
+from lakevilla.transaction.verbs.begin import take_turn
 from lakevilla_testing.world.schedules import RandomSchedule
 from tests.support.search import SOAK, how_many
 from tests.support.simulated.commits import (

@@ -13,10 +13,9 @@ from lakevilla.sublogs.operations import Guard
 from lakevilla.sublogs.record import record_key
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.queue.places import leave
-from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.late_reads import PLACE_AFTER_SECONDS
 from lakevilla.transaction.state.record import renew
-from lakevilla.transaction.state.values import KeyUse
+from lakevilla.transaction.state.values import Feature, KeyUse
 from lakevilla.transaction.verbs.abort import abort
 from lakevilla.transaction.verbs.read_write import append, execute
 from lakevilla_testing.checks import invariants

@@ -15,7 +15,7 @@ from lakevilla.maintenance import recovery
 from lakevilla.store.base import Stored
 from lakevilla.store.effects import Get, Put, sleep
 from lakevilla.transaction.commit.commit import commit
-from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.verbs import save as saving
 from lakevilla_testing.checks import invariants
 from lakevilla_testing.histories.attempts import context_of

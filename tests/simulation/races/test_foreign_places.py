@@ -8,7 +8,7 @@ import pytest
 
 from lakevilla.errors import ConflictError
 from lakevilla.transaction.commit.commit import commit
-from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.values import Feature
 from lakevilla_testing.planted.every import PLANTED
 from tests.support.simulated.commits import RCTI, RI, Process, add_to, alone, begin, lake, read
 

@@ -8,7 +8,7 @@ from lakevilla.maintenance import doctor, recovery, vacuum
 from lakevilla.maintenance.gc import gc
 from lakevilla.store.effects import sleep
 from lakevilla.transaction.commit.commit import commit
-from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.verbs import read_write
 from lakevilla_testing.checks import invariants
 from lakevilla_testing.histories.attempts import SCHEMA, context_of

@@ -13,12 +13,12 @@ from lakevilla.lake.table_log import refresh
 from lakevilla.maintenance import recovery
 from lakevilla.store.effects import Put, parallel, sleep
 from lakevilla.transaction.commit.commit import commit
-from lakevilla.transaction.commit.commit_object import seal_commit
-from lakevilla.transaction.commit.together import group, replacing
+from lakevilla.transaction.commit.together import crowd as group
 from lakevilla.transaction.commit.together import join as joining
-from lakevilla.transaction.commit.together.candidate import Candidate, Replacement, Settled
+from lakevilla.transaction.commit.together import replacing
 from lakevilla.transaction.commit.together.join import join
-from lakevilla.transaction.commit.upload import upload
+from lakevilla.transaction.commit.together.lane import Candidate, Replacement, Settled
+from lakevilla.transaction.commit.upload import seal_commit, upload
 from lakevilla.transaction.verbs import read_write
 from lakevilla_testing.checks import invariants
 from lakevilla_testing.histories.attempts import SCHEMA, context_of

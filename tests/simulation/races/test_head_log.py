@@ -30,9 +30,8 @@ from lakevilla.store.base import ANY, Absent
 from lakevilla.store.codec import encode
 from lakevilla.store.effects import List, Put, delete, put, sleep
 from lakevilla.transaction.commit.commit import commit
-from lakevilla.transaction.state.due import is_due
-from lakevilla.transaction.state.features import Feature
-from lakevilla.transaction.state.values import KeyUse
+from lakevilla.transaction.state.late_reads import is_due
+from lakevilla.transaction.state.values import Feature, KeyUse
 from lakevilla.transaction.verbs import save
 from lakevilla.transaction.verbs.bind import bind_to_head
 from lakevilla_testing.histories import campaign

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from lakevilla.api.execution.idle import IdleEnd
+from lakevilla.api.execution.turns import IdleEnd
 from lakevilla.errors import (
     CommitOutcomeUnknown,
     ConflictError,

@@ -22,13 +22,11 @@ from lakevilla.settings import Settings
 from lakevilla.store.base import Refused
 from lakevilla.store.effects import Get, Put
 from lakevilla.transaction.commit.commit import commit
-from lakevilla.transaction.state.features import Feature
-from lakevilla.transaction.state.values import KeyUse
+from lakevilla.transaction.state.values import Feature, KeyUse
 from lakevilla.transaction.verbs import read_write, save
 from lakevilla.transaction.verbs.abort import abort, give_up
 from lakevilla.transaction.verbs.bind import bind_to_head
-from lakevilla.transaction.verbs.past import bind_to_past
-from lakevilla.transaction.verbs.read_write import append
+from lakevilla.transaction.verbs.read_write import append, bind_to_past
 from lakevilla_testing.checks import invariants
 from lakevilla_testing.histories.attempts import COLUMNS, SCHEMA, context_of
 from lakevilla_testing.planted.every import PLANTED

@@ -11,9 +11,9 @@ from lakevilla.global_log.head import HEAD_KEY, Head
 from lakevilla.global_log.refs import made_of_life
 from lakevilla.lake.frozen import frozen
 from lakevilla.lake.table_log import refresh
-from lakevilla.maintenance.gc.store_time import TIME_NAME
+from lakevilla.maintenance.gc.listing import TIME_NAME
 from lakevilla.store.codec import decode
-from lakevilla.store.home import HOMES_PREFIX
+from lakevilla.store.location import HOMES_PREFIX
 from lakevilla.transaction.commit import squash
 from lakevilla_testing.histories.attempts import context_of
 from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings

@@ -14,8 +14,7 @@ import pytest
 
 from lakevilla.branches.change import all_refs, delete_ref
 from lakevilla.branches.create import create_ref
-from lakevilla.branches.moved import Wanted
-from lakevilla.branches.rebase import rebase_branch
+from lakevilla.branches.rebase import Wanted, rebase_branch
 from lakevilla.errors import LakeVillaError
 from lakevilla.maintenance import recovery, vacuum
 from lakevilla.maintenance.gc import gc
@@ -24,8 +23,7 @@ from lakevilla.store.effects import sleep
 from lakevilla.transaction.commit import squash
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs.applying.merge_branch import merge_branch
-from lakevilla.transaction.verbs.past import bind_to_ref
-from lakevilla.transaction.verbs.read_write import append, scan
+from lakevilla.transaction.verbs.read_write import append, bind_to_ref, scan
 from lakevilla_testing.histories.attempts import context_of
 from lakevilla_testing.tables import delta_writer, iceberg_writer
 from lakevilla_testing.world.faults import RandomFaults, outages, swarm

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from lakevilla.errors import LakeVillaError
-from lakevilla.store.home import HOMES_PREFIX
+from lakevilla.store.location import HOMES_PREFIX
 from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
 from lakevilla_testing.planted.every import PLANTED
 from tests.support.search import how_many

@@ -10,7 +10,7 @@ import pytest
 from lakevilla.branches.change import delete_ref
 from lakevilla.branches.create import create_ref
 from lakevilla.errors import LakeVillaError
-from lakevilla.maintenance.gc.store_time import TIME_NAME
+from lakevilla.maintenance.gc.listing import TIME_NAME
 from lakevilla.store.effects import Get
 from lakevilla.transaction.commit.commit import commit
 from lakevilla_testing.checks.refs import refs_are_as_they_were

@@ -8,11 +8,12 @@ from itertools import count
 
 import pytest
 
-from lakevilla.branches import entries, lives_before
+from lakevilla.branches import branches as entries
+from lakevilla.branches import branches as lives_before
 from lakevilla.branches.change import all_refs
 from lakevilla.errors import LakeVillaError
 from lakevilla.global_log.repo import load_head
-from lakevilla.store.home import HOMES_PREFIX, at_home
+from lakevilla.store.location import HOMES_PREFIX, at_home
 from lakevilla.transaction.verbs.read_write import scan
 from lakevilla_testing.histories.attempts import context_of
 from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings

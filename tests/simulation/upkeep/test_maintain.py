@@ -7,13 +7,12 @@ those who know of no lease too.
 import pyarrow as pa
 import pytest
 
-from lakevilla.formats import upkeep as rules
+from lakevilla.formats import base as rules
 from lakevilla.maintenance.doctor import doctor
 from lakevilla.maintenance.upkeep import maintain as upkeep
 from lakevilla.maintenance.upkeep.maintain import maintain
 from lakevilla.maintenance.upkeep.tasks import TASKS
-from lakevilla.transaction.commit.commit_object import seal_commit
-from lakevilla.transaction.commit.upload import upload
+from lakevilla.transaction.commit.upload import seal_commit, upload
 from lakevilla.transaction.verbs.read_write import append
 from lakevilla_testing.histories.attempts import context_of
 from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings

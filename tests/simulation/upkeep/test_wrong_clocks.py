@@ -6,11 +6,10 @@ import pytest
 from lakevilla.errors import AlreadyCommitted, TransactionAborted
 from lakevilla.maintenance import vacuum
 from lakevilla.maintenance.gc import gc
-from lakevilla.maintenance.gc.store_time import TOLERANCE_SECONDS, ask_time, shown_time
+from lakevilla.maintenance.gc.listing import TOLERANCE_SECONDS, ask_time, shown_time
 from lakevilla.store.effects import list_objects
 from lakevilla.transaction.commit.commit import commit
-from lakevilla.transaction.state.features import Feature
-from lakevilla.transaction.state.values import KeyUse
+from lakevilla.transaction.state.values import Feature, KeyUse
 from lakevilla.transaction.verbs.read_write import append
 from lakevilla_testing.checks import invariants
 from lakevilla_testing.histories.attempts import SCHEMA, context_of

@@ -10,11 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from lakevilla.engines.duckdb import DuckDBEngine
-from lakevilla.engines.meeting import Judge, Met, Side
-from lakevilla.engines.spark.bins import in_bins
-from lakevilla.engines.spark.tasks import LakeAddress, reports
+from lakevilla.engines.spark.tasks import LakeAddress, in_bins, reports
 from lakevilla.engines.spark.upkeep import meeting
-from lakevilla.engines.spark.upkeep.parcels import sent
+from lakevilla.engines.spark.upkeep.moving import sent
+from lakevilla.engines.staged import Judge, Met, Side
 from lakevilla.store.effects import Program
 
 

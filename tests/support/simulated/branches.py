@@ -4,15 +4,13 @@ import pyarrow as pa
 
 from lakevilla.branches.change import delete_ref
 from lakevilla.branches.create import create_ref, open_ref
-from lakevilla.branches.moved import Wanted
-from lakevilla.branches.rebase import rebase_branch
+from lakevilla.branches.rebase import Wanted, rebase_branch
 from lakevilla.errors import LakeVillaError
 from lakevilla.lake.frozen.frozen import Frozen
-from lakevilla.store.home import at_home
+from lakevilla.store.location import at_home
 from lakevilla.transaction.commit.commit import commit
-from lakevilla.transaction.verbs.applying.asked import Settle
-from lakevilla.transaction.verbs.past import bind_to_ref
-from lakevilla.transaction.verbs.read_write import append
+from lakevilla.transaction.verbs.applying.apply import Settle
+from lakevilla.transaction.verbs.read_write import append, bind_to_ref
 from lakevilla_testing.histories.attempts import context_of
 from tests.support.simulated.commits import add_to, begin, read
 

@@ -6,10 +6,10 @@ from lakevilla.store.base import Unknown
 from lakevilla.store.effects import Await, List, Parallel, Put, Sleep, sleep
 from lakevilla.sublogs.operations import Update
 from lakevilla.transaction.commit.commit import commit
-from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.parts import Options
 from lakevilla.transaction.state.transaction import TransactionState
-from lakevilla.transaction.verbs import rerun
+from lakevilla.transaction.state.values import Feature
+from lakevilla.transaction.verbs import abort as rerun
 from lakevilla.transaction.verbs.abort import abort
 from lakevilla.transaction.verbs.begin import begin as _begin
 from lakevilla.transaction.verbs.read_write import execute, scan

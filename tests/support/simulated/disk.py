@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from lakevilla.store.backends import durable_files
+from lakevilla.store.backends import local as durable_files
 
 #: What a power cut leaves: the bytes of each file by its path, and what was acknowledged before.
 Left = tuple[dict[str, bytes], int]

@@ -7,7 +7,7 @@ from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.serializers import FromByteStream
 from pyiceberg.table import StaticTable
 
-from lakevilla.formats.iceberg.manifests.memory_files import MemoryInput
+from lakevilla.formats.iceberg.manifests.avro import MemoryInput
 from lakevilla_testing.tables.iceberg_reader import metadata_key, uri_of
 from lakevilla_testing.world.store import SimulatedStore
 

@@ -23,12 +23,11 @@ from lakevilla.store.base import Found, Refused
 from lakevilla.store.effects import Effect, List, Parallel, Program, Put, Sleep
 from lakevilla.sublogs.operations import Delete, Update
 from lakevilla.transaction.commit.commit import commit
-from lakevilla.transaction.commit.commit_object import Sealed, seal_commit
-from lakevilla.transaction.commit.together.candidate import Candidate
-from lakevilla.transaction.commit.upload import upload
-from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.commit.together.lane import Candidate
+from lakevilla.transaction.commit.upload import Sealed, seal_commit, upload
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.verbs import read_write
 from lakevilla_testing.histories.attempts import SCHEMA, context_of
 from lakevilla_testing.tables.reader import read_table, run_now, table_rows

@@ -139,7 +139,7 @@ def test_each_public_name_is_there_once_it_is_asked_for() -> None:
 
 LOOKS_AND_APPENDS = """
 import lakevilla as lv, pyarrow as pa
-from lakevilla.arrow.made import array
+from lakevilla.arrow.cast import array
 with lv.connect({root!r}) as lake:
     assert [table.name for table in lake.tables()] == ["t"]
     rows = pa.Table.from_arrays([array([1], pa.int32()), array([7], pa.int64())], ["part", "id"])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakevilla.arrow.made import array, mask, numbers, places, scalar, truths
+from lakevilla.arrow.cast import array, mask, numbers, places, scalar, truths
 
 INTEGERS = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
 MAP = pa.map_(pa.string(), pa.string())

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakevilla.arrow.offsets import with_offsets
+from lakevilla.arrow.cast import with_offsets
 from lakevilla.arrow.opening import open_data
 
 NOTHING = pa.py_buffer(b"")

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from lakevilla.arrow.places import places_of_true
+from lakevilla.arrow.input import places_of_true
 
 
 def test_places_count_over_all_chunks() -> None:

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import lakevilla as lv
 from lakevilla.cli.app import app
 from lakevilla.cli.output import Output
-from lakevilla.cli.rendering.values import plain
+from lakevilla.cli.values import plain
 from lakevilla.results import Finding, QueuePlace, Report, TableQueue
 
 

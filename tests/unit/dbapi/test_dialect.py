@@ -14,7 +14,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 import lakevilla as lv
 from lakevilla.dbapi.sqlalchemy import LakeVillaDialect
-from lakevilla.dbapi.sqlalchemy.reflection import type_of
+from lakevilla.dbapi.sqlalchemy.dialect import type_of
 from lakevilla.dbapi.sqlalchemy.urls import connect_arguments
 
 ENTRY_POINTS = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"][

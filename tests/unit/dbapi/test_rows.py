@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from lakevilla.dbapi.rows import Rows
+from lakevilla.dbapi.types import Rows
 
 _CHUNKS, _OF = 8, 10_000
 

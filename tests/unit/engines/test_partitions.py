@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from lakevilla.engines.partitions import (
     partition_directory,
+    partition_values,
     serialise_partition_value,
     split_by_partition,
 )
-from lakevilla.engines.transforms import partition_values
 from lakevilla.errors import InvalidOperation
 
 

@@ -19,8 +19,7 @@ from lakevilla.formats.pruning import always_true, may_match
 from lakevilla.sql.expressions.bind import bind
 from lakevilla.sql.expressions.evaluate import compare, evaluate
 from lakevilla.sql.expressions.parse import parse_predicate
-from lakevilla.sql.expressions.tree import Expr
-from lakevilla.sql.expressions.walk import children, columns
+from lakevilla.sql.expressions.tree import Expr, children, columns
 from tests.support.trees import ROWS, SCHEMA, trees
 
 PARTITIONS = ("b", "t", "d", "ts", "bo", "x", "dec")

@@ -7,7 +7,7 @@ import tracemalloc
 from lakevilla.formats.base import Change
 from lakevilla.formats.files import DataFile
 from lakevilla.global_log.commits import CommitObject, TablePart, read_commit, seal
-from lakevilla.store.cached.objects import Budget, CachedObjects
+from lakevilla.store.cached import Budget, CachedObjects
 from lakevilla.store.codec import FORMAT
 from tests.support import by_hand
 

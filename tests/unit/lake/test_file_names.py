@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from lakevilla.lake.file_names import file_namer, file_path, owner_of
+from lakevilla.lake.context import file_namer, file_path, owner_of
 from tests.support import by_hand
 
 TXN = "0199a0b1-0000-7000-8000-000000000001"

@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from lakevilla.formats.alteration import TableAlteration
 from lakevilla.formats.base import Change
 from lakevilla.formats.files import removal
+from lakevilla.formats.layout import TableAlteration
 from lakevilla.global_log.commits import TablePart
 from lakevilla.global_log.head import Head, PendingRef, TableState, Touch
 from lakevilla.lake.context import Context

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lakevilla.formats.base import Change
 from lakevilla.formats.files import ChangeFile, DataFile, removal
-from lakevilla.lake.net_change import compose
+from lakevilla.lake.row_changes import compose
 
 
 def added(path: str) -> DataFile:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakevilla.lake.relied_on import is_relied_on
+from lakevilla.lake.context import is_relied_on
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,10 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from lakevilla.formats.alteration import TableAlteration
 from lakevilla.formats.base import Change
+from lakevilla.formats.layout import TableAlteration
 from lakevilla.lake.context import Context
-from lakevilla.lake.net_change import net_change
-from lakevilla.lake.row_changes import Verdict, judge, still_fits
+from lakevilla.lake.row_changes import Verdict, judge, net_change, still_fits
 from lakevilla.lake.view import View, build_view
 from lakevilla.sql.expressions.parse import parse_predicate
 from lakevilla.store.effects import Program

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakevilla.formats.base import Change
-from lakevilla.lake import tail as module
+from lakevilla.lake import context as module
 from tests.support import by_hand
 from tests.support.by_hand import data_file, outcome
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from lakevilla.formats.alteration import TableAlteration
 from lakevilla.formats.base import Change, Entry
 from lakevilla.formats.files import removal
+from lakevilla.formats.layout import TableAlteration
 from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import Head, PendingRef, TableState, Touch
 from lakevilla.lake.context import Context

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakevilla.lake.table_log import open_tail
-from lakevilla.maintenance.version_hints import announce_tables, report_behind
+from lakevilla.maintenance.recovery import announce_tables, report_behind
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Put
 from tests.support.simulated.memory_lake import MemoryLake, Peer

@@ -20,7 +20,17 @@ from lakevilla.ids import Ids
 from lakevilla.settings import Settings
 from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.backends.routing import LakeStore
-from lakevilla.store.base import ABSENT, ANY, Condition, Failure, Found, Missing, Refused, Stored
+from lakevilla.store.base import (
+    ABSENT,
+    ANY,
+    Condition,
+    Failure,
+    Found,
+    Missing,
+    Refused,
+    Stored,
+    WrappedStore,
+)
 from lakevilla.store.effects import (
     Effect,
     Get,
@@ -37,9 +47,8 @@ from lakevilla.store.effects import (
     sleep,
     stat,
 )
-from lakevilla.store.pool import POOL_SIZE
+from lakevilla.store.parallel import POOL_SIZE
 from lakevilla.store.runner import Requests, Runner
-from lakevilla.store.wrapped import WrappedStore
 
 QUICK = Settings(retry_limit=3, retry_base_seconds=0.001)
 

@@ -5,7 +5,7 @@ Spark makes and plans a source in a process of its own, and reads it in its work
 there, and ``tables`` and ``changes`` have what it does there.
 """
 
-from lakevilla.api.spark.source.access import Access
-from lakevilla.api.spark.source.register import offer, register_data_source
+from lakevilla.api.spark.source.classes import offer, register_data_source
+from lakevilla.api.spark.source.tables import Access
 
 __all__ = ["Access", "offer", "register_data_source"]

@@ -18,9 +18,8 @@ from lakevilla.formats.base import Change
 from lakevilla.formats.files import DataFile
 from lakevilla.formats.layout import Layout
 from lakevilla.global_log.head import CommitSummary
-from lakevilla.lake.operations.changed_rows import ChangeSource, sources_of
-from lakevilla.lake.operations.changes import TableStep, Walk
-from lakevilla.transaction.verbs.changes import steps_to_see
+from lakevilla.lake.operations.changes import ChangeSource, TableStep, Walk, sources_of
+from lakevilla.transaction.verbs.read_write import steps_to_see
 
 __all__ = [
     "Offset",

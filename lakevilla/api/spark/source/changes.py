@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakevilla.api.execution.executor import Executor
-from lakevilla.api.spark.source.access import Access, access_to, goes_on, lake_at
 from lakevilla.api.spark.source.batches import (
     ChangePart,
     Offset,
@@ -27,7 +26,15 @@ from lakevilla.api.spark.source.batches import (
     walk,
 )
 from lakevilla.api.spark.source.options import Limits, ReadOptions
-from lakevilla.api.spark.source.tables import Bound, bound_to, declared
+from lakevilla.api.spark.source.tables import (
+    Access,
+    Bound,
+    access_to,
+    bound_to,
+    declared,
+    goes_on,
+    lake_at,
+)
 from lakevilla.engines.base import TableInput, projection
 from lakevilla.engines.spark.rows import arrow_types, as_declared, spark_schema
 from lakevilla.engines.spark.tasks import only_bin, rows_of
@@ -35,7 +42,7 @@ from lakevilla.engines.spark.upkeep.changes import ChangeStep, Comparing, change
 from lakevilla.errors import InvalidOperation, VersionNotFound
 from lakevilla.formats.files import files_from_structs
 from lakevilla.formats.layout import Layout
-from lakevilla.lake.operations.changed_rows import (
+from lakevilla.lake.operations.changes import (
     ADDED,
     CHANGE_COLUMNS,
     DIFFERENCE,

@@ -1,24 +1,24 @@
-"""A table's rows at one state of the lake: bound once, cut into bins, read in the workers.
-
-Everything that is kept between two calls is pickled, as Spark makes them in different
-processes.
-"""
+"""Read a table as a data source of Spark."""
 
 from __future__ import annotations
 
+import math
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from datetime import date, datetime
+from decimal import Decimal
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 from lakevilla.api.client.client import LakeClient
-from lakevilla.api.spark.source.access import Access, access_to, lake_at, opened, reaching
-from lakevilla.api.spark.source.filters import pushed, together
+from lakevilla.api.execution.executor import Executor
+from lakevilla.api.run import begin_transaction
 from lakevilla.api.spark.source.options import ReadOptions
 from lakevilla.engines.base import TableInput, projection
-from lakevilla.engines.spark.bins import Bins, in_bins
 from lakevilla.engines.spark.rows import (
     arrow_types,
     as_declared,
@@ -26,15 +26,28 @@ from lakevilla.engines.spark.rows import (
     spark_schema,
     spark_types,
 )
-from lakevilla.engines.spark.tasks import ScanTask, only_bin, rows_of
+from lakevilla.engines.spark.tasks import Bins, LakeAddress, ScanTask, in_bins, only_bin, rows_of
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.layout import Layout
-from lakevilla.lake.frozen.elsewhere import places_at_hand
-from lakevilla.lake.pinned import Pin, pin, pinned
+from lakevilla.lake.frozen.mounts import places_at_hand
+from lakevilla.lake.past import Pin, pin, pinned
+from lakevilla.settings import Settings
 from lakevilla.sql.expressions.bind import bind
 from lakevilla.sql.expressions.parse import parse_predicate
-from lakevilla.sql.expressions.tree import Expr
+from lakevilla.sql.expressions.tree import Call, Column, Expr
+from lakevilla.sql.expressions.values import literal
+from lakevilla.store.backends.object_store import open_store
+from lakevilla.store.backends.reach import Reach, azure_account, outside_paths
 from lakevilla.store.effects import Program
+from lakevilla.store.location import refuse_half_scheme, root_location
+
+# -------------------- tables
+#
+# A table's rows at one state of the lake: bound once, cut into bins, read in the workers.
+#
+# Everything that is kept between two calls is pickled, as Spark makes them in different
+# processes.
+
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -214,3 +227,190 @@ def rows(state: bytes, files: bytes) -> Iterator[pa.RecordBatch]:
     task = ScanTask(whole.access.place, bins, whole.columns, whole.where)
     for batch in rows_of(pickle.dumps(task), iter([only_bin()])):
         yield as_declared(batch, whole.shown)
+
+
+# -------------------- access
+#
+# Lakes that the processes of a Spark session can open: what ``connect`` was given, by root.
+
+
+__all__ = ["Access", "access_to", "goes_on", "lake_at", "opened", "opened_on", "reaching"]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to open a lake that is only read. Its ``repr`` tells no secret.
+
+    ``tasks``: for about so many at a time are its tables cut, if a read does not say it.
+    """
+
+    place: LakeAddress
+    conditional_writes: Literal["require", "check"] = "require"
+    tasks: int = 32
+
+
+def access_to(lakes: bytes, root: str, files_outside: Sequence[str] = ()) -> Access:
+    """The way to a lake: as it was connected to in the session, else by what the machine has.
+
+    ``lakes`` are pickled: ways by root. ``files_outside``: from where files are read besides.
+    """
+    refuse_half_scheme(root)
+    uri = root_location(root).uri
+    if uri.startswith("memory:"):
+        raise InvalidOperation(
+            f"the lake {uri} lives in the memory of one process, and Spark reads in others: "
+            "use a directory or an object store"
+        )
+    known: dict[str, Access] = pickle.loads(lakes)
+    access = known.get(uri) or Access(LakeAddress(uri, None, Settings()))
+    reach = Reach(uri, [*access.place.elsewhere, *outside_paths(files_outside)])
+    return reaching(access, reach.elsewhere)
+
+
+def reaching(access: Access, elsewhere: tuple[str, ...]) -> Access:
+    """A way to a lake for processes that read there, too."""
+    return replace(access, place=replace(access.place, elsewhere=elsewhere))
+
+
+def opened(access: Access) -> LakeClient:
+    """A client of the lake, one for all calls in a process: it keeps what it knows."""
+    return _opened(pickle.dumps(access))
+
+
+def opened_on(access: Access, ref: str | None) -> LakeClient:
+    """The same at a ref; the lake itself if that is None."""
+    client = opened(access)
+    return client if ref is None else client.on(ref)
+
+
+def goes_on(access: Access, ref: str | None) -> bool:
+    """Whether a ref has a history that goes on, as a branch and the lake itself have."""
+    return opened_on(access, ref).at is None
+
+
+@contextmanager
+def lake_at(
+    access: Access,
+    version: int | None = None,
+    timestamp: datetime | None = None,
+    ref: str | None = None,
+) -> Iterator[Executor]:
+    """A transaction that only reads, bound as ``lake.snapshot`` binds one, or ``lake.on(ref)``."""
+    client = opened_on(access, ref)
+    executor: Executor = begin_transaction(client, Executor, read_only=True)
+    if version is not None or timestamp is not None:
+        executor.bind_to(version, timestamp)
+    try:
+        yield executor
+    finally:
+        executor.abort()
+
+
+@lru_cache(maxsize=8)
+def _opened(pickled: bytes) -> LakeClient:
+    access: Access = pickle.loads(pickled)
+    place = access.place
+    store = open_store(place.root, place.storage_options, settings=place.settings)
+    for outside in place.elsewhere:
+        store.name(outside)
+    return LakeClient(
+        place.root,
+        store,
+        settings=place.settings,
+        conditional_writes=access.conditional_writes,
+        reach=Reach(place.root, place.elsewhere, azure_account(place.storage_options)),
+    )
+
+
+# -------------------- filters
+#
+# Spark's filters as predicates of LakeVilla, where both mean the same for every value.
+
+
+__all__ = ["pushed", "together"]
+
+_COMPARISONS = {
+    "EqualTo": "=",
+    "EqualNullSafe": "<=>",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "StringStartsWith": "starts_with",
+    "StringEndsWith": "ends_with",
+    "StringContains": "contains",
+}
+
+
+def pushed(filters: Iterable[Any], schema: pa.Schema) -> tuple[Expr | None, list[Any]]:
+    """All filters that can be pushed as one bound predicate, and those that are left to Spark."""
+    taken = []
+    left = []
+    for one in filters:
+        expr = _predicate(one, schema)
+        if expr is None:
+            left.append(one)
+        else:
+            taken.append(expr)
+    return together(taken), left
+
+
+def together(predicates: Iterable[Expr | None]) -> Expr | None:
+    """Bound predicates as one; None if there are none."""
+    whole: Expr | None = None
+    for one in predicates:
+        if one is not None:
+            whole = one if whole is None else Call("and", (whole, one))
+    return whole
+
+
+def _predicate(one: Any, schema: pa.Schema) -> Expr | None:
+    expr = _translated(one, schema)
+    if expr is None:
+        return None
+    try:
+        return bind(expr, schema)
+    except InvalidOperation:
+        return None  # types that don't go together here: Spark has its own rules
+
+
+def _translated(one: Any, schema: pa.Schema) -> Expr | None:
+    name = type(one).__name__
+    if name == "Not":
+        inner = _translated(one.child, schema)
+        return None if inner is None else Call("not", (inner,))
+    if len(one.attribute) != 1 or one.attribute[0] not in schema.names:
+        return None
+    column = Column((one.attribute[0],))
+    if name == "IsNull":
+        return Call("is_null", (column,))
+    if name == "IsNotNull":
+        return Call("not", (Call("is_null", (column,)),))
+    type_ = schema.field(one.attribute[0]).type
+    values: Sequence[Any] = one.value if name == "In" else [one.value]
+    if not all(_fits(value, type_) for value in values):
+        return None
+    if name == "In":
+        return Call("in", (column, *(literal(value) for value in values)))
+    if name not in _COMPARISONS:
+        return None
+    return Call(_COMPARISONS[name], (column, literal(one.value)))
+
+
+def _fits(value: Any, type_: pa.DataType) -> bool:
+    """Whether a value is compared with a column of that type alike by both engines."""
+    kinds = pa.types
+    if isinstance(value, bool):
+        return bool(kinds.is_boolean(type_))
+    if isinstance(value, int):
+        return bool(kinds.is_integer(type_) or kinds.is_decimal(type_))
+    if isinstance(value, Decimal):
+        return bool(kinds.is_decimal(type_)) and value.is_finite()
+    if isinstance(value, float):
+        return bool(kinds.is_floating(type_)) and math.isfinite(value)
+    if isinstance(value, str):
+        return bool(kinds.is_string(type_) or kinds.is_large_string(type_))
+    if isinstance(value, datetime):
+        # A time without a zone is one thing beside a zone and another beside none.
+        return bool(kinds.is_timestamp(type_)) and (value.tzinfo is None) == (type_.tz is None)
+    return isinstance(value, date) and bool(kinds.is_date(type_))

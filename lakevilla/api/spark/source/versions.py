@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakevilla.api.execution.executor import Executor
-from lakevilla.api.feed.asked import AskedColumns, chosen_of
 from lakevilla.api.feed.versions import Teller
-from lakevilla.api.feed.walk import check_kept, stretch
-from lakevilla.api.spark.source.access import Access, access_to, goes_on, opened_on
+from lakevilla.api.feed.walk import AskedColumns, check_kept, chosen_of, stretch
 from lakevilla.api.spark.source.options import VersionOptions
+from lakevilla.api.spark.source.tables import Access, access_to, goes_on, opened_on
 from lakevilla.engines.spark.rows import arrow_types, as_declared, may_be_null
 from lakevilla.errors import InvalidOperation, VersionNotFound
 from lakevilla.results import Version

@@ -1,20 +1,4 @@
-"""What data files hold, as their footers tell.
-
-Of any table: text, or bytes. Files of Impala and old Hive do not say that their text is text,
-and a column may have become the other since; beside columns of bytes only the footer tells.
-And numbers that the table's type can't keep as they are. DuckDB rounds them without a word, and
-makes a wrong number of a decimal of more than 38 digits, which it takes for a double.
-
-And times of 96 bits, as Spark writes them, which DuckDB takes for times without a zone. Its cast
-to one in UTC costs five times what reading them does, so it is spared where the file is known.
-
-Of an Iceberg table more (spec, "Column Projection"). The field ids in a file decide which of the
-table's columns it has. DuckDB finds a column by its id, but what is within a column by its name
-alone, and a file may have other names there: of before a rename, or as Avro would take them
-(``a-b`` is written ``a_x2Db``). A file without any ids is told by the table's name mapping.
-
-The footers are those that the scan reads next: DuckDB keeps their bytes, so they cost no request.
-"""
+"""Footers of Parquet files, fetched once, and parts of a file."""
 
 from __future__ import annotations
 
@@ -24,10 +8,11 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from lakevilla.engines.base import FilePart
 from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.failures import translated
 from lakevilla.engines.duckdb.file_system import literal_path, with_keys
-from lakevilla.engines.duckdb.reading.rounding import has_decimals, rounds
+from lakevilla.engines.duckdb.reading.constants import has_decimals, rounds
 from lakevilla.engines.duckdb.sqltext import (
     any_of,
     has_bytes,
@@ -37,8 +22,29 @@ from lakevilla.engines.duckdb.sqltext import (
     quote_text,
 )
 from lakevilla.errors import UnsupportedTableFeature
-from lakevilla.formats.iceberg.metadata.name_mapping import names_of
+from lakevilla.formats.iceberg.metadata.schema import names_of
 from lakevilla.formats.layout import Layout
+
+# -------------------- footers
+#
+# What data files hold, as their footers tell.
+#
+# Of any table: text, or bytes. Files of Impala and old Hive do not say that their text is text,
+# and a column may have become the other since; beside columns of bytes only the footer tells.
+# And numbers that the table's type can't keep as they are. DuckDB rounds them without a word, and
+# makes a wrong number of a decimal of more than 38 digits, which it takes for a double.
+#
+# And times of 96 bits, as Spark writes them, which DuckDB takes for times without a zone. Its cast
+# to one in UTC costs five times what reading them does, so it is spared where the file is known.
+#
+# Of an Iceberg table more (spec, "Column Projection"). The field ids in a file decide which of the
+# table's columns it has. DuckDB finds a column by its id, but what is within a column by its name
+# alone, and a file may have other names there: of before a rename, or as Avro would take them
+# (``a-b`` is written ``a_x2Db``). A file without any ids is told by the table's name mapping.
+#
+# The footers are those that the scan reads next: DuckDB keeps their bytes, so they cost no
+# request.
+
 
 _ABSENT = "__lakevilla_absent"
 #: Of more files than this the footers are not asked for the sake of speed alone.
@@ -325,3 +331,40 @@ def _refuse_twins(node: _Node, column: str, layout: Layout, file: str) -> None:
                 "client that wrote it",
                 table=layout.table,
             )
+
+
+# -------------------- parts
+#
+# Parts of large files: which rows are those of a part, as the row groups of the file lie.
+#
+# The rows of a part are told by their numbers in the file, so that deletion vectors and position
+# deletes hold. DuckDB leaves out the row groups that have none of them. The footers that are asked
+# here are those that the scan reads next.
+
+
+_ROW_GROUPS = (
+    "SELECT DISTINCT row_group_id, row_group_num_rows FROM parquet_metadata({path}) "
+    "ORDER BY row_group_id"
+)
+
+
+def rows_within(cursor: duckdb.DuckDBPyConnection, path: str, part: FilePart, table: str) -> str:
+    """What is true of a row's number, ``file_row_number``, in a part of a file."""
+    with translated(table):
+        groups = cursor.execute(_ROW_GROUPS.format(path=quote_text(path))).fetchall()
+    span = _span([rows for _, rows in groups], part)
+    return "false" if span is None else f"file_row_number BETWEEN {span[0]} AND {span[1]}"
+
+
+def _span(groups: Sequence[int], part: FilePart) -> tuple[int, int] | None:
+    """The first and the last row of the row groups that begin in the part, if there are any.
+
+    A group's first row decides, by its share of all rows: so each group is of one part.
+    """
+    whole, start = sum(groups), 0
+    mine = []
+    for rows in groups:
+        if rows and start * part.count // whole == part.number:
+            mine += [start, start + rows - 1]
+        start += rows
+    return (mine[0], mine[-1]) if mine else None

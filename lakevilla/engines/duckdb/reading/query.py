@@ -15,9 +15,13 @@ import pyarrow as pa
 
 from lakevilla.engines.base import EXPLAIN
 from lakevilla.engines.duckdb.failures import translated
-from lakevilla.engines.duckdb.reading.admission import Parts
-from lakevilla.engines.duckdb.reading.closed import ClosedDatabases, ClosedSession, refuse_twins
-from lakevilla.engines.duckdb.reading.lists import with_lists
+from lakevilla.engines.duckdb.reading.closed import (
+    ClosedDatabases,
+    ClosedSession,
+    Parts,
+    refuse_twins,
+)
+from lakevilla.engines.duckdb.reading.constants import with_lists
 from lakevilla.engines.duckdb.reading.relation import Files
 from lakevilla.errors import InvalidOperation
 from lakevilla.sql.statements.select import named_parameters, select_of

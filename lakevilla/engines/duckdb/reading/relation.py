@@ -1,34 +1,23 @@
-"""A table's files as one SQL relation with the table's columns, whatever the files hold.
-
-Files are read through a schema given to ``read_parquet``: a column that an old
-file lacks is NULL, one that was widened since is cast, one that was renamed is
-found by its physical name or field id. Filters meet a column that may have been cast
-above the cast (see ``above``). Partition columns are constants from the
-log, never from paths. Deletion vectors are an anti-join on file and row number.
-"""
+"""A table as a relation of DuckDB, and the filters above it."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 
 import pyarrow as pa
 
-from lakevilla.arrow.made import array
+from lakevilla.arrow.cast import array
 from lakevilla.engines.base import DataAccess, FilePart, TableInput
 from lakevilla.engines.deletes import Deleted, read_deletes
 from lakevilla.engines.duckdb import late as duckdb
+from lakevilla.engines.duckdb.database import Database
 from lakevilla.engines.duckdb.expressions import to_duckdb
-from lakevilla.engines.duckdb.file_system import GivenFiles, readable_path, with_keys
-from lakevilla.engines.duckdb.reading.above import (
-    above,
-    above_lists,
-    may_be_narrower,
-    may_have_nan,
-    nan_within_lists,
-    stored_as,
-)
+from lakevilla.engines.duckdb.file_system import GivenFiles, literally, readable_path, with_keys
 from lakevilla.engines.duckdb.reading.constants import (
     Constants,
     PartitionKey,
@@ -40,9 +29,9 @@ from lakevilla.engines.duckdb.reading.constants import (
     partition_keys,
     written_keys,
 )
-from lakevilla.engines.duckdb.reading.footers import Called, called_in, field_id
-from lakevilla.engines.duckdb.reading.parts import rows_within
+from lakevilla.engines.duckdb.reading.footers import Called, called_in, field_id, rows_within
 from lakevilla.engines.duckdb.sqltext import (
+    any_of,
     has_bytes,
     is_bytes,
     quote_name,
@@ -51,11 +40,26 @@ from lakevilla.engines.duckdb.sqltext import (
     sql_type,
 )
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
-from lakevilla.formats.files import about_rows, file_key, paths_elsewhere
+from lakevilla.forked import lock
+from lakevilla.formats.files import about_rows, file_key, hashes, paths_elsewhere
+from lakevilla.formats.iceberg.metadata.schema import names_of
 from lakevilla.formats.layout import Layout
+from lakevilla.ids import Ids
 from lakevilla.sql.expressions.loosen import loosened
 from lakevilla.sql.expressions.tree import Expr
+from lakevilla.store.content import ROUND_BYTES, HashedFile
 from lakevilla.store.effects import Program
+
+# -------------------- relation
+#
+# A table's files as one SQL relation with the table's columns, whatever the files hold.
+#
+# Files are read through a schema given to ``read_parquet``: a column that an old
+# file lacks is NULL, one that was widened since is cast, one that was renamed is
+# found by its physical name or field id. Filters meet a column that may have been cast
+# above the cast (see ``above``). Partition columns are constants from the
+# log, never from paths. Deletion vectors are an anti-join on file and row number.
+
 
 #: Columns of every relation beside the table's own: the file's place in the
 #: table input, and the row's place in the file.
@@ -485,3 +489,240 @@ def _schema_entry(
         f"{key}: {{'name': {quote_text(inner)}, 'type': {quote_text(sql_type(physical.type))}, "
         f"'default_value': {missing}}}"
     )
+
+
+# -------------------- above
+#
+# Which columns meet filters above what the reader makes of them, and not in the file.
+#
+# DuckDB pushes a filter into ``read_parquet``, through the cast from the file's type to the
+# table's, and compares there; it also asks the file's statistics first, which leave NaN out.
+# The one makes ``x <= 1.6`` of whole numbers ``x <= 2``, the other makes ``x > 5`` of NaN false
+# and ``x <= 5`` true. So no filter gets to a column that a file may hold in a type to which a
+# constant must be rounded, or that may hold NaN; ``expressions.loosen`` says what may.
+#
+# Nor to a column of bytes: DuckDB (1.5.5) asks a file's Bloom filter for bytes as it would print
+# them, with a backslash, and passes over all files that hold the value.
+#
+# Nor to any column where a statement has ``x IS DISTINCT FROM c`` beside another comparison of
+# ``x`` (duckdb#25992). Of an OR of comparisons of one column with constants DuckDB (1.5.5) asks
+# statistics, a row group's in a file as well as those of its own tables, and these take the one
+# for ``x <> c``: it passes over row groups whose values are all NULL, or ``c`` and NULL. See
+# ``admission.Admission``.
+
+
+def above(sql: str) -> str:
+    """The same value, which no filter or statistic passes: NULL has bounds that nobody knows."""
+    return f"CASE WHEN {sql} IS NULL THEN NULL ELSE {sql} END"
+
+
+def above_lists(sql: str) -> str:
+    """The same value, of whose lists and maps no statistic is known either.
+
+    In DuckDB 2 those of what is within lists pass ``above``. The greatest of one value is that
+    value, and a function of which DuckDB knows no bounds.
+    """
+    return f"greatest({sql})"
+
+
+def all_above(sql: str, names: Iterable[str]) -> str:
+    """The same rows, of which no filter or statistic meets a value below."""
+    columns = (f"{above(quote_name(name))} AS {quote_name(name)}" for name in names)
+    return f"SELECT {', '.join(columns)} FROM ({sql})"
+
+
+def may_be_narrower(kind: pa.DataType) -> bool:
+    """Whether files may hold the type, or one within it, as one that lacks some constants.
+
+    Not so for whole numbers: a constant beyond the file's type is not cast.
+    """
+    return any_of(kind, lambda leaf: pa.types.is_decimal(leaf) or pa.types.is_timestamp(leaf))
+
+
+def may_have_nan(kind: pa.DataType) -> bool:
+    """Whether the type, or one within it, has NaN; a file may hold it narrower as well."""
+    return any_of(kind, pa.types.is_floating)
+
+
+def nan_within_lists(kind: pa.DataType) -> bool:
+    """Whether NaN may be in a list or a map, whose statistics pass ``above``."""
+    if pa.types.is_struct(kind):
+        return any(nan_within_lists(kind.field(i).type) for i in range(kind.num_fields))
+    return bool(pa.types.is_nested(kind)) and may_have_nan(kind)
+
+
+def stored_as(
+    cursor: duckdb.DuckDBPyConnection, layout: Layout, paths: Iterable[str], places: Sequence[int]
+) -> list[int]:
+    """Those of some columns, none nested, that each file lacks or has in the table's type."""
+    if layout.by_field_id and names_of(layout.properties, layout.table) is not None:
+        return []  # a file may call them by any name
+    listed = ", ".join(map(quote_text, paths))
+    key = "field_id" if layout.by_field_id else "name"
+    types = ", ".join(
+        f"(SELECT typeof(CAST(NULL AS {sql_type(layout.physical.field(i).type)})))" for i in places
+    )
+    (wanted,) = cursor.execute(f"SELECT {types}").fetchall()
+    held: dict[int | str, set[str]] = {}
+    query = f"SELECT DISTINCT {key}, duckdb_type FROM parquet_schema([{listed}])"
+    for name, type_ in cursor.execute(query).fetchall():
+        held.setdefault(name, set()).add(type_)
+    # By name, a field of a struct is taken for the column: at worst its filters stay above.
+    fields = [layout.physical.field(i) for i in places]
+    own = [field_id(field) if layout.by_field_id else field.name for field in fields]
+    return [
+        place
+        for place, name, type_ in zip(places, own, wanted, strict=True)
+        if held.get(name, set()) <= {type_}
+    ]
+
+
+# -------------------- compared
+#
+# Files that are compared with their hashes before they are read.
+#
+# What is compared are whole files. Those of a store are copied to this machine first, in the
+# engine's private directory, so that the rows come from the very bytes that were compared.
+
+
+def in_turn(
+    data: DataAccess, database: Database, table: TableInput, files: Files
+) -> Iterator[Files]:
+    """Some of the files at a time, compared while they are the current ones: a scan keeps no more.
+
+    A file without a hash is read as always.
+    """
+    for group in _groups(files):
+        with compared(data, database, table, files.only(group)) as some:
+            yield some
+
+
+@contextmanager
+def compared(
+    data: DataAccess,
+    database: Database,
+    table: TableInput,
+    files: Files,
+    named: Callable[[str, int, str], str] | None = None,
+) -> Iterator[Files]:
+    """A block in which the chosen files are there, each compared with its hash if it has one.
+
+    ``named`` gives the name of a copy, by its key, size and path, where names are given.
+    """
+    layout = table.layout
+    keys, found = table.files["path"].to_pylist(), hashes(table.files)
+    chosen = [
+        (
+            place,
+            HashedFile(
+                file_key(layout.location, keys[place]), files.sizes[place], content, layout.table
+            ),
+        )
+        for place in files.chosen
+        if (content := found[place]) is not None
+    ]
+    paths = list(files.paths)
+    with data.compared([file for _, file in chosen], database.directory) as local:
+        for (place, file), path in zip(chosen, local, strict=True):
+            if data.local_path(file.key) is None:
+                paths[place] = (
+                    literally(path) if named is None else named(file.key, file.size, path)
+                )
+        yield replace(files, paths=tuple(paths), called={}, helpers=set())
+
+
+def _groups(files: Files) -> Iterator[list[int]]:
+    """Consecutive files of about one round; a larger one alone."""
+    group: list[int] = []
+    size = 0
+    for place in files.chosen:
+        if group and size + files.sizes[place] > ROUND_BYTES:
+            yield group
+            group, size = [], 0
+        group.append(place)
+        size += files.sizes[place]
+    if group:
+        yield group
+
+
+# -------------------- given
+#
+# The files of tables for SQL of users, under names that only a statement over them knows.
+
+
+#: Of all tables together: of each some hundred bytes are held.
+_MOST_FILES = 100_000
+#: So much of what is deleted of a table's files counts as one file more.
+_BYTES_OF_A_FILE = 256
+
+
+class GivenTables:
+    """``Files`` of tables as they were last asked for: the same object while a table is the same.
+
+    With what is deleted of them: vectors and delete files never change, and a table of other
+    ones is not the same. Threads need no lock for them: what one has put in the place of
+    another's is as good.
+
+    Names of files are held for longer: queries with other conditions leave other files of a
+    table, and what was read of a file is found by its name alone.
+    """
+
+    def __init__(self, data: DataAccess, ids: Ids) -> None:
+        self._data = data
+        self.names = GivenFiles(data, ids.nonce)
+        self._known: dict[str, tuple[Layout, pa.Table, Files]] = {}
+        self._numbers = count()
+        self._lock = lock()
+        #: Those used last are the last.
+        self._held: OrderedDict[str, None] = OrderedDict()
+
+    def files(self, table: TableInput) -> Program[Files]:
+        """The files of ``table``."""
+        location = table.layout.location
+        known = self._known.get(location)
+        if known is not None and known[0] is table.layout and _same(known[1], table.files):
+            return known[2]
+        files = yield from self.apart(table)
+        self._known.pop(location, None)
+        self._known[location] = (table.layout, table.files, files)
+        self._drop_oldest()
+        self._hold(files.paths)
+        return files
+
+    def apart(self, table: TableInput) -> Program[Files]:
+        """The files of ``table``, not held for whoever asks next."""
+        name = f"table{next(self._numbers)}"
+        return (yield from read_files(self._data, table, name, self.names))
+
+    def _hold(self, names: Iterable[str]) -> None:
+        with self._lock:
+            for name in names:
+                self._held[name] = None
+                self._held.move_to_end(name)
+            while len(self._held) > _MOST_FILES:
+                self._held.popitem(last=False)
+
+    def _drop_oldest(self) -> None:
+        known = list(self._known.items())
+        held = sum(_weight(files) for _, (_, _, files) in known)
+        for location, (_, _, files) in known:
+            if held <= _MOST_FILES:
+                return
+            self._known.pop(location, None)
+            held -= _weight(files)
+
+    def forget(self) -> None:
+        """Hold no table's files any more."""
+        self._known.clear()
+        with self._lock:
+            self._held.clear()
+
+
+def _weight(files: Files) -> int:
+    """As so many files it counts."""
+    return len(files.paths) + files.deleted.nbytes // _BYTES_OF_A_FILE
+
+
+def _same(one: pa.Table, other: pa.Table) -> bool:
+    # A log with a checkpoint makes the table of its files anew for each who asks.
+    return one is other or bool(one.equals(other))

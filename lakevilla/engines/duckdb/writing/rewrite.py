@@ -1,9 +1,4 @@
-"""UPDATE and DELETE: find the files that are hit, then rewrite those and no others.
-
-The first pass reads the predicate's columns alone. The second goes through the
-files that are hit, gathered to about the target size within their partitions,
-one output file at a time, so memory does not grow with the table.
-"""
+"""Rewrite files whose rows change."""
 
 from __future__ import annotations
 
@@ -20,12 +15,20 @@ from lakevilla.engines.duckdb.failures import translated
 from lakevilla.engines.duckdb.reading.constants import PartitionKey
 from lakevilla.engines.duckdb.reading.relation import FILE, Files
 from lakevilla.engines.duckdb.sqltext import column_of, name_list, quote_name, sql_type
-from lakevilla.engines.duckdb.writing.constraints import guard
-from lakevilla.engines.duckdb.writing.writer import Writer
+from lakevilla.engines.duckdb.writing.writer import Writer, guard
 from lakevilla.engines.partitions import partition_columns
 from lakevilla.formats.files import ChangeFile, RemovedFile, data_files, removal
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program
+
+# -------------------- rewrite
+#
+# UPDATE and DELETE: find the files that are hit, then rewrite those and no others.
+#
+# The first pass reads the predicate's columns alone. The second goes through the
+# files that are hit, gathered to about the target size within their partitions,
+# one output file at a time, so memory does not grow with the table.
+
 
 #: Column of change files that says what happened to a row.
 CHANGE_TYPE = pa.field("_change_type", pa.string())
@@ -240,3 +243,55 @@ def _packed(
         size += size_of(member)
     if run:
         yield run
+
+
+# -------------------- digest
+#
+# A digest of a multiset of rows: equal digests mean equal rows, in any order.
+#
+# Each row is written without ambiguity, hashed to 128 bits and summed, in halves.
+# A sum, unlike an exclusive or, tells two equal rows from none.
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """Of some rows: how many, and the sums of both halves. Those of two parts add up."""
+
+    count: int = 0
+    low: int = 0
+    high: int = 0
+
+    def __add__(self, other: Digest) -> Digest:
+        return Digest(self.count + other.count, self.low + other.low, self.high + other.high)
+
+    def __str__(self) -> str:
+        return f"{self.count}-{self.low:x}-{self.high:x}"
+
+
+def digest(cursor: duckdb.DuckDBPyConnection, files: Files, where: Expr) -> Digest:
+    """The digest of the rows of ``files`` for which ``where`` is true."""
+    layout = files.layout
+    parts = ", ".join(_unambiguous(f"t.{quote_name(f.name)}", f.type) for f in layout.schema)
+    sql = (
+        "SELECT count(*), sum(md5_number_lower(line)), sum(md5_number_upper(line)) FROM ("
+        f"SELECT concat({parts}) AS line FROM ({files.bind(cursor, where=where)}) AS t "
+        f"WHERE {expression_sql(where, layout.schema, 't')})"
+    )
+    with translated(layout.table):
+        # All rows are fetched, though there is one: a result that is not read to its
+        # end is dropped with the interpreter's lock held, while DuckDB's threads may
+        # still wait for that lock to read a file of a remote store.
+        ((count, low, high),) = cursor.execute(sql).fetchall()
+    return Digest(count, int(low or 0), int(high or 0))
+
+
+def _unambiguous(value: str, kind: pa.DataType) -> str:
+    """Text of a value such that no two rows join up to the same line."""
+    text = f"CAST({value} AS VARCHAR)"
+    if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        text = f"hex({value})"
+    if pa.types.is_floating(kind):
+        # Equal to SQL, and so to every predicate: one text for both zeros.
+        text = f"CAST({value} + 0.0 AS VARCHAR)"
+    # The length in front marks where a text ends, "-" alone a NULL.
+    return f"coalesce(strlen({text}) || ':' || {text}, '-')"

@@ -21,8 +21,7 @@ from lakevilla.engines.duckdb.reading.relation import Files
 from lakevilla.engines.duckdb.sqltext import column_of, name_list, quote_name
 from lakevilla.engines.duckdb.writing.merge import NUMBER
 from lakevilla.formats.layout import Layout
-from lakevilla.sql.expressions.tree import Call, Cast, Column, Expr
-from lakevilla.sql.expressions.walk import columns
+from lakevilla.sql.expressions.tree import Call, Cast, Column, Expr, columns
 
 #: Of the values that must be equal: who has the same may match.
 HASH = pa.field("__lakevilla_hash", pa.uint64())

@@ -1,10 +1,4 @@
-"""Rows into data files: in memory when they are few, by DuckDB's COPY when they are many.
-
-Few rows are encoded by pyarrow, ten times faster for a small file, and handed
-back as bytes that the commit stores. Many are streamed file by file: straight
-to their place in a local lake, else by way of a private directory and an upload.
-A statement that fails leaves none of its files.
-"""
+"""Write Parquet files, and check constraints."""
 
 from __future__ import annotations
 
@@ -16,34 +10,39 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lakevilla.arrow.relabel import loosened, relabel
+from lakevilla.arrow.cast import field_is_strict, loosened, relabel
 from lakevilla.engines.base import DataAccess, FileNamer, Written, target_file_size
 from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.database import BATCH_ROWS, Database, stream
-from lakevilla.engines.duckdb.failures import Tap, translated
+from lakevilla.engines.duckdb.expressions import to_duckdb
+from lakevilla.engines.duckdb.failures import RULE_MARK, Tap, translated
 from lakevilla.engines.duckdb.reading.constants import PartitionKey
 from lakevilla.engines.duckdb.reading.relation import data_columns
-from lakevilla.engines.duckdb.sqltext import name_list, quote_name, quote_text, renamed
-from lakevilla.engines.duckdb.writing.constraints import (
-    check_columns,
-    checks_columns,
-    guard,
-    needs_sql,
-)
-from lakevilla.engines.duckdb.writing.ordering import Order
-from lakevilla.engines.duckdb.writing.parquet import copy_options, encode
+from lakevilla.engines.duckdb.sqltext import column_of, name_list, quote_name, quote_text, renamed
+from lakevilla.engines.duckdb.writing.parquet import Order, copy_options, encode
 from lakevilla.engines.partitions import Partitioning, split_by_partition
 from lakevilla.engines.statistics import statistics_of_copy, statistics_of_table
-from lakevilla.errors import StoreError
+from lakevilla.errors import InvalidOperation, StoreError
 from lakevilla.formats.files import HASH_TAG, DataFile, file_key
 from lakevilla.formats.layout import Layout
 from lakevilla.meter import note
 from lakevilla.settings import Settings
-from lakevilla.store.backends.durable_files import in_directory_durably, settle
+from lakevilla.store.backends.local import in_directory_durably, settle
 from lakevilla.store.base import NEW, PutOutcome, Stored
 from lakevilla.store.content import hash_of, hash_of_file
 from lakevilla.store.effects import Program, Put, delete, parallel, put, put_file
+
+# -------------------- writer
+#
+# Rows into data files: in memory when they are few, by DuckDB's COPY when they are many.
+#
+# Few rows are encoded by pyarrow, ten times faster for a small file, and handed
+# back as bytes that the commit stores. Many are streamed file by file: straight
+# to their place in a local lake, else by way of a private directory and an upload.
+# A statement that fails leaves none of its files.
+
 
 # Rows in memory take more room than in a file; beyond this many times the limit
 # for files, a stream is no longer collected.
@@ -440,3 +439,139 @@ def _in_place(step: Callable[[], object], key: str) -> None:
             "put a directory there",
             permanent=True,
         ) from None
+
+
+# -------------------- constraints
+#
+# NOT NULL, CHECK constraints, invariants, and values that a format can't keep.
+#
+# As SQL that stops at the first row that breaks one.
+#
+# The check is a filter: it passes every row or raises, inside the same pass that
+# writes the rows. A CHECK that is NULL is broken, as in Delta's own writer.
+
+
+def needs_sql(layout: Layout) -> bool:
+    """Whether rows must be checked by more than counting NULLs in columns."""
+    return bool(layout.constraints) or any(field_is_strict(field) for field in layout.schema)
+
+
+def guard(layout: Layout, alias: str) -> str | None:
+    """A filter over ``alias``, whose columns are the table's; None if every row is allowed."""
+    rules = [
+        (f"column {path} must not be null", broken) for path, broken in _null_rules(layout, alias)
+    ]
+    rules += [
+        # Of text and of bytes: ''::BLOB has none.
+        (_empty(name), f"{column_of(alias, (name,))} = ''")
+        for name in _empty_is_null(layout)
+    ]
+    for constraint in layout.constraints:
+        condition = to_duckdb(
+            constraint.expression,
+            layout.schema,
+            column=lambda path, table: column_of(alias, path),
+        )
+        rules.append(
+            (
+                f"constraint {constraint.name} ({constraint.sql}) does not hold",
+                f"({condition}) IS NOT TRUE",
+            )
+        )
+    if not rules:
+        return None
+    fields = ", ".join(
+        f"{quote_name(f.name)} := {alias}.{quote_name(f.name)}" for f in layout.schema
+    )
+    shown = f"left(CAST(struct_pack({fields}) AS VARCHAR), 300)"
+    branches = " ".join(
+        f"WHEN {broken} THEN error({quote_text(RULE_MARK + what + ' for row ')} || {shown})"
+        for what, broken in rules
+    )
+    return f"CASE {branches} ELSE true END"
+
+
+def checks_columns(layout: Layout) -> bool:
+    """Whether ``check_columns`` has anything to look for."""
+    return any(not field.nullable for field in layout.schema) or bool(_empty_is_null(layout))
+
+
+def check_columns(layout: Layout, batch: pa.RecordBatch) -> None:
+    """Raise if a NOT NULL column of ``batch`` holds a NULL, or a partition column empty text."""
+    for field, column in zip(layout.schema, batch.columns, strict=True):
+        if not field.nullable and column.null_count:
+            raise _broken(layout, batch, column.is_null(), f"column {field.name} must not be null")
+    for name in _empty_is_null(layout):
+        empty = pc.equal(pc.binary_length(batch.column(name)), 0)
+        if pc.any(empty).as_py():
+            raise _broken(layout, batch, empty, _empty(name))
+
+
+def _empty_is_null(layout: Layout) -> list[str]:
+    """Columns in which the empty text, or no bytes, would come back as NULL.
+
+    Delta's protocol: an empty partition value of any type is NULL.
+    """
+    kinds = {field.name: field.type for field in layout.schema}
+    return [
+        name
+        for name in layout.partition_by
+        if pa.types.is_string(kinds[name]) or pa.types.is_binary(kinds[name])
+    ]
+
+
+def _empty(column: str) -> str:
+    return f"partition column {column} must not be empty, which delta cannot tell from NULL,"
+
+
+def _broken(
+    layout: Layout, batch: pa.RecordBatch, broken: pa.BooleanArray, what: str
+) -> InvalidOperation:
+    place = broken.index(True).as_py()
+    row = batch.slice(place, 1).to_pylist()[0]
+    return InvalidOperation(
+        f"table {layout.table}: {what} for row {str(row)[:300]}; correct the row and write again",
+        reason="constraint",
+        table=layout.table,
+    )
+
+
+def _null_rules(layout: Layout, alias: str) -> Iterator[tuple[str, str]]:
+    """(path, SQL that is true for a row with a forbidden NULL there)."""
+    names = (f"__n{i}" for i in itertools.count())
+    for field in layout.schema:
+        value = column_of(alias, (field.name,))
+        if not field.nullable:
+            yield field.name, f"{value} IS NULL"
+        yield from _below(field.name, value, field.type, lambda broken: broken, names)
+
+
+def _below(
+    path: str,
+    value: str,
+    kind: pa.DataType,
+    wrap: Callable[[str], str],
+    names: Iterator[str],
+) -> Iterator[tuple[str, str]]:
+    if pa.types.is_struct(kind):
+        for field in (kind.field(i) for i in range(kind.num_fields)):
+            inner = f"({value}).{quote_name(field.name)}"
+            here = f"{path}.{field.name}"
+            if not field.nullable:
+                yield here, wrap(f"({value} IS NOT NULL AND {inner} IS NULL)")
+            yield from _below(here, inner, field.type, wrap, names)
+    elif pa.types.is_map(kind) or pa.types.is_list(kind):
+        is_map = pa.types.is_map(kind)
+        field = kind.item_field if is_map else kind.value_field
+        items = f"map_values({value})" if is_map else value
+        name = next(names)
+
+        def each(broken: str) -> str:
+            return wrap(
+                f"coalesce(list_bool_or(list_transform({items}, lambda {name}: {broken})), false)"
+            )
+
+        here = f"{path}.{'value' if is_map else 'element'}"
+        if not field.nullable:
+            yield here, each(f"{name} IS NULL")
+        yield from _below(here, name, field.type, each, names)

@@ -5,8 +5,13 @@
 Spark would compute is the value that comes out; what has another meaning there is refused.
 """
 
-from lakevilla.engines.spark.columns.reading import FrameIds, frame_ids, is_column, read_column
-from lakevilla.engines.spark.columns.session_terms import SessionTerms
-from lakevilla.engines.spark.columns.translate import Translator
+from lakevilla.engines.spark.columns.nodes import SessionTerms
+from lakevilla.engines.spark.columns.translate import (
+    FrameIds,
+    Translator,
+    frame_ids,
+    is_column,
+    read_column,
+)
 
 __all__ = ["FrameIds", "SessionTerms", "Translator", "frame_ids", "is_column", "read_column"]

@@ -1,20 +1,29 @@
-"""Casts of Spark that the language has, with the same outcome for every value that both take."""
+"""Casts of Spark, and the coercion of types before comparisons."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from decimal import Decimal
 
-from lakevilla.engines.spark.columns.coercion import Typed
-from lakevilla.engines.spark.columns.nodes import AS_TEXT, refused
-from lakevilla.engines.spark.columns.session_terms import SessionTerms
-from lakevilla.sql.expressions.tree import Cast
+from lakevilla.engines.spark.columns.nodes import AS_TEXT, SessionTerms, refused
+from lakevilla.sql.expressions.tree import Cast, Expr, Literal
 from lakevilla.sql.expressions.types import (
+    INTEGERS,
+    MAX_PRECISION,
+    decimal_parts,
     decimal_type,
     is_decimal,
     is_fractional,
     is_integer,
     is_numeric,
 )
+from lakevilla.sql.expressions.values import adapt, literal, value_of
+
+# -------------------- casts
+#
+# Casts of Spark that the language has, with the same outcome for every value that both take.
+
 
 _SPELLINGS = {
     "boolean": "boolean",
@@ -94,4 +103,138 @@ def _check_zone(of: str, to: str, what: str, terms: SessionTerms) -> None:
             what,
             f"in Spark it is of the session's time zone {terms.zone}, and of UTC here: set "
             "spark.sql.session.timeZone to UTC, or compute it in a DataFrame, and merge that",
+        )
+
+
+# -------------------- coercion
+#
+# What Spark makes of operands of different types, as far as it loses nothing here either.
+#
+# Types go by the library's names. Spark casts operands to a common type before it compares or
+# computes; where that may change a value, the cast is written into the tree. Where Spark would
+# round, guess, or look at the session's time zone, the operands are refused.
+
+
+#: Digits that Spark gives to an integer beside a decimal.
+_DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 20}
+_ZONE = re.compile(r"(Z|[+-]\d\d:\d\d)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """An expression, and the type that its value has in Spark."""
+
+    expr: Expr
+    type: str
+
+    @property
+    def constant(self) -> Literal | None:
+        return self.expr if isinstance(self.expr, Literal) else None
+
+
+def parts(operand: Typed) -> tuple[int, int]:
+    """Precision and scale of a decimal, or of the one that Spark makes of an integer."""
+    if is_decimal(operand.type):
+        return decimal_parts(operand.type)
+    constant = operand.constant
+    if constant is not None and constant.value is not None:
+        return len(constant.value.lstrip("-")), 0
+    return _DIGITS[operand.type], 0
+
+
+def decimal(precision: int, scale: int, what: str) -> str:
+    """A decimal type; refused where Spark would keep fewer digits than the result has."""
+    if precision > MAX_PRECISION:
+        raise refused(
+            f"{what}, whose result has up to {precision} digits",
+            f"Spark keeps {MAX_PRECISION} and rounds: cast the operands to smaller decimals, or "
+            "to double",
+        )
+    return f"decimal({precision},{scale})"
+
+
+def common(operands: list[Typed], what: str, terms: SessionTerms) -> str:
+    """The type in which Spark brings operands together."""
+    met = "void"
+    for operand in operands:
+        met = _common(Typed(Literal("void"), met), operand, what, terms)
+    return met
+
+
+def _common(left: Typed, right: Typed, what: str, terms: SessionTerms) -> str:
+    a, b = left.type, right.type
+    if a == b or b == "void":
+        return a
+    if a == "void":
+        return b
+    if is_numeric(a) and is_numeric(b):
+        return _common_number(left, right, what, terms)
+    both = {a, b}
+    if both == {"date", "timestamp_ntz"}:
+        return "timestamp_ntz"
+    if both == {"date", "timestamp"}:
+        need_utc("timestamp", what, terms)
+        return "timestamp"
+    for moment in ("date", "timestamp", "timestamp_ntz"):
+        if both == {moment, "string"}:
+            return moment
+    raise refused(
+        f"{what} of {a} and {b}", "Spark converts one of them by rules of its own: cast one side"
+    )
+
+
+def _common_number(left: Typed, right: Typed, what: str, terms: SessionTerms) -> str:
+    a, b = left.type, right.type
+    if is_integer(a) and is_integer(b):
+        return max(a, b, key=lambda name: INTEGERS[name])
+    if is_fractional(a) or is_fractional(b):
+        if not terms.ansi and "float" in (a, b) and (is_integer(a) or is_integer(b)):
+            raise refused(
+                f"{what} of {a} and {b}", "without ANSI mode Spark rounds there: cast to double"
+            )
+        return "double"
+    (p1, s1), (p2, s2) = parts(left), parts(right)
+    scale = max(s1, s2)
+    return decimal(max(p1 - s1, p2 - s2) + scale, scale, what)
+
+
+def converted(operand: Typed, to: str, what: str, terms: SessionTerms) -> Expr:
+    """An operand as one of the common type, with the value that Spark's has."""
+    expr, constant = operand.expr, operand.constant
+    if operand.type in (to, "void"):
+        return expr
+    if to == "double" and operand.type != "float":
+        if constant is not None:
+            number = value_of(constant)
+            assert isinstance(number, int | float | Decimal)
+            return literal(float(number))
+        return Cast(expr, "double")
+    if operand.type == "string":
+        return _moment(operand, to, what, terms)
+    # What is left loses nothing: the language itself widens integers and decimals so.
+    return expr
+
+
+def _moment(operand: Typed, to: str, what: str, terms: SessionTerms) -> Expr:
+    """Text beside a date or timestamp."""
+    constant = operand.constant
+    if constant is None:
+        raise refused(f"{what} of text and {to}", f"cast the text to {to}")
+    if to == "timestamp" and not (terms.is_utc or _ZONE.search(constant.value or "")):
+        raise refused(
+            f"the text {constant.value!r} beside a timestamp",
+            f"in Spark it is of the session's time zone {terms.zone}, and of UTC here: write its "
+            "zone into it, or pass a datetime",
+        )
+    found = adapt(constant, to)
+    return constant if found is None else found
+
+
+def need_utc(type_: str, what: str, terms: SessionTerms) -> None:
+    """Refuse what Spark reads in the session's time zone, unless that is UTC."""
+    if type_ == "timestamp" and not terms.is_utc:
+        raise refused(
+            f"{what} of a timestamp",
+            f"Spark takes its date and hour in the session's time zone {terms.zone}, and the lake "
+            "in UTC: write it as SQL text, or set spark.sql.session.timeZone to UTC",
         )

@@ -14,11 +14,19 @@ import numpy as np
 import pyarrow as pa
 
 from lakevilla.engines.base import TableInput
-from lakevilla.engines.spark.bins import balanced, bytes_of, in_bins, inputs_of, most_bytes
 from lakevilla.engines.spark.rows import for_spark, spark_types
-from lakevilla.engines.spark.tasks import LakeAddress, ReadTask, Worker
-from lakevilla.engines.spark.upkeep.parcels import packed, unpacked
-from lakevilla.engines.spark.upkeep.places import duckdb_here, placed
+from lakevilla.engines.spark.tasks import (
+    LakeAddress,
+    ReadTask,
+    Worker,
+    balanced,
+    bytes_of,
+    in_bins,
+    inputs_of,
+    most_bytes,
+)
+from lakevilla.engines.spark.upkeep.meeting import duckdb_here, placed
+from lakevilla.engines.spark.upkeep.moving import packed, unpacked
 from lakevilla.formats.layout import Layout
 from lakevilla.sql.expressions.tree import Expr
 

@@ -1,33 +1,46 @@
-"""Rows of several sides meet where they are equal, and a judge looks at them there.
-
-Tasks send the rows of files, and rows that were put aside, to the place that a hash of some columns
-says. A place has about as many bytes as a task holds. What its judge makes of them is put
-aside again, under names of the attempt's own, so a lost attempt leaves what gc deletes.
-"""
+"""Compare rows by jobs of Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+import importlib.metadata
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from lakevilla.engines.base import StagedRows
+from lakevilla.engines.base import StagedRows, TableInput
+from lakevilla.engines.duckdb import DuckDBEngine
+from lakevilla.engines.duckdb.writing.rewrite import Digest
 from lakevilla.engines.duckdb.writing.routing import HASH
-from lakevilla.engines.meeting import Judge, Met, Side
-from lakevilla.engines.spark.bins import bytes_of, inputs_of
-from lakevilla.engines.spark.reported import Jobs, first_error
-from lakevilla.engines.spark.tasks import LakeAddress, TaskReport, Worker, in_parts
-from lakevilla.engines.spark.upkeep.parcels import delivered, packed, sending_of, unpacked
-from lakevilla.engines.spark.upkeep.places import duckdb_here, placed
-from lakevilla.engines.staged import read_staged, to_ipc
-from lakevilla.errors import LakeVillaError
+from lakevilla.engines.spark.jobs import Jobs, first_error, numbers
+from lakevilla.engines.spark.tasks import (
+    Bins,
+    LakeAddress,
+    TaskReport,
+    Worker,
+    bytes_of,
+    in_parts,
+    inputs_of,
+)
+from lakevilla.engines.spark.upkeep.moving import delivered, packed, sending_of, unpacked
+from lakevilla.engines.staged import Judge, Met, Side, read_staged, to_ipc
+from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.formats.layout import Layout
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.base import ANY, Missing, ObjectInfo
 from lakevilla.store.effects import Program, Stat, delete, parallel, put
+
+# -------------------- meeting
+#
+# Rows of several sides meet where they are equal, and a judge looks at them there.
+#
+# Tasks send the rows of files, and rows that were put aside, to the place that a hash of some
+# columns says. A place has about as many bytes as a task holds. What its judge makes of them is
+# put aside again, under names of the attempt's own, so a lost attempt leaves what gc deletes.
+
 
 #: Where rows meet, a task gets those of about so many bytes as they are stored.
 _MEETING_BYTES = 16 * 1024 * 1024
@@ -204,3 +217,145 @@ def staged_bytes(rows: StagedRows) -> Program[int]:
     """How many bytes rows that were put aside have on the store."""
     infos: list[ObjectInfo | Missing] = yield from parallel([Stat(key) for key in rows.keys])
     return sum(one.size for one in infos if not isinstance(one, Missing))
+
+
+# -------------------- looking
+#
+# Looking at tables by tasks: at rows of a kind, and by whatever program looks at files.
+
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundReport(TaskReport):
+    """A row, if there was one."""
+
+    row: pa.RecordBatch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FindTask:
+    """Find one row in a bin."""
+
+    place: LakeAddress
+    bins: Bins
+    where: Expr
+
+    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+        for table in self.bins.of(batches):
+            row = worker.runner.run(worker.engine.find_one(table, self.where))
+            if row is not None:
+                return FoundReport(row=row)
+        return FoundReport()
+
+
+def found_one(jobs: Jobs, table: TableInput, where: Expr) -> Program[pa.RecordBatch | None]:
+    """A row for which ``where`` is true."""
+    bins = jobs.bins(table)
+    reports = yield from jobs.reported(table.layout, bins, FindTask(jobs.place, bins, where))
+    rows = (one.row for one in reports if isinstance(one, FoundReport))
+    return next((row for row in rows if row is not None), None)
+
+
+@dataclass(frozen=True, slots=True)
+class DigestReport(TaskReport):
+    """The digest of a bin's rows."""
+
+    digest: Digest = field(default_factory=Digest)
+
+
+@dataclass(frozen=True, slots=True)
+class DigestTask:
+    """Tell the rows of a bin for which ``where`` is true by a digest."""
+
+    place: LakeAddress
+    bins: Bins
+    where: Expr
+
+    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+        whole = Digest()
+        for table in self.bins.of(batches):
+            whole += worker.runner.run(worker.engine.digest(table, self.where))
+        return DigestReport(digest=whole)
+
+
+def digested(jobs: Jobs, embedded: DuckDBEngine, table: TableInput, where: Expr) -> Program[Digest]:
+    """The digest of the rows for which ``where`` is true.
+
+    The driver looks at what would be one task's: a transaction waits for it, and a job takes
+    longer.
+    """
+    bins = jobs.bins(table)
+    if len(bins.files) == 1:
+        return (yield from embedded.digest(table, where))
+    reports = yield from jobs.reported(table.layout, bins, DigestTask(jobs.place, bins, where))
+    return sum((one.digest for one in reports if isinstance(one, DigestReport)), Digest())
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramReport(TaskReport):
+    """What the program of a portion came to."""
+
+    portion: int = 0
+    outcome: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramTask:
+    """Run a program for a portion. The function is pickled by its name, its arguments by value."""
+
+    place: LakeAddress
+    function: Callable[[Any], Program[Any]]
+    portions: tuple[bytes, ...]
+
+    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+        (number,) = [number for batch in batches for number in batch.column(0).to_pylist()]
+        program = self.function(pickle.loads(self.portions[number]))
+        return ProgramReport(portion=number, outcome=worker.runner.run(program))
+
+
+def spread_over(jobs: Jobs, function: Callable[[P], Program[R]], portions: Sequence[P]) -> list[R]:
+    """Run a program for each portion; what they come to, in order."""
+    if not portions:
+        return []
+    task = ProgramTask(jobs.place, function, tuple(map(pickle.dumps, portions)))
+    about = f"{function.__module__.rpartition('.')[2]}"
+    reports = jobs.run(numbers(jobs.session, len(portions)), task, about)
+    error = first_error(reports)
+    if error is not None:
+        raise error
+    found = {one.portion: one.outcome for one in reports if isinstance(one, ProgramReport)}
+    return [found[number] for number in range(len(portions))]
+
+
+# -------------------- places
+#
+# Where rows meet: each goes by a hash that all workers have to tell alike.
+
+
+def duckdb_here() -> str:
+    """The version of the driver's DuckDB: another one may hash otherwise."""
+    return importlib.metadata.version("duckdb")
+
+
+def placed(
+    worker: Worker, duckdb: str, table: str, batches: Iterator[pa.RecordBatch], places: int
+) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    """Rows, each with the place of ``places`` that its hash, the last column, says.
+
+    Raises
+    ------
+    InvalidOperation
+        The worker has another DuckDB than the driver's, ``duckdb``.
+    """
+    here = worker.engine.version
+    if here != duckdb:
+        raise InvalidOperation(
+            f"table {table}: Spark's workers have duckdb {here}, and this driver {duckdb}: "
+            "install the same on all"
+        )
+    for batch in batches:
+        to = batch.column(HASH.name).to_numpy(zero_copy_only=False) % places
+        yield batch.drop_columns([HASH.name]), to.astype(np.int32)

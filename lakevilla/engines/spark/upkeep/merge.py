@@ -1,7 +1,11 @@
-"""Which way the source of a merge comes to its tasks, and the jobs of each."""
+"""Merges by jobs of Spark."""
 
 from __future__ import annotations
 
+import itertools
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,35 +13,44 @@ import pyarrow as pa
 
 from lakevilla.engines.base import FileNamer, MergeSpec, Rewrite, StagedRows, TableInput
 from lakevilla.engines.duckdb import DuckDBEngine
-from lakevilla.engines.duckdb.writing.routing import keys_of
-from lakevilla.engines.spark.bins import Bins
-from lakevilla.engines.spark.jobs import numbers
-from lakevilla.engines.spark.reported import Jobs
+from lakevilla.engines.duckdb.writing.merge import NUMBER, numbered
+from lakevilla.engines.duckdb.writing.routing import PART, Keys, Routing, keys_of
+from lakevilla.engines.spark.jobs import Jobs, numbers
 from lakevilla.engines.spark.tasks import (
+    Bins,
     InsertTask,
+    LakeAddress,
     MergeTask,
     TaskInput,
+    TaskProgress,
     TaskReport,
+    Worker,
     joined,
     no_files,
     unmatched,
 )
-from lakevilla.engines.spark.upkeep.by_parts import completed
-from lakevilla.engines.spark.upkeep.meeting import staged_bytes
-from lakevilla.engines.spark.upkeep.merging import (
-    BinsTask,
-    BroadcastMergeTask,
-    KeysTask,
-    RoutedMergeTask,
-    RouteTask,
-    RowsTask,
-    Shuffle,
-    SourceTask,
+from lakevilla.engines.spark.upkeep.meeting import duckdb_here, placed, staged_bytes
+from lakevilla.engines.spark.upkeep.moving import (
+    FAILED,
+    PARCEL_BYTES,
+    completed,
+    delivered,
+    opened,
+    packed,
+    parcels,
+    sending_of,
+    sent_from,
+    unpacked,
 )
-from lakevilla.engines.spark.upkeep.parcels import delivered, sending_of, sent_from
-from lakevilla.engines.spark.upkeep.places import duckdb_here
-from lakevilla.engines.staged import to_ipc
+from lakevilla.engines.staged import read_staged, to_ipc
+from lakevilla.errors import LakeVillaError
+from lakevilla.formats.layout import Layout
 from lakevilla.store.effects import Program
+
+# -------------------- merge
+#
+# Which way the source of a merge comes to its tasks, and the jobs of each.
+
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -183,3 +196,271 @@ def _apart(spec: MergeSpec) -> tuple[MergeSpec, MergeSpec]:
     old = tuple(clause for clause in spec.clauses if clause.kind != "not_matched_insert")
     aliases = spec.source_alias, spec.target_alias
     return MergeSpec(spec.on, *aliases, old), MergeSpec(spec.on, *aliases, new)
+
+
+# -------------------- merging
+#
+# Merges: how the source comes to the tasks that have files of the target.
+#
+# Few rows travel within the task. A source on the store that fits a broadcast is read once, and
+# Spark brings it to each executor. A larger one is shuffled by its keys: tasks send the keys of
+# their files and the rows of the source to where equal keys meet; from there each row goes to the
+# files that it concerns, and those for none are inserted. Which clause applies is decided where
+# the files are, by the embedded engine's merge, whichever way the rows came.
+
+
+#: Kinds of parcels: keys of files, rows of the source, what a task has written, and a bin's number.
+_KEYS, _ROWS, _REPORT, _BIN = range(4)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTask:
+    """Send the objects of a source, each as parcels in the order of its rows."""
+
+    place: LakeAddress
+    source: StagedRows
+
+    def parcels(
+        self, worker: Worker, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        for number in _numbers(batches):
+            rows = read_staged(worker.data, self.source.only(number))
+            for part, table in enumerate(_in_parts(rows)):
+                yield parcels([(number, part, to_ipc(table))])
+
+
+@dataclass(frozen=True, slots=True)
+class BroadcastMergeTask:
+    """Merge into a bin from a source that comes along: a row for the bin and each parcel.
+
+    Each task has the whole source, so it alone can tell what every clause means for
+    the rows of its files. That a source row matches none of the table's rows no task can
+    tell: the numbers of those that match go to the driver.
+    """
+
+    place: LakeAddress
+    bins: Bins
+    schema: pa.Schema
+    spec: MergeSpec
+    name: FileNamer
+
+    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+        came: dict[int, list[tuple[int, int, bytes]]] = {}
+        for batch in batches:
+            for bin_, *parcel in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+                if parcel[1] == FAILED:
+                    raise pickle.loads(parcel[2])
+                came.setdefault(bin_, []).append(tuple(parcel))
+        matched: list[np.ndarray] = []
+        done = TaskProgress()
+
+        def merge(table: TableInput, parts: list[tuple[int, int, bytes]]) -> Program[Rewrite]:
+            # In the order of the objects, which their rows' numbers go by.
+            rows = opened(((part, body) for _, part, body in sorted(parts)), self.schema)
+            rewrite, found = yield from worker.engine.merge_part(
+                table, numbered(rows), self.spec, self.name
+            )
+            matched.append(found)
+            return rewrite
+
+        try:
+            for bin_, parts in came.items():
+                for table in self.bins.within(bin_):
+                    done.add(table, worker.kept(self.bins.layout, merge(table, parts)))
+        except LakeVillaError as error:
+            return done.report(error)
+        return replace(done.report(), matched=np.concatenate(matched) if matched else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffle:
+    """What the tasks of a merge by keys have in common; ``hashes`` are so many meeting places.
+
+    ``duckdb`` is its version: another one may hash otherwise.
+    """
+
+    layout: Layout
+    source: StagedRows
+    spec: MergeSpec
+    keys: Keys
+    hashes: int
+    duckdb: str
+
+    @property
+    def numbered(self) -> pa.Schema:
+        return self.source.schema.append(NUMBER)
+
+    def hashed(
+        self, worker: Worker, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+        """Rows with the meeting place that their hash, the last column, says."""
+        return placed(worker, self.duckdb, self.layout.table, batches, self.hashes)
+
+
+@dataclass(frozen=True, slots=True)
+class KeysTask:
+    """Send the keys of each bin to where equal ones meet."""
+
+    place: LakeAddress
+    bins: Bins
+    shuffle: Shuffle
+
+    def parcels(
+        self, worker: Worker, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        keys = self.shuffle.keys
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            for number in _numbers(batches):
+                for table in self.bins.within(number):
+                    finding = worker.engine.keys_in(table, keys.columns, keys.target)
+                    for batch in worker.runner.run(finding):
+                        part = pa.array(np.full(batch.num_rows, number), PART.type)
+                        yield batch.append_column(PART, part)
+
+        yield from packed(self.shuffle.hashed(worker, rows()), _KEYS)
+
+
+@dataclass(frozen=True, slots=True)
+class RowsTask:
+    """Send the rows of each object of the source to where equal keys meet."""
+
+    place: LakeAddress
+    shuffle: Shuffle
+
+    def parcels(
+        self, worker: Worker, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        source, keys = self.shuffle.source, self.shuffle.keys
+        starts = [0, *itertools.accumulate(source.counts)]
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            for number in _numbers(batches):
+                read = numbered(read_staged(worker.data, source.only(number)), starts[number])
+                yield from worker.engine.hashed(read, keys.source, self.shuffle.layout.table)
+
+        yield from packed(self.shuffle.hashed(worker, rows()), _ROWS)
+
+
+@dataclass(frozen=True, slots=True)
+class RouteTask:
+    """Where equal keys meet: send each row to the bins that it concerns, insert those for none.
+
+    What it inserts is told by a parcel that one task of the merge reads whole, so
+    it is told of one attempt.
+    """
+
+    place: LakeAddress
+    shuffle: Shuffle
+    new: MergeSpec
+    name: FileNamer
+
+    def parcels(
+        self, worker: Worker, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        shuffle = self.shuffle
+        routing = worker.engine.routing(
+            shuffle.layout, shuffle.spec, shuffle.keys.columns, shuffle.numbered
+        )
+        try:
+            for _, came in unpacked(batches):
+                for kind, rows in came:
+                    table = pa.ipc.open_stream(rows).read_all()
+                    routing.add("keys" if kind == _KEYS else "source", table)
+            routing.pair()
+            if self.new.clauses:
+                inserting = worker.engine.merge(
+                    TableInput(shuffle.layout, no_files()),
+                    routing.unmatched(),
+                    self.new,
+                    self.name,
+                )
+                rewrite = worker.kept(shuffle.layout, inserting)
+                yield parcels([(0, _REPORT, pickle.dumps(rewrite))])
+            yield from packed(self._routed(routing), _ROWS)
+        finally:
+            routing.close()
+
+    def _routed(self, routing: Routing) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+        for batch in routing.routed():
+            to = batch.column(PART.name).to_numpy(zero_copy_only=False)
+            yield batch.drop_columns([PART.name]), to
+
+
+@dataclass(frozen=True, slots=True)
+class BinsTask:
+    """Send each bin its own number, so that one to which no row comes is looked at too."""
+
+    place: LakeAddress
+
+    def parcels(
+        self, worker: Worker, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        for number in _numbers(batches):
+            yield parcels([(number, _BIN, b"")])
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedMergeTask:
+    """Merge into a bin the rows that concern it."""
+
+    place: LakeAddress
+    bins: Bins
+    shuffle: Shuffle
+    into: MergeSpec
+    name: FileNamer
+
+    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+        done = TaskProgress()
+
+        def noted(came: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            """What others have written is noted even if what this task does fails."""
+            for batch in came:
+                for kind, body in zip(*(batch.column(n).to_pylist() for n in (1, 2)), strict=True):
+                    if kind == _REPORT:
+                        done.rewrites.append(pickle.loads(body))
+                yield batch
+
+        rest = noted(batches)
+        try:
+            for bin_, came in unpacked(rest):
+                self._merge(worker, bin_, came, done)
+        except LakeVillaError as error:
+            for _ in rest:
+                pass
+            return done.report(error)
+        return done.report()
+
+    def _merge(
+        self, worker: Worker, bin_: int, came: Iterator[tuple[int, bytes]], done: TaskProgress
+    ) -> None:
+        inputs = self.bins.within(bin_)
+        routed = (one for one in came if one[0] == _ROWS)
+        # Read once as they come, unless several parts are to be merged with them.
+        again = list(routed) if len(inputs) > 1 else routed
+
+        def merge(table: TableInput) -> Program[Rewrite]:
+            rows = opened(again, self.shuffle.numbered)
+            rewrite, _ = yield from worker.engine.merge_part(table, rows, self.into, self.name)
+            return rewrite
+
+        for table in inputs:
+            done.add(table, worker.kept(self.bins.layout, merge(table)))
+
+
+def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
+
+
+def _in_parts(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in rows:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= PARCEL_BYTES:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)

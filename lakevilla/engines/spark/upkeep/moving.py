@@ -1,35 +1,52 @@
-"""The same rows in other files: each part of a table in one task, or along a Z curve over many.
-
-A part that is one task's fair share is ordered by that task. Of a larger one the tasks first
-sample what it is ordered by; the driver cuts the curve into ranges of about a file each; then
-rows go to the task of their range, which sorts and writes them. The driver holds samples
-(a bounded number of rows) and reports.
-"""
+"""Rewrite files by jobs of Spark: moves, parts of files, and parcels of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, groupby
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from lakevilla.engines.base import FileNamer, Rewrite, TableInput, Written, target_file_size
 from lakevilla.engines.duckdb.writing.z_order import Z
-from lakevilla.engines.spark.bins import balanced, bytes_of, in_bins, inputs_of, listed, most_bytes
-from lakevilla.engines.spark.reported import Jobs
-from lakevilla.engines.spark.tasks import LakeAddress, TaskReport, Worker, joined
-from lakevilla.engines.spark.upkeep.parcels import (
-    delivered,
-    opened,
-    packed,
-    sending_of,
-    unpacked,
+from lakevilla.engines.spark.jobs import Jobs, in_worker, numbers
+from lakevilla.engines.spark.tasks import (
+    Bins,
+    CopyTask,
+    LakeAddress,
+    Task,
+    TaskReport,
+    Worker,
+    balanced,
+    bytes_of,
+    in_bins,
+    inputs_of,
+    joined,
+    listed,
+    most_bytes,
+    parts_in,
+    worker_at,
 )
+from lakevilla.engines.staged import to_ipc
 from lakevilla.engines.zorder import SAMPLE_ROWS, boundaries, z_values
+from lakevilla.errors import LakeVillaError
+from lakevilla.formats.files import FileRef
 from lakevilla.formats.layout import Layout
 from lakevilla.store.effects import Program
+
+# -------------------- moving
+#
+# The same rows in other files: each part of a table in one task, or along a Z curve over many.
+#
+# A part that is one task's fair share is ordered by that task. Of a larger one the tasks first
+# sample what it is ordered by; the driver cuts the curve into ranges of about a file each; then
+# rows go to the task of their range, which sorts and writes them. The driver holds samples
+# (a bounded number of rows) and reports.
+
 
 #: The samples of all parts together have about so many rows at most, but each has the fewest.
 _MOST_SAMPLED = 1_000_000
@@ -265,3 +282,187 @@ def _curve(number: int, part: TableInput, sample: pa.Table, ranges: int, first: 
     places = [i * len(z) // ranges for i in range(1, ranges)] if len(z) else []
     ends = np.unique(z[places]) if places else np.array([], np.uint64)
     return Curve(number, cuts, ends, first, listed(part.files.slice(0, 1)))
+
+
+# -------------------- by parts
+#
+# Rewrites in which a large file is several tasks': it is removed once, and all its rows are kept.
+#
+# A task rewrites those parts of its bin that it changes a row of. Only the driver can tell that a
+# file is changed: by any of its parts. Then its other parts are copied, in a second job; of a file
+# that no task has changed nothing is written. All of it is one rewrite, so one commit.
+
+
+def rewritten(jobs: Jobs, bins: Bins, task: Task, name: FileNamer) -> Program[Rewrite]:
+    """What a job over bins has done, with the rest of the files that it has changed."""
+    reports = yield from jobs.reported(bins.layout, bins, task)
+    return (yield from completed(jobs, bins, reports, name))
+
+
+def completed(
+    jobs: Jobs, bins: Bins, reports: Sequence[TaskReport], name: FileNamer
+) -> Program[Rewrite]:
+    """The rewrites of tasks over ``bins`` as one, with copies of the parts that none changed."""
+    done = joined([report.rewrite for report in reports])
+    rest = _rest(bins, {one for report in reports for one in report.hit})
+    if rest:
+        size = bytes_of(rest)
+        some = balanced([bytes_of([one]) for one in rest], most_bytes(size, jobs.tasks))
+        copies = Bins(bins.layout, tuple(_together([rest[n] for n in one]) for one in some))
+        task = CopyTask(jobs.place, copies, name)
+        copied = yield from jobs.rewritten(bins.layout, copies, task, besides=done)
+        done = joined([done, copied])
+    removed = {file.ref: file for file in done.removed}
+    return replace(done, removed=tuple(removed.values()))
+
+
+def _together(parts: Sequence[TableInput]) -> bytes:
+    """Parts as one bin."""
+    files = pa.concat_tables([table.files for table in parts])
+    return listed(files, [part for table in parts for part in table.parts])
+
+
+def _rest(bins: Bins, hit: set[tuple[FileRef, int]]) -> list[TableInput]:
+    """The parts that no task has changed, of the files that one has."""
+    changed = {ref for ref, _ in hit}
+    if not changed:
+        return []
+    return [
+        table
+        for number in range(len(bins.files))
+        for table in bins.within(number)
+        if any(ref in changed and (ref, part) not in hit for ref, part in parts_in(table))
+    ]
+
+
+# -------------------- parcels
+#
+# Rows on their way from one task to another: Arrow streams in a column of bytes.
+#
+# Spark moves them and does not look inside. So rows of any type that a table has can
+# travel, as compressed blocks of columns, and no JVM takes them apart row by row.
+# Which task a parcel goes to is its number ``to``.
+
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: As Spark declares it, and as Arrow does.
+COLUMNS = "to int, kind int, rows binary"
+_SCHEMA = pa.schema([("to", pa.int32()), ("kind", pa.int32()), ("rows", pa.binary())])
+#: A parcel of this kind is an error of the task that would have sent rows.
+FAILED = -1
+#: Rows wait for others with the same way to go up to so many bytes of all.
+_WAITING_BYTES = 32 * 1024 * 1024
+#: One parcel holds about so many bytes of rows.
+PARCEL_BYTES = 4 * 1024 * 1024
+
+
+class Sender(Protocol):
+    """A task whose rows go to other tasks."""
+
+    @property
+    def place(self) -> LakeAddress: ...
+
+    def parcels(
+        self, worker: Worker, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]: ...
+
+
+def sent(payload: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run a pickled ``Sender``; what it sends comes out.
+
+    An error that another attempt would meet again is sent too: whoever gets it reports it.
+    """
+    task: Sender = pickle.loads(payload)
+    try:
+        yield from task.parcels(worker_at(task.place), batches)
+    except LakeVillaError as error:
+        yield parcels([(0, FAILED, pickle.dumps(error))])
+    for _ in batches:
+        pass
+
+
+def parcels(rows: Iterable[tuple[int, int, bytes]]) -> pa.RecordBatch:
+    """Parcels as Spark takes them: (to, kind, rows)."""
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], []]
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, _SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+
+
+def packed(
+    batches: Iterable[tuple[pa.RecordBatch, np.ndarray]], kind: int
+) -> Iterator[pa.RecordBatch]:
+    """Rows, each with where it goes, as parcels of some size."""
+    waiting: list[pa.RecordBatch] = []
+    ways: list[np.ndarray] = []
+    size = 0
+    for batch, to in batches:
+        waiting.append(batch)
+        ways.append(to)
+        size += batch.nbytes
+        if size >= _WAITING_BYTES:
+            yield parcels(_sorted_out(waiting, ways, kind))
+            waiting, ways, size = [], [], 0
+    if waiting:
+        yield parcels(_sorted_out(waiting, ways, kind))
+
+
+def _sorted_out(
+    batches: list[pa.RecordBatch], ways: list[np.ndarray], kind: int
+) -> Iterator[tuple[int, int, bytes]]:
+    to = np.concatenate(ways)
+    order = np.argsort(to, kind="stable")
+    rows = pa.Table.from_batches(batches).take(pa.array(order))
+    to = to[order]
+    starts = np.flatnonzero(np.r_[True, to[1:] != to[:-1]]) if len(to) else np.array([], int)
+    for start, end in zip(starts, [*starts[1:], len(to)], strict=True):
+        part = rows.slice(start, end - start)
+        step = max(1, int(part.num_rows * PARCEL_BYTES / max(part.nbytes, 1)))
+        for first in range(0, part.num_rows, step):
+            yield int(to[start]), kind, to_ipc(part.slice(first, step))
+
+
+def sending_of(session: SparkSession, tasks: int, sender: Sender) -> DataFrame:
+    """What ``tasks`` tasks, each with its number, send."""
+    return sent_from(numbers(session, tasks), sender)
+
+
+def sent_from(frame: DataFrame, sender: Sender) -> DataFrame:
+    """What tasks send that get the rows of a frame."""
+    return frame.mapInArrow(in_worker("sent", pickle.dumps(sender), __name__), COLUMNS)
+
+
+def delivered(frame: DataFrame, tasks: int) -> DataFrame:
+    """The parcels, each in the partition of its number where Spark can do so (from 4.1 on).
+
+    Those of one number come one after the other in any case.
+    """
+    if hasattr(frame, "repartitionById") and not frame.sparkSession.version.startswith("4.0"):
+        return frame.repartitionById(tasks, "to")
+    return frame.repartition(tasks, "to").sortWithinPartitions("to")
+
+
+def unpacked(
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[tuple[int, Iterator[tuple[int, bytes]]]]:
+    """What came, by its number: kinds and rows.
+
+    Raises the error of a task that could not send what it should have.
+    """
+
+    def each() -> Iterator[tuple[int, int, bytes]]:
+        for batch in batches:
+            for to, kind, rows in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+                if kind == FAILED:
+                    raise pickle.loads(rows)
+                yield to, kind, rows
+
+    for to, group in groupby(each(), key=lambda parcel: parcel[0]):
+        yield to, ((kind, rows) for _, kind, rows in group)
+
+
+def opened(parts: Iterable[tuple[int, bytes]], schema: pa.Schema) -> pa.RecordBatchReader:
+    """The rows of parcels, as they come."""
+    batches = (batch for _, rows in parts for batch in pa.ipc.open_stream(rows))
+    return pa.RecordBatchReader.from_batches(schema, batches)

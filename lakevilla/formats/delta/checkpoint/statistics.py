@@ -17,8 +17,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.types as types
 
+from lakevilla.arrow.cast import in_years
 from lakevilla.arrow.nesting import JsonDecoder
-from lakevilla.arrow.years import in_years
 from lakevilla.formats.delta.metadata.layout import DeltaDefinition
 
 # The thread's own context has 28 digits, too few for a decimal(38).

@@ -22,7 +22,6 @@ from lakevilla.errors import (
     UnsupportedTableFeature,
 )
 from lakevilla.formats.base import VOIDED
-from lakevilla.formats.defined import contract_digest
 from lakevilla.formats.delta.metadata.properties import COMPRESSIONS, CONSTRAINT, file_size
 from lakevilla.formats.delta.metadata.protocol import (
     check_features_for_reading,
@@ -42,9 +41,9 @@ from lakevilla.formats.delta.metadata.schema import (
     parse_schema,
     walk,
 )
-from lakevilla.formats.layout import Constraint, Layout
+from lakevilla.formats.layout import Constraint, Layout, contract_digest
 from lakevilla.sql.expressions.bind import bind
-from lakevilla.sql.expressions.constraints import parse_constraint
+from lakevilla.sql.expressions.parse import parse_constraint
 
 #: Where Spark keeps the type that it declares for a column of strings.
 CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"

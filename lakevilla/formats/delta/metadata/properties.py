@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 
 from lakevilla.errors import InvalidOperation, UnsupportedTableFeature
+from lakevilla.formats.base import check_upkeep, is_upkeep
 from lakevilla.formats.delta.metadata.protocol import READER_FEATURES, WRITER_FEATURES
 from lakevilla.formats.delta.metadata.schema import Field, needed_features
-from lakevilla.formats.upkeep import check_upkeep, is_upkeep
 from lakevilla.settings import shown
 
 #: What the names of CHECK constraints begin with.

@@ -15,7 +15,7 @@ from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from lakevilla.clock import SystemClock
 from lakevilla.errors import StoreError
-from lakevilla.formats.iceberg.metadata.paths import place_of
+from lakevilla.formats.iceberg.metadata.definition import place_of
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
 from lakevilla.store.backends.object_store import open_store

@@ -1,26 +1,23 @@
-"""A pyiceberg catalog that is nothing but directories of an object store.
-
-Each table keeps its versions as ``metadata/v<N>.metadata.json`` and points at the newest
-by ``version-hint.text``: what Spark's ``hadoop`` catalog, DuckDB's ``iceberg_scan`` and
-pyiceberg's ``StaticTable`` read. The next version is created if it is absent, so writers
-on a store with conditional writes never overwrite each other (hazard 8). It needs none
-of LakeVilla's transactions, and may write beside them.
-"""
+"""A catalog of Iceberg tables on an object store."""
 
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
 from typing import Any
 
 import msgspec
 import pyarrow as pa
-from pyiceberg.catalog import MetastoreCatalog, PropertiesUpdateSummary
+from pyiceberg.catalog import Catalog, MetastoreCatalog, PropertiesUpdateSummary, load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
     NamespaceNotEmptyError,
     NoSuchNamespaceError,
     NoSuchTableError,
+    NotInstalledError,
     TableAlreadyExistsError,
 )
 from pyiceberg.io import FileIO
@@ -38,23 +35,37 @@ from pyiceberg.table.metadata import (
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_metadata
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
+from requests.adapters import HTTPAdapter
 
+from lakevilla.arrow.nesting import JsonDecoder
 from lakevilla.clock import SystemClock
-from lakevilla.errors import TableNotFound
+from lakevilla.errors import InvalidOperation, TableNotFound
+from lakevilla.forked import lock
 from lakevilla.formats.iceberg import log
 from lakevilla.formats.iceberg.catalog.fileio import StoreFileIO, runner_for
-from lakevilla.formats.iceberg.metadata.file import Metadata
-from lakevilla.formats.iceberg.metadata.paths import (
+from lakevilla.formats.iceberg.metadata.definition import (
     hint_key,
     metadata_key,
     metadata_version,
     place_of,
 )
+from lakevilla.formats.iceberg.metadata.file import MAIN, Metadata, property_of
 from lakevilla.ids import Ids
 from lakevilla.store.base import ABSENT, ANY, Refused, Stored
 from lakevilla.store.effects import delete, list_objects, put
 from lakevilla.store.location import root_location
 from lakevilla.store.probe import probe
+
+# -------------------- object store catalog
+#
+# A pyiceberg catalog that is nothing but directories of an object store.
+#
+# Each table keeps its versions as ``metadata/v<N>.metadata.json`` and points at the newest
+# by ``version-hint.text``: what Spark's ``hadoop`` catalog, DuckDB's ``iceberg_scan`` and
+# pyiceberg's ``StaticTable`` read. The next version is created if it is absent, so writers
+# on a store with conditional writes never overwrite each other (hazard 8). It needs none
+# of LakeVilla's transactions, and may write beside them.
+
 
 #: Warehouses whose store was found to create only what is absent, by this process.
 _PROBED: set[str] = set()
@@ -365,3 +376,191 @@ _KNOWN = {
     for model in (TableMetadataV1, TableMetadataV2, TableMetadataV3)
     for name, field in model.model_fields.items()
 }
+
+
+# -------------------- commit request
+#
+# What a catalog is asked for a table's next version: requirements, and updates.
+#
+# The catalog makes the metadata file. It may do so on top of another one than the state that
+# the request was made from; the requirements name all of that state that the commit relies on.
+
+
+class CommitRequest(msgspec.Struct, frozen=True):
+    """A commit in the terms of the REST specification, and the snapshot it makes.
+
+    By ``snapshot_id`` it is known again, and it can only follow ``parent_id``.
+    """
+
+    snapshot_id: int
+    parent_id: int | None
+    requirements: list[Any]
+    updates: list[Any]
+
+
+_requests = JsonDecoder(CommitRequest)
+
+
+def decode_request(body: bytes) -> CommitRequest:
+    return _requests.decode(body)
+
+
+def commit_request(
+    before: Metadata,
+    definition: Mapping[str, Any] | None,
+    snapshot: Mapping[str, Any],
+    applications: Mapping[str, int],
+) -> bytes:
+    """The request for a version on top of ``before``, with a new current snapshot.
+
+    Every commit has one, be it without a file: of all that a catalog compares, the snapshot of
+    the main branch is what tells two commits of the lake from one that is made twice.
+    """
+    number, parent = int(snapshot["snapshot-id"]), before.current_id
+    known = before.definition
+    properties = {property_of(name): str(value) for name, value in applications.items()}
+    changes: list[Any] = []
+    removed: list[str] = []
+    if definition is not None:
+        changes = _schema_updates(known, definition)
+        old, new = known["properties"], definition["properties"]
+        properties |= {name: value for name, value in new.items() if old.get(name) != value}
+        removed = [name for name in old if name not in new]
+    if properties:
+        changes.append({"action": "set-properties", "updates": properties})
+    if removed:
+        changes.append({"action": "remove-properties", "removals": removed})
+    changes.append({"action": "add-snapshot", "snapshot": snapshot})
+    changes.append(
+        {
+            "action": "set-snapshot-ref",
+            "ref-name": MAIN,
+            "type": "branch",
+            "snapshot-id": number,
+            **_kept_by(before),
+        }
+    )
+    requirements = [
+        {"type": "assert-table-uuid", "uuid": before.table_id},
+        {"type": "assert-ref-snapshot-id", "ref": MAIN, "snapshot-id": parent},
+        {
+            "type": "assert-last-assigned-field-id",
+            "last-assigned-field-id": known["last-column-id"],
+        },
+        {"type": "assert-current-schema-id", "current-schema-id": known["current-schema-id"]},
+        {"type": "assert-default-spec-id", "default-spec-id": known["default-spec-id"]},
+        {
+            "type": "assert-default-sort-order-id",
+            "default-sort-order-id": known["default-sort-order-id"],
+        },
+    ]
+    return msgspec.json.encode(CommitRequest(number, parent, requirements, changes))
+
+
+def _schema_updates(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Any]:
+    current = new["current-schema-id"]
+    if current == old["current-schema-id"]:
+        return []
+    schema = next(one for one in new["schemas"] if one.get("schema-id", 0) == current)
+    if schema in old["schemas"]:
+        return [{"action": "set-current-schema", "schema-id": current}]
+    last = new["last-column-id"]
+    return [
+        {"action": "add-schema", "schema": schema, "last-column-id": last},
+        {"action": "set-current-schema", "schema-id": -1},
+    ]
+
+
+def _kept_by(before: Metadata) -> dict[str, Any]:
+    """How long the main branch keeps snapshots, where the table says so: that stays."""
+    main = (before.get("refs") or {}).get(MAIN, {})
+    return {name: value for name, value in main.items() if name not in ("snapshot-id", "type")}
+
+
+# -------------------- catalogs
+#
+# pyiceberg's catalogs by name: made when first asked for, and none may hang.
+
+
+#: What is wrong with the properties, whenever they are tried.
+_MISTAKES = (ValueError, TypeError, KeyError, ImportError, AttributeError, NotInstalledError)
+
+
+class Catalogs:
+    """Thread-safe.
+
+    Parameters
+    ----------
+    given : Mapping
+        By name, catalogs, or the properties that ``load_catalog`` makes one of.
+    timeout_seconds : float
+        How long one may take to be made, and a REST catalog to answer.
+    """
+
+    def __init__(
+        self, given: Mapping[str, Catalog | Mapping[str, str]], timeout_seconds: float
+    ) -> None:
+        self._given = dict(given)
+        self._timeout = timeout_seconds
+        self._made: dict[str, Future[Catalog]] = {}
+        self._lock = lock()
+
+    def __getitem__(self, name: str) -> Catalog:
+        """Raises ``InvalidOperation`` for one that is not known, or can never be made.
+
+        Whatever else goes wrong is pyiceberg's to tell, or a ``TimeoutError``.
+        """
+        given = self._given.get(name)
+        if given is None:
+            raise InvalidOperation(
+                f"the catalog {name!r} is none that this lake was connected with: connect with "
+                f"catalogs={{{name!r}: ...}}"
+            )
+        with self._lock:
+            made = self._made.get(name)
+            if made is None:
+                made = self._made[name] = Future()
+                # A REST catalog asks its server as it is made, with no time limit: whoever
+                # comes next waits for the same one, and no longer than this one does.
+                threading.Thread(
+                    target=self._make, args=(name, given, made), daemon=True, name="catalog"
+                ).start()
+        try:
+            return made.result(self._timeout)
+        except TimeoutError:
+            raise TimeoutError(f"no answer within {self._timeout:g} seconds") from None
+        except _MISTAKES as error:
+            raise InvalidOperation(
+                f"the catalog {name!r} can't be made of its properties ({error}): see pyiceberg's "
+                "documentation of load_catalog"
+            ) from error
+
+    def _make(self, name: str, given: Catalog | Mapping[str, str], made: Future[Catalog]) -> None:
+        try:
+            found = given if isinstance(given, Catalog) else load_catalog(name, **given)
+            _limit(found, self._timeout)
+        except BaseException as error:
+            with self._lock:
+                self._made.pop(name, None)  # the next one tries again
+            made.set_exception(error)
+        else:
+            made.set_result(found)
+
+
+def _limit(catalog: Catalog, seconds: float) -> None:
+    """Have a REST catalog's session give up: pyiceberg sets no time limit, and would hang."""
+    session = getattr(catalog, "_session", None)
+    for prefix, adapter in list(getattr(session, "adapters", {}).items()):
+        if type(adapter) is HTTPAdapter and session is not None:
+            session.mount(prefix, _Limited(seconds))
+
+
+class _Limited(HTTPAdapter):
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+
+    def send(self, request: Any, *given: Any, **named: Any) -> Any:
+        if named.get("timeout") is None and len(given) < 2:
+            named["timeout"] = self._seconds
+        return super().send(request, *given, **named)

@@ -1,11 +1,8 @@
-"""Manifests and manifest lists: bytes to columns, and entries to bytes.
-
-Avro is pyiceberg's to read and write. A manifest becomes an Arrow table when it is read
-and is kept as that, since it never changes under its name (hazard 7).
-"""
+"""Manifests, delete files, and summaries of snapshots."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +20,8 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
+    ManifestWriter,
+    PartitionFieldStats,
     PartitionFieldSummary,
     write_manifest,
     write_manifest_list,
@@ -30,17 +29,31 @@ from pyiceberg.manifest import (
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
-from pyiceberg.types import StructType
+from pyiceberg.types import DecimalType, StructType
+from pyiceberg.utils.decimal import decimal_to_bytes
 
 from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedTableFeature
+from lakevilla.formats.files import DELETE_FILE_TYPE, DeleteFile, deletes_id
 from lakevilla.formats.files import DataFile as AddedFile
-from lakevilla.formats.iceberg.manifests.avro import RememberedRows, WholeAvroFile
-from lakevilla.formats.iceberg.manifests.avro_schema import places_of
+from lakevilla.formats.iceberg.manifests.avro import (
+    MemoryInput,
+    MemoryOutput,
+    RememberedRows,
+    WholeAvroFile,
+    places_of,
+    steady,
+)
 from lakevilla.formats.iceberg.manifests.bounds import metrics_of, statistics_of
-from lakevilla.formats.iceberg.manifests.memory_files import MemoryInput, MemoryOutput, steady
-from lakevilla.formats.iceberg.manifests.summaries import listed_file
 from lakevilla.formats.iceberg.metadata.definition import IcebergDefinition
 from lakevilla.formats.iceberg.metadata.partition_values import PartitionTypes
+
+# -------------------- manifests
+#
+# Manifests and manifest lists: bytes to columns, and entries to bytes.
+#
+# Avro is pyiceberg's to read and write. A manifest becomes an Arrow table when it is read
+# and is kept as that, since it never changes under its name (hazard 7).
+
 
 EXISTING, ADDED, DELETED = (int(status) for status in ManifestEntryStatus)
 _CODEC = "write.avro.compression-codec"
@@ -404,3 +417,117 @@ class _translated:
                 key=self._key,
                 table=self._table,
             ) from None
+
+
+# -------------------- delete files
+#
+# Which delete files apply to which data files (Iceberg spec, "Scan planning").
+
+
+_Row = dict[str, Any]
+
+
+def with_deletes(data: pa.Table, deletes: pa.Table) -> tuple[pa.Array, pa.Array]:
+    """For each data file of ``data`` the id and the list of the deletes that apply to it.
+
+    Both tables have ``ENTRIES``' columns. Data files that no delete can touch cost nothing
+    but a look at their partition.
+    """
+    index = _Index(deletes.to_pylist())
+    columns = ("path", "sequence", "spec_id", "partition_values")
+    ids: list[str | None] = []
+    lists: list[list[_Row] | None] = []
+    for path, sequence, spec_id, values in zip(
+        *(data.column(name).to_pylist() for name in columns), strict=True
+    ):
+        found = index.of(path, sequence, _partition(spec_id, values))
+        ids.append(deletes_id(_struct(row) for row in found) if found else None)
+        lists.append([_listed(row) for row in found] if found else None)
+    return pa.array(ids, pa.string()), pa.array(lists, pa.list_(DELETE_FILE_TYPE))
+
+
+class _Index:
+    def __init__(self, rows: Iterable[_Row]) -> None:
+        self._by_target: dict[str, list[_Row]] = defaultdict(list)
+        self._by_partition: dict[object, list[_Row]] = defaultdict(list)
+        self._everywhere: list[_Row] = []
+        for row in rows:
+            if row["kind"] != "equality" and row["target"] is not None:
+                self._by_target[row["target"]].append(row)
+            elif row["kind"] == "equality" and not row["partition_values"]:
+                self._everywhere.append(row)
+            else:
+                key = _partition(row["spec_id"], row["partition_values"])
+                self._by_partition[key].append(row)
+
+    def of(self, path: str, sequence: int, partition: object) -> list[_Row]:
+        pointed = [row for row in self._by_target.get(path, ()) if row["sequence"] >= sequence]
+        vectors = [row for row in pointed if row["kind"] == "vector"]
+        if not vectors:
+            near = self._by_partition.get(partition, ())
+            pointed += [
+                row for row in near if row["kind"] == "position" and row["sequence"] >= sequence
+            ]
+        else:
+            # A vector holds what the position deletes before it said of the file.
+            pointed = vectors
+        found = pointed + [
+            row
+            for row in (*self._by_partition.get(partition, ()), *self._everywhere)
+            if row["kind"] == "equality" and row["sequence"] > sequence
+        ]
+        return sorted(found, key=lambda row: (row["path"], row["offset"] or 0))
+
+
+def _partition(spec_id: int, values: Any) -> object:
+    return spec_id, tuple(sorted(values or ()))
+
+
+def _struct(row: _Row) -> DeleteFile:
+    return DeleteFile(**_listed(row))
+
+
+def _listed(row: _Row) -> _Row:
+    return {
+        "path": row["path"],
+        "kind": row["kind"],
+        "size": row["size"],
+        "equality_ids": tuple(row["equality_ids"] or ()),
+        "offset": row["offset"],
+        "length": row["length"],
+    }
+
+
+# -------------------- summaries
+#
+# How a manifest list names a manifest: what its partitions lie between, too.
+#
+# pyiceberg makes no bound of a decimal that has a digit more than its type. The spec's truncation
+# makes such values of the lowest ones of a type, and a writer that does not refuse them has them
+# in its manifests. A manifest that keeps its files has to be told of all the same: the bytes of a
+# bound are as many as the value takes (spec, "Binary single-value serialization"), and no reader
+# counts its digits.
+
+
+_PARTITIONS = 13
+
+
+def listed_file(writer: ManifestWriter, spec: PartitionSpec, schema: Schema) -> ManifestFile:
+    """A manifest that is written, as a list names it."""
+    partitions, writer._partitions = writer._partitions, []
+    made = writer.to_manifest_file()
+    made._data[_PARTITIONS] = [
+        _summary(field.field_type, [one[place] for one in partitions])
+        for place, field in enumerate(spec.partition_type(schema).fields)
+    ]
+    return made
+
+
+def _summary(kind: Any, values: list[Any]) -> PartitionFieldSummary:
+    stats = PartitionFieldStats(kind)
+    for value in values:
+        stats.update(value)
+    if not isinstance(kind, DecimalType) or stats._min is None or stats._max is None:
+        return stats.to_summary()
+    low, high = decimal_to_bytes(stats._min), decimal_to_bytes(stats._max)
+    return PartitionFieldSummary(stats._contains_null, stats._contains_nan, low, high)

@@ -1,8 +1,4 @@
-"""The first definition of a table, and changes of its schema and properties.
-
-Functions from a definition and a wish to a ``Change``; nothing is read or written.
-Names are looked up without regard to case.
-"""
+"""Changes of the metadata of an Iceberg table."""
 
 from __future__ import annotations
 
@@ -14,19 +10,26 @@ from typing import Any
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.formats.alteration import TableAlteration
-from lakevilla.formats.base import REPLACED, VOIDED, Change, replaced_once_more
+from lakevilla.formats.base import REPLACED, VOIDED, Change, replaced_between, replaced_once_more
 from lakevilla.formats.iceberg.metadata.definition import MOST_WIDTH, IcebergDefinition
-from lakevilla.formats.iceberg.metadata.name_mapping import with_fields
 from lakevilla.formats.iceberg.metadata.properties import check_settable
 from lakevilla.formats.iceberg.metadata.schema import (
     Field,
     arrow_schema,
     iceberg_fields,
     struct_paths,
+    with_fields,
 )
-from lakevilla.formats.widening import check_widens, in_iceberg
+from lakevilla.formats.layout import NewDefinition, TableAlteration, check_widens, in_iceberg
 from lakevilla.sql.expressions.types import arrow_type, type_name
+
+# -------------------- changes
+#
+# The first definition of a table, and changes of its schema and properties.
+#
+# Functions from a definition and a wish to a ``Change``; nothing is read or written.
+# Names are looked up without regard to case.
+
 
 FORMAT_VERSION = "format-version"
 _FIRST_PARTITION_ID = 1000
@@ -435,3 +438,165 @@ def _transform(name: str, width: str | None, field: Field, text: str, table: str
         f"{MOST_WIDTH}",
         table=table,
     )
+
+
+# -------------------- replaced
+#
+# A table defined anew, as one just made, with the ids that it has given out before.
+
+
+#: Properties that a table keeps for good: what files are read by.
+_LASTING = ("schema.name-mapping.default", VOIDED)
+_UNSORTED = {"order-id": 0, "fields": []}
+
+
+def replace_definition(definition: IcebergDefinition, wanted: NewDefinition) -> Change:
+    """The change after which the table is as one just made, without rows."""
+    definition.check_writable()
+    table, had = definition.table, definition.document
+    if wanted.constraints:
+        raise InvalidOperation(
+            f"table {table} is an Iceberg table, and Iceberg has no CHECK constraints: leave them "
+            "out, or keep the rows in a Delta table",
+            table=table,
+        )
+    fields, last = _fields(definition, wanted.schema)
+    parts = partition_fields(fields, wanted.partition_by, table)
+    properties = {str(name): str(value) for name, value in wanted.properties.items()}
+    version = properties.pop(FORMAT_VERSION, str(had["format-version"]))
+    if version != str(had["format-version"]):
+        raise InvalidOperation(
+            f"table {table} has format-version {had['format-version']}, and keeps it", table=table
+        )
+    check_settable(properties, table)
+    kept = {key: had_ for key, had_ in definition.properties.items() if key in _LASTING}
+    properties = {**kept, **properties, REPLACED: replaced_once_more(definition.properties)}
+    document = {
+        **had,
+        "last-column-id": last,
+        "properties": with_fields(properties, fields, table),
+        **_listed(had["schemas"], "schemas", "schema-id", {"type": "struct", "fields": fields}),
+        **_spec(had, parts),
+        "sort-orders": [
+            *([] if _UNSORTED in had["sort-orders"] else [_UNSORTED]),
+            *had["sort-orders"],
+        ],
+        "default-sort-order-id": 0,
+    }
+    document["current-schema-id"] = document.pop("schema-id")
+    document["default-spec-id"] = document.pop("spec-id")
+    definition.replaced(document).check_writable()
+    return Change(metadata=document)
+
+
+def _fields(definition: IcebergDefinition, schema: pa.Schema) -> tuple[list[Field], int]:
+    """The columns, those that stay with their ids; the last id used."""
+    table = definition.table
+    if not len(schema):
+        raise InvalidOperation(
+            f"table {table} has no columns; give a schema with some", table=table
+        )
+    refuse_twice(schema.names, table)
+    before = {str(field["name"]).lower(): field for field in definition.fields}
+    last = int(definition.document["last-column-id"])
+    found: list[Field] = []
+    for column in schema:
+        (made,), after = iceberg_fields(pa.schema([column]), table, last)
+        old = before.get(column.name.lower())
+        same = old is not None and arrow_schema([old], table).field(0).type == (
+            arrow_schema([made], table).field(0).type
+        )
+        if old is not None and same:
+            found.append({**made, "id": old["id"], "name": old["name"], "type": old["type"]})
+        else:
+            found.append(made)
+            last = after
+    return found, last
+
+
+def _listed(
+    had: Sequence[dict[str, Any]], name: str, number: str, wanted: dict[str, Any]
+) -> dict[str, Any]:
+    """A list with what is wanted in it, and its number: that of an equal one, if it had one."""
+    for one in had:
+        if {key: value for key, value in one.items() if key != number} == wanted:
+            return {name: list(had), number: one.get(number, 0)}
+    new = max(one.get(number, 0) for one in had) + 1
+    return {name: [*had, {**wanted, number: new}], number: new}
+
+
+def _spec(had: dict[str, Any], parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The partition specs; a field that any of them had before keeps its id."""
+    specs = had["partition-specs"]
+    known = {_identity(part): part["field-id"] for spec in specs for part in spec["fields"]}
+    last, found = int(had["last-partition-id"]), []
+    for part in parts:
+        number = known.get(_identity(part))
+        if number is None:
+            last += 1
+            number = last
+        found.append({**part, "field-id": number})
+    return {
+        "last-partition-id": last,
+        **_listed(specs, "partition-specs", "spec-id", {"fields": found}),
+    }
+
+
+def _identity(part: dict[str, Any]) -> tuple[object, ...]:
+    return part.get("source-id"), part["transform"], part["name"]
+
+
+# -------------------- redefine
+#
+# A table defined again as one of its other states defines it.
+
+
+#: Lists of which nothing is ever taken out, with the name of an entry's id and of the current one.
+_LISTS = (
+    ("schemas", "schema-id", "current-schema-id"),
+    ("partition-specs", "spec-id", "default-spec-id"),
+    ("sort-orders", "order-id", "default-sort-order-id"),
+)
+#: Ids that are given out once.
+_COUNTS = ("format-version", "last-column-id", "last-partition-id")
+
+
+def redefined(now: IcebergDefinition, metadata: Mapping[str, Any]) -> Change:
+    """See ``formats.base.TableFormat.redefine``."""
+    had = now.document
+    if metadata.get("table-uuid") != had.get("table-uuid"):
+        raise InvalidOperation(
+            f"table {now.table} has another id in that state: it was replaced since, and can't be "
+            "defined as it was then; read that state, and overwrite the table with it",
+            table=now.table,
+        )
+    wanted = dict(had)
+    for name in _COUNTS:
+        wanted[name] = max(had.get(name) or 0, metadata.get(name) or 0)
+    for name, number, current in _LISTS:
+        wanted[name] = _united(now.table, had[name], metadata[name], number)
+        wanted[current] = metadata[current]
+    properties = dict(metadata.get("properties") or {})
+    known = had.get("properties") or {}
+    if (times := replaced_between(known, properties)) is not None:
+        properties[REPLACED] = times
+    if VOIDED in known:
+        properties[VOIDED] = known[VOIDED]
+    wanted["properties"] = properties
+    return Change(metadata=None if wanted == had else wanted)
+
+
+def _united(
+    table: str, had: list[dict[str, Any]], wanted: list[dict[str, Any]], number: str
+) -> list[dict[str, Any]]:
+    """The entries of both; one id is one entry. Raises ``InvalidOperation``."""
+    known = {entry.get(number, 0): entry for entry in had}
+    for entry in wanted:
+        if known.setdefault(entry.get(number, 0), entry) != entry:
+            raise InvalidOperation(
+                f"table {table} was given two definitions under {number} {entry.get(number, 0)}, "
+                "by each side one: make the change of its schema again on this side, then apply "
+                "the rest",
+                table=table,
+            )
+    return list(known.values())

@@ -1,23 +1,19 @@
-"""What a table's definition says: its layout, its properties, what may be done.
-
-Shared by all snapshots between two changes of the definition. Its parts are worked out
-when first asked for.
-"""
+"""Definitions of Iceberg tables, their paths, and their validation."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakevilla.errors import CorruptObject, UnsupportedTableFeature
+from lakevilla.errors import CorruptObject, InvalidOperation, UnsupportedTableFeature
 from lakevilla.formats.base import VOIDED
-from lakevilla.formats.defined import contract_digest
+from lakevilla.formats.files import file_key
 from lakevilla.formats.iceberg.metadata.partition_values import UNKNOWN, default_text
-from lakevilla.formats.iceberg.metadata.paths import TableAddress
 from lakevilla.formats.iceberg.metadata.properties import whole_number
 from lakevilla.formats.iceberg.metadata.schema import (
     Field,
@@ -30,7 +26,16 @@ from lakevilla.formats.iceberg.metadata.schema import (
     physical_schema,
     struct_paths,
 )
-from lakevilla.formats.layout import Layout, PartitionField, SortField
+from lakevilla.formats.layout import Layout, PartitionField, SortField, contract_digest
+from lakevilla.store.location import Location, is_plain, parse_location, real_place
+
+# -------------------- definition
+#
+# What a table's definition says: its layout, its properties, what may be done.
+#
+# Shared by all snapshots between two changes of the definition. Its parts are worked out
+# when first asked for.
+
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
@@ -456,3 +461,208 @@ class IcebergDefinition:
     def _target_size(self) -> int | None:
         text = self.properties.get(_TARGET_SIZE, "")
         return max(1, int(text)) if text.isdigit() else None
+
+
+# -------------------- validation
+#
+# Whether a definition is one at all: what the rest of the code takes for granted of it.
+#
+# Looked at once, when a metadata file is read: a file that another program wrote wrongly is told
+# by its name, and not by whatever first stumbles over it.
+
+
+def check_definition(definition: Mapping[str, Any], table: str) -> None:
+    """Raise ``ValueError``, saying what is wrong, or ``UnsupportedTableFeature``."""
+    _number(definition, "last-column-id", "the table")
+    schemas = {}
+    for schema in _objects(definition, "schemas", "the table"):
+        number = _number({"schema-id": 0, **schema}, "schema-id", "a schema")
+        _check_fields(schema, f"schema {number}", table)
+        schemas[number] = schema
+    specs = {}
+    for spec in _objects(definition, "partition-specs", "the table"):
+        number = _number(spec, "spec-id", "a partition spec")
+        for field in _objects(spec, "fields", f"partition spec {number}"):
+            owner = f"a field of partition spec {number}"
+            _text(field, "name", owner)
+            _text(field, "transform", owner)
+            _number(field, "field-id", owner)
+            _source(field, owner)
+        specs[number] = spec
+    for order in _objects(definition, "sort-orders", "the table"):
+        number = _number(order, "order-id", "a sort order")
+        for field in _objects(order, "fields", f"sort order {number}"):
+            _source(field, f"a field of sort order {number}")
+    _named(definition, "current-schema-id", schemas)
+    _named(definition, "default-spec-id", specs)
+
+
+def _check_fields(part: Mapping[str, Any], owner: str, table: str) -> None:
+    for field in _objects(part, "fields", owner):
+        name = _text(field, "name", f"a field of {owner}")
+        _number(field, "id", f"column {name!r} of {owner}")
+        _check_type(field.get("type"), name, owner, table)
+
+
+def _check_type(kind: Any, column: str, owner: str, table: str) -> None:
+    if isinstance(kind, str):
+        return
+    if not isinstance(kind, dict):
+        raise ValueError(f"column {column!r} of {owner} has no type")
+    inner = f"column {column!r} of {owner}"
+    match kind.get("type"):
+        case "struct":
+            _check_fields(kind, inner, table)
+        case "list":
+            _number(kind, "element-id", inner)
+            _check_type(kind.get("element"), column, owner, table)
+        case "map":
+            for part in ("key", "value"):
+                _number(kind, f"{part}-id", inner)
+                _check_type(kind.get(part), column, owner, table)
+        case other:
+            raise UnsupportedTableFeature(
+                f"table {table} has column {column} of the Iceberg type {other}, which LakeVilla "
+                "does not know: use the client that wrote it",
+                table=table,
+            )
+
+
+def _source(field: Mapping[str, Any], owner: str) -> None:
+    """Of one column, or of several as version 3 has it."""
+    several = field.get("source-ids")
+    if several is None or "source-id" in field:
+        _number(field, "source-id", owner)
+    if several is not None and not (
+        isinstance(several, list) and several and all(isinstance(one, int) for one in several)
+    ):
+        raise ValueError(f"source-ids of {owner} is {several!r}, no list of numbers")
+
+
+def _named(definition: Mapping[str, Any], name: str, known: Mapping[int, Any]) -> None:
+    if _number(definition, name, "the table") not in known:
+        raise ValueError(f"it has {name} {definition[name]}, and holds {sorted(known)}")
+
+
+def _objects(part: Mapping[str, Any], name: str, owner: str) -> list[dict[str, Any]]:
+    found = part.get(name)
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise ValueError(f"{name} of {owner} is no list of objects")
+    return found
+
+
+def _number(part: Mapping[str, Any], name: str, owner: str) -> int:
+    found = part.get(name)
+    if not isinstance(found, int) or isinstance(found, bool):
+        raise ValueError(f"{name} of {owner} is {found!r}, no number")
+    return found
+
+
+def _text(part: Mapping[str, Any], name: str, owner: str) -> str:
+    found = part.get(name)
+    if not isinstance(found, str):
+        raise ValueError(f"{name} of {owner} is {found!r}, no text")
+    return found
+
+
+# -------------------- paths
+#
+# Names in an Iceberg table: keys of its metadata, and data files as manifests spell them.
+#
+# Manifests name files by whole URIs, which begin with the table's ``location``; the
+# library works with paths relative to the table. The same directory is spelled in several
+# ways (``s3a://``, ``file:/``, a bare path), so a URI is compared with all of them.
+
+
+_METADATA = re.compile(r"v(\d{1,18})\.metadata\.json")
+_COMPRESSED = re.compile(r"v(\d{1,18})(?:\.gz\.metadata\.json|\.metadata\.json\.gz)")
+_JAVA_FILE = re.compile(r"file:/(?!/)")
+_ALIASES = {
+    "s3": ("s3", "s3a", "s3n"),
+    "gs": ("gs", "gcs"),
+    "az": ("abfss", "abfs", "az", "azure", "adl"),
+}
+
+
+def metadata_directory(location: str) -> str:
+    """The directory of a table's metadata, manifests and manifest lists."""
+    return f"{location}/metadata"
+
+
+def metadata_key(location: str, version: int) -> str:
+    """The key of a version of a table without a catalog: version 0 is ``v1.metadata.json``.
+
+    Versions count from 0 as in Delta, while a ``hadoop`` catalog begins with 1.
+    """
+    return f"{location}/metadata/v{version + 1}.metadata.json"
+
+
+def metadata_version(name: str) -> int | None:
+    """The version that a file in the metadata directory holds; None for any other file."""
+    match = _METADATA.fullmatch(name)
+    return None if match is None or int(match[1]) == 0 else int(match[1]) - 1
+
+
+def compressed_key(location: str, version: int) -> str:
+    """The key under which another writer keeps a version that it has compressed."""
+    return f"{location}/metadata/v{version + 1}.gz.metadata.json"
+
+
+def compressed_version(name: str) -> int | None:
+    """The version that a compressed file holds; None for any other file."""
+    match = _COMPRESSED.fullmatch(name)
+    return None if match is None or int(match[1]) == 0 else int(match[1]) - 1
+
+
+def hint_key(location: str) -> str:
+    """The key of the hint at the newest version."""
+    return f"{location}/metadata/version-hint.text"
+
+
+@dataclass(frozen=True)
+class TableAddress:
+    """Where a table is: ``location`` as the lake's keys begin, ``uri`` as its metadata says."""
+
+    location: str
+    uri: str
+
+    def path(self, uri: str) -> str:
+        """A file's path: relative to the table where it lies in its directory, else absolute.
+
+        One that is spelled as no key can be (``t//a``, ``t/./a``) is left as it is: in an object
+        store it may be another object.
+        """
+        for prefix in self._prefixes:
+            if uri.startswith(prefix) and is_plain(path := uri[len(prefix) :]):
+                return path
+        return _JAVA_FILE.sub("file:///", uri)
+
+    def spelled(self, path: str) -> str:
+        """A path as manifests and metadata spell it."""
+        return file_key(self.uri, path)
+
+    def key(self, path: str) -> str:
+        """The key of an object in the store."""
+        return file_key(self.location, path)
+
+    @cached_property
+    def _prefixes(self) -> tuple[str, ...]:
+        place = place_of(self.uri)
+        if place.scheme == "file":
+            return tuple(f"{start}{place.path}/" for start in ("file:///", "/", "file:/"))
+        _, _, rest = self.uri.partition("://")
+        schemes = _ALIASES.get(place.scheme, (place.scheme,))
+        return tuple(f"{scheme}://{rest}/" for scheme in schemes)
+
+
+def place_of(uri: str) -> Location:
+    """The place that a URI in metadata names. Raises ``InvalidOperation``."""
+    return parse_location(_JAVA_FILE.sub("file:///", uri))
+
+
+def is_same_place(one: str, other: str) -> bool:
+    """Whether two URIs name one directory: a local one also by the links that lead to it."""
+    try:
+        return real_place(place_of(one)) == real_place(place_of(other))
+    except InvalidOperation:
+        return False

@@ -1,23 +1,31 @@
-"""A table's metadata file: read as it is, and the next one made from it.
-
-The file is kept as JSON text of its top-level parts. What this library does not know it
-hands on unchanged (pyiceberg's model drops it), and a list of a thousand snapshots is
-neither parsed nor rendered to add one (docs/design/0015-iceberg.md).
-"""
+"""Metadata files of Iceberg, and the hint to the newest."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote, unquote
 
 import msgspec
 
 from lakevilla.arrow.nesting import JsonDecoder, document
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
+from lakevilla.forked import lock
+from lakevilla.formats.iceberg.metadata.definition import check_definition
 from lakevilla.formats.iceberg.metadata.properties import whole_number
-from lakevilla.formats.iceberg.metadata.validation import check_definition
+from lakevilla.store.location import CATALOG
+
+# -------------------- file
+#
+# A table's metadata file: read as it is, and the next one made from it.
+#
+# The file is kept as JSON text of its top-level parts. What this library does not know it
+# hands on unchanged (pyiceberg's model drops it), and a list of a thousand snapshots is
+# neither parsed nor rendered to add one (docs/design/0015-iceberg.md).
+
 
 MAIN = "main"
 #: The parts with statistics of snapshots, each in a file of its own.
@@ -411,3 +419,85 @@ def _longer(array: msgspec.Raw | None, value: Any) -> msgspec.Raw:
     if array is None or _NOTHING.fullmatch(memoryview(array)):
         return msgspec.Raw(b"[" + element + b"]")
     return msgspec.Raw(b"".join((memoryview(array)[:-1], b",", element, b"]")))
+
+
+# -------------------- cache
+#
+# What was read lately of objects that never change under their name (hazard 7).
+
+
+class Cache(Generic[T]):
+    """Things by URI, up to a number of bytes; the one asked for longest ago goes. Thread-safe."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._lock = lock()
+        self._held: OrderedDict[str, tuple[T, int]] = OrderedDict()
+        self._bytes = 0
+
+    def find(self, uri: str) -> T | None:
+        with self._lock:
+            found = self._held.get(uri)
+            if found is None:
+                return None
+            self._held.move_to_end(uri)
+            return found[0]
+
+    def keep(self, uri: str, value: T, size: int) -> None:
+        with self._lock:
+            if uri in self._held:
+                return
+            self._held[uri] = value, size
+            self._bytes += size
+            while self._bytes > self._most_bytes and len(self._held) > 1:
+                _, (_, dropped) = self._held.popitem(last=False)
+                self._bytes -= dropped
+
+
+# -------------------- pointer
+#
+# A table's pointer in a catalog: the key it has here, and what the catalog answers.
+
+
+_NUMBERED = re.compile(r"(\d{1,18})-[^/]*\.metadata\.json(?:\.gz)?")
+
+
+class Pointer(msgspec.Struct, frozen=True):
+    """Where a table's newest metadata file is, and the table itself."""
+
+    metadata: str
+    location: str
+
+
+_pointers = JsonDecoder(Pointer)
+
+
+def pointer_key(catalog: str, identifier: Sequence[str]) -> str:
+    """``catalog://<name>/<namespace>/<table>``, each part escaped as in a URI."""
+    return f"{CATALOG}://" + "/".join(quote(part, safe="") for part in (catalog, *identifier))
+
+
+def identifier_of(key: str) -> tuple[str, tuple[str, ...]]:
+    """The catalog's name, and the table's in it."""
+    name, *parts = (unquote(part) for part in key.partition("://")[2].split("/"))
+    return name, tuple(parts)
+
+
+def name_in_catalog(key: str) -> str:
+    """The table's name as people spell it: ``catalog.namespace.table``."""
+    catalog, identifier = identifier_of(key)
+    return ".".join((catalog, *identifier))
+
+
+def encode_pointer(pointer: Pointer) -> bytes:
+    return msgspec.json.encode(pointer)
+
+
+def decode_pointer(body: bytes) -> Pointer:
+    return _pointers.decode(body)
+
+
+def number_of(uri: str) -> int | None:
+    """The version that a metadata file holds by its name; None if that has no number."""
+    match = _NUMBERED.fullmatch(uri.rpartition("/")[2])
+    return None if match is None else int(match[1])

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 
 from lakevilla.errors import InvalidOperation, UnsupportedTableFeature
-from lakevilla.formats.upkeep import check_upkeep, is_upkeep
+from lakevilla.formats.base import check_upkeep, is_upkeep
 from lakevilla.settings import shown
 
 _MOST = 2**63 - 1

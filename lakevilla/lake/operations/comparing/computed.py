@@ -1,10 +1,4 @@
-"""Which columns two histories of a table have computed of its rows, one without the other.
-
-An equal change of a row on both sides may be one change or two. It is one where both histories have
-the same commit, whatever brought it there, and nothing is lost where the values come from
-elsewhere; where a value was computed of the row itself, it may be two
-(docs/design/0056-equal-changes.md).
-"""
+"""Values that were computed from old ones."""
 
 from __future__ import annotations
 
@@ -12,9 +6,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lakevilla.errors import CorruptObject, VersionNotFound
-from lakevilla.formats.fields import Ids, path_of
-from lakevilla.formats.layout import Layout
+from lakevilla.errors import (
+    CorruptObject,
+    InvalidOperation,
+    LakeVillaError,
+    MergeConflict,
+    VersionNotFound,
+)
+from lakevilla.formats.base import Change, TableSnapshot
+from lakevilla.formats.layout import Ids, Layout, path_of
 from lakevilla.global_log.bases import Base, load_base, load_base_tables
 from lakevilla.global_log.commits import CommitObject
 from lakevilla.global_log.head import CommitSummary, Head, PendingRef
@@ -25,15 +25,18 @@ from lakevilla.lake.table_log import entry_at, open_tail
 from lakevilla.sql.expressions.assignments import operands
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program
-from lakevilla.store.home import at_home
-from lakevilla.sublogs.operations import (
-    InlineSource,
-    Merge,
-    Operation,
-    Reached,
-    Transplant,
-    Update,
-)
+from lakevilla.store.location import at_home
+from lakevilla.sublogs.operations import InlineSource, Merge, Operation, Reached, Transplant, Update
+
+# -------------------- computed
+#
+# Which columns two histories of a table have computed of its rows, one without the other.
+#
+# An equal change of a row on both sides may be one change or two. It is one where both histories
+# have the same commit, whatever brought it there, and nothing is lost where the values come from
+# elsewhere; where a value was computed of the row itself, it may be two (docs/design/0056-equal-
+# changes.md).
+
 
 #: In place of a column: it may be any of them.
 ANY = frozenset({"*"})
@@ -308,3 +311,31 @@ def _now(name: str, fields: Mapping[str, Ids], layout: Layout) -> Iterator[str]:
     path = (name,) if ids is None else path_of(layout, ids)
     if path is not None:
         yield path[0] if path[0] in layout.schema.names else path[0].partition(".")[0]
+
+
+# -------------------- unfit
+#
+# What is said of a change that does not fit a state, and what the change was made of.
+
+
+def unfit(operation: Transplant, snapshot: TableSnapshot, why: str) -> LakeVillaError:
+    """The error for what can't be done to a state."""
+    table = snapshot.layout.table
+    if operation.exact:
+        return InvalidOperation(f"table {table} was changed meanwhile: {why}", table=table)
+    # With keys rows were compared already: more of them settle nothing.
+    compare = "" if operation.keys else f"keys={{{table!r}: [...]}} to compare single rows, or "
+    return MergeConflict(
+        f"table {table}: {why}; give {compare}on_conflict='ours' or 'theirs'",
+        rows={operation.table: None},
+        table=table,
+    )
+
+
+def layout_before(context: Context, operation: Transplant, snapshot: TableSnapshot) -> Layout:
+    """The layout of the state that the change is of, as a table in the place of ``snapshot``."""
+    defined = operation.before
+    format_ = context.formats.of(snapshot)
+    blank = format_.blank(snapshot.location, snapshot.layout.table, catalog=snapshot.catalog)
+    change = Change(metadata=defined.metadata, protocol=defined.protocol or None)
+    return blank.apply(change).layout

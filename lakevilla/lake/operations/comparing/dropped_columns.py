@@ -13,13 +13,12 @@ import pyarrow as pa
 
 from lakevilla.engines.base import TableInput
 from lakevilla.formats.base import TableSnapshot
-from lakevilla.formats.fields import Path
 from lakevilla.formats.files import DataFile, file_refs, files_from_structs
-from lakevilla.formats.layout import Layout
+from lakevilla.formats.layout import Layout, Path
 from lakevilla.formats.pruning import may_match
 from lakevilla.lake.context import Context
-from lakevilla.lake.operations.comparing.rows import Row, key_of, text_of
-from lakevilla.lake.operations.comparing.unfit import layout_before, unfit
+from lakevilla.lake.operations.comparing.computed import layout_before, unfit
+from lakevilla.lake.operations.comparing.merging import Row, key_of, text_of
 from lakevilla.lake.row_changes import still_fits
 from lakevilla.sql.expressions.bind import bind
 from lakevilla.sql.expressions.tree import Call, Column, Expr

@@ -1,19 +1,31 @@
-"""Merges of rows that go, change and come, and which files of a table they concern."""
+"""Merge the changes of two branches, row by row."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lakevilla.engines.base import MergeClause, MergeSpec
-from lakevilla.errors import InvalidOperation
+from lakevilla.engines.base import FileNamer, MergeClause, MergeSpec, Rewrite, Written
+from lakevilla.engines.staged import Met
+from lakevilla.errors import InvalidOperation, MergeConflict
 from lakevilla.formats.layout import Layout
-from lakevilla.lake.operations.comparing.rows import Key
+from lakevilla.lake.context import owner_of
+from lakevilla.lake.operations.comparing.computed import ANY
 from lakevilla.sql.expressions.assignments import bind_assignments
 from lakevilla.sql.expressions.bind import bind
 from lakevilla.sql.expressions.tree import Call, Column, Expr
 from lakevilla.sql.expressions.values import literal
+from lakevilla.store.effects import Program, delete, parallel
+from lakevilla.sublogs.operations import OnConflict, Transplant
+
+# -------------------- merging
+#
+# Merges of rows that go, change and come, and which files of a table they concern.
+
 
 #: The column of a source that says what is to be done to the row of a key.
 ACT = "lakevilla_act"
@@ -104,3 +116,290 @@ def _all_of(terms: Sequence[Expr]) -> Expr | None:
     for term in terms:
         where = term if where is None else Call("and", (where, term))
     return where
+
+
+# -------------------- rows
+#
+# What becomes of a row by its three states: before and after a change, and in the table.
+
+
+Row = dict[str, Any]
+Key = tuple[Any, ...]
+#: What is to be done to the row of a key.
+Act = Literal["insert", "update", "delete"]
+_NAN = float("nan")
+#: Why rows can't be told where no keys tell them.
+TOO_LARGE = "its files were rewritten by others, and are too large to compare"
+CHANGED_BY_OTHERS = "a row that is to go was changed by others"
+NOT_APART = "rows that are to go can't be told from others"
+
+
+@dataclass(frozen=True, slots=True)
+class ByRows:
+    """What was written; ``skipped`` says why the rows can't be told."""
+
+    rewrite: Rewrite = field(default_factory=Rewrite)
+    added: tuple[Written, ...] = ()
+    skipped: str | None = None
+
+
+def act_on(
+    was: Row | None, wanted: Row | None, now: Row | None, on_conflict: OnConflict
+) -> Act | Literal["conflict"] | None:
+    """What is to be done to a row of the table that is ``now``; None for nothing."""
+    if same(was, wanted) or same(now, wanted):
+        return None
+    if not same(now, was) and on_conflict != "theirs":
+        return "conflict"
+    if wanted is None:
+        return "delete"
+    return "insert" if now is None else "update"
+
+
+def asks_of_equal(operation: Transplant) -> bool:
+    """Whether rows that both sides have changed alike matter: else they are as they are to be."""
+    return operation.on_equal == "conflict" and operation.on_conflict == "error"
+
+
+def changed_alike(was: Row | None, wanted: Row | None, now: Row | None) -> frozenset[str]:
+    """The columns of a row that both sides have changed, and to the same; none if they have not."""
+    if was is None or wanted is None or not same(now, wanted):
+        return frozenset()
+    return changed_in(was, wanted)
+
+
+def changed_in(was: Row, wanted: Row) -> frozenset[str]:
+    """The columns in which two states of a row differ."""
+    return frozenset(name for name in was if repr(was[name]) != repr(wanted[name]))
+
+
+def may_be_two(changed: frozenset[str], computed: frozenset[str]) -> bool:
+    """Whether equal changes in some columns may be two, by the columns that were computed."""
+    return bool(changed) and (computed >= ANY or not computed.isdisjoint(changed))
+
+
+def key_of(row: Row, keys: Sequence[str]) -> Key:
+    """What tells a row apart; a NaN is itself."""
+    return tuple(_NAN if value != value else value for value in map(row.__getitem__, keys))
+
+
+def indexed(layout: Layout, keys: Sequence[str], rows: Iterable[Row]) -> dict[Key, Row]:
+    """Rows by their keys. Raises ``InvalidOperation`` where they tell no rows apart."""
+    found: dict[Key, Row] = {}
+    for row in rows:
+        key = key_of(row, keys)
+        if None in key:
+            raise null_in_key(layout, keys, row)
+        if key in found:
+            raise two_of_key(layout, keys, key)
+        found[key] = row
+    return found
+
+
+def null_in_key(layout: Layout, keys: Sequence[str], row: Row) -> InvalidOperation:
+    return _no_key(layout, keys, f"a row has NULL in it: {row}")
+
+
+def two_of_key(layout: Layout, keys: Sequence[str], key: Key) -> InvalidOperation:
+    return _no_key(layout, keys, f"two rows have {', '.join(map(repr, key))}")
+
+
+def _no_key(layout: Layout, keys: Sequence[str], why: str) -> InvalidOperation:
+    return InvalidOperation(
+        f"keys: {', '.join(keys)} of table {layout.table} tells its rows not apart: {why}; name "
+        "other columns",
+        table=layout.table,
+    )
+
+
+def conflict_schema(layout: Layout, keys: Sequence[str]) -> pa.Schema:
+    """The columns of ``MergeConflict.rows``."""
+    row = pa.struct(list(layout.schema))
+    key = pa.struct([layout.schema.field(key) for key in keys])
+    return pa.schema([("key", key), ("base", row), ("ours", row), ("theirs", row)])
+
+
+def equal_conflict(
+    layout: Layout, keys: Sequence[str], rows: pa.Table, count: int, computed: frozenset[str]
+) -> MergeConflict:
+    """The error for rows that were changed alike, by values that were computed of them."""
+    why = "which may be" if computed >= ANY else f"in {', '.join(sorted(computed))}, which was"
+    return _in_conflict(
+        layout,
+        keys,
+        rows,
+        count,
+        f"changed alike on both sides, {why} computed of the row itself, so one of two changes may "
+        "be lost",
+        "then give on_equal='keep' if they are one, or on_conflict='ours' and do it again",
+    )
+
+
+def conflict(layout: Layout, keys: Sequence[str], rows: pa.Table, count: int) -> MergeConflict:
+    """The error for ``count`` rows, of which some may be shown alone."""
+    remedy = "then give on_conflict='ours' or 'theirs'"
+    return _in_conflict(layout, keys, rows, count, "changed on both sides", remedy)
+
+
+def _in_conflict(
+    layout: Layout, keys: Sequence[str], rows: pa.Table, count: int, how: str, remedy: str
+) -> MergeConflict:
+    key = rows["key"][0].as_py()
+    first = ", ".join(f"{name} {key[name]!r}" for name in keys)
+    more = f" and {count - 1} more" if count > 1 else ""
+    shown = f", which has the first {rows.num_rows} of them" if count > rows.num_rows else ""
+    return MergeConflict(
+        f"table {layout.table}: the row with {first}{more} was {how}: look at rows() of this "
+        f"error{shown}, {remedy}",
+        rows={layout.location: rows},
+        table=layout.table,
+    )
+
+
+def text_of(row: Row) -> str:
+    """What stands for a row: equal rows have equal ones, NaN is itself."""
+    return repr(list(row.values()))
+
+
+def same(one: Row | None, other: Row | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return text_of(one) == text_of(other)
+
+
+# -------------------- aside
+#
+# Rows that are put aside on the store while a verb compares them, and what becomes of them.
+
+
+T = TypeVar("T")
+
+
+class Aside:
+    """The objects of one verb. They bear the transaction's id: gc deletes what a crash leaves."""
+
+    def __init__(self, txn: str) -> None:
+        self.prefix = f"_lakevilla/txns/{txn}/source-"
+        self._keys: list[str] = []
+
+    def keep(self, met: Met) -> Met:
+        """Note what a meeting has put aside."""
+        self._keys += met.rows.keys
+        return met
+
+    def cleared(self) -> Program[None]:
+        """Delete it."""
+        yield from parallel([delete(key) for key in self._keys])
+
+
+def with_aside(name: FileNamer, do: Callable[[Aside], Program[T]]) -> Program[T]:
+    """What ``do`` comes to. What it has put aside is deleted, whatever that is.
+
+    Files of the transaction are called by ``name``.
+    """
+    owner = owner_of(name(""))
+    assert owner is not None, name("")
+    aside = Aside(owner[1])
+    try:
+        done = yield from do(aside)
+    except (Exception, KeyboardInterrupt):
+        yield from aside.cleared()
+        raise
+    yield from aside.cleared()
+    return done
+
+
+# -------------------- extents
+#
+# What the driver is told of rows that lie elsewhere, to find the files that may have them.
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Of the rows at one place: how many there are, and they themselves if these are few.
+
+    ``spans`` has two rows, the least and the greatest value of each column; NULL where some have no
+    value, or a type has no order.
+    """
+
+    count: int
+    rows: pa.Table
+    spans: pa.Table
+
+
+def extent_of(rows: pa.Table) -> Extent:
+    """What is told of some rows."""
+    few = rows.num_rows <= MOST_ASKED_FOR
+    spans = [pa.array(_span(column), column.type) for column in rows.columns]
+    return Extent(
+        rows.num_rows,
+        rows if few else rows.schema.empty_table(),
+        pa.table(spans, schema=pa.schema([pa.field(f.name, f.type) for f in rows.schema])),
+    )
+
+
+def all_extents(said: Sequence[Extent]) -> tuple[pa.Table | None, pa.Table]:
+    """The rows of all places, or None if they are many; and the spans of places that have some."""
+    some = [one for one in said if one.count]
+    spans = pa.concat_tables(one.spans for one in some)
+    if sum(one.count for one in some) > MOST_ASKED_FOR:
+        return None, spans
+    return pa.concat_tables(one.rows for one in some), spans
+
+
+def _span(column: pa.ChunkedArray) -> list[object]:
+    kind = column.type
+    if column.null_count or pa.types.is_floating(kind) or pa.types.is_nested(kind):
+        return [None, None]
+    if pa.types.is_boolean(kind):
+        return [False, True]
+    bounds = pc.min_max(column)
+    return [bounds["min"].as_py(), bounds["max"].as_py()]
+
+
+# -------------------- sql
+#
+# Pieces of the queries that compare rows where they meet, in DuckDB's SQL.
+
+
+#: Views of those rows that meet; the columns of a side have its name and their places.
+BEFORE, AFTER, OURS, CHANGED = (
+    f"lakevilla_{name}" for name in ("before", "after", "ours", "changed")
+)
+THERE = "lakevilla_there"
+
+
+def state_fields(layout: Layout, side: str) -> list[pa.Field]:
+    """The columns of a row on one side, by their places, and whether it has the row."""
+    fields = [pa.field(f"{side}{n}", one.type) for n, one in enumerate(layout.schema)]
+    return [*fields, pa.field(side, pa.bool_())]
+
+
+def shown_as(layout: Layout, alias: str, side: str) -> list[str]:
+    names = [f"{alias}.{quoted(name)} AS {side}{n}" for n, name in enumerate(layout.schema.names)]
+    return [*names, f"{alias}.{THERE} AS {side}"]
+
+
+def marked(view: str) -> str:
+    return f"(SELECT *, true AS {THERE} FROM {view})"
+
+
+def equal_in(keys: Sequence[str], others: Sequence[str], alias: str, other: str) -> str:
+    pairs = zip(keys, others, strict=True)
+    return " AND ".join(f"{alias}.{quoted(a)} = {other}.{quoted(b)}" for a, b in pairs)
+
+
+def same_in_all(layout: Layout) -> str:
+    """True of two rows that are the same to the last bit that is shown: SQL has but one zero."""
+    terms = []
+    for column in layout.schema:
+        mine, other = f"b.{quoted(column.name)}", f"a.{quoted(column.name)}"
+        terms.append(f"{mine} IS NOT DISTINCT FROM {other}")
+        if pa.types.is_floating(column.type) or pa.types.is_nested(column.type):
+            mine, other = (f"CAST({one} AS VARCHAR)" for one in (mine, other))
+            terms.append(f"{mine} IS NOT DISTINCT FROM {other}")
+    return " AND ".join(terms)
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

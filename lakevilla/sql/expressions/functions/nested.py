@@ -1,16 +1,20 @@
-"""Functions of arrays and maps.
-
-A field of a struct is a column (``a.b``) and follows its field through renames. One of an
-array's element would go by its name alone, and find another field once names have changed
-places: there is no function for it.
-"""
+"""Functions of lists, structs and maps, and of JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import date
 from typing import Any
 
-from lakevilla.sql.expressions.functions.declaring import Function, Resolution, WrongTypes
+from lakevilla.errors import InvalidOperation
+from lakevilla.sql.expressions.functions.declaring import (
+    Function,
+    Resolution,
+    WrongTypes,
+    constant_text,
+)
 from lakevilla.sql.expressions.tree import Expr, Literal
 from lakevilla.sql.expressions.types import (
     arrow_type,
@@ -21,6 +25,14 @@ from lakevilla.sql.expressions.types import (
     type_name,
 )
 from lakevilla.sql.expressions.values import adapt
+
+# -------------------- nested
+#
+# Functions of arrays and maps.
+#
+# A field of a struct is a column (``a.b``) and follows its field through renames. One of an
+# array's element would go by its name alone, and find another field once names have changed
+# places: there is no function for it.
 
 
 def _met(arg: Expr, type_: str, element: str) -> str:
@@ -120,4 +132,133 @@ NESTED_MEANINGS: dict[str, Callable[..., Any]] = {
     "element_at": _element,
     "size": len,
     "array_contains": _holds,
+}
+
+
+# -------------------- json text
+#
+# JSON as text: what a struct is written as, and one value of a document.
+
+
+_PATH = re.compile(r"\$(\.[A-Za-z_][A-Za-z0-9_]*|\[[0-9]{1,6}\])*")
+_STEP = re.compile(r"\.(\w+)|\[([0-9]+)\]")
+_PLAIN_NAME = re.compile(r"\w+")
+_WRITTEN = "a struct or an array of strings, booleans, whole numbers, dates, and of such"
+
+
+def _check_written(type_: str) -> None:
+    """Refuse types that engines write in several ways."""
+    if (element := element_type(type_)) is not None:
+        _check_written(element)
+    elif type_.startswith("struct<"):
+        for field in arrow_type(type_):
+            if not _PLAIN_NAME.fullmatch(field.name):
+                raise WrongTypes(f"fields with plain names, not {field.name!r}")
+            _check_written(type_name(field.type))
+    elif type_ not in ("string", "boolean", "date") and not is_integer(type_):
+        raise WrongTypes(f"{_WRITTEN}; engines write {type_} in several ways")
+
+
+def _to_json(args: Sequence[Expr], types: Sequence[str]) -> Resolution:
+    if not types[0].startswith(("struct<", "array<")):
+        raise WrongTypes(_WRITTEN)
+    _check_written(types[0])
+    return types, "string"
+
+
+def _get(args: Sequence[Expr], types: Sequence[str]) -> Resolution:
+    if types[0] not in ("string", "void"):
+        raise WrongTypes("a string")
+    path = constant_text(args[1], "a constant path")
+    if not _PATH.fullmatch(path) or path == "$":
+        raise WrongTypes(f"a path of plain names and numbers, such as '$.a.b[0]', not {path!r}")
+    return ["string", "string"], "string"
+
+
+JSON: dict[str, Function] = {
+    "to_json": Function("to_json(a)", "string", "without spaces, and without fields that are NULL; "
+                        f"of {_WRITTEN}", 1, 1, _to_json,
+                        duckdb="to_json(a), with fields that are NULL"),
+    "get_json_object": Function("get_json_object(a, '$.b[0]')", "string", "a string as its text, a "
+                                "number as the shortest (raises for one with a fraction below "
+                                "0.001 or from 10,000,000 on); NULL if there is none, and if a is "
+                                "no JSON; raises for an object or array", 2, 2, _get, raises=True,
+                                duckdb="json_extract_string(a, '$.b[0]')"),
+}  # fmt: skip
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, dict):
+        fields = (f'"{name}":{_written(item)}' for name, item in value.items() if item is not None)
+        return "{" + ",".join(fields) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_written, value)) + "]"
+    if isinstance(value, date):
+        return f'"{value}"'
+    text = json.dumps(value, ensure_ascii=False)
+    return re.sub(r"\\u00([0-9a-f]{2})|\\.", lambda m: m[0][:2] + m[0][2:].upper(), text)
+
+
+#: Pairs of surrogates, and escapes that are no character's number.
+_PAIRS = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\[^u]")
+_HALVES = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def _document(text: str) -> Any:
+    """What a text says.
+
+    Raises
+    ------
+    ValueError
+        It is no JSON.
+    """
+    if _HALVES.search(_PAIRS.sub("", text)):
+        raise ValueError
+
+    def number(digits: str) -> int | float:
+        if len(digits) < 21 and -(2**63) <= int(digits) < 2**64:
+            return int(digits)
+        return float(digits)
+
+    def first(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in pairs:
+            found.setdefault(name, value)
+        return found
+
+    def refused(_: str) -> Any:
+        raise ValueError
+
+    return json.loads(text, parse_int=number, object_pairs_hook=first, parse_constant=refused)
+
+
+def _got_of_json(text: str, path: str) -> str | None:
+    try:
+        value = _document(text)
+    except ValueError:
+        return None
+    except RecursionError:
+        raise InvalidOperation(f"{text[:100]!r}... is nested too deeply: leave it out") from None
+    for name, at in _STEP.findall(path):
+        if name:
+            value = value.get(name) if isinstance(value, dict) else None
+        else:
+            inside = isinstance(value, list) and int(at) < len(value)
+            value = value[int(at)] if inside else None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and (value == 0 or 0.001 <= abs(value) < 10_000_000):
+        return repr(value)
+    if value is None or isinstance(value, str | int):
+        return None if value is None else str(value)
+    raise InvalidOperation(
+        f"{path} of {text[:100]!r} is an object, an array or a number with an exponent: name one "
+        "of its parts, or leave such rows out with a case expression"
+    )
+
+
+#: What each means for operands that are not NULL.
+JSON_MEANINGS: dict[str, Callable[..., Any]] = {
+    "to_json": _written,
+    "get_json_object": _got_of_json,
 }

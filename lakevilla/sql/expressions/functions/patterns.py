@@ -23,7 +23,7 @@ from itertools import count
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakevilla.arrow.made import scalar
+from lakevilla.arrow.cast import scalar
 from lakevilla.sql.expressions.functions.declaring import WrongTypes
 
 #: The line break that ends a text, for every engine.

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lakevilla.sql.expressions.functions.casing import lower, upper
+from lakevilla.sql.expressions.functions.core import lower, upper
 from lakevilla.sql.expressions.functions.declaring import (
     Function,
     Resolution,

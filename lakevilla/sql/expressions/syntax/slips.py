@@ -1,13 +1,21 @@
-"""What people write who know another language, and what they meant: the end of a message."""
+"""Slips of users: what a message says of the place and the likely cause."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeGuard
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeGuard
 
-from lakevilla.errors import InvalidOperation
+from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.sql.expressions.syntax.parameter_names import exp
+
+# -------------------- slips
+#
+# What people write who know another language, and what they meant: the end of a message.
+
 
 #: A text, or a name in quotes; what is left of a text without these has no quote in it.
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`")
@@ -86,3 +94,108 @@ def instead_of(name: str) -> str:
         written = {"nan": "NaN"}.get(word, "Infinity")
         return f"write cast('{written}' as double), or pass the float in params"
     return ""
+
+
+# -------------------- grouping
+#
+# Tests beside tests: where databases read one text in two ways, it needs parentheses.
+#
+# ``a = b is null`` is ``(a = b) is null`` to DuckDB, PostgreSQL and Spark, and
+# ``a = (b is null)`` to SQLite, MySQL and sqlglot; ``a = b in (true)`` is read in two ways
+# by Spark and DuckDB. Whichever is meant, the other one changes other rows without a word.
+
+
+def written(node: Any) -> Any:
+    """Marks parentheses that stand in the text: sqlglot adds others where it has grouped."""
+    if isinstance(node, exp.Paren):
+        node.meta["written"] = True
+    return node
+
+
+def ambiguous(node: Any) -> bool:
+    """Whether a test has a test as its operand that is not in parentheses."""
+    if type(node) not in _tests():
+        return False
+    operands = (node.this, node.args.get("expression"), node.args.get("low"), node.args.get("high"))
+    return any(map(_is_test, operands))
+
+
+def _is_test(operand: Any) -> bool:
+    while isinstance(operand, exp.Not) or (
+        isinstance(operand, exp.Paren) and "written" not in operand.meta
+    ):
+        operand = operand.this  # IS NOT NULL is one test
+    return type(operand) in _tests() or isinstance(operand, exp.Escape)
+
+
+@lru_cache(1)
+def _tests() -> frozenset[type]:
+    return frozenset(
+        {
+            *(exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ),
+            *(exp.Is, exp.In, exp.Between, exp.Like, exp.ILike, exp.RegexpLike),
+        }
+    )
+
+
+# -------------------- places
+#
+# Where a text can't be read: the place is told in the text that its author has before him.
+#
+# A parser counts from where it began to read, which is a condition within a statement within a
+# script. Whoever holds the longer text moves the place there.
+
+
+_UNREAD = "_unread"
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadPlace:
+    """A line and a column in ``text``, both from 1; ``column`` is 0 where it is not known."""
+
+    text: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f" at line {self.line}" + (f", column {self.column}" if self.column else "")
+
+
+def note_place(error: LakeVillaError, place: UnreadPlace) -> LakeVillaError:
+    """Remember the place that is told in the error's message; returns the error."""
+    setattr(error, _UNREAD, place)
+    return error
+
+
+def place_within(error: LakeVillaError, text: str) -> None:
+    """Tell the place in a ``text`` that holds the one which was read; nothing if it is not plain
+    where.
+    """
+    known: UnreadPlace | None = getattr(error, _UNREAD, None)
+    if known is None or known.text == text:
+        return
+    start = text.find(known.text)
+    if start < 0 or text.find(known.text, start + 1) >= 0:
+        _tell(error, known, None)
+        return
+    before = text[:start]
+    _moved(error, known, text, before.count("\n") + 1, start - before.rfind("\n"))
+
+
+def place_behind(error: LakeVillaError, line: int, column: int) -> None:
+    """Tell the place in a text in which the one that was read begins there."""
+    known: UnreadPlace | None = getattr(error, _UNREAD, None)
+    if known is not None and (line, column) != (1, 1):
+        _moved(error, known, known.text, line, column)
+
+
+def _moved(error: LakeVillaError, known: UnreadPlace, text: str, line: int, column: int) -> None:
+    own = known.column + column - 1 if known.line == 1 and known.column else known.column
+    _tell(error, known, UnreadPlace(text, known.line + line - 1, own))
+
+
+def _tell(error: LakeVillaError, known: UnreadPlace, place: UnreadPlace | None) -> None:
+    said = "" if place is None else str(place)
+    error.message = error.message.replace(str(known), said, 1)
+    error.args = (error.message, *error.args[1:])
+    setattr(error, _UNREAD, place)

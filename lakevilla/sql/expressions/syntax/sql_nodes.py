@@ -1,10 +1,8 @@
-"""sqlglot's nodes to our tree: a reader for each kind of node; one that has none is refused.
-
-A call arrives as a name with operands and is looked up in ``functions``.
-"""
+"""Nodes of sqlglot, as the language has them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal, DecimalException
@@ -14,11 +12,10 @@ from typing import Any, TypeAlias
 
 from lakevilla.arrow.scalars import plain
 from lakevilla.sql.expressions.functions.catalogue import FUNCTIONS, missing
-from lakevilla.sql.expressions.functions.core import INTERVAL_UNITS
+from lakevilla.sql.expressions.functions.core import INTERVAL_UNITS, lower, upper
 from lakevilla.sql.expressions.functions.shorthand import ALIASES, SHORTHANDS
-from lakevilla.sql.expressions.syntax.constants import pattern, with_minutes
-from lakevilla.sql.expressions.syntax.grouping import ambiguous
-from lakevilla.sql.expressions.syntax.late import exp
+from lakevilla.sql.expressions.syntax.parameter_names import exp
+from lakevilla.sql.expressions.syntax.slips import ambiguous
 from lakevilla.sql.expressions.tree import Call, Case, Cast, Column, Expr, Literal
 from lakevilla.sql.expressions.types import decimal_type, is_numeric
 from lakevilla.sql.expressions.values import (
@@ -28,6 +25,13 @@ from lakevilla.sql.expressions.values import (
     parse_timestamp,
     value_of,
 )
+
+# -------------------- sql nodes
+#
+# sqlglot's nodes to our tree: a reader for each kind of node; one that has none is refused.
+#
+# A call arrives as a name with operands and is looked up in ``functions``.
+
 
 #: Makes a tree of an expression of another library; None of what is none.
 Foreign: TypeAlias = Callable[[object], Expr | None]
@@ -493,3 +497,29 @@ def _readers() -> dict[type, Callable[[Reader, Any], Expr]]:
         exp.CurrentDate: _date,
         **dict.fromkeys((exp.Subquery, exp.Select, exp.Exists, exp.Any, exp.All), _subquery),
     }
+
+
+# -------------------- constants
+#
+# Constants that a text writes in other ways than the language takes them.
+
+
+_BY_HOURS = re.compile(r":\d\d(\.\d+)?[+-]\d\d$")
+_CASES = {"lower": lower, "upper": upper}
+
+
+def with_minutes(moment: str) -> str:
+    """A moment whose zone is written in hours alone, as DuckDB and PostgreSQL show it."""
+    return f"{moment}:00" if _BY_HOURS.search(moment) else moment
+
+
+def pattern(tree: Expr) -> Expr:
+    """A pattern that is put together of constants, ``:start || '%'``, as one constant."""
+    if not isinstance(tree, Call) or tree.name not in ("||", *_CASES):
+        return tree
+    parts = [pattern(arg) for arg in tree.args]
+    texts = [part.value for part in parts if isinstance(part, Literal) and part.type == "string"]
+    known = [text for text in texts if text is not None]
+    if len(known) < len(parts):
+        return tree
+    return Literal("string", "".join(known) if tree.name == "||" else _CASES[tree.name](known[0]))

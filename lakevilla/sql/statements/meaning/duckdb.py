@@ -16,8 +16,8 @@ import pyarrow as pa
 from lakevilla.errors import InvalidOperation
 from lakevilla.sql.expressions.bind import Schemas, TypedNode, bind, typed_nodes, unified
 from lakevilla.sql.expressions.evaluate import is_true
-from lakevilla.sql.expressions.statement import Meaning
-from lakevilla.sql.expressions.tree import Call, Case, Cast, Expr, Literal
+from lakevilla.sql.expressions.parse import Meaning
+from lakevilla.sql.expressions.tree import Call, Case, Cast, Expr, Literal, columns
 from lakevilla.sql.expressions.types import (
     decimal_parts,
     element_type,
@@ -26,7 +26,6 @@ from lakevilla.sql.expressions.types import (
     is_integer,
     is_nested,
 )
-from lakevilla.sql.expressions.walk import columns
 from lakevilla.sql.statements.meaning.spellings import SPELLINGS
 from lakevilla.sql.statements.select import Dialect
 

@@ -1,13 +1,24 @@
-"""Statements of a session: where transactions begin and end, and what they begin with."""
+"""Statements that control a session."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import pairwise
 
 from lakevilla.errors import InvalidOperation
+from lakevilla.sql.expressions.parse import refuse_unused
+from lakevilla.sql.expressions.syntax.parameter_names import TokenType
 from lakevilla.sql.statements.reader import TokenReader
+from lakevilla.sql.statements.script.cutting import script_tokens
+from lakevilla.sql.statements.select import Dialect, remembered
+
+# -------------------- control
+#
+# Statements of a session: where transactions begin and end, and what they begin with.
+
 
 #: The settings of a session, and the values that each has a word for.
 SETTINGS: Mapping[str, tuple[str, ...]] = {
@@ -142,3 +153,42 @@ def _setting(reader: TokenReader) -> str:
             f"{given} is no setting of a session: {meant}there are {', '.join(SETTINGS)}"
         )
     return name
+
+
+# -------------------- used
+#
+# Which of the parameters of a text one of its statements uses.
+
+
+_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+def used_in(text: str, names: Iterable[str], dialect: Dialect) -> frozenset[str]:
+    """The names of those that the text marks by ``:name``."""
+    known = frozenset(names)
+    return known & _marked(text, dialect) if known else known
+
+
+def refuse_unmatched(text: str, names: Iterable[str], dialect: Dialect) -> None:
+    """Raise for a value that no mark takes; where a mark has none, that is said, as it is meant."""
+    known = frozenset(names)
+    used = used_in(text, known, dialect)
+    missing = sorted(_marked(text, dialect) - known)
+    if used != known and missing:
+        raise InvalidOperation(
+            f"parameter :{missing[0]} has no value; give it in params, which has "
+            f"{', '.join(sorted(known))}"
+        )
+    refuse_unused(known, used)
+
+
+@remembered
+def _marked(text: str, dialect: Dialect) -> frozenset[str]:
+    tokens = script_tokens(text, dialect)
+    return frozenset(
+        name.text
+        for colon, name in pairwise(tokens)
+        if colon.token_type is TokenType.COLON
+        and name.start == colon.end + 1
+        and _NAME.fullmatch(name.text)
+    )

@@ -10,10 +10,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.sql.expressions.syntax.late import Token, Tokenizer, TokenType, errors
-from lakevilla.sql.expressions.syntax.parameter_names import with_parameter_names
-from lakevilla.sql.statements.select import Dialect, tokenizer_of, unreadable
-from lakevilla.sql.statements.words import slice_of, word_of
+from lakevilla.sql.expressions.syntax.parameter_names import (
+    Token,
+    Tokenizer,
+    TokenType,
+    errors,
+    with_parameter_names,
+)
+from lakevilla.sql.statements.select import Dialect, slice_of, tokenizer_of, unreadable, word_of
 
 _SEVERAL = re.compile(r"[A-Za-z_]\w*(\s+[A-Za-z_]\w*)+")
 

@@ -1,17 +1,24 @@
-"""Statements that make, change and remove tables."""
+"""Statements that define and alter tables."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.sql.expressions.syntax.late import TokenType, exp
+from lakevilla.sql.expressions.syntax.parameter_names import TokenType, errors, exp, sqlglot
+from lakevilla.sql.expressions.typenames import type_named
 from lakevilla.sql.statements.reader import TokenReader
-from lakevilla.sql.statements.script.types import column_type
-from lakevilla.sql.statements.select import Select, named_parameters, query_of
+from lakevilla.sql.statements.select import Dialect, Select, named_parameters, query_of, table_name
+
+# -------------------- definitions
+#
+# Statements that make, change and remove tables.
+
 
 #: What ends a column's type.
 _RULES = ("NOT", "NULL", "COMMENT", "CHECK", "DEFAULT", "PRIMARY", "UNIQUE", "REFERENCES")
@@ -268,3 +275,302 @@ def _refuse_doubles(fields: list[pa.Field]) -> None:
         if one.name.lower() in seen:
             raise InvalidOperation(f"column {one.name!r} is there twice: name each column once")
         seen.add(one.name.lower())
+
+
+# -------------------- types
+#
+# Types as SQL spells them: the library's own names, which are Spark's, and DuckDB's.
+
+
+def column_type(text: str, column: str, dialect: Dialect) -> pa.DataType:
+    """The Arrow type of a column. ``TIMESTAMP`` is a moment, as everywhere in the library.
+
+    Text has any length, as in DuckDB: ``VARCHAR(20)`` is ``STRING``.
+
+    Raises
+    ------
+    InvalidOperation
+        Neither Spark nor DuckDB calls a type so that a table can have.
+    """
+    text = _LENGTHS.sub("STRING", text)
+    plain = " ".join(text.upper().split())
+    if plain in _ZONES:
+        text = _ZONES[plain]
+    elif dialect == "duckdb":
+        text = _BY_BYTES.get(plain, text)
+    try:
+        return type_named(text, column)
+    except InvalidOperation:
+        translated = None if dialect == "spark" else _of_duckdb(text)
+        if translated is None:
+            raise
+        try:
+            return type_named(translated, column)
+        except InvalidOperation:
+            pass
+        raise
+
+
+#: Text of a length, which other systems cut or fill it to.
+_LENGTHS = re.compile(
+    r"\b(?:(?:N?VAR|BP|N)?CHAR|CHARACTER(?:\s+VARYING)?|STRING|TEXT)\s*\(\s*\d+\s*\)",
+    re.IGNORECASE,
+)
+#: Spelt in several words, or one that says the opposite elsewhere.
+_ZONES = {
+    "TIMESTAMP WITH TIME ZONE": "timestamp",
+    "TIMESTAMP WITHOUT TIME ZONE": "timestamp_ntz",
+    "DATETIME": "timestamp_ntz",
+}
+#: Numbers that count bytes for DuckDB, and bits for others.
+_BY_BYTES = {
+    "INT1": "tinyint",
+    "INT2": "smallint",
+    "INT4": "int",
+    "INT8": "bigint",
+    "FLOAT4": "float",
+    "FLOAT8": "double",
+}
+
+
+def _of_duckdb(text: str) -> str | None:
+    """A type of DuckDB in Spark's words: INTEGER[], STRUCT(a INTEGER), INT8."""
+    try:
+        root = sqlglot.parse_one(f"CAST(NULL AS {text})", dialect="duckdb")
+        if not isinstance(root, exp.Cast) or any(map(_has_no_word, root.to.find_all(exp.DataType))):
+            return None
+        return root.to.sql("spark")
+    except (errors.SqlglotError, ValueError, RecursionError, AttributeError, TypeError):
+        return None
+
+
+def _has_no_word(kind: Any) -> bool:
+    """Whether Spark lacks the type, for which sqlglot would write another."""
+    types, sizes = exp.DataType.Type, [int(part.name) for part in kind.find_all(exp.DataTypeParam)]
+    if kind.this is types.TIMESTAMPNTZ:
+        return any(size > _MICROSECONDS for size in sizes)
+    if kind.this is types.TIME:
+        return bool(sizes)
+    return kind.this is types.BIT or bool(kind.args.get("collate"))
+
+
+#: How many digits of a second a table has.
+_MICROSECONDS = 6
+
+
+# -------------------- alterations
+#
+# ALTER TABLE, and what else changes a table that is there.
+
+
+_TYPE = (("TYPE",), ("SET", "TYPE"), ("SET", "DATA", "TYPE"))
+_ACTIONS = "ADD, DROP, RENAME, ALTER COLUMN, SET TBLPROPERTIES or UNSET TBLPROPERTIES"
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTable:
+    """ALTER TABLE; ``changes`` as the verb of that name takes them."""
+
+    name: str
+    changes: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RenameTable:
+    """ALTER TABLE ... RENAME TO."""
+
+    name: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """TRUNCATE TABLE: all rows go."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommentOn:
+    """COMMENT ON TABLE, or on a ``column`` of one; ``text`` is None for IS NULL."""
+
+    name: str
+    text: str | None
+    column: str | None = None
+
+
+def alter_table(reader: TokenReader) -> AlterTable | RenameTable:
+    """After ALTER TABLE."""
+    if reader.accept("IF", "EXISTS"):
+        reader.refuse("ALTER TABLE IF EXISTS", "ask SHOW TABLES LIKE first")
+    name = reader.table()
+    if reader.accept("RENAME", "TO"):
+        return RenameTable(name, reader.table())
+    changes = _Changes()
+    while True:
+        _action(reader, changes)
+        if not reader.accept(","):
+            return AlterTable(name, changes.given())
+
+
+class _Changes:
+    """What ALTER TABLE asks for, one action after the other."""
+
+    def __init__(self) -> None:
+        self.columns: list[pa.Field] = []
+        self.others: dict[str, Any] = {}
+
+    def name(self, change: str, one: str) -> None:
+        self.others.setdefault(change, []).append(one)
+
+    def value(self, change: str, one: str, value: object) -> None:
+        self.others.setdefault(change, {})[one] = value
+
+    def given(self) -> dict[str, Any]:
+        new = {"add_columns": pa.schema(self.columns)} if self.columns else {}
+        return new | self.others
+
+
+def _action(reader: TokenReader, changes: _Changes) -> None:
+    if reader.accept("ADD"):
+        _add(reader, changes)
+    elif reader.accept("DROP"):
+        _drop(reader, changes)
+    elif reader.accept("RENAME"):
+        reader.accept("COLUMN")
+        old = _path(reader)
+        reader.expect("TO")
+        changes.value("rename_columns", old, reader.name())
+    elif reader.accept("ALTER") or reader.accept("CHANGE"):
+        _alter_column(reader, changes)
+    elif reader.accept("SET"):
+        reader.expect_one("TBLPROPERTIES", "PROPERTIES")
+        changes.others.setdefault("set_properties", {}).update(key_values(reader))
+    elif reader.accept("UNSET"):
+        reader.expect_one("TBLPROPERTIES", "PROPERTIES")
+        for name in _property_names(reader):
+            changes.name("unset_properties", name)
+    else:
+        reader.refuse(f"ALTER TABLE ... {reader.shown()}", f"use {_ACTIONS}")
+
+
+def _add(reader: TokenReader, changes: _Changes) -> None:
+    if reader.accept("CONSTRAINT"):
+        name = reader.name()
+        _refuse_keys(reader)
+        reader.expect("CHECK")
+        changes.value("add_constraints", name, reader.bracketed())
+        return
+    _refuse_keys(reader)
+    reader.accept_one("COLUMNS", "COLUMN")
+    if reader.accept("IF", "NOT", "EXISTS"):
+        reader.refuse("ADD COLUMN IF NOT EXISTS", "ask DESCRIBE first")
+    rules: dict[str, str] = {}
+    if reader.accept("("):
+        changes.columns.append(column(reader, rules))
+        while reader.accept(","):
+            changes.columns.append(column(reader, rules))
+        reader.expect(")")
+    else:
+        changes.columns.append(column(reader, rules))
+    for name, rule in rules.items():
+        changes.value("add_constraints", name, rule)
+
+
+def _refuse_keys(reader: TokenReader) -> None:
+    """A table keeps no keys; PRIMARY alone may be the name of a column."""
+    is_key = reader.peek("KEY", 1) and (reader.peek("PRIMARY") or reader.peek("FOREIGN"))
+    if is_key or (reader.peek("UNIQUE") and reader.peek("(", 1)):
+        refuse_rule(reader)
+
+
+def _drop(reader: TokenReader, changes: _Changes) -> None:
+    if reader.accept("CONSTRAINT"):
+        changes.name("drop_constraints", reader.name())
+        return
+    reader.accept_one("COLUMNS", "COLUMN")
+    if reader.accept("IF", "EXISTS"):
+        reader.refuse("DROP COLUMN IF EXISTS", "ask DESCRIBE first")
+    if reader.accept("("):
+        for name in reader.names():
+            changes.name("drop_columns", name)
+    else:
+        changes.name("drop_columns", _path(reader))
+
+
+def _alter_column(reader: TokenReader, changes: _Changes) -> None:
+    reader.accept("COLUMN")
+    name = _path(reader)
+    if reader.accept("COMMENT"):
+        changes.value("set_comments", name, _text_or_null(reader))
+    elif reader.accept("DROP", "NOT", "NULL"):
+        changes.name("drop_not_null", name)
+    elif (
+        reader.accept("SET", "DATA", "TYPE")
+        or reader.accept("TYPE")
+        or reader.accept("SET", "TYPE")
+    ):
+        changes.value("change_types", name, column_type(reader.type_text(), name, reader.dialect))
+    elif reader.peek("SET") and reader.peek("NOT", 1):
+        reader.refuse(
+            "ALTER COLUMN ... SET NOT NULL",
+            f"add a rule that looks at the rows too: ADD CONSTRAINT name CHECK ({name} IS NOT "
+            "NULL)",
+        )
+    else:
+        reader.refuse(
+            f"ALTER COLUMN ... {reader.shown()}",
+            "use TYPE and a wider type, DROP NOT NULL or COMMENT",
+        )
+
+
+def _path(reader: TokenReader) -> str:
+    """A column, or a field in one."""
+    parts = [reader.name()]
+    while reader.accept("."):
+        parts.append(reader.name())
+    return ".".join(parts)
+
+
+def _property_names(reader: TokenReader) -> list[str]:
+    reader.accept("IF", "EXISTS")
+    reader.expect("(")
+    found = []
+    while True:
+        if reader.next_type is TokenType.STRING:
+            found.append(reader.string())
+        else:
+            found.append(_path(reader))
+        if not reader.accept(","):
+            break
+    reader.expect(")")
+    return found
+
+
+def truncate(reader: TokenReader) -> Truncate:
+    """After TRUNCATE."""
+    reader.accept("TABLE")
+    return Truncate(reader.table())
+
+
+def comment_on(reader: TokenReader) -> CommentOn:
+    """After COMMENT ON."""
+    column = None
+    if reader.expect_one("TABLE", "COLUMN") == "COLUMN":
+        parts = [reader.name()]
+        while reader.accept("."):
+            parts.append(reader.name())
+        if len(parts) == 1:
+            reader.refuse(
+                f"COMMENT ON COLUMN {parts[0]}", "write COMMENT ON COLUMN table.column IS '...'"
+            )
+        *named, column = parts
+        name = table_name(named)
+    else:
+        name = reader.table()
+    reader.expect("IS")
+    return CommentOn(name, _text_or_null(reader), column)
+
+
+def _text_or_null(reader: TokenReader) -> str | None:
+    return None if reader.accept("NULL") else reader.string()

@@ -1,24 +1,14 @@
-"""What one statement of a session asks for."""
+"""Parse a script, statement by statement."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.sql.statements.reader import TokenReader
-from lakevilla.sql.statements.remembered import remembered
-from lakevilla.sql.statements.script.alterations import (
-    AlterTable,
-    CommentOn,
-    RenameTable,
-    Truncate,
-    alter_table,
-    comment_on,
-    truncate,
-)
 from lakevilla.sql.statements.script.control import (
     Begin,
     Commit,
@@ -33,18 +23,25 @@ from lakevilla.sql.statements.script.control import (
 )
 from lakevilla.sql.statements.script.cutting import ScriptStatement, script_tokens
 from lakevilla.sql.statements.script.definitions import (
+    AlterTable,
+    CommentOn,
     CreateTable,
     DropTable,
+    RenameTable,
+    Truncate,
+    alter_table,
+    comment_on,
     create_or_replace,
     create_table,
     drop_table,
+    truncate,
 )
-from lakevilla.sql.statements.script.past import PREFIX as PAST
-from lakevilla.sql.statements.script.past import PastTable, without_pasts
+from lakevilla.sql.statements.script.refs import PREFIX as PAST
 from lakevilla.sql.statements.script.refs import (
     CreateRef,
     DropRef,
     MergeBranch,
+    PastTable,
     UseBranch,
     create_branch,
     create_tag,
@@ -52,18 +49,26 @@ from lakevilla.sql.statements.script.refs import (
     drop_tag,
     merge_branch,
     use_branch,
+    without_pasts,
 )
 from lakevilla.sql.statements.script.showing import (
     Describe,
     Explain,
+    OptimizeTable,
     Show,
+    VacuumTable,
     describe,
     explain,
+    optimize,
     show,
+    vacuum,
 )
-from lakevilla.sql.statements.script.upkeep import OptimizeTable, VacuumTable, optimize, vacuum
-from lakevilla.sql.statements.select import Dialect, Select
+from lakevilla.sql.statements.select import Dialect, Select, remembered
 from lakevilla.sql.statements.statement import Statement, is_of_rows, parse_statement
+
+# -------------------- parsing
+#
+# What one statement of a session asks for.
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,3 +240,31 @@ def _unknown(first: str) -> InvalidOperation:
 
 
 _ROWS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "INSERT", "UPDATE", "DELETE", "MERGE"})
+
+
+# -------------------- named
+#
+# Which tables a statement of a session names, beside those of its queries.
+
+
+def named_tables(statement: Parsed) -> Iterator[str]:
+    """The tables that a statement makes, changes or tells of, and those that it reads as they were.
+
+    What a statement over rows names is told where it is run.
+    """
+    for past in statement.pasts:
+        yield past.table
+    match statement.node:
+        case Block(inner=inner):
+            for one in inner:
+                yield from named_tables(one)
+        case CreateTable(name=name, like=like):
+            yield from (name,) if like is None else (name, like)
+        case DropTable(name=name) | AlterTable(name=name) | RenameTable(name=name):
+            yield name
+        case Truncate(name=name) | CommentOn(name=name):
+            yield name
+        case Describe(table=table) | OptimizeTable(table=table) | VacuumTable(table=table):
+            yield table
+        case Show(table=str(table)):
+            yield table

@@ -1,4 +1,4 @@
-"""Statements that tell of the lake and its tables."""
+"""Statements that show and maintain."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from typing import Literal, get_args
 from lakevilla.errors import InvalidOperation
 from lakevilla.sql.statements.reader import TokenReader
 from lakevilla.sql.statements.statement import is_of_rows
+
+# -------------------- showing
+#
+# Statements that tell of the lake and its tables.
+
 
 ShowKind = Literal["tables", "versions", "transactions", "branches", "tags", "columns", "settings"]
 _SHOWN = tuple(kind.upper() for kind in get_args(ShowKind))
@@ -90,3 +95,51 @@ def explain(reader: TokenReader) -> Explain:
     if not is_of_rows(text, reader.dialect):
         reader.refuse(f"EXPLAIN {text.split()[0]}", "it tells of queries and of changes to rows")
     return Explain(text)
+
+
+# -------------------- upkeep
+#
+# Statements that keep tables in shape.
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizeTable:
+    """OPTIMIZE; ``where`` is a predicate over partition columns."""
+
+    table: str
+    where: str | None
+    z_order_by: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VacuumTable:
+    """VACUUM; ``hours`` is None for the table's own retention."""
+
+    table: str
+    hours: int | None
+    dry_run: bool
+
+
+def optimize(reader: TokenReader) -> OptimizeTable:
+    """After OPTIMIZE."""
+    reader.accept("TABLE")
+    table = reader.table()
+    where = reader.text("ZORDER") if reader.accept("WHERE") else None
+    columns: tuple[str, ...] = ()
+    if reader.accept("ZORDER", "BY"):
+        reader.expect("(")
+        columns = reader.names()
+    return OptimizeTable(table, where, columns)
+
+
+def vacuum(reader: TokenReader) -> VacuumTable:
+    """After VACUUM."""
+    if reader.at_end:
+        reader.refuse("VACUUM without a table", "name one; lake.maintain() does what is due of all")
+    reader.accept("TABLE")
+    table = reader.table()
+    hours = None
+    if reader.accept("RETAIN"):
+        hours = reader.number()
+        reader.expect_one("HOURS", "HOUR")
+    return VacuumTable(table, hours, reader.accept("DRY", "RUN"))

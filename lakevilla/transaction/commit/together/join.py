@@ -1,4 +1,4 @@
-"""The successor of a HEAD that holds those who fit, each validated against those before it."""
+"""Join a newer HEAD: merge with the commits that came first."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 from lakevilla.errors import ConflictError, TableExists, TableNotFound
 from lakevilla.formats.layout import Layout
 from lakevilla.formats.sizes import NOTHING, Size, growth_of
+from lakevilla.global_log.bases import seal_base, store_base
 from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import (
     FORMAT_WITH_REFS,
@@ -22,12 +23,9 @@ from lakevilla.global_log.head import (
     Touch,
     find_commit,
     successor,
+    with_refs,
 )
-from lakevilla.global_log.repo import (
-    HeldHead,
-    check_not_closed,
-    make_room,
-)
+from lakevilla.global_log.repo import HeldHead, check_not_closed, make_room, store_leaves_of
 from lakevilla.global_log.summaries import SUMMARY_BYTES, summarize
 from lakevilla.lake.absorb import absorb
 from lakevilla.lake.context import Context
@@ -37,22 +35,27 @@ from lakevilla.phases import during, of
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Refresh, Transplant
 from lakevilla.transaction.commit.squash import squashed
-from lakevilla.transaction.commit.together.candidate import (
+from lakevilla.transaction.commit.together.lane import (
+    MOST,
     Answer,
     Candidate,
+    CommitLane,
     Declined,
     Failed,
     Joined,
+    Settled,
+    commit_after,
 )
-from lakevilla.transaction.commit.together.merging import with_merged
 from lakevilla.transaction.queue.reservation import remaining, reserved_ahead
 from lakevilla.transaction.redo.rebase import Examination
-from lakevilla.transaction.state.errors import conflict
-from lakevilla.transaction.state.transaction import TransactionState
-from lakevilla.transaction.validation.direct import direct_write
-from lakevilla.transaction.validation.kept import unkept
-from lakevilla.transaction.validation.merged import changed_branch
+from lakevilla.transaction.state.transaction import TransactionState, conflict
+from lakevilla.transaction.state.values import Merging
+from lakevilla.transaction.validation.checks import changed_branch, direct_write, unkept
 from lakevilla.transaction.validation.validate import examine
+
+# -------------------- join
+#
+# The successor of a HEAD that holds those who fit, each validated against those before it.
 
 
 def join(context: Context, base: HeldHead, candidates: Iterable[Candidate]) -> Program[Joined]:
@@ -277,3 +280,77 @@ def _touch(part: TablePart, published: int, layout: Layout, allowance: int) -> T
         summary=summarize([change], layout.statistics_schema.names, allowance),
         grown=growth_of(change),
     )
+
+
+# -------------------- merging
+#
+# What a merge does to its branch's entry, in the replacement of HEAD that decides it.
+#
+# What was merged is noted there as a base (``RefEntry.synced``): else the next merge would begin
+# where this one did, and do the same a second time.
+
+
+def with_merged(merging: Merging, following: Head) -> Program[Head]:
+    """The HEAD that follows, where it tells what was merged. Its base is stored for its number."""
+    made = following.replacement
+    yield from store_leaves_of([merging.base.tables, merging.base.names], made)
+    ref, body = seal_base(merging.base, made)
+    yield from store_base(ref, body)
+    entry = msgspec.structs.replace(merging.entry, synced=ref).having_reached(merging.reached)
+    return with_refs(following, {merging.name: entry})
+
+
+# -------------------- behind
+#
+# What those who wait in a lane are told of a HEAD, and the successor that holds the others.
+
+
+def joined_behind(context: Context, lane: CommitLane, base: HeldHead) -> Program[Joined]:
+    """The successor of ``base`` with all who fit; who is in ``base``, or does not fit, is told."""
+    left = yield from tell_who_is_in(lane, lane.present(MOST), base)
+    joined = yield from join(context, base, left)
+    lane.answer(joined.answers)
+    return joined
+
+
+def tell_who_is_in(
+    lane: CommitLane, candidates: Iterable[Candidate], held: HeldHead
+) -> Program[list[Candidate]]:
+    """Answer those whose commits are in HEAD; the others."""
+    answers: dict[Candidate, Answer] = {}
+    left = []
+    for candidate in candidates:
+        found = yield from look_for(candidate, held)
+        if found is None:
+            left.append(candidate)
+        else:
+            answers[candidate] = found
+    # Whoever is first of them may publish for all at once.
+    together = frozenset(
+        one.txn.id for one, answer in answers.items() if isinstance(answer, Settled)
+    )
+    lane.answer(
+        {
+            one: Settled(answer.held, answer.summary, together)
+            if isinstance(answer, Settled)
+            else answer
+            for one, answer in answers.items()
+        }
+    )
+    return left
+
+
+def look_for(candidate: Candidate, base: HeldHead) -> Program[Answer | None]:
+    """What is known of a candidate once its own commit was looked for in ``base``."""
+    if candidate.held.head.replacement >= base.head.replacement:
+        return None
+    try:
+        # No commit of it was in the HEAD that was looked at before.
+        found = yield from commit_after(candidate.txn, base.head, candidate.held.head.sequence)
+    except Exception as error:
+        return Failed(error)
+    if found is not None:
+        return Settled(base, found)
+    candidate.held = base
+    candidate.txn.note_not_in(base.head)
+    return None

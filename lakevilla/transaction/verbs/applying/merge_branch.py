@@ -15,11 +15,17 @@ from lakevilla.lake.frozen.states import AtBase, AtHead, between, chosen_places,
 from lakevilla.store.effects import Program
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Merging
-from lakevilla.transaction.validation.merged import changed_entry
-from lakevilla.transaction.verbs.applying.apply import Outcome, apply_states, bound
-from lakevilla.transaction.verbs.applying.asked import REFUSE, Settle, together
+from lakevilla.transaction.validation.checks import changed_entry
+from lakevilla.transaction.verbs.applying.apply import (
+    REFUSE,
+    Outcome,
+    Settle,
+    apply_states,
+    bound,
+    together,
+)
 from lakevilla.transaction.verbs.applying.observed import hold_observed
-from lakevilla.transaction.verbs.branch_keys import keys_to_take
+from lakevilla.transaction.verbs.idempotency import keys_to_take
 
 
 def merge_branch(

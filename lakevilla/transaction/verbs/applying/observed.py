@@ -1,15 +1,14 @@
-"""What transactions on a branch have read, held against the lake (docs/design/0031-branches.md).
-
-A merge brings what they have written. It is as if they had run on the lake now only if what they
-have read is there as they have seen it.
-"""
+"""What an applied change observes, and the columns that it reads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import NoReturn
 
+import msgspec
+
 from lakevilla.errors import CorruptObject, InvalidOperation, MergeConflict, TableNotFound
+from lakevilla.formats.base import TableSnapshot
 from lakevilla.formats.files import removal
 from lakevilla.global_log.bases import Base, load_base_tables
 from lakevilla.global_log.commits import CommitObject
@@ -17,17 +16,31 @@ from lakevilla.global_log.head import CommitSummary, Touch
 from lakevilla.global_log.repo import commits_since, load_commit
 from lakevilla.lake.frozen.branch_head import Branch
 from lakevilla.lake.frozen.states import AtBase
-from lakevilla.lake.net_change import NetChange
+from lakevilla.lake.operations.comparing.computed import unfit
+from lakevilla.lake.operations.comparing.dropped_columns import (
+    missing_fields,
+    named,
+    refuse_hidden,
+    value_that_came,
+)
 from lakevilla.lake.operations.difference import difference
-from lakevilla.lake.row_changes import Verdict, judge
+from lakevilla.lake.row_changes import NetChange, Verdict, judge
 from lakevilla.lake.view import View
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program, parallel
-from lakevilla.store.home import at_home
-from lakevilla.sublogs.operations import tables_read
+from lakevilla.store.location import at_home
+from lakevilla.sublogs.operations import Transplant, tables_read
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.bind import touch
-from lakevilla.transaction.verbs.read_write import observe
+from lakevilla.transaction.verbs.read_write import lookup, observe
+
+# -------------------- observed
+#
+# What transactions on a branch have read, held against the lake (docs/design/0031-branches.md).
+#
+# A merge brings what they have written. It is as if they had run on the lake now only if what they
+# have read is there as they have seen it.
+
 
 #: By table, the predicates of the rows that were read; None: all of them.
 _Reads = dict[str, list[Expr | None]]
@@ -158,3 +171,39 @@ def _refuse(branch: Branch, why: str, error: Exception | None = None) -> NoRetur
         f"branch {branch.name!r}: {why}, so nobody can tell what its transactions have read: merge "
         "it with isolation='snapshot'"
     ) from error
+
+
+# -------------------- columns
+#
+# Columns that go by what is applied, and values of others in them (docs/design/0055).
+
+
+def hiding(
+    txn: TransactionState, operation: Transplant, old: TableSnapshot, new: TableSnapshot
+) -> Program[Transplant]:
+    """The operation, with the columns that go by it, if no value of others is in them.
+
+    Raises
+    ------
+    MergeConflict
+        One is, or it brings values into columns that the table has no more.
+    """
+    snapshot = yield from lookup(txn, operation.table)
+    yield from refuse_hidden(txn.context, operation, snapshot)
+    paths = missing_fields(old.layout, new.layout)
+    if not paths or operation.after is None or snapshot.metadata == new.metadata:
+        return operation
+    since = yield from difference(old, snapshot)
+    own = {file.ref for file in operation.adds}
+    came = [file for file in since.adds if file.ref not in own]
+    found = yield from value_that_came(
+        txn.context, old.layout, paths, came, since.removes, operation.keys
+    )
+    if found is not None:
+        raise unfit(
+            operation,
+            snapshot,
+            f"{named(paths)} is to go from it ({' to '.join(operation.parameters.values())}), and "
+            f"others have written rows since: {found}",
+        )
+    return msgspec.structs.replace(operation, hides=paths)

@@ -1,19 +1,25 @@
-"""Which tables a transaction sees in a range of names, and what each is called."""
+"""Names of the catalog, as a transaction sees them."""
 
 from __future__ import annotations
 
 import msgspec
 
-from lakevilla.formats.iceberg.metadata.pointer import name_in_catalog
+from lakevilla.formats.iceberg.metadata.file import name_in_catalog
 from lakevilla.global_log.head import NOWHERE, Head
 from lakevilla.global_log.leaves import HIGHEST
 from lakevilla.global_log.repo import fetch_leaves, load_names, load_tables
 from lakevilla.lake.frozen.mounts import mount_of, mounted_between
+from lakevilla.lake.table_log import open_tail
 from lakevilla.lake.tables.renaming import renamed
 from lakevilla.sql.catalog import NameRange
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.operations import Create, Drop
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.verbs.bind import bind_to_head
+
+# -------------------- names
+#
+# Which tables a transaction sees in a range of names, and what each is called.
 
 
 def tables_named(txn: TransactionState, names: NameRange) -> Program[dict[str, str]]:
@@ -91,3 +97,32 @@ def _own(txn: TransactionState, found: dict[str, str], names: NameRange) -> dict
         elif isinstance(operation, Drop):
             found = {name: place for name, place in found.items() if place != operation.table}
     return dict(sorted(found.items()))
+
+
+# -------------------- looking
+#
+# Binding for what only looks: a root that may be mistyped is left as it is.
+
+
+__all__ = ["bind_if_made", "bind_where_it_is"]
+
+
+def bind_if_made(txn: TransactionState) -> Program[None]:
+    """Bind if a lake is here. Else the transaction stays unbound.
+
+    If it writes later, the lake must be as it was seen: absent.
+    """
+    yield from bind_to_head(txn, makes=False)
+
+
+def bind_where_it_is(txn: TransactionState, location: str) -> Program[None]:
+    """The same for a table, which must be there where no lake is: then its root is right.
+
+    Raises
+    ------
+    TableNotFound
+    """
+    yield from bind_to_head(txn, makes=False)
+    if not txn.bound.is_bound:
+        yield from open_tail(txn.context, location)
+        txn.bound.saw_no_lake = False

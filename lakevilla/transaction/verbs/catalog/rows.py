@@ -1,31 +1,207 @@
-"""The rows of one catalog table, as far as a query asks for them; what is seen is observed."""
+"""Rows of the catalog: tables, files, commits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 
-from lakevilla.errors import InvalidOperation
+from lakevilla.errors import (
+    CorruptObject,
+    InvalidOperation,
+    LakeVillaError,
+    TableNotFound,
+    UnsupportedFormat,
+    UnsupportedTableFeature,
+    VersionNotFound,
+)
+from lakevilla.formats.base import TableSnapshot
+from lakevilla.formats.catalog_rows import file_row, statistics_of
+from lakevilla.formats.files import DataFile, data_files
 from lakevilla.formats.sizes import NOTHING, UNKNOWN, growth_of
-from lakevilla.global_log.head import TableState
+from lakevilla.global_log.commits import CommitObject
+from lakevilla.global_log.head import CommitSummary, TableState, shown_names
+from lakevilla.global_log.history import Timeline
+from lakevilla.global_log.repo import load_names, load_tables
+from lakevilla.lake.context import Event
 from lakevilla.lake.frozen.mounts import mounted
+from lakevilla.lake.past import recorded_objects
 from lakevilla.sql.catalog import SCHEMAS, CatalogRead
-from lakevilla.store.effects import Program
+from lakevilla.sql.expressions.types import type_name
+from lakevilla.store.effects import Program, parallel
 from lakevilla.store.location import is_external
 from lakevilla.sublogs.operations import Create
 from lakevilla.transaction.queue.late import perform_late
-from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.transaction import TransactionState
-from lakevilla.transaction.verbs.catalog.commits import commit_rows
-from lakevilla.transaction.verbs.catalog.looking import bind_if_made
-from lakevilla.transaction.verbs.catalog.names import tables_named
-from lakevilla.transaction.verbs.catalog.opened import column_rows, file_rows, statistics_rows
+from lakevilla.transaction.state.values import Feature
+from lakevilla.transaction.verbs.bind import touch_each
+from lakevilla.transaction.verbs.catalog.names import bind_if_made, tables_named
+
+# -------------------- opened
+#
+# What a table's own log tells: files, columns, statistics. Each table asked for is opened.
+
 
 Row = dict[str, Any]
 _AT_ONCE = 10_000
+
+#: These tell of one table: the others are shown.
+_WRONG_WITH_ONE = (
+    TableNotFound,
+    VersionNotFound,
+    UnsupportedTableFeature,
+    UnsupportedFormat,
+    CorruptObject,
+    InvalidOperation,
+)
+
+
+def file_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Row]]:
+    """The files of the tables that are asked for, and that the terms admit."""
+    opened = yield from _opened(txn, read)
+    lists = yield from parallel([snapshot.files() for snapshot in opened.values()])
+    return (
+        row
+        for (name, snapshot), files in zip(opened.items(), lists, strict=True)
+        for file in _each(files)
+        if read.admits(row := file_row(txn.context.root, name, snapshot.layout, file))
+    )
+
+
+def statistics_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Row]]:
+    """What is known of each column in each file."""
+    opened = yield from _opened(txn, read)
+    lists = yield from parallel([snapshot.files() for snapshot in opened.values()])
+    return (
+        row
+        for (name, snapshot), files in zip(opened.items(), lists, strict=True)
+        for file in _each(files)
+        for row in statistics_of(name, snapshot.layout, file)
+        if read.admits(row)
+    )
+
+
+def column_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Row]]:
+    """The columns of the tables, in their order. No list of files is read."""
+    opened = yield from _opened(txn, read)
+    return (
+        {
+            "table": name,
+            "name": field.name,
+            "type": type_name(field.type),
+            "nullable": field.nullable,
+            "position": position,
+        }
+        for name, snapshot in opened.items()
+        for position, field in enumerate(snapshot.layout.schema)
+    )
+
+
+def _each(files: pa.Table) -> Iterator[DataFile]:
+    for batch in files.to_batches(max_chunksize=_AT_ONCE):
+        yield from data_files(pa.Table.from_batches([batch]))
+
+
+def _opened(txn: TransactionState, read: CatalogRead) -> Program[dict[str, TableSnapshot]]:
+    """The tables in the range of names as the transaction sees them, all opened at once."""
+    found = yield from tables_named(txn, read.names)
+    errors = yield from touch_each(txn, found.values())
+    opened: dict[str, TableSnapshot] = {}
+    for (name, place), error in zip(found.items(), errors, strict=True):
+        if error is None:
+            opened[name] = txn.work.tables[place].snapshot
+            continue
+        if not isinstance(error, _WRONG_WITH_ONE):
+            raise error
+        _leave_out(txn, name, error)
+    return opened
+
+
+def _leave_out(txn: TransactionState, name: str, error: LakeVillaError) -> None:
+    message = f"table {name} is left out of the catalog: {error.message}"
+    about = {"table": name, "reason": error.message}
+    txn.context.notify(Event("left_out", txn.id, message, about))
+
+
+# -------------------- commits
+#
+# The lake's commits as rows, one for each table of each.
+
+
+#: What a commit object alone tells.
+_IN_OBJECTS = frozenset({"merged", "metadata"})
+
+
+def commit_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Row]]:
+    """The commits up to the state that is read, oldest first; pages as far back as is asked for."""
+    now = txn.context.held.head if txn.bound.is_past and txn.context.held is not None else txn.head
+    if now is None or txn.head is None:
+        return iter(())
+    last = txn.head.sequence
+    first = max(_first(read), now.history_start + 1)
+    if first > last:
+        return iter(())
+    timeline = Timeline.of(now)
+    if first <= now.history_start + 1:
+        newest = yield from timeline.newest(None, last)
+        commits: Sequence[CommitSummary] = newest[::-1]
+    else:
+        commits = [one for one in (yield from timeline.after(first - 1)) if one.sequence <= last]
+    yield from load_names(now)
+    yield from load_tables(now, {place for commit in commits for place in commit.tables})
+    names = shown_names(now)
+    objects: dict[int, CommitObject | None] = {}
+    if read.columns is None or not _IN_OBJECTS.isdisjoint(read.columns):
+        objects = yield from recorded_objects(txn.context, commits)
+    return (
+        row
+        for commit in commits
+        for row in _rows(commit, objects.get(commit.sequence), names)
+        if read.admits(row)
+    )
+
+
+def _first(read: CatalogRead) -> int:
+    """The first version that the terms admit."""
+    first = 0
+    for term in read.terms:
+        if term.column == "version" and term.operator in ("=", "in", ">", ">="):
+            numbers = [value for value in term.values if isinstance(value, int | float)]
+            # Text may be a number too, and what is no finite one is for the query.
+            if len(numbers) == len(term.values) and all(map(math.isfinite, numbers)):
+                first = max(first, int(min(numbers)))
+    return first
+
+
+def _rows(
+    commit: CommitSummary, stored: CommitObject | None, names: dict[str, str]
+) -> Iterator[Row]:
+    about: Row = {
+        "version": commit.sequence,
+        "timestamp": commit.timestamp_ms * 1000,
+        "txn_id": commit.txn or None,
+        "kind": commit.kind,
+        "merged": stored.merged or None if stored is not None else None,
+        "metadata": {} if stored is None else dict(stored.metadata),
+    }
+    for place, touch in commit.tables.items():
+        yield {
+            **about,
+            "table": names.get(place, place),
+            "adds": touch.adds,
+            "removes": touch.removes,
+            "metadata_changed": touch.metadata,
+        }
+    if not commit.tables:
+        yield about
+
+
+# -------------------- rows
+#
+# The rows of one catalog table, as far as a query asks for them; what is seen is observed.
 
 
 def catalog_rows(txn: TransactionState, read: CatalogRead) -> Program[pa.Table]:

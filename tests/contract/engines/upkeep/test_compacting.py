@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakevilla.engines.base import Rewrite, TableInput, Written
-from lakevilla.engines.spark import bins
+from lakevilla.engines.spark import tasks as bins
 from lakevilla.errors import LakeVillaError
 from lakevilla.formats.files import data_files, removal
 from tests.support.engine_lake import Lake, ordered

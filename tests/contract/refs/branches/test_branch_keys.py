@@ -8,7 +8,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.branches import branches
-from lakevilla.branches.entries import find_ref
+from lakevilla.branches.branches import find_ref
 from lakevilla.global_log.refs import RefEntry
 from lakevilla.lake.frozen.branch_head import load_branch
 from lakevilla.transaction.verbs.applying import merge_branch

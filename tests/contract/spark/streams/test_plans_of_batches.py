@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import lakevilla as lv
-from lakevilla.api.spark.source.writing import rows, work
+from lakevilla.api.spark.source.writing import commit as rows
+from lakevilla.api.spark.source.writing import work
 from lakevilla.engines.spark.planned import digest_of_plan, reader_below
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import delete, put

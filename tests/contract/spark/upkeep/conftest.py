@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import lakevilla as lv
-from lakevilla.engines.spark import bins
-from lakevilla.engines.spark.reported import Jobs
+from lakevilla.engines.spark import tasks as bins
+from lakevilla.engines.spark.jobs import Jobs
 from lakevilla.engines.spark.upkeep import changes, meeting
 
 

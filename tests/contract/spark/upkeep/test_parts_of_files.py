@@ -14,7 +14,7 @@ from deltalake import WriterProperties, write_deltalake
 from pyspark.sql import SparkSession
 
 import lakevilla as lv
-from lakevilla.engines.spark.reported import Jobs
+from lakevilla.engines.spark.jobs import Jobs
 from lakevilla.engines.spark.upkeep import merge
 from tests.support.iceberg_by_hand import File, Table, column, of_ids
 from tests.support.tables import contents, in_order

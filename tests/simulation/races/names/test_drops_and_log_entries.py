@@ -8,7 +8,7 @@ from lakevilla.lake.tables.registration import register
 from lakevilla.settings import Settings
 from lakevilla.store.effects import Get, Put
 from lakevilla.transaction.commit.commit import commit
-from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.verbs import read_write
 from lakevilla_testing.checks import invariants
 from lakevilla_testing.histories.attempts import SCHEMA, context_of

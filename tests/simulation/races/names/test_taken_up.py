@@ -21,7 +21,7 @@ from lakevilla.store.codec import decode
 from lakevilla.sublogs.operations import Replace
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs import read_write
-from lakevilla.transaction.verbs.dropped.take_up import can_be_taken_up, take_up
+from lakevilla.transaction.verbs.take_up import can_be_taken_up, take_up
 from lakevilla_testing.checks import invariants
 from lakevilla_testing.histories.attempts import SCHEMA, context_of
 from lakevilla_testing.planted.every import PLANTED

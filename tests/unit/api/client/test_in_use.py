@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 
-from lakevilla.api.client.in_use import Use, is_callers
+from lakevilla.api.client.background import Use, is_callers
 from tests.support.simulated.memory_lake import MemoryLake
 
 

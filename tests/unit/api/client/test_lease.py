@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 import lakevilla as lv
-from lakevilla.api.client.lease import check_lease
+from lakevilla.api.client.heartbeat import check_lease
 from lakevilla.settings import Settings
 from lakevilla.store.base import Missing
 

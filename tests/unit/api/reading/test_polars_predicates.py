@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakevilla.api.reading.polars_predicates import translated
+from lakevilla.api.reading.lazy_frame import translated
 from lakevilla.sql.expressions.render import render_sql
 
 SCHEMA = pa.schema(

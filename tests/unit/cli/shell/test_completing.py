@@ -8,9 +8,7 @@ from typing import ClassVar
 import duckdb
 import pytest
 
-from lakevilla.cli.shell.completing.names import NamedColumn
-from lakevilla.cli.shell.completing.suggestions import Suggestion, suggestions
-from lakevilla.cli.shell.completing.words import RESERVED
+from lakevilla.cli.shell.completing import RESERVED, NamedColumn, Suggestion, suggestions
 
 
 class Lake:

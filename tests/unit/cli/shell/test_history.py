@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from prompt_toolkit.history import FileHistory
 
-from lakevilla.cli.shell.history import MOST_BYTES, history_file, is_kept, opened
+from lakevilla.cli.shell.prompt import MOST_BYTES, history_file, is_kept, opened
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lakevilla.cli.shell.lines import ScriptEntry, entries
+from lakevilla.cli.shell.screen import ScriptEntry, entries
 from lakevilla.sql.statements.script.cutting import is_complete
 
 

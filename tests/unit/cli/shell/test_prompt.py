@@ -11,7 +11,7 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 import lakevilla as lv
-from lakevilla.cli.shell.desk import Desk
+from lakevilla.cli.shell.actions import Desk
 from lakevilla.cli.shell.loop import Shell
 from lakevilla.cli.shell.prompt import Prompt
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lakevilla.cli.shell.completing.commands import command_suggestions
-from lakevilla.cli.shell.short import COMMANDS, help_lines, is_short, short
+from lakevilla.cli.shell.completing import command_suggestions
+from lakevilla.cli.shell.screen import COMMANDS, help_lines, is_short, short
 from lakevilla.errors import InvalidOperation
 from tests.unit.cli.shell.test_completing import Lake
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 import lakevilla as lv
 from lakevilla.cli.app import app
-from lakevilla.cli.sql.sources import scripts_of
+from lakevilla.cli.sql.script import scripts_of
 
 
 @pytest.fixture

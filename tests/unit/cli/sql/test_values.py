@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 import lakevilla as lv
 from lakevilla.cli.app import app
-from lakevilla.cli.sql.values import value_of, values_of
+from lakevilla.cli.sql.script import value_of, values_of
 from lakevilla.errors import InvalidOperation
 
 

@@ -18,8 +18,7 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.sql.expressions.bind import bind
 from lakevilla.sql.expressions.evaluate import compare, evaluate
 from lakevilla.sql.expressions.parse import parse_expression, parse_predicate
-from lakevilla.sql.expressions.tree import Call, Expr
-from lakevilla.sql.expressions.walk import children, columns
+from lakevilla.sql.expressions.tree import Call, Expr, children, columns
 from tests.support.trees import ROWS, SCHEMA, any_tree, row_table
 
 RAISED = "raised"

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from lakevilla.engines.base import TableInput
-from lakevilla.engines.spark import bins
-from lakevilla.engines.spark.bins import Bins, bytes_of, in_bins
+from lakevilla.engines.spark import tasks as bins
+from lakevilla.engines.spark.tasks import Bins, bytes_of, in_bins
 from lakevilla.formats.files import DataFile, files_from_structs
 from lakevilla.formats.layout import Layout
 

@@ -19,7 +19,7 @@ from pyspark.sql.connect.plan import Range
 import lakevilla as lv
 from lakevilla.engines.spark.columns import SessionTerms, Translator, frame_ids
 from lakevilla.engines.spark.columns.connect import parts_of, read
-from lakevilla.engines.spark.columns.functions.catalogue import FUNCTIONS
+from lakevilla.engines.spark.columns.functions import FUNCTIONS
 from lakevilla.sql.expressions.render import render_sql
 
 SCHEMA = pa.schema(

@@ -12,7 +12,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.engines.spark.jobs import failure
-from lakevilla.engines.spark.raising import said_first
+from lakevilla.engines.spark.reused import said_first
 from lakevilla.engines.spark.tasks import LakeAddress, StageTask, reports
 
 

@@ -21,10 +21,10 @@ import lakevilla as lv
 from lakevilla.engines.base import MergeSpec, Rewrite
 from lakevilla.engines.duckdb.writing.routing import keys_of
 from lakevilla.engines.spark import tasks
-from lakevilla.engines.spark.bins import Bins, listed
-from lakevilla.engines.spark.tasks import LakeAddress, StageTask, Worker, joined
-from lakevilla.engines.spark.upkeep import merging, parcels
-from lakevilla.engines.spark.upkeep.merging import (
+from lakevilla.engines.spark.tasks import Bins, LakeAddress, StageTask, Worker, joined, listed
+from lakevilla.engines.spark.upkeep import merge as merging
+from lakevilla.engines.spark.upkeep import moving as parcels
+from lakevilla.engines.spark.upkeep.merge import (
     BinsTask,
     BroadcastMergeTask,
     KeysTask,

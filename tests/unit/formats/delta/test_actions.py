@@ -8,10 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakevilla.formats.base import Change, CommitInfo
-from lakevilla.formats.delta.actions import add_line, parse_entry, remove_line
-from lakevilla.formats.delta.checkpoint.columns import decode_paths
+from lakevilla.formats.delta.actions import (
+    add_line,
+    decode_path,
+    encode_path,
+    parse_entry,
+    remove_line,
+)
+from lakevilla.formats.delta.checkpoint.file_list import decode_paths
 from lakevilla.formats.delta.commit import render
-from lakevilla.formats.delta.paths import decode_path, encode_path
 from lakevilla.formats.delta.snapshot import blank_snapshot
 from lakevilla.formats.files import (
     ChangeFile,

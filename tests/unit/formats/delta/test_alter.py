@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.formats.alteration import TableAlteration
 from lakevilla.formats.delta.metadata.schema import ID
+from lakevilla.formats.layout import TableAlteration
 from tests.support.delta_by_hand import Tables
 
 SCHEMA = pa.schema(

@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakevilla.errors import CorruptObject, InvalidOperation
-from lakevilla.formats.alteration import TableAlteration
 from lakevilla.formats.base import Change, CommitInfo, TableSnapshot
 from lakevilla.formats.files import DataFile, DeletionVector, RemovedFile, removal
+from lakevilla.formats.layout import TableAlteration
 from tests.support.delta_by_hand import Tables, data_file
 
 SCHEMA = pa.schema([("id", pa.int64())])

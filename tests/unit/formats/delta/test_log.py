@@ -10,7 +10,8 @@ import pytest
 
 from lakevilla.errors import CorruptObject, TableNotFound, UnsupportedTableFeature, VersionNotFound
 from lakevilla.formats.base import Change
-from lakevilla.formats.delta.checkpoint import file_list, parts
+from lakevilla.formats.delta.checkpoint import file_list
+from lakevilla.formats.delta.checkpoint import reader as parts
 from lakevilla.formats.files import DataFile, removal
 from lakevilla.sql.expressions.bind import bind
 from lakevilla.sql.expressions.parse import parse_predicate

@@ -15,8 +15,8 @@ from deltalake.exceptions import DeltaError
 
 import lakevilla as lv
 from lakevilla.errors import InvalidOperation, UnsupportedTableFeature
-from lakevilla.formats.alteration import TableAlteration
 from lakevilla.formats.delta.metadata.properties import features_of, interval_milliseconds
+from lakevilla.formats.layout import TableAlteration
 from tests.support.delta_by_hand import Tables, add, metadata, protocol
 
 SCHEMA = pa.schema([("id", pa.int64())])

@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 from lakevilla.errors import CorruptObject
 from lakevilla.formats.base import Change
 from lakevilla.formats.delta import DeltaFormat
-from lakevilla.formats.file_sets import all_differ
-from lakevilla.formats.files import removal
+from lakevilla.formats.files import all_differ, removal
 from tests.support.delta_by_hand import (
     Tables,
     add,

@@ -7,8 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakevilla.formats.iceberg.manifests.delete_files import with_deletes
-from lakevilla.formats.iceberg.manifests.manifests import ENTRIES
+from lakevilla.formats.iceberg.manifests.manifests import ENTRIES, with_deletes
 
 
 def entry(path: str, sequence: int, **more: Any) -> dict[str, Any]:

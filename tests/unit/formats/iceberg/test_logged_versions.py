@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from lakevilla.errors import VersionNotFound
-from lakevilla.formats.iceberg import past_versions
-from lakevilla.formats.iceberg.metadata.cache import Cache
+from lakevilla.formats.iceberg import log as past_versions
+from lakevilla.formats.iceberg.log import Logged
 from lakevilla.formats.iceberg.metadata.definition import IcebergDefinition
-from lakevilla.formats.iceberg.metadata.file import Metadata, next_metadata
-from lakevilla.formats.iceberg.past_versions import Logged
+from lakevilla.formats.iceberg.metadata.file import Cache, Metadata, next_metadata
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
 from lakevilla.store.effects import Program
 from tests.support.by_hand import outcome

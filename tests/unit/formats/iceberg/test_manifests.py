@@ -8,6 +8,7 @@ import pytest
 from pyiceberg.manifest import write_manifest_list
 
 from lakevilla.formats.files import DataFile
+from lakevilla.formats.iceberg.manifests.avro import MemoryOutput, steady
 from lakevilla.formats.iceberg.manifests.manifests import (
     decode_list,
     encode_list,
@@ -15,7 +16,6 @@ from lakevilla.formats.iceberg.manifests.manifests import (
     entries_of,
     new_entry,
 )
-from lakevilla.formats.iceberg.manifests.memory_files import MemoryOutput, steady
 from lakevilla.formats.iceberg.metadata.definition import IcebergDefinition
 from tests.unit.formats.iceberg.test_metadata import DEFINITION
 

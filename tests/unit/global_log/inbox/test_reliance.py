@@ -17,9 +17,9 @@ from lakevilla.global_log.inbox.proposal import Proposal
 from lakevilla.global_log.inbox.reliance import MOST_FILES, reliance_of, relied, tells_all
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.sql.expressions.parse import parse_predicate
-from lakevilla.transaction.commit.together.candidate import Candidate
 from lakevilla.transaction.commit.together.crowd import as_proposed
 from lakevilla.transaction.commit.together.join import admit
+from lakevilla.transaction.commit.together.lane import Candidate
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla_testing.planted.every import PLANTED
 from tests.support.simulated.memory_lake import MemoryLake, Peer

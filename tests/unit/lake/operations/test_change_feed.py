@@ -10,7 +10,7 @@ import pytest
 from lakevilla.formats.base import Change
 from lakevilla.formats.files import ChangeFile, removal
 from lakevilla.lake.context import Context
-from lakevilla.lake.operations.change_feed import in_one_entry, is_mixed
+from lakevilla.lake.operations.changes import in_one_entry, is_mixed
 from lakevilla.store.effects import Program
 from tests.support import by_hand
 from tests.support.by_hand import data_file, outcome

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from lakevilla.formats.alteration import TableAlteration
 from lakevilla.formats.base import Change, TableSnapshot
 from lakevilla.formats.files import DeletionVector, removal
-from lakevilla.lake.operations.compaction import moved, moving_metrics, still_moved
+from lakevilla.formats.layout import TableAlteration
+from lakevilla.lake.operations.refresh import moved, moving_metrics, still_moved
 from lakevilla.sublogs.operations import Bin, Optimize
 from tests.support import by_hand
 from tests.support.by_hand import DELTA, data_file, outcome

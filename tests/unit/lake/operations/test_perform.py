@@ -10,7 +10,7 @@ import pytest
 import lakevilla as lv
 from lakevilla.engines.base import MergeClause
 from lakevilla.formats.base import TableSnapshot
-from lakevilla.lake.file_names import file_namer
+from lakevilla.lake.context import file_namer
 from lakevilla.lake.operations.perform import Performed, check_append_only, perform, performed_as
 from lakevilla.lake.table_log import open_tail
 from lakevilla.sql.expressions.parse import parse_expression, parse_predicate

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakevilla.global_log.head import application_id
-from lakevilla.lake.publishing.publish import Published, publish_table
-from lakevilla.lake.publishing.publish_once import publish_once
+from lakevilla.lake.publishing.publish import Published, publish_once, publish_table
 from lakevilla.store.base import Refused, Unknown
 from lakevilla.store.effects import Put
 from lakevilla_testing.tables import delta_writer

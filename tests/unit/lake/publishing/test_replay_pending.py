@@ -9,7 +9,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.global_log.commits import CommitObject, commit_key
-from lakevilla.lake.publishing.lost_commits import void_lost
+from lakevilla.lake.publishing.outcome import void_lost
 from lakevilla.lake.publishing.publish import publish_table
 from lakevilla.lake.publishing.reconcile import reconcile
 from lakevilla.maintenance.gc.gc import gc

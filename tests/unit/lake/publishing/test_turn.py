@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from lakevilla.global_log.head import Head
-from lakevilla.lake.publishing.publish import Published
-from lakevilla.lake.publishing.publish_once import publish_once
-from lakevilla.lake.publishing.turn import LOOK_SECONDS, LOOKS
+from lakevilla.lake.publishing.publish import LOOK_SECONDS, LOOKS, Published, publish_once
 from lakevilla.store.effects import Get, Program, Put, Sleep
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla_testing.planted.every import PLANTED

@@ -6,7 +6,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.global_log.head import Head, TableState, empty_head, successor
-from lakevilla.lake.tables.nested_tables import is_within, nested_tables, outer_paths, outer_table
+from lakevilla.lake.tables.dropped import is_within, nested_tables, outer_paths, outer_table
 from lakevilla.lake.tables.surroundings import in_the_way, refuse_surroundings
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Program

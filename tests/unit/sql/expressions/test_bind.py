@@ -19,9 +19,8 @@ from lakevilla.sql.expressions.bind import bind, type_of
 from lakevilla.sql.expressions.evaluate import evaluate
 from lakevilla.sql.expressions.functions.catalogue import FUNCTIONS, documentation
 from lakevilla.sql.expressions.parse import parse_expression, parse_predicate
-from lakevilla.sql.expressions.tree import Call, Cast, Column, Expr, Literal
+from lakevilla.sql.expressions.tree import Call, Cast, Column, Expr, Literal, columns
 from lakevilla.sql.expressions.types import arrow_type, common_type, type_name
-from lakevilla.sql.expressions.walk import columns
 from tests.support.trees import SCHEMA, any_tree
 
 PLAIN = pa.schema(

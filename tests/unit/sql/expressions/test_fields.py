@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.formats.fields import REMOVED, as_of, fields, located, renumbered, tied
-from lakevilla.formats.layout import Layout
+from lakevilla.formats.layout import REMOVED, Layout, as_of, fields, located, renumbered, tied
 from lakevilla.sql.expressions.assignments import exact_assignments
 from lakevilla.sql.expressions.bind import bind, exact
 from lakevilla.sql.expressions.evaluate import is_true

@@ -12,12 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.sql.expressions.parse import parse_expression, parse_predicate
+from lakevilla.sql.expressions.parse import StatementExpressions, parse_expression, parse_predicate
 from lakevilla.sql.expressions.render import render_sql
-from lakevilla.sql.expressions.statement import StatementExpressions
-from lakevilla.sql.expressions.tree import Call, Column, Expr, Literal
+from lakevilla.sql.expressions.tree import Call, Column, Expr, Literal, columns, substitute
 from lakevilla.sql.expressions.values import literal
-from lakevilla.sql.expressions.walk import columns, substitute
 from tests.support.trees import any_tree
 
 MONTH = Literal("string", "month")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lakevilla.engines.duckdb.sqltext import quote_text
 from lakevilla.errors import InvalidOperation
 from lakevilla.sql.expressions.functions.declaring import WrongTypes
-from lakevilla.sql.expressions.functions.formats import format_of, read_format
+from lakevilla.sql.expressions.functions.moments import format_of, read_format
 from lakevilla.sql.expressions.functions.patterns import pattern, replacement
 from lakevilla.sql.expressions.functions.text import TEXT_MEANINGS
 

@@ -8,7 +8,7 @@ import pytest
 
 from lakevilla.sql.expressions.functions.catalogue import FUNCTIONS
 from lakevilla.sql.expressions.functions.shorthand import ALIASES, SHORTHANDS
-from lakevilla.sql.expressions.statement import StatementExpressions
+from lakevilla.sql.expressions.parse import StatementExpressions
 from lakevilla.sql.statements.meaning.duckdb import SAME_NAMES, OtherMeaning, meaning_in
 from lakevilla.sql.statements.meaning.spellings import SPELLINGS
 

@@ -16,9 +16,8 @@ from typing import Any
 
 import pytest
 
-from lakevilla.store.backends import durable_files
-from lakevilla.store.backends.below import directory_at
-from lakevilla.store.backends.local import LocalStore
+from lakevilla.store.backends import local as durable_files
+from lakevilla.store.backends.local import LocalStore, directory_at
 from lakevilla.store.base import (
     ABSENT,
     ANY,

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from lakevilla.store.cached.objects import Budget, CachedObjects, is_content
+from lakevilla.store.cached import Budget, CachedObjects, is_content
 
 
 def test_the_last_used_ones_stay_within_the_budget() -> None:

@@ -9,9 +9,9 @@ from lakevilla.maintenance import recovery
 from lakevilla.store.base import ANY
 from lakevilla.sublogs.operations import Alter
 from lakevilla.transaction.commit.commit import commit
-from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.parts import Options
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.verbs.begin import begin
 from lakevilla.transaction.verbs.read_write import append, execute
 from lakevilla_testing.checks import invariants

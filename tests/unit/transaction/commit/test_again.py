@@ -7,7 +7,7 @@ import pytest
 import lakevilla as lv
 from lakevilla.store.base import Unknown
 from lakevilla.store.effects import Get, Put
-from lakevilla.transaction.commit.again import check_may_commit, found_in_head
+from lakevilla.transaction.commit.commit import check_may_commit, found_in_head
 from lakevilla.transaction.commit.decide import decide
 from lakevilla.transaction.state.transaction import TransactionState
 from tests.support import by_hand

@@ -8,7 +8,7 @@ import lakevilla as lv
 from lakevilla.formats.base import Change
 from lakevilla.global_log.commits import read_commit
 from lakevilla.sublogs.operations import Create, Drop
-from lakevilla.transaction.commit.commit_object import Sealed, seal_commit, tables_written
+from lakevilla.transaction.commit.upload import Sealed, seal_commit, tables_written
 from lakevilla.transaction.state.transaction import TransactionState
 from tests.support import by_hand
 from tests.support.by_hand import data_file, outcome, removal

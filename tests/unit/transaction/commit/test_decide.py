@@ -8,8 +8,8 @@ import lakevilla as lv
 from lakevilla.lake.publishing.outcome import fence
 from lakevilla.store.base import Unknown
 from lakevilla.store.effects import Put
-from lakevilla.transaction.commit.commit_object import Sealed
 from lakevilla.transaction.commit.decide import Redone, decide
+from lakevilla.transaction.commit.upload import Sealed
 from lakevilla.transaction.state.life import Life
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Decided

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 import lakevilla as lv
-from lakevilla.transaction.commit.doubt import doubtful, entry_errors, head_errors
+from lakevilla.transaction.commit.commit import doubtful, entry_errors, head_errors
 from lakevilla.transaction.state.life import Life
 from lakevilla.transaction.state.parts import EntryTried
 from lakevilla.transaction.state.transaction import TransactionState

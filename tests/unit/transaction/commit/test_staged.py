@@ -7,7 +7,7 @@ import pytest
 import lakevilla as lv
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Stat
-from lakevilla.transaction.commit.staged import check_files
+from lakevilla.transaction.commit.upload import check_files
 from lakevilla.transaction.state.life import Life
 from lakevilla.transaction.state.transaction import TransactionState
 from tests.support.simulated.memory_lake import MemoryLake, Peer

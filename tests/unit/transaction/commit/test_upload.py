@@ -9,8 +9,7 @@ from lakevilla.global_log.repo import LakeFile, lake_key
 from lakevilla.store.base import ABSENT, NEW, Unknown
 from lakevilla.store.codec import decode
 from lakevilla.store.effects import Get, Parallel, Put
-from lakevilla.transaction.commit.commit_object import seal_commit
-from lakevilla.transaction.commit.upload import upload
+from lakevilla.transaction.commit.upload import seal_commit, upload
 from lakevilla_testing.tables import delta_writer
 from lakevilla_testing.world.programs import as_program
 from tests.support.simulated.memory_lake import MemoryLake, Peer

@@ -16,9 +16,8 @@ from lakevilla.sublogs.operations import Append
 from lakevilla.sublogs.record import RESERVATION, Access, Ticket
 from lakevilla.transaction.queue.ahead import who_is_ahead
 from lakevilla.transaction.queue.places import take_ticket
-from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.transaction import TransactionState
-from lakevilla.transaction.state.values import HeldRecord, HeldTicket, Queue
+from lakevilla.transaction.state.values import Feature, HeldRecord, HeldTicket, Queue
 from tests.support import by_hand
 from tests.support.by_hand import outcome
 from tests.support.wait_graphs import record

@@ -13,9 +13,8 @@ from lakevilla.sublogs.operations import Append
 from lakevilla.sublogs.record import Edge, Ticket
 from lakevilla.transaction.queue.ahead import Wait
 from lakevilla.transaction.queue.give_way import give_way
-from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.transaction import TransactionState
-from lakevilla.transaction.state.values import HeldRecord, HeldTicket, Queue
+from lakevilla.transaction.state.values import Feature, HeldRecord, HeldTicket, Queue
 from tests.support import by_hand
 from tests.support.by_hand import data_file, first_asked, outcome
 from tests.support.wait_graphs import record

@@ -11,8 +11,8 @@ from lakevilla.store.base import Found, ObjectInfo, Refused, Stored, Token
 from lakevilla.store.effects import DeleteObject, Get, List, Parallel, Put
 from lakevilla.sublogs.record import Access, Ticket, record_key
 from lakevilla.transaction.queue.places import enter, leave
-from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.values import Feature
 from tests.support import by_hand
 from tests.support.by_hand import outcome
 

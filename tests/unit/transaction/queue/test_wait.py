@@ -13,9 +13,8 @@ from lakevilla.store.base import ObjectInfo, Token
 from lakevilla.store.effects import List
 from lakevilla.sublogs.record import Ticket
 from lakevilla.transaction.queue.wait import wait_for_turn
-from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.transaction import TransactionState
-from lakevilla.transaction.state.values import HeldRecord, HeldTicket, Queue
+from lakevilla.transaction.state.values import Feature, HeldRecord, HeldTicket, Queue
 from tests.support import by_hand
 from tests.support.by_hand import first_asked, outcome
 from tests.support.wait_graphs import record

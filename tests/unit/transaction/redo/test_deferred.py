@@ -13,9 +13,8 @@ from lakevilla.store.effects import Put
 from lakevilla.sublogs.operations import Alter, Append, Delete, Insert, Operation, QuerySource
 from lakevilla.sublogs.record import Ticket
 from lakevilla.transaction.redo.deferred import defer, is_put_off, perform_deferred
-from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.transaction import TransactionState
-from lakevilla.transaction.state.values import HeldTicket, Queue
+from lakevilla.transaction.state.values import Feature, HeldTicket, Queue
 from lakevilla_testing.world.engine import RowEngine
 from tests.support import by_hand
 from tests.support.by_hand import data_file, first_asked, outcome

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lakevilla.formats.base import Change
-from lakevilla.transaction.redo.entry import entry_change
+from lakevilla.transaction.redo.replay import entry_change
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
 from tests.support import by_hand

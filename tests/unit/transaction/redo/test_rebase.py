@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from lakevilla.formats.alteration import TableAlteration
 from lakevilla.formats.base import Change
+from lakevilla.formats.layout import TableAlteration
 from lakevilla.global_log.head import Touch
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.lake.context import Context, Event
@@ -15,9 +15,9 @@ from lakevilla.sql.expressions.parse import parse_predicate
 from lakevilla.store.base import Token
 from lakevilla.sublogs.operations import Append, Create, Delete, Operation
 from lakevilla.transaction.redo.rebase import Examination, rebase, stands
-from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.validation.validate import examine
 from tests.support import by_hand
 from tests.support.by_hand import data_file, outcome, rewritten

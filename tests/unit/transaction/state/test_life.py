@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from lakevilla.errors import ConflictError, TransactionAborted
-from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.life import (
     TERMINAL,
     TRANSITIONS,
@@ -20,6 +19,7 @@ from lakevilla.transaction.state.life import (
 )
 from lakevilla.transaction.state.parts import Ending, EntryTried, Options
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.values import Feature
 from tests.support import by_hand
 
 DOCS = Path(__file__).parents[4] / "docs"

@@ -25,8 +25,8 @@ from lakevilla.sublogs.operations import (
     QuerySource,
 )
 from lakevilla.transaction.commit.together.join import admit
-from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.validation import overlap
 from lakevilla.transaction.validation.overlap import is_cleared, only_appends
 from tests.support import by_hand

@@ -6,15 +6,15 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from lakevilla.formats.alteration import TableAlteration
 from lakevilla.formats.base import Change
+from lakevilla.formats.layout import TableAlteration
 from lakevilla.global_log.head import TableState, Touch
 from lakevilla.lake.context import Context
 from lakevilla.sql.expressions.parse import parse_predicate
 from lakevilla.sublogs.operations import Delete, Insert, QuerySource
 from lakevilla.transaction.redo.rebase import Examination
-from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.validation.validate import examine
 from tests.support import by_hand
 from tests.support.by_hand import data_file, outcome, rewritten

@@ -9,8 +9,8 @@ from lakevilla.global_log.head import Head, TableState, Touch
 from lakevilla.global_log.rules import Rule, Versions
 from lakevilla.lake.context import Context
 from lakevilla.lake.view import build_view
-from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.validation.versions import firing
 from tests.support import by_hand
 from tests.support.by_hand import data_file, outcome

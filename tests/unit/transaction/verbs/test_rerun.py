@@ -6,10 +6,10 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.store.effects import Put
-from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.life import Life
 from lakevilla.transaction.state.transaction import TransactionState
-from lakevilla.transaction.verbs.rerun import rerun
+from lakevilla.transaction.state.values import Feature
+from lakevilla.transaction.verbs.abort import rerun
 from lakevilla.transaction.verbs.save import resume, save
 from tests.support.simulated.memory_lake import BY_ENTRY, MemoryLake, Peer
 

@@ -9,8 +9,8 @@ from lakevilla.lake.publishing.outcome import fence
 from lakevilla.store.base import Unknown
 from lakevilla.store.effects import DeleteObject, Get
 from lakevilla.sublogs.record import TXNS_PREFIX
-from lakevilla.transaction.state import due
-from lakevilla.transaction.state.due import is_due, is_due_between_verbs, is_due_in_verb
+from lakevilla.transaction.state import late_reads as due
+from lakevilla.transaction.state.late_reads import is_due, is_due_between_verbs, is_due_in_verb
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.save import (
     forget,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Never
 
-from lakevilla.engines.spark.importing import importer
+from lakevilla.engines.spark.session import importer
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (

@@ -1,8 +1,8 @@
 """What the pickled classes of writers call, in the processes of Spark."""
 
 from lakevilla.api.spark.source.writing import commit as committing
-from lakevilla.api.spark.source.writing import plan as planning
-from lakevilla.api.spark.source.writing import rows
+from lakevilla.api.spark.source.writing import commit as planning
+from lakevilla.api.spark.source.writing import commit as rows
 from lakevilla.engines.spark.reused import in_worker
 
 __all__ = ["abort", "abort_batch", "commit", "commit_batch", "plan", "written"]

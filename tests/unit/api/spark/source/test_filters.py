@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import datasource as spark
 
-from lakevilla.api.spark.source.filters import pushed
+from lakevilla.api.spark.source.tables import pushed
 from lakevilla.sql.expressions.render import render_sql
 
 SCHEMA = pa.schema(

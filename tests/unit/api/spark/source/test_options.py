@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 import lakevilla as lv
-from lakevilla.api.spark.source.access import access_to
 from lakevilla.api.spark.source.options import ReadOptions
+from lakevilla.api.spark.source.tables import access_to
 
 GIVEN = {"lake": "s3://bucket/lake", "path": "sales/orders"}
 

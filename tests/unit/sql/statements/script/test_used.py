@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.sql.statements.script.used import refuse_unmatched
+from lakevilla.sql.statements.script.control import refuse_unmatched
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.global_log.commits import seal
-from lakevilla.global_log.inbox import box
+from lakevilla.global_log.inbox import proposal as box
 from lakevilla.global_log.inbox.proposal import (
     INBOX_PREFIX,
     MOST_BYTES,

@@ -21,10 +21,10 @@ from lakevilla.maintenance.rebuild_head import confirm_head, rebuild_head
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Get, List, Program, Put
 from lakevilla.transaction.commit.commit import commit
-from lakevilla.transaction.commit.together import behind, lane
-from lakevilla.transaction.commit.together.candidate import Declined, Joined, Settled
-from lakevilla.transaction.commit.together.group import commit_together
-from lakevilla.transaction.commit.together.lane import commits_of
+from lakevilla.transaction.commit.together import join as behind
+from lakevilla.transaction.commit.together import lane
+from lakevilla.transaction.commit.together.crowd import commit_together
+from lakevilla.transaction.commit.together.lane import Declined, Joined, Settled, commits_of
 from lakevilla.transaction.redo import rebase as rebasing
 from lakevilla.transaction.redo.rebase import Examination
 from lakevilla.transaction.state.transaction import TransactionState

@@ -1,1 +1,0 @@
-"""What a client tells its listener: how far it is, and what takes the time of transactions."""

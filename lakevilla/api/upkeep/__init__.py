@@ -1,1 +1,0 @@
-"""What keeps a lake in shape, as its users call it."""

@@ -1,0 +1,354 @@
+"""Clones: copies of metadata, what they keep, and how they end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+from blake3 import blake3
+
+from lakevilla.branches.branches import LeftAsIs, Next, find_ref, following, until_replaced
+from lakevilla.errors import (
+    ConflictError,
+    InvalidOperation,
+    LakeVillaError,
+    RefNotFound,
+    StoreError,
+    TableNotFound,
+    VersionNotFound,
+)
+from lakevilla.formats.base import TableSnapshot
+from lakevilla.formats.delta.deletion_vectors import vector_key
+from lakevilla.formats.files import DataFile, DeleteFile, DeletionVector, data_files, file_key
+from lakevilla.global_log.head import Head, TableState, with_refs
+from lakevilla.global_log.refs import RefEntry, is_at
+from lakevilla.global_log.repo import HeldHead, load_tables, load_tables_below
+from lakevilla.ids import uuid7
+from lakevilla.lake.context import Context, Tail, branch_directory, branch_of, file_path
+from lakevilla.lake.frozen.kept import outside
+from lakevilla.lake.frozen.mounts import mount_of, mounted_below
+from lakevilla.lake.frozen.states import not_found
+from lakevilla.lake.publishing.publish import publish_table
+from lakevilla.lake.table_log import open_tail, refresh
+from lakevilla.lake.view import build_view
+from lakevilla.results import Finding, Report
+from lakevilla.store.effects import Program, copy_all, list_objects, parallel
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.state.parts import Options
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.values import Feature
+from lakevilla.transaction.verbs.abort import abort
+from lakevilla.transaction.verbs.begin import begin
+from lakevilla.transaction.verbs.bring_in import bring_in
+
+# -------------------- copies
+#
+# Copies of what a state needs and its table has removed, in a directory that a ref owns.
+#
+# See docs/design/0037-upkeep.md.
+
+
+#: How Delta ends the prefix of a vector's file.
+_VECTOR_NAME = 20
+
+
+def unsafe_objects(
+    context: Context, location: str, snapshot: TableSnapshot
+) -> Program[dict[str, int]]:
+    """What a state needs and the table has not any more: keys of objects, with their sizes.
+
+    Told from the log as it is known here, as those who clean up tell it. What lies in a directory
+    of branches they leave alone.
+    """
+    return (yield from removed_since((yield from open_tail(context, location)), snapshot))
+
+
+def removed_since(tail: Tail, snapshot: TableSnapshot) -> Program[dict[str, int]]:
+    """As ``unsafe_objects``, by a log that was looked at."""
+    location = tail.location
+    live: set[str] = set()
+    if tail.tip >= 0:
+        live = set(_objects(location, data_files((yield from tail.snapshot.files()))))
+    needed = _objects(location, data_files((yield from snapshot.files())))
+    return {
+        key: size
+        for key, size in needed.items()
+        if key not in live and _is_below(location, key) and not _is_owned(location, key)
+    }
+
+
+@dataclass
+class Copies:
+    """Where the objects of a state lie from now on: copies of what is ``unsafe``.
+
+    Their names tell the source, so who begins anew finds what was copied before.
+    """
+
+    location: str
+    entry: RefEntry
+    unsafe: dict[str, int]
+    copies: dict[str, str] = field(default_factory=dict)
+
+    def file(self, file: DataFile) -> DataFile:
+        key = file_key(self.location, file.path)
+        if key in self.unsafe:
+            deletes = tuple(_naming(one, file.path) for one in file.deletes)
+            file = msgspec.structs.replace(
+                file, path=self._copy(key), raw_path=None, deletes=deletes
+            )
+        if file.deletion_vector is not None:
+            vector = self._vector(file.deletion_vector)
+            file = msgspec.structs.replace(file, deletion_vector=vector)
+        if file.deletes:
+            deletes = tuple(self._deletes(one) for one in file.deletes)
+            file = msgspec.structs.replace(file, deletes=deletes)
+        return file
+
+    def _copy(self, key: str) -> str:
+        path = f"{self._directory}/{self._name(key)}"
+        self.copies[key] = f"{self.location}/{path}"
+        return path
+
+    @property
+    def _directory(self) -> str:
+        return branch_directory(self.location, self.entry.life)[len(self.location) + 1 :]
+
+    def _name(self, key: str) -> str:
+        """As whoever wrote on a branch would call it: gc knows it by that once the tag has gone."""
+        digest = blake3(key.encode()).digest(length=24)
+        txn = uuid7(max(self.entry.created_ms, 0), int.from_bytes(digest[:10]) % 2**74)
+        own = file_path("", txn, True, digest[16:].hex())
+        return own if key.endswith(".parquet") else f"{own[:-8]}.{key.rpartition('.')[2]}"
+
+    def _vector(self, vector: DeletionVector) -> DeletionVector:
+        if vector.storage_type != "u":
+            return vector
+        key = vector_key(self.location, vector)
+        if key not in self.unsafe:
+            return vector
+        name = key.rpartition("/")[2]
+        self.copies[key] = f"{self.location}/{self._directory}/{name}"
+        tail = vector.path_or_inline[-_VECTOR_NAME:]
+        return msgspec.structs.replace(vector, path_or_inline=f"{self._directory}{tail}")
+
+    def _deletes(self, file: DeleteFile) -> DeleteFile:
+        key = file_key(self.location, file.path)
+        if key not in self.unsafe:
+            return file
+        return msgspec.structs.replace(file, path=self._copy(key))
+
+
+def _naming(delete: DeleteFile, path: str) -> DeleteFile:
+    """An Iceberg file of positions names data files by their paths; the copy has another."""
+    if delete.kind != "position":
+        return delete
+    return msgspec.structs.replace(delete, names=delete.names or path)
+
+
+def store_copies(moved: Copies) -> Program[int]:
+    """Have the store copy what is not there yet. Raises ``VersionNotFound``."""
+    if not moved.copies:
+        return 0
+    listed = yield from list_objects(branch_directory(moved.location, moved.entry.life))
+    there = {info.key for info in listed}
+    wanted = [(source, key) for source, key in moved.copies.items() if key not in there]
+    missing = yield from copy_all(wanted)
+    if missing is not None:
+        raise VersionNotFound(f"{missing} was removed", table=moved.location)
+    return len(wanted)
+
+
+def _objects(location: str, files: list[DataFile]) -> dict[str, int]:
+    """The keys of all objects that files are made of."""
+    found: dict[str, int] = {}
+    for file in files:
+        found[file_key(location, file.path)] = file.size
+        vector = file.deletion_vector
+        if vector is not None and vector.storage_type != "i":
+            found[vector_key(location, vector)] = vector.size_in_bytes
+        found.update({file_key(location, one.path): one.size for one in file.deletes})
+    return found
+
+
+def _is_below(location: str, key: str) -> bool:
+    return key.startswith(f"{location}/")
+
+
+def _is_owned(location: str, key: str) -> bool:
+    return branch_of(key.removeprefix(f"{location}/")) is not None
+
+
+# -------------------- ending
+#
+# Ending a clone: whether somebody still needs what it keeps (docs/design/0039-clones.md).
+
+
+#: So many tables are named where a clone can't be ended.
+_NAMED = 5
+
+
+def end_clone(context: Context, name: str, first: RefEntry) -> Program[None]:
+    """Take a clone out of HEAD, and what is left of tables that were dropped there unwritten.
+
+    Safe because it is asked of the very HEAD that is replaced which tables of it were written to:
+    whoever writes to one later finds no clone, and is in conflict.
+
+    Raises
+    ------
+    RefNotFound
+    InvalidOperation
+        It is protected, or a table that was written to names files that it keeps.
+    """
+    is_again = False
+
+    def step(held: HeldHead | None, entry: RefEntry | None) -> Program[LeftAsIs[None] | Next[None]]:
+        nonlocal is_again
+        if held is None or entry is None or entry.id != first.id:
+            if is_again:
+                return LeftAsIs(None)  # an answer was lost, or another has ended it
+            raise (yield from not_found(None if held is None else held.head, name))
+        is_again = True
+        if entry.protected:
+            raise InvalidOperation(
+                f"clone {name!r} is protected: protect({name!r}, on=False) lifts that"
+            )
+        states = yield from tables_of(held.head, name)
+        yield from _refuse_needed(context, held.head, name, states)
+        new = following(context, held)
+        never_made = {place: None for place, one in states.items() if _was_never_made(one)}
+        if never_made:
+            new = msgspec.structs.replace(new, tables=new.tables.updated(never_made))
+        return Next(with_refs(new, {name: None}), None)
+
+    yield from until_replaced(context, name, step)
+
+
+def tables_of(head: Head, name: str) -> Program[dict[str, TableState]]:
+    """The tables of HEAD itself at and below the place of a clone, dropped ones too."""
+    yield from load_tables(head, [name])
+    yield from load_tables_below(head, f"{name}/")
+    return {place: one for place, one in head.tables.at_hand().items() if is_at(place, name)}
+
+
+def files_elsewhere(context: Context, head: Head, location: str) -> Program[set[str]]:
+    """The objects outside of its own directory that a table needs, as HEAD and its log have it."""
+    tail = yield from refresh(context, location)
+    view = yield from build_view(context, head, location, tail)
+    needed = yield from context.formats.of(view.snapshot).objects_of(view.snapshot)
+    return outside(context, needed)
+
+
+def _refuse_needed(
+    context: Context, head: Head, name: str, states: dict[str, TableState]
+) -> Program[None]:
+    """Refuse to end a clone of which tables name files that it keeps."""
+    live = sorted(place for place, state in states.items() if not state.dropped)
+    found = yield from parallel([_needs_it(context, head, place) for place in live])
+    needing = [place for place, needs in zip(live, found, strict=True) if needs]
+    if needing:
+        more = f" and {len(needing) - _NAMED} more" if len(needing) > _NAMED else ""
+        raise InvalidOperation(
+            f"delete_ref: {', '.join(needing[:_NAMED])}{more} of clone {name!r} "
+            f"{'names' if len(needing) == 1 else 'name'} files of its source, which it keeps: "
+            f"keep({name!r}) copies them, or drop these tables first",
+            table=needing[0],
+        )
+
+
+def _needs_it(context: Context, head: Head, location: str) -> Program[bool]:
+    if not (yield from files_elsewhere(context, head, location)):
+        return False
+    if not head.tables[location].pending:
+        return True
+    # Its log may name what was taken out by a commit that is not published: then others who read
+    # the log need it yet.
+    yield from publish_table(context, head, location)
+    return bool((yield from files_elsewhere(context, head, location)))
+
+
+def _was_never_made(state: TableState) -> bool:
+    """Whether it is a mark alone that a table is not shown: there is no log, and none comes."""
+    return state.dropped and state.published < 0 and not state.pending
+
+
+# -------------------- keeping
+#
+# Giving the tables of a clone files of their own (docs/design/0039-clones.md).
+#
+# Each in a transaction of its own, which moves rows: whoever is cut off begins anew where it was.
+
+
+#: How often a table is begun with anew, where others write it.
+_TRIES = 20
+
+
+def keep_clone(
+    context: Context, name: str, first: RefEntry, *, all_tables: bool = False
+) -> Program[Report]:
+    """Copy what tables of a clone name of their source's files, so that it may end.
+
+    Those that were written to; with ``all_tables`` also those that it only shows yet.
+
+    Raises
+    ------
+    RefNotFound
+    """
+    findings: list[Finding] = []
+    for location in (yield from _tables(context, name, first, all_tables=all_tables)):
+        try:
+            copied = yield from _own(context, location)
+        except StoreError:
+            raise
+        except TableNotFound:
+            continue  # it was dropped meanwhile
+        except LakeVillaError as error:
+            message = f"table {location} can't be kept: {error.message}"
+            findings.append(Finding("warning", "ref_lost", message, table=location))
+            continue
+        if copied:
+            message = f"table {location} has its own files: {copied} were copied"
+            findings.append(Finding("note", "kept", message, table=location))
+    return Report(all(one.severity == "note" for one in findings), tuple(findings))
+
+
+def _tables(
+    context: Context, name: str, first: RefEntry, *, all_tables: bool
+) -> Program[list[str]]:
+    head = yield from _head_with(context, name, first)
+    states = yield from tables_of(head, name)
+    found = [place for place, state in states.items() if not state.dropped]
+    if all_tables:
+        found += yield from mounted_below(head, name)
+        if (yield from mount_of(head, name)) is not None:
+            found.append(name)
+    return sorted(found)
+
+
+def _head_with(context: Context, name: str, first: RefEntry) -> Program[Head]:
+    head, entry = yield from find_ref(context, name)
+    if entry.id != first.id:
+        raise RefNotFound(f"clone {name!r} was deleted, and another one made meanwhile")
+    return head
+
+
+def _own(context: Context, location: str) -> Program[int]:
+    """Bring the files of one table in; how many."""
+    for attempt in range(_TRIES):
+        options = Options(Feature.R | Feature.I)
+        state = TransactionState(context, context.ids.txn_id(), options, through_head=True)
+        txn = begin(state)
+        try:
+            done = yield from bring_in(txn, location)
+            if done is None:
+                yield from abort(txn)
+                return 0
+            yield from commit(txn)
+            return len(done.change.removes)
+        except ConflictError:
+            yield from abort(txn)
+            if attempt == _TRIES - 1:
+                raise
+        except LakeVillaError:
+            yield from abort(txn)
+            raise
+    raise AssertionError("the last try returns or raises")

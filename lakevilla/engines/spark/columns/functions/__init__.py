@@ -1,1 +1,0 @@
-"""Spark's operators and functions by name, each made into the tree that means the same."""
