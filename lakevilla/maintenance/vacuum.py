@@ -18,8 +18,8 @@ What a file is named for:
   makes a ref meanwhile is refused, looks again, and takes up no state whose files may go
   (docs/design/0030-refs.md).
 
-The store's own time tells how old a file is (``maintenance.gc.listing``), never this client's clock; to look
-only (``dry_run``) nothing is written, and the own clock does.
+The store's own time tells how old a file is (``maintenance.gc.listing``), never this client's
+clock; to look only (``dry_run``) nothing is written, and the own clock does.
 
 An Iceberg table lists its states, so those that were replaced before are expired
 first (``docs/design/0017-expiry.md``). Beside that it writes nothing but deletions.

@@ -37,6 +37,7 @@ def test_a_predicate_finds_the_rows_for_which_it_is_true(block: int) -> None:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("table", range(ON_SPARK // EACH_ON_SPARK))
+@pytest.mark.seam
 def test_on_spark_a_predicate_finds_the_rows_for_which_it_is_true(
     table: int, spark: SparkSession
 ) -> None:

@@ -63,9 +63,10 @@ class Case(NamedTuple):
 def few(cases: Iterable[Case]) -> set[str]:
     """Return the tests that ``make test`` runs: of each function a part, and at least one.
 
-    A function's cases on a server are left out if it has others; of those, and of the cases in
-    Spark's session, one runs. Of what remains, a case is taken that has most values of parameters
-    that no case before it has, until each value was taken or the limit is reached.
+    A function's cases on a server, or in Spark's session, are left out if it has others; else one
+    of them runs. Of what remains, a case is taken that has most values of parameters that no case
+    before it has, until each value was taken or the limit is reached. A limit of 0 leaves the
+    function to the night.
     """
     functions: dict[str, list[Case]] = defaultdict(list)
     for case in cases:
@@ -129,9 +130,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "cases(n): so many of the function's cases run in make test (None: all)"
-    )
+    for mark in (
+        "cases(n): so many of the function's cases run in make test (None: all)",
+        "seam: needs Spark's session, and runs in make test all the same",
+        "night: takes longer than its folder may, and runs in make test-all alone",
+    ):
+        config.addinivalue_line("markers", mark)
     # Test modules read both while they are imported, as do the processes that tests start.
     os.environ["LAKEVILLA_SEARCH"] = config.getoption("--search")
     if not hasattr(config, "workerinput"):  # a worker keeps the date of the run, past midnight too
@@ -183,14 +187,15 @@ def _case(item: pytest.Item) -> Case:
     name = name_of(item)
     call = getattr(item, "callspec", None)
     values = frozenset() if call is None else frozenset(call.indices.items())
-    server = call is not None and any(
-        isinstance(value, str) and value in _SERVERS for value in call.params.values()
+    server = item.get_closest_marker("xdist_group") is not None or (
+        call is not None
+        and any(isinstance(one, str) and one in _SERVERS for one in call.params.values())
     )
     return Case(name, name.partition("[")[0], values, server, _limit(item, server))
 
 
 #: What parameters say of cases that need a server on loopback.
-_SERVERS = ("s3", "ministack", "moto", "minio", "given", "remote", "rest")
+_SERVERS = frozenset(("s3", "ministack", "moto", "minio", "given", "remote", "rest"))
 
 
 def _limit(item: pytest.Item, on_server: bool) -> int | None:
@@ -198,7 +203,12 @@ def _limit(item: pytest.Item, on_server: bool) -> int | None:
     if mark is not None:
         limit: int | None = mark.args[0]
         return limit
-    if on_server or item.get_closest_marker("xdist_group") is not None:
+    if item.get_closest_marker("night") is not None:
+        return 0
+    group = item.get_closest_marker("xdist_group")
+    if group is not None and group.args == ("spark",):
+        return int(item.get_closest_marker("seam") is not None)
+    if on_server:
         return 1
     folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
     return FEW.get(folder, FEW_ELSEWHERE)

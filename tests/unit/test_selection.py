@@ -71,9 +71,18 @@ def test_by_rule(x):
 def test_by_mark(x):
     pass
 
+@pytest.mark.seam
 @pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("x", range(9))
 def test_on_spark(x):
+    pass
+
+@pytest.mark.xdist_group("spark")
+def test_on_spark_at_night():
+    pass
+
+@pytest.mark.night
+def test_at_night():
     pass
 
 @pytest.mark.soak

@@ -35,8 +35,8 @@ from lakevilla.store.location import at_home
 # to a fenced transaction: a create or a replacement that was under way is
 # refused, and what was created after the listing is not looked at (hazards 19, 20).
 #
-# The store's own time tells how old anything is (``maintenance.gc.listing``), not this client's clock; where
-# nothing is deleted (``dry_run``), nothing is written to ask for it.
+# The store's own time tells how old anything is (``maintenance.gc.listing``), not this client's
+# clock; where nothing is deleted (``dry_run``), nothing is written to ask for it.
 
 
 def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:

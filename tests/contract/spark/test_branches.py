@@ -14,6 +14,7 @@ DELTA = pytest.param("delta", marks=pytest.mark.connector("delta"))
 
 
 @pytest.mark.parametrize("kind", [DELTA, "iceberg"])
+@pytest.mark.seam
 def test_a_branch_is_written_by_spark_and_merged(
     kind: Literal["delta", "iceberg"], spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -112,6 +112,7 @@ def shown(rows: Rows) -> list[str]:
 
 @pytest.mark.connector("delta")
 @pytest.mark.parametrize("table", MAKE)
+@pytest.mark.seam
 def test_all_readers_tell_equal_rows(source: Source, table: str) -> None:
     for statement in MAKE[table]:
         text = statement.replace("{t}", f"delta.`{source.place.uri(table)}`")
@@ -127,6 +128,7 @@ def test_all_readers_tell_equal_rows(source: Source, table: str) -> None:
     assert len(expected) > 2
 
 
+@pytest.mark.seam
 def test_a_past_version_is_read_by_number_and_by_time(bank: Source) -> None:
     with bank.place.connect() as lake:
         lake.run(lambda txn: txn.append("bank", pa.table({"id": [9], "balance": [9]})))
@@ -179,6 +181,7 @@ def test_columns_and_rows_are_chosen_by_options(bank: Source) -> None:
     assert in_order(named.load("bank").toArrow()) == [{"id": n} for n in range(4)]
 
 
+@pytest.mark.seam
 def test_where_leaves_out_files(source: Source) -> None:
     for number in range(3):
         source.place.write("t", [{"id": number, "part": f"p{number}"}], partition_by=["part"])
@@ -217,6 +220,7 @@ FILTERS = [
 ]
 
 
+@pytest.mark.seam
 def test_pushed_filters_mean_what_they_mean_to_spark(source: Source, pushing: None) -> None:
     at = datetime(2024, 1, 1, tzinfo=UTC)
     rows = pa.table(
@@ -311,6 +315,7 @@ def test_lakes_of_one_session_are_read_with_their_own_options_and_no_plan_tells_
         ({"where": "nope = 1"}, "there is no column nope"),
     ],
 )
+@pytest.mark.seam
 def test_a_mistake_is_told_when_the_frame_is_made(
     bank: Source, options: dict[str, str], message: str
 ) -> None:
@@ -368,6 +373,7 @@ def test_columns_that_are_never_null_are_read_as_any_others(source: Source) -> N
         reader.schema("at TIMESTAMP NOT NULL").load("strict").count()
 
 
+@pytest.mark.seam
 def test_versions_of_the_lake_are_rows(bank: Source) -> None:
     with bank.place.connect() as lake:
         lake.run(lambda txn: txn.delete("bank", where="id = 0"))

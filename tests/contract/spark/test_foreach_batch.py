@@ -77,6 +77,7 @@ def both(txn: lv.Transaction, batch: Any) -> None:
     txn.upsert("silver", batch.where("amount > 0"), keys="id")
 
 
+@pytest.mark.seam
 def test_each_batch_writes_its_tables_in_one_transaction(feed: Feed) -> None:
     feed.put(0, 1, 2)
     feed.put(1, 3)
@@ -86,6 +87,7 @@ def test_each_batch_writes_its_tables_in_one_transaction(feed: Feed) -> None:
         assert [entry.tables for entry in lake.history(2)] == [("bronze", "silver")] * 2
 
 
+@pytest.mark.seam
 def test_a_batch_that_is_given_twice_takes_effect_once(feed: Feed) -> None:
     frame = feed.spark.createDataFrame([(1, 10)], "id LONG, amount LONG")
     calls = []

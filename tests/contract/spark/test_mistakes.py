@@ -37,6 +37,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
         (["make_interval(1) AS name"], "column 'name' .* of type interval"),
     ],
 )
+@pytest.mark.seam
 def test_columns_that_do_not_fit_are_told_without_a_job(
     spark: SparkSession, lake: Any, columns: list[str], told: str
 ) -> None:
@@ -77,6 +78,7 @@ def test_what_is_no_expression_is_refused_as_an_assignment(spark: SparkSession, 
             txn.update("t", {"price": "price + 1"}, where=F.expr("id = 1"))
 
 
+@pytest.mark.seam
 def test_errors_of_tasks_come_first_line_first(spark: SparkSession, tmp_path: Path) -> None:
     fails = F.udf(lambda value: 1 // (value - 1), "long")
     with lv.connect(str(tmp_path), spark=spark, spark_reader="python") as lake:

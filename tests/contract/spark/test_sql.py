@@ -32,6 +32,7 @@ def told(lake: Any, query: str, params: dict[str, object] | None = None, **views
         return [tuple(row) for row in now.sql(query, params, views=views or None).collect()]
 
 
+@pytest.mark.seam
 def test_tables_have_their_names_and_columns_can_be_called_by_them(lake: Any) -> None:
     assert told(lake, "SELECT count(*) FROM orders") == [(10,)]
     assert told(lake, "SELECT max(orders.k) FROM orders") == [(9,)]
@@ -121,6 +122,7 @@ def test_a_list_serves_in(lake: Any) -> None:
     assert told(lake, query, {"ks": []}) == [(0,)]
 
 
+@pytest.mark.seam
 def test_views_are_the_callers_frames(lake: Any, spark: SparkSession) -> None:
     query = "SELECT count(*) FROM orders JOIN mine USING (k)"
     assert told(lake, query, mine=spark.range(3).toDF("k")) == [(3,)]
@@ -157,6 +159,7 @@ def test_nothing_of_a_query_stays_in_the_session(lake: Any, spark: SparkSession)
         "",
     ],
 )
+@pytest.mark.seam
 def test_what_reaches_beyond_the_lake_is_refused(
     lake: Any, spark: SparkSession, query: str
 ) -> None:
@@ -178,6 +181,7 @@ def test_mistakes_are_told_in_one_line(lake: Any) -> None:
         told(lake, "SELECT :k FROM orders", {"k": object()})
 
 
+@pytest.mark.seam
 def test_statements_go_through_the_verbs(spark: SparkSession, tmp_path: Path) -> None:
     with lv.connect(str(tmp_path), spark=spark) as lake:
         lake.create_table("t", spark.sql("SELECT id AS k, 'a' AS v FROM range(4)"))

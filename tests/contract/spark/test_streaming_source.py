@@ -98,6 +98,7 @@ def as_spark_has(changed: pa.Table) -> Rows:
     return in_order(changed.set_column(stamp, "_commit_timestamp", stamps))
 
 
+@pytest.mark.seam
 def test_each_change_is_told_once_over_restarts(stream: Stream) -> None:
     with stream.place.connect() as lake:
         assert [brief(batch) for batch in stream.run()] == [[(1, "insert", 0), (1, "insert", 1)]]
@@ -137,6 +138,7 @@ def test_a_stream_waits_for_a_version_to_come(stream: Stream) -> None:
     assert [brief(batch) for batch in stream.run(startingVersion=4)] == [[(4, "insert", 4)]]
 
 
+@pytest.mark.seam
 def test_changes_between_two_versions_are_read_as_a_batch(stream: Stream) -> None:
     with stream.place.connect() as lake:
         lake.run(lambda txn: txn.append("bank", rows(2)))

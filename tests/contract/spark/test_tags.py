@@ -62,6 +62,7 @@ def tagged(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Any) -
 THEN = accounts(3)
 
 
+@pytest.mark.seam
 def test_the_data_source_reads_the_lake_at_a_tag(tagged: Tagged) -> None:
     tagged.clean_up()
     assert tagged.rows(ref="closing") == THEN

@@ -55,6 +55,7 @@ def test_a_frame_shows_the_bound_version_whenever_it_is_used(
     assert rows(lake.snapshot().read("bank")) == [(0, 0), (1, 0)]
 
 
+@pytest.mark.seam
 def test_a_transaction_reads_its_own_writes_and_others_do_not(
     spark: SparkSession, lake: Any, other: lv.Lake
 ) -> None:
@@ -111,6 +112,7 @@ def test_names_that_the_transaction_or_another_has_swapped_mean_the_same_columns
     assert rows(lake.snapshot().read("t", ["a", "b"])) == [(5, 6), (10, 10)]
 
 
+@pytest.mark.seam
 def test_an_operation_in_conflict_is_redone_by_spark(
     spark: SparkSession, lake: Any, other: lv.Lake
 ) -> None:
@@ -155,6 +157,7 @@ def test_a_frame_that_is_another_each_time_is_run_once_and_a_redo_has_its_rows(
     assert rows(lake.snapshot().read("bank")) == [(0, 108), (1, 108), (2, 107), (3, 107)]
 
 
+@pytest.mark.seam
 def test_nothing_is_seen_or_left_of_a_transaction_whose_third_job_fails(
     spark: SparkSession, lake: Any, tmp_path: Path
 ) -> None:
@@ -206,6 +209,7 @@ def test_a_rule_that_a_row_breaks_is_told_once_and_its_job_leaves_nothing(
     assert rows(lake.snapshot().read("bank", where="id = 2")) == [(2, 1)]
 
 
+@pytest.mark.seam
 def test_verbs_take_what_an_embedded_lake_takes(spark: SparkSession, lake: Any) -> None:
     lake.create_table("bank", pa.table({"id": [1], "balance": [5]}))
     with lake.transaction() as txn:

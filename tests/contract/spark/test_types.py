@@ -74,6 +74,7 @@ def read_alike(beside: Beside, lake: Any, table: str, expected: pa.Table) -> Non
         assert plain(rows) == plain(expected), name
 
 
+@pytest.mark.seam
 def test_a_frame_of_every_type_is_stored_and_found_by_every_reader(
     beside: Beside, lake: Any
 ) -> None:
@@ -147,6 +148,7 @@ def test_a_key_of_every_type_finds_its_rows_and_no_others(beside: Beside, lake: 
 
 
 @BY_DELTA
+@pytest.mark.seam
 def test_moments_are_one_instant_in_each_session_zone(beside: Beside, lake: Any) -> None:
     spark = beside.spark
     local = "TIMESTAMP '2024-03-09 23:30:00' AS at, TIMESTAMP_NTZ '2024-03-09 23:30:00' AS wall"

@@ -16,6 +16,7 @@ from tests.support.places import Place
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.seam
 def test_what_tasks_wrote_is_compared_by_tasks(
     spark: SparkSession, tmp_path: Path, kind: Literal["delta", "iceberg"]
 ) -> None:

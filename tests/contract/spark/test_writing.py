@@ -67,6 +67,7 @@ def there(sink: Sink) -> Sink:
     return sink
 
 
+@pytest.mark.seam
 def test_an_append_is_one_transaction(there: Sink) -> None:
     before = there.lake.snapshot().version
     there.write(there.frame((2, "b"), (3, "c")).repartition(2))
@@ -96,6 +97,7 @@ def test_a_column_that_happens_to_have_no_null_takes_it_later(sink: Sink, mode: 
     assert sink.rows()[1] == {"id": 7, "one": None, "parts": [None, {"a": None}]}
 
 
+@pytest.mark.seam
 def test_an_overwrite_replaces_all_rows(there: Sink) -> None:
     there.write(there.frame((7, "g")), "t", "overwrite")
     assert there.rows() == [{"id": 7, "v": "g"}]
@@ -132,6 +134,7 @@ def test_wrong_options_and_columns_are_told_before_any_task(there: Sink) -> None
         there.write(there.frame(("x",), of="id string"))
 
 
+@pytest.mark.seam
 def test_sql_inserts_into_a_temporary_view(there: Sink) -> None:
     sql = there.spark.sql
     options = f"(lake '{there.place.root}', table 't')"
@@ -188,6 +191,7 @@ def stream(sink: Sink, tmp_path: Path, checkpoint: str = "checkpoint", **options
 
 
 @takes_streams
+@pytest.mark.seam
 def test_each_batch_of_a_stream_is_one_transaction_and_takes_effect_once(
     sink: Sink, tmp_path: Path
 ) -> None:

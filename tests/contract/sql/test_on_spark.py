@@ -28,6 +28,7 @@ def rows(session: Any, text: str) -> list[tuple[Any, ...]]:
     return sorted((tuple(row) for row in session.sql(text).collect()), key=repr)
 
 
+@pytest.mark.seam
 def test_a_session_sees_its_own_changes_and_undoes_them(session: Any) -> None:
     session.sql("BEGIN; UPDATE t SET v = s.w FROM s WHERE t.k = s.k")
     session.sql("DELETE FROM t WHERE k NOT IN (SELECT k FROM s WHERE k IS NOT NULL)")

@@ -49,6 +49,7 @@ def hidden(directory: Path) -> set[Path]:
     return {path for path in directory.rglob("*") if "_lakevilla" in path.parts and path.is_file()}
 
 
+@pytest.mark.seam
 def test_rows_follow_a_rollback_and_a_cherrypick(table: Beside) -> None:
     (first, *_) = [row[0] for row in table.sql("SELECT snapshot_id FROM {t}.snapshots")]
     with table.connect() as lake:

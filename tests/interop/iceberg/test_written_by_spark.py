@@ -43,6 +43,7 @@ CHANGED = rows(k1="A", k3="C", k4="d", k6="f", k7=None, k9="i")
     ("mode", "granularity"),
     [("copy-on-write", "file"), ("merge-on-read", "file"), ("merge-on-read", "partition")],
 )
+@pytest.mark.seam
 def test_rows_that_spark_changed(beside: Beside, mode: str, granularity: str) -> None:
     modes = {f"write.{verb}.mode": mode for verb in ("delete", "update", "merge")}
     make(beside, **modes, **{"write.delete.granularity": granularity})
@@ -208,6 +209,7 @@ def test_data_files_without_field_ids_that_lack_the_partition_column(
     )
 
 
+@pytest.mark.seam
 def test_schema_evolution(beside: Beside) -> None:
     make(beside, "k int, v string, f float, d decimal(5, 2), s struct<a: int>")
     beside.sql("INSERT INTO {t} VALUES (1, 'a', 1.5, 1.25, struct(1)), (2, 'b', 2.5, 2.25, NULL)")

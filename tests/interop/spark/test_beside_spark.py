@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
 
 import lakevilla as lv
 
 
+@pytest.mark.seam
 def test_spark_reads_what_a_transaction_wrote(spark: SparkSession, tmp_path: Path) -> None:
     lake = lv.connect(str(tmp_path))
     lake.create_table("t", pa.table({"k": [1, 2], "v": ["a", "b"]}))

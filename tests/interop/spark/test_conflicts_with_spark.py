@@ -37,6 +37,7 @@ MOVES = {"optimize": "OPTIMIZE {t}", "zorder": "OPTIMIZE {t} ZORDER BY (balance)
     [("update", False), ("delete", True), ("merge", True), ("overwrite", False)],
     ids=["update", "delete-vectors", "merge-vectors", "overwrite"],
 )
+@pytest.mark.seam
 def test_rows_that_were_read_and_that_spark_then_changes_are_a_conflict(
     bank: Beside, how: str, vectors: bool
 ) -> None:
@@ -58,6 +59,7 @@ def test_rows_that_were_read_and_that_spark_then_changes_are_a_conflict(
         assert any(added.get("deletionVector") for added in bank.actions("add"))
 
 
+@pytest.mark.seam
 def test_an_update_whose_row_spark_changed_is_redone_on_the_new_value(bank: Beside) -> None:
     events: list[lv.Event] = []
     with bank.connect(on_event=events.append) as lake:
@@ -155,6 +157,7 @@ def test_columns_that_spark_adds_under_an_open_transaction(bank: Beside) -> None
     [("merge", False), ("delete", True), ("update", True)],
     ids=["merge", "delete-vectors", "update-vectors"],
 )
+@pytest.mark.seam
 def test_a_change_by_spark_of_a_decided_commits_file_is_reconciled_and_reported(
     bank: Beside, how: str, vectors: bool
 ) -> None:

@@ -12,6 +12,7 @@ import lakevilla as lv
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.seam
 def test_a_branch_is_read_by_spark(
     kind: Literal["delta", "iceberg"], spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -31,6 +31,7 @@ def features(beside: Beside) -> set[str]:
 # -- change data feed ----------------------------------------------------------------------
 
 
+@pytest.mark.seam
 def test_a_change_data_feed_that_both_write_is_the_same_to_both(beside: Beside) -> None:
     with filled(beside, enableChangeDataFeed="true") as lake:
         since = lake.snapshot().version
@@ -73,6 +74,7 @@ def test_a_change_data_feed_that_both_write_is_the_same_to_both(beside: Beside) 
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])
+@pytest.mark.seam
 def test_mapped_columns_are_renamed_dropped_and_added_by_both(beside: Beside, mode: str) -> None:
     mapping = {"columnMapping.mode": mode}
     columns = "k BIGINT, v STRING, `odd name, (x)` INT, s STRUCT<a: INT, b: STRING>"
@@ -187,6 +189,7 @@ def test_in_commit_timestamps_rise_and_spark_travels_by_them(beside: Beside) -> 
     ],
     ids=["v2", "struct statistics"],
 )
+@pytest.mark.seam
 def test_checkpoints_that_spark_wrote_are_all_that_is_left_of_the_log(
     beside: Beside, properties: dict[str, str]
 ) -> None:
@@ -224,6 +227,7 @@ def test_a_clustered_table_is_written_by_lakevilla_and_optimized_by_spark(beside
     assert beside.both("t") == {(1, "x"): 1, (2, "y"): 1, (3, "c"): 1, (4, "d"): 1}
 
 
+@pytest.mark.seam
 def test_a_shallow_clone_is_read_and_changed_and_its_source_is_not(beside: Beside) -> None:
     """Its log names files of another table, and may repeat what its source's log proves."""
     with filled(beside) as lake:

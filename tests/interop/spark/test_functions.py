@@ -35,6 +35,7 @@ def spelled(one: Said) -> str:
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if name != "odd json"])
+@pytest.mark.seam
 def test_spark_says_what_the_reference_says(session: SparkSession, name: str) -> None:
     cases = ALL[name]
     expected = {one: cases.expected(one) for one in cases.said if one.spark is not None}

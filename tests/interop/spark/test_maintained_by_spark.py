@@ -50,6 +50,7 @@ def numbers(log: Path) -> list[int]:
 # -- vacuum --------------------------------------------------------------------------------
 
 
+@pytest.mark.seam
 def test_what_was_committed_outlives_vacuum_checkpoint_optimize_and_overwrite(
     at_once: Beside,
 ) -> None:
@@ -167,6 +168,7 @@ def test_a_restore_that_takes_and_one_that_brings_back_a_file_of_a_decided_commi
 # -- checkpoints and log clean-up ----------------------------------------------------------
 
 
+@pytest.mark.seam
 def test_a_decided_commit_is_published_after_spark_checkpointed_and_cleaned_the_log_up(
     bank: Beside,
 ) -> None:

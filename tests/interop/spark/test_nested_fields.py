@@ -41,6 +41,7 @@ def rows(beside: Beside, table: str) -> list[dict[str, Any]]:
         ("S.A = s.a + k, s.t = NULL", "k > 0"),
     ],
 )
+@pytest.mark.seam
 def test_a_field_is_set_as_spark_sets_it(beside: Beside, targets: str, where: str) -> None:
     both(beside)
     lake = beside.connect()

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 import lakevilla as lv
@@ -13,6 +14,7 @@ import lakevilla as lv
 README = Path(__file__).parents[3] / "README.md"
 
 
+@pytest.mark.seam
 def test_the_code_for_spark_runs(spark: SparkSession, tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     (code,) = [block for block in blocks if "spark=" in block]

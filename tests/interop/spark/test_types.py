@@ -207,6 +207,7 @@ def moments(request: pytest.FixtureRequest, beside: Beside) -> Iterator[Beside]:
     beside.spark.conf.set(key, before)
 
 
+@pytest.mark.seam
 def test_what_spark_wrote_is_read_rewritten_and_read_by_spark(moments: Beside) -> None:
     spark_writes(moments, "t", ROWS)
     read_alike(moments, "t", ROWS)

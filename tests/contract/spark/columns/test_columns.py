@@ -44,6 +44,7 @@ def found(frame: Any) -> list[tuple[Any, ...]]:
 # -- verbs -----------------------------------------------------------------------
 
 
+@pytest.mark.seam
 def test_verbs_take_columns_where_they_take_text(spark: SparkSession, lake: Any) -> None:
     with lake.transaction() as txn:
         mine = txn.read("t", where=F.col("id") >= 2)
@@ -112,6 +113,7 @@ REFUSED: list[tuple[Made, str]] = [
 
 
 @pytest.mark.parametrize("at", range(len(REFUSED)))
+@pytest.mark.seam
 def test_what_the_language_does_not_say_as_spark_does_is_refused_by_name(
     spark: SparkSession, lake: Any, at: int
 ) -> None:
@@ -225,6 +227,7 @@ def test_drawn_columns_mean_what_spark_computes(spark: SparkSession, seed: int) 
     assert sum(said(spark, table, made)) > 15
 
 
+@pytest.mark.seam
 def test_connect_says_the_same_by_its_plan(spark: SparkSession) -> None:
     random = Random(7)
     reader = translator(spark)

@@ -75,6 +75,7 @@ def held(lake: Any) -> dict[int, int]:
 
 
 @pytest.mark.usefixtures("made", "jobs")
+@pytest.mark.seam
 def test_a_file_is_read_by_several_tasks(lake: Any, spark: SparkSession) -> None:
     assert lake.read("t").rdd.getNumPartitions() >= 3
     assert held(lake) == there()

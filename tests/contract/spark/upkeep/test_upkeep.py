@@ -31,6 +31,7 @@ DELTA = pytest.param("delta", marks=pytest.mark.connector("delta"))
 
 
 @pytest.mark.parametrize("kind", [DELTA, "iceberg"])
+@pytest.mark.seam
 def test_optimize_and_z_order_are_done_by_tasks_and_change_no_row(
     spark: SparkSession, lake: Any, other: lv.Lake, jobs: list[str], kind: str
 ) -> None:
