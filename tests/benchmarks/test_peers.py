@@ -63,7 +63,7 @@ def test_without_java_spark_is_told_apart_and_the_others_run(
     assert "Spark+Delta was left out: Spark needs Java 17" in result.notes[0]
 
 
-def test_what_is_made_once_for_a_run_ends_with_it() -> None:
+def test_an_object_kept_for_a_run_is_made_once_and_ended_with_the_run() -> None:
     ended: list[str] = []
     with places("local") as made:
         for _ in range(2):

@@ -73,7 +73,7 @@ def test_a_cold_client_reads_metadata_for_each_operation(tmp_path: Path) -> None
     assert by_phase(cold, ("read",))["the rest"] > 0, "to connect is in no phase"
 
 
-def test_what_is_slow_in_the_library_is_in_its_phase(
+def test_time_spent_publishing_is_counted_in_the_publish_phase(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     once = publish.publish_once

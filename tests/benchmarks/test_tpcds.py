@@ -105,7 +105,7 @@ def test_answers_are_rows_whatever_their_order_and_names() -> None:
         ({"scale": "0"}, "scale=0 is too small"),
     ],
 )
-def test_what_there_is_not_is_refused_by_name(
+def test_unknown_queries_systems_and_scales_are_refused_by_name(
     given: dict[str, str], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(WrongParameter, match=message):

@@ -156,7 +156,7 @@ def test_updates_that_are_lost_in_one_of_many_tables_are_found(
         ("scale", {"tables": "0"}, "'0' has to be a list of whole numbers from 1 on"),
     ],
 )
-def test_what_a_workload_can_not_do_is_refused_before_it_starts(
+def test_parameters_that_a_workload_does_not_support_are_refused_before_it_starts(
     name: str, given: dict[str, str], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(WrongParameter) as caught:
@@ -254,7 +254,7 @@ def test_a_transaction_that_runs_again_is_counted_once(
 
 
 @pytest.mark.parametrize("lost", ["another record", "another field", "a record twice"])
-def test_what_nobody_wrote_and_is_changed_is_found(
+def test_changes_to_values_that_no_operation_wrote_are_found(
     lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The library does more than it was asked to."""
@@ -331,7 +331,7 @@ def test_a_record_that_a_read_misses_is_found(
         ({"clients_as": "processes", "clients": "100000"}, "100000 client processes"),
     ],
 )
-def test_what_ycsb_can_not_do_is_refused_before_it_starts(
+def test_parameters_that_ycsb_does_not_support_are_refused_before_it_starts(
     given: dict[str, str], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(WrongParameter) as caught:

@@ -94,7 +94,7 @@ def test_every_block_is_in_a_language_that_is_run_or_says_that_it_is_not() -> No
         assert not unknown, f"{named(page)} has blocks in {unknown}, which nothing runs"
 
 
-def test_what_is_skipped_tells_its_reason() -> None:
+def test_skipped_examples_in_the_pages_give_their_reason() -> None:
     for page in SITE:
         for found in re.findall(r"<!-- skip: (.*?)-->", page.read_text()):
             assert re.match(r'(next|start) "\w.+"|end', found), f"{named(page)}: {found}"

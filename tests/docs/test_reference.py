@@ -114,7 +114,7 @@ def test_the_reference_shows_all_that_users_call(kind: type) -> None:
 
 
 @pytest.mark.parametrize(("name", "function"), [pytest.param(*x, id=x[0]) for x in shown()])
-def test_what_the_reference_shows_tells_each_of_its_parameters(name: str, function: Any) -> None:
+def test_reference_entries_describe_each_of_their_parameters(name: str, function: Any) -> None:
     text = inspect.getdoc(function) or ""
     if not inspect.isfunction(function):
         return  # a property: its type tells

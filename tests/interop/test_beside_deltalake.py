@@ -60,7 +60,7 @@ def persist(work: Callable[[], object]) -> None:
     raise AssertionError("deltalake lost fifty times in a row")
 
 
-def test_what_deltalake_commits_is_seen_by_the_next_transaction(place: Place) -> None:
+def test_commits_of_deltalake_are_seen_by_the_next_transaction(place: Place) -> None:
     fill(place, {"bank": accounts(4)})
 
     def balances(lake: lv.Lake) -> dict[int, int]:

@@ -82,7 +82,7 @@ def shown(path: Path) -> str:
 
 
 @pytest.mark.parametrize("kind", CITED)
-def test_what_is_cited_has_its_heading(kind: str) -> None:
+def test_citations_have_their_headings(kind: str) -> None:
     there = headings()[kind]
     cited = {
         (shown(path), number)

@@ -54,7 +54,7 @@ except ImportError as error:
 """
 
 
-def test_who_wants_telemetry_is_told_which_extra_brings_it(tmp_path: Path) -> None:
+def test_missing_telemetry_is_reported_with_the_extra_that_brings_it(tmp_path: Path) -> None:
     said = ran(WITHOUT_OPENTELEMETRY, tmp_path)
     assert "pip install 'lakevilla[opentelemetry]'" in said.stdout
 

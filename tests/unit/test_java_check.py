@@ -108,7 +108,7 @@ def _told(ran: subprocess.CompletedProcess[str], why: str) -> None:
     assert "install OpenJDK 17" in ran.stderr
 
 
-def test_who_is_not_root_or_has_no_apt_is_told_in_one_line(machine: Machine) -> None:
+def test_missing_java_without_root_or_apt_is_reported_in_one_line(machine: Machine) -> None:
     _told(machine.check(), "there is no java on PATH")
     machine.can_install("17.0.9")
     machine.is_user(1000)

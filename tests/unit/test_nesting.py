@@ -39,7 +39,7 @@ def test_a_document_of_more_levels_is_malformed(text: Any, depth: int) -> None:
         document(f'[1, {{"a": {text(depth)}}}]')
 
 
-def test_what_a_kind_does_not_name_is_malformed_where_it_is_nested_too_deeply() -> None:
+def test_unknown_fields_that_are_nested_too_deeply_are_malformed() -> None:
     decoder = JsonDecoder(Rows)
     assert decoder.decode('{"rows": 1, "other": [[1]]}') == Rows(1)
     with pytest.raises(msgspec.DecodeError, match="nested deeper than"):

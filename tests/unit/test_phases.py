@@ -58,7 +58,7 @@ def test_own_seconds_of_blocks_beside_each_other_never_overlap(
     assert sum(span.own_seconds for span in spans) == 6
 
 
-def test_what_is_given_back_beside_publishing_has_the_time_that_is_left_over(
+def test_freeing_next_to_publishing_has_the_time_that_is_left_over(
     clock: StoppedClock, spans: list[Span], phases: Phases
 ) -> None:
     with of(phases):
@@ -100,7 +100,7 @@ def test_a_block_that_raises_is_over_too(
 
 
 @pytest.mark.parametrize("progress", [False, True])
-def test_where_nobody_listens_nothing_is_made(
+def test_measuring_makes_no_objects_when_no_listener_is_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, progress: bool
 ) -> None:
     def made(*given: object, **more: object) -> None:

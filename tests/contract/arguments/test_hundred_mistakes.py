@@ -193,7 +193,7 @@ def test_a_mistake_is_told_and_changes_nothing(desk: Desk, mistake: Mistake) -> 
         assert isinstance(error, TypeError | AttributeError | RuntimeError)
 
 
-def test_there_are_more_than_a_hundred() -> None:
+def test_mistakes_page_holds_more_than_250_different_mistakes() -> None:
     written = [mistake.written for mistake in mistakes()]
     assert len(set(written)) == len(written) > 250
     assert len(written) == PAGE.read_text().count("\n>>> ")

@@ -131,7 +131,7 @@ def test_a_parameter_by_position_is_refused_with_how_to_write_it(
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_what_is_no_value_is_refused_by_its_name(lake: lv.Lake, name: str) -> None:
+def test_parameter_values_of_unsupported_types_are_refused_by_parameter_name(lake: lv.Lake, name: str) -> None:
     with lake.transaction() as txn:
         for value in (pd.Timedelta("1s"), Path("x"), object(), float):
             with pytest.raises(lv.InvalidOperation, match="parameter :day is of type"):
@@ -164,7 +164,7 @@ def test_nan_infinities_and_times_mean_the_same_to_every_verb(
 
 
 @pytest.mark.parametrize(("where", "value", "message"), odd_parameters.REFUSED, ids=repr)
-def test_what_has_no_one_meaning_is_refused(
+def test_parameter_values_without_a_single_meaning_are_refused(
     odd: lv.Lake, where: str, value: Any, message: str
 ) -> None:
     with pytest.raises(lv.InvalidOperation, match=re.escape(message)):

@@ -86,7 +86,7 @@ def test_values_become_text(lake: lv.Lake, format: Format) -> None:
         ([("a", "b")], "maps names to values"),
     ],
 )
-def test_what_has_no_spelling_is_refused_by_name(
+def test_properties_that_can_not_be_spelled_are_refused_by_name(
     lake: lv.Lake, tmp_path: Path, format: Format, given: Any, told: str
 ) -> None:
     before = contents(tmp_path)

@@ -205,7 +205,7 @@ def test_a_wrong_number_of_attempts_is_refused_before_anything_runs(
 
 
 @pytest.mark.parametrize("fn", [None, 5, "select 1"], ids=repr)
-def test_what_is_no_function_is_not_run(lake: lv.Lake, fn: Any) -> None:
+def test_objects_that_are_not_functions_are_not_run(lake: lv.Lake, fn: Any) -> None:
     with pytest.raises(lv.InvalidOperation, match=f"not {fn!r}: write `lake.run"):
         lake.run(fn)
     with pytest.raises(lv.InvalidOperation, match="a function of the transaction"):
@@ -314,7 +314,7 @@ def test_data_that_does_not_fit_names_the_column_and_both_types(
 
 
 @pytest.mark.parametrize("data", [None, 5, 2.5, "rows", b"rows"], ids=repr)
-def test_what_is_no_data_is_refused(lake: lv.Lake, data: Any) -> None:
+def test_objects_that_are_not_data_are_refused(lake: lv.Lake, data: Any) -> None:
     refused(lake, lambda txn: txn.append("orders", data), lv.InvalidOperation, "data")
 
 
@@ -475,7 +475,7 @@ def test_a_table_that_cannot_be_is_not_created(
 
 @pytest.mark.parametrize("call", ["resume", "abort", "outcome"])
 @pytest.mark.parametrize("txn_id", ["", "nope", "../HEAD", 5], ids=repr)
-def test_what_is_no_transaction_id_is_refused(lake: lv.Lake, call: str, txn_id: Any) -> None:
+def test_ill_formed_transaction_ids_are_refused(lake: lv.Lake, call: str, txn_id: Any) -> None:
     with pytest.raises(lv.InvalidOperation, match="not a transaction id"):
         getattr(lake, call)(txn_id)
 

@@ -67,7 +67,7 @@ def test_repr_asks_nothing_of_the_store_and_html_at_most_one_object(lake: lv.Lak
     txn.abort()
 
 
-def test_what_is_shown_says_what_people_ask_for(lake: lv.Lake) -> None:
+def test_reprs_and_html_show_the_main_facts_of_each_object(lake: lv.Lake) -> None:
     assert repr(lake) == f"<lakevilla.Lake {lake.root}, version 2, 1 table>"
     assert "<td>sales/orders</td><td>delta</td><td>1</td>" in lake._repr_html_()
     table = lake.table("sales/orders")
@@ -126,7 +126,7 @@ def test_a_lake_that_cannot_be_seen_is_shown_as_it_was_known(
     assert "<td>sales/orders</td>" in html
 
 
-def test_what_a_commit_did_is_shown_in_words(lake: lv.Lake) -> None:
+def test_html_of_a_commit_describes_its_operation_in_words(lake: lv.Lake) -> None:
     html = lake.history()._repr_html_()
     assert "table sales/orders, operation WRITE, parameters mode: Append" in html
     assert "LoggedOperation" not in html
@@ -138,7 +138,7 @@ def test_an_empty_lake_is_shown_as_such() -> None:
     assert "nothing was committed yet" in lake._repr_html_()
 
 
-def test_what_is_shown_is_escaped_and_has_an_end() -> None:
+def test_shown_html_is_escaped_and_limited_in_length() -> None:
     html = table_html("<b>", ("<i>",), [("<script>",)] * (MOST_ROWS + 7))
     assert "<b>" not in html
     assert "<script>" not in html

@@ -110,7 +110,7 @@ def test_of_two_that_are_made_at_once_the_second_to_commit_is_refused(
     assert [table.name for table in lake.tables()] == [first]
 
 
-def test_what_an_attempt_of_ours_left_behind_is_in_nobodys_way(
+def test_files_of_an_unfinished_create_do_not_block_creating_the_table(
     lake: lv.Lake, tmp_path: Path
 ) -> None:
     txn = lake.transaction()

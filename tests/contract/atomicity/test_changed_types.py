@@ -126,7 +126,7 @@ def of(lake: lv.Lake, format: Any, **more: Any) -> None:
         ("bigint", "change_types must be a mapping of columns to types"),
     ],
 )
-def test_what_would_lose_or_is_no_widening_is_refused_by_name(
+def test_type_changes_that_are_not_widening_are_refused_by_name(
     lake: lv.Lake, format: Any, types: Any, words: str
 ) -> None:
     of(lake, format)
@@ -181,7 +181,7 @@ def test_columns_of_partitions_and_constraints_keep_what_they_are(
 
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
-def test_what_others_append_meanwhile_is_run_again_on_the_wider_type(
+def test_a_concurrent_update_commits_on_the_wider_type_and_an_append_conflicts(
     lake: lv.Lake, format: Any
 ) -> None:
     of(lake, format)

@@ -31,7 +31,7 @@ def balance(lake: lv.Lake, table: str) -> int:
     return found
 
 
-def test_it_is_refused_by_the_name_of_the_check_and_of_the_option(behind: Open) -> None:
+def test_a_store_that_ignores_conditions_is_refused_naming_the_check_and_the_option(behind: Open) -> None:
     place, _ = behind("ignored")
     with (
         place.connect(settings=QUICK) as lake,
@@ -41,7 +41,7 @@ def test_it_is_refused_by_the_name_of_the_check_and_of_the_option(behind: Open) 
     assert 'conditional_writes="check"' in error.value.message
 
 
-def test_one_that_refuses_conditions_outright_names_the_option(behind: Open) -> None:
+def test_a_store_that_refuses_conditions_raises_an_error_naming_the_option(behind: Open) -> None:
     place, _ = behind("refused")
     with place.connect(settings=QUICK) as lake, pytest.raises(lv.StoreError) as error:
         lake.create_table("bank_x", {"id": [1]})

@@ -153,7 +153,7 @@ def test_a_commit_point_that_is_turned_down_is_told_as_nothing_committed(
 
 
 @pytest.mark.parametrize("lands", [False, True], ids=["lost", "landed"])
-def test_one_that_is_turned_down_after_one_in_doubt_leaves_the_outcome_unknown(
+def test_a_commit_refused_after_a_request_in_doubt_has_an_unknown_outcome(
     lake: lv.Lake, features: lv.Feature, lands: bool
 ) -> None:
     txn = append(lake, features)
@@ -168,7 +168,7 @@ def test_one_that_is_turned_down_after_one_in_doubt_leaves_the_outcome_unknown(
 
 
 @pytest.mark.parametrize("lands", [False, True], ids=["lost", "landed"])
-def test_what_can_not_be_settled_stays_unknown_when_it_is_asked_for(
+def test_an_outcome_stays_unknown_until_the_store_can_be_read_again(
     lake: lv.Lake, lands: bool
 ) -> None:
     txn = append(lake, lv.Feature.R | lv.Feature.I)

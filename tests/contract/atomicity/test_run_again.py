@@ -253,7 +253,7 @@ def test_a_place_is_taken_even_if_those_ahead_could_not_be_read(
 
 @pytest.mark.parametrize("features", [R | I, QUEUED], ids=["R|I", "R|CT|I"])
 @pytest.mark.parametrize("commits", [False, True], ids=["under way", "committed"])
-def test_what_another_process_has_resumed_is_settled_before_it_is_done_again(
+def test_run_settles_an_attempt_resumed_by_another_process_before_it_runs_again(
     lake: lv.Lake, other: lv.Lake, features: lv.Feature, commits: bool
 ) -> None:
     ids: list[str] = []
@@ -278,7 +278,7 @@ def test_what_another_process_has_resumed_is_settled_before_it_is_done_again(
 
 
 @pytest.mark.parametrize("features", [R | I, QUEUED], ids=["R|I", "R|CT|I"])
-def test_what_was_resumed_before_a_conflict_is_settled_before_it_is_run_again(
+def test_run_settles_an_attempt_resumed_before_a_conflict_before_it_runs_again(
     lake: lv.Lake, other: lv.Lake, features: lv.Feature
 ) -> None:
     ids: list[str] = []

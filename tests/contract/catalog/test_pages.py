@@ -61,7 +61,7 @@ def test_a_prefix_and_what_head_says(lake: lv.Lake) -> None:
     assert lake.tables("nothing/", limit=3).next is None
 
 
-def test_what_is_there_throughout_comes_once_whatever_is_committed(lake: lv.Lake) -> None:
+def test_tables_present_throughout_paging_are_listed_once_despite_commits(lake: lv.Lake) -> None:
     draw = random.Random(9)
     always = {f"{'ab'[n % 2]}/t{n:02}" for n in range(30) if n % 3 == 1} - {"b/t03", "a/t20"}
     found: list[str] = []

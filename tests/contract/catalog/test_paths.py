@@ -148,7 +148,7 @@ def test_a_path_is_asked_of_another_state(lake: lv.Lake) -> None:
         (None, "text"),
     ],
 )
-def test_what_is_no_path_is_refused_by_name(lake: lv.Lake, path: Any, message: str) -> None:
+def test_invalid_paths_are_refused_with_the_reason(lake: lv.Lake, path: Any, message: str) -> None:
     with pytest.raises(lv.InvalidOperation, match=message):
         lake.query(path)
 

@@ -159,7 +159,7 @@ def test_snapshot_isolation_holds_no_read_of_the_catalog(lake: lv.Lake) -> None:
             make("sales/new")(other)
 
 
-def test_what_insert_reads_of_the_catalog_is_validated(lake: lv.Lake) -> None:
+def test_catalog_rows_read_by_an_insert_are_validated(lake: lv.Lake) -> None:
     with pytest.raises(lv.ConflictError), lake.transaction() as txn:
         txn.sql("INSERT INTO log SELECT rows AS n FROM lakevilla_tables WHERE name LIKE 'sales/%'")
         with lv.connect(lake.root) as other:

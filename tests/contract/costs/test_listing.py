@@ -55,7 +55,7 @@ def test_all_tables_are_listed_in_four_rounds(
 
 
 @pytest.mark.parametrize("appends", [1, 6])
-def test_what_is_not_in_the_lake_is_found_without_its_files(
+def test_discovering_a_new_table_reads_no_data_files_and_no_tables_of_the_lake(
     local_place: Place, appends: int
 ) -> None:
     names = filled(local_place, 6)

@@ -298,6 +298,6 @@ def test_clients_that_commit_at_once_lose_no_commit_of_a_leaf(
         assert not wrong & set(tables)
 
 
-def test_it_is_listed_twice_with_the_same_result(lake: lv.Lake) -> None:
+def test_putting_many_tables_into_head_twice_gives_the_same_leaves(lake: lv.Lake) -> None:
     before = newest(lake).tables.refs
     assert list_tables(lake, COUNT).head.tables.refs == before

@@ -87,7 +87,7 @@ def test_the_doctor_and_verify_ask_the_store_whatever_is_at_hand(place: Place) -
             assert not lake.verify().ok
 
 
-def test_what_is_damaged_is_not_kept(place: Place, budget: Budget) -> None:
+def test_a_damaged_object_is_not_kept_in_the_cache(place: Place, budget: Budget) -> None:
     with_history(place)
     objects = Objects(place)
     key = objects.keys("_lakevilla/pages", ".json")[1]
@@ -98,7 +98,7 @@ def test_what_is_damaged_is_not_kept(place: Place, budget: Budget) -> None:
     assert len(reader.history()) == 21
 
 
-def test_what_is_absent_is_asked_for_again(place: Place, budget: Budget) -> None:
+def test_an_absent_object_is_requested_again(place: Place, budget: Budget) -> None:
     with_history(place)
     objects = Objects(place)
     key = objects.keys("_lakevilla/pages", ".json")[1]

@@ -432,7 +432,7 @@ def test_reads_that_end_soon_cost_the_same_with_queues(
 
 
 @pytest.mark.parametrize("count", QUEUE_WIDTHS)
-def test_what_was_read_is_placed_with_the_first_write_in_one_round(
+def test_reads_get_their_places_in_one_round_with_the_first_write(
     lake: lv.Lake, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(late_reads, "PLACE_AFTER_SECONDS", 3600.0)

@@ -186,7 +186,7 @@ def test_a_statement_sees_nothing_of_another_that_runs_meanwhile(lake: Lake, att
         assert "hunter2" not in repr(other.connection.execute("FROM duckdb_views()").fetchall())
 
 
-def test_what_was_given_to_a_statement_is_gone_after_it(lake: Lake) -> None:
+def test_tables_given_to_a_statement_are_gone_after_it(lake: Lake) -> None:
     with shown(lake, "FROM guests, list.guests", {
         "guests": pa.table({"n": [1]}), "list/guests": pa.table({"n": [2]})
     }) as session:  # fmt: skip
@@ -255,7 +255,7 @@ ALONE = [
 ]
 
 
-def test_what_shares_a_database_is_one_select_of_tables_as_duckdb_reads_it(lake: Lake) -> None:
+def test_only_one_select_of_tables_as_duckdb_reads_it_shares_a_database(lake: Lake) -> None:
     references = frozenset({("t",), ("s", "u")})
     closed = lake.engine._closed
 

@@ -125,7 +125,7 @@ def test_a_damaged_file_is_named_or_its_rows_are_read(
     assert VERBS["read"](place.connect()) == good
 
 
-def test_what_pyarrow_writes_has_checksums_that_find_every_flip_in_a_page(
+def test_page_checksums_of_pyarrow_find_a_flipped_bit_within_a_page(
     request: pytest.FixtureRequest,
 ) -> None:
     place = make_place("local", request)

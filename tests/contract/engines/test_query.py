@@ -172,7 +172,7 @@ DELETED_ROWS = pa.array([3, 4, 7], pa.int64())
     ],
     ids=["positions", "values"],
 )
-def test_what_is_deleted_is_hashed_and_not_the_rows_that_are_left(
+def test_deleted_rows_are_hashed_and_not_the_rows_that_are_left(
     tmp_path: Path, deleted: Deleted, remote: bool, sql: str, has_statistics: bool
 ) -> None:
     """A hash table of the file's rows takes many times as long as reading them."""
@@ -217,7 +217,7 @@ def test_a_file_with_deleted_rows_is_fetched_once(
         assert bool(asked) == fetches
 
 
-def test_what_is_deleted_is_read_once_and_anew_where_it_is_another(tmp_path: Path) -> None:
+def test_deletions_are_kept_for_the_same_vector_and_read_again_for_another(tmp_path: Path) -> None:
     lake = Lake(str(tmp_path), remote=True)
     lake.make("t", pa.table({"k": range(1000)}))
 

@@ -34,7 +34,7 @@ def rows(lake: lv.Lake) -> dict[str, int]:
     return {row["name"]: row["rows"] for row in found}
 
 
-def test_it_counts_in_the_catalog_and_is_told_by_the_feed(lake: lv.Lake) -> None:
+def test_absorbed_commits_count_in_the_catalog_and_appear_in_the_feed(lake: lv.Lake) -> None:
     version = lake.history(1)[0].version
     append(lake, "stock")
     append(lake, "sales/orders")
@@ -57,7 +57,7 @@ def test_only_the_tables_that_are_named(lake: lv.Lake) -> None:
     assert lake.absorb(["shelf"]) == ["shelf"]
 
 
-def test_it_costs_a_look_at_each_log_and_one_replacement(lake: lv.Lake) -> None:
+def test_absorbing_costs_a_look_at_each_log_and_one_replacement_of_head(lake: lv.Lake) -> None:
     lake.absorb()
     idle = cost(lake, lambda: lake.absorb())
     assert (idle.get, idle.put, idle.list) == (2 + 3, 0, 0)  # HEAD for the names, and again

@@ -96,7 +96,7 @@ def test_history_that_was_let_go_is_an_error_that_names_the_first_version(
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_whatever_was_cleaned_up_the_result_is_right_or_an_error(
+def test_changes_after_a_clean_up_are_right_or_raise_version_not_found(
     lake: lv.Lake, shared_place: Place, seed: int
 ) -> None:
     clock = Later()

@@ -34,7 +34,7 @@ def append(lake: lv.Lake, table: str, number: int) -> None:
     lake.run(lambda txn: txn.append(table, [{"id": number}]))
 
 
-def test_it_waits_for_what_comes_and_goes_on_where_it_ended(lake: lv.Lake) -> None:
+def test_following_waits_for_new_versions_and_resumes_where_it_ended(lake: lv.Lake) -> None:
     lake.create_table("a", [{"id": 0}])
     feed = lake.follow(0, poll_seconds=0.01)
     assert [v.version for v in islice(feed, 1)] == [1]
@@ -49,7 +49,7 @@ def test_it_waits_for_what_comes_and_goes_on_where_it_ended(lake: lv.Lake) -> No
     assert next(again).tables["a"]["id"].to_pylist() == [3]
 
 
-def test_it_begins_before_the_lake_does(lake: lv.Lake) -> None:
+def test_following_can_begin_before_the_lake_exists(lake: lv.Lake) -> None:
     feed = lake.follow(0, poll_seconds=0.01)
     stop = threading.Event()
     found: list[int] = []
@@ -65,7 +65,7 @@ def test_it_begins_before_the_lake_does(lake: lv.Lake) -> None:
     assert (found, stop.is_set()) == ([1], True)
 
 
-def test_it_stops_when_it_is_told_to_at_once(lake: lv.Lake) -> None:
+def test_following_stops_at_once_when_its_stop_event_is_set(lake: lv.Lake) -> None:
     lake.create_table("a", [{"id": 0}])
     append(lake, "a", 1)
     stop = threading.Event()

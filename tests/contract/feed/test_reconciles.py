@@ -78,7 +78,7 @@ def test_a_reconcile_comes_in_one_with_what_it_replaced(lake: lv.Lake, shared_pl
     check(lake, Mirror().apply_all(lake.changes(0)))
 
 
-def test_who_has_seen_what_is_replaced_is_told_the_difference(
+def test_a_reader_that_saw_a_replaced_commit_gets_the_difference(
     lake: lv.Lake, shared_place: Place
 ) -> None:
     with shared_place.connect() as other:

@@ -248,7 +248,7 @@ def test_changes_take_any_version_to_any_later_one(place: Place, feed: bool) -> 
             assert applied(states[since], changed) == expected, (since, bound)
 
 
-def test_what_was_replaced_is_undone_for_who_has_seen_it(place: Place) -> None:
+def test_changes_undo_a_replaced_commit_for_a_reader_that_has_seen_it(place: Place) -> None:
     """Changes up to a decided commit, then on: the second part takes back what no log shows."""
     place.write("bank", [{"id": i, "balance": 100} for i in range(3)])
 

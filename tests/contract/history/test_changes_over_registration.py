@@ -66,7 +66,7 @@ def test_nothing_is_told_where_nothing_changed(place: Place, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["drop", "unregister"])
-def test_what_others_did_meanwhile_is_told_where_it_came_back(place: Place, how: str) -> None:
+def test_changes_by_other_clients_meanwhile_appear_where_the_table_is_registered_again(place: Place, how: str) -> None:
     with made(place) as lake:
         since = newest(lake)
         lake.run(lambda txn: txn.delete("t", "id = 1"))
@@ -92,7 +92,7 @@ def test_what_others_did_meanwhile_is_told_where_it_came_back(place: Place, how:
         assert replayed(lake, since, newest(lake)) == bag(lake.snapshot().read("t"))
 
 
-def test_what_the_dropping_transaction_itself_did_is_told(place: Place) -> None:
+def test_changes_include_writes_of_the_dropping_transaction_itself(place: Place) -> None:
     with made(place) as lake:
         since = newest(lake)
         with lake.transaction() as txn:

@@ -136,7 +136,7 @@ def test_an_unregistered_table_is_there_as_the_lake_knew_it(place: Place) -> Non
         assert [r["id"] for r in in_order(lake.snapshot(version=before).read("a"))] == [1, 2]
 
 
-def test_what_was_decided_is_shown_until_it_is_reconciled(place: Place) -> None:
+def test_a_decided_commit_is_shown_until_it_is_reconciled(place: Place) -> None:
     """A commit that another client has made unfit was what every reader of the lake saw then."""
     place.write("bank", [{"id": i, "balance": 100} for i in range(3)])
 
@@ -368,7 +368,7 @@ def test_a_table_made_anew_under_the_name_is_not_the_one_of_then(place: Place) -
         assert [r["id"] for r in in_order(lake.snapshot(version=4).read("a"))] == [7]
 
 
-def test_what_is_not_kept_is_said_once(place: Place) -> None:
+def test_an_error_for_a_missing_version_says_once_that_it_is_not_kept(place: Place) -> None:
     with place.connect(settings=lv.Settings(reuse_after_seconds=0)) as lake:
         lake.create_table("a", rows(1))
         for number in (2, 3):

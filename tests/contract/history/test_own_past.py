@@ -119,7 +119,7 @@ def test_rows_that_a_deletion_vector_took_are_there_before_it(local_place: Place
 # ------------------------------------------------------- what was never committed
 
 
-def test_what_is_decided_and_not_published_is_in_no_version(local_place: Place) -> None:
+def test_a_commit_decided_but_not_published_is_in_no_version_of_its_table(local_place: Place) -> None:
     for name in ("bank", "other"):
         local_place.write(name, accounts(3))
     decide_and_leave(local_place)
@@ -373,7 +373,7 @@ def test_snapshots_branches_and_tags_are_asked_for_by_iceberg_ref(
         ({"version": 0, "timestamp": START}, "one of version, timestamp and iceberg_ref, not vers"),
     ],
 )
-def test_what_is_no_version_is_refused(
+def test_invalid_versions_timestamps_and_refs_are_refused(
     local_place: Place, asked: Mapping[str, Any], message: str
 ) -> None:
     local_place.write("a", rows(1))

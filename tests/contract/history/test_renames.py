@@ -105,7 +105,7 @@ def test_a_uri_always_leads_to_the_table(lake: lv.Lake) -> None:
     assert values(lake.snapshot().read(f"{lake.root}/orders")) == [1]
 
 
-def test_it_goes_with_the_rest_of_its_transaction_or_not_at_all(lake: lv.Lake) -> None:
+def test_a_rename_is_committed_or_undone_with_its_transaction(lake: lv.Lake) -> None:
     with pytest.raises(ZeroDivisionError), lake.transaction() as txn:
         txn.rename_table("orders", "sales")
         assert values(txn.read("sales")) == [1]
@@ -139,7 +139,7 @@ def test_a_table_of_this_very_transaction(lake: lv.Lake) -> None:
     assert names(lake) == ["newer", "orders"]
 
 
-def test_what_began_before_goes_on_by_the_old_name(lake: lv.Lake) -> None:
+def test_a_transaction_begun_before_a_rename_continues_by_the_old_name(lake: lv.Lake) -> None:
     txn = lake.transaction()
     txn.read("orders", where="id = 7")
     lake.rename_table("orders", "sales")
@@ -228,7 +228,7 @@ def test_a_dropped_table_comes_back_by_either_name(lake: lv.Lake) -> None:
     assert ids(lake, "orders") == ids(lake, "sales") == [1]
 
 
-def test_it_keeps_its_name_when_head_is_lost(lake: lv.Lake) -> None:
+def test_a_renamed_table_keeps_its_name_when_head_is_rebuilt(lake: lv.Lake) -> None:
     lake.rename_table("orders", "sales")
     Path(lake.root, "_lakevilla/HEAD.json").unlink()
     again = lv.connect(lake.root)

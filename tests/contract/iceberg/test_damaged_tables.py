@@ -184,7 +184,7 @@ def test_a_table_that_was_copied_names_files_of_the_other(lake: lv.Lake, place: 
     ],
     ids=lambda case: case if isinstance(case, str) else "",
 )
-def test_what_is_not_known_is_refused_by_name(
+def test_unknown_iceberg_features_are_refused_by_name(
     lake: lv.Lake, place: Place, change: Callable[[dict[str, Any]], object], match: str
 ) -> None:
     edit(metadata(place) / "v2.metadata.json", change)
@@ -255,7 +255,7 @@ def _struct(default: object) -> dict[str, Any]:
         ({"write.object-storage.enabled": "true"}, "outside of its directory"),
     ],
 )
-def test_what_is_read_and_not_written_is_refused_by_name(
+def test_writes_to_tables_that_can_only_be_read_are_refused_by_name(
     lake: lv.Lake, place: Place, properties: dict[str, str], match: str
 ) -> None:
     with place.catalog().load_table("t").transaction() as txn:

@@ -12,7 +12,7 @@ from tests.support.places import Place
 from tests.support.stores import Closed, is_entry
 
 
-def test_it_is_published_in_its_own_format(tmp_path: Path) -> None:
+def test_an_unpublished_dropped_table_is_published_in_its_own_format(tmp_path: Path) -> None:
     place = Place(str(tmp_path / "lake"), format="iceberg")
     with place.connect() as lake:
         lake.create_table("other", [{"id": 1}])
@@ -35,7 +35,7 @@ def test_it_is_published_in_its_own_format(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
-def test_its_name_is_not_free_and_what_was_decided_stays_in_its_log(
+def test_an_unpublished_dropped_table_occupies_its_name_and_keeps_its_first_version(
     tmp_path: Path, format: lv.FormatName
 ) -> None:
     place = Place(str(tmp_path / "lake"), format=format)

@@ -107,7 +107,7 @@ def read(lake: lv.Lake, at: int | None = None) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["id"])
 
 
-def test_it_tells_what_it_would_delete_and_then_leaves_what_the_newest_snapshot_names(
+def test_vacuum_deletes_what_its_dry_run_lists_and_keeps_what_the_newest_snapshot_names(
     place: Place, lake: lv.Lake
 ) -> None:
     before = kept(place)
@@ -128,7 +128,7 @@ def test_it_tells_what_it_would_delete_and_then_leaves_what_the_newest_snapshot_
         read(lake, past)
 
 
-def test_what_was_current_within_the_retention_stays(place: Place, lake: lv.Lake) -> None:
+def test_vacuum_keeps_snapshots_that_were_current_within_the_retention(place: Place, lake: lv.Lake) -> None:
     age(place)
     with place.connect() as other:
         with other.transaction() as txn:
@@ -387,7 +387,7 @@ def test_statistics_stay_as_long_as_their_snapshot(place: Place, lake: lv.Lake) 
     assert told.snapshot_id == last["snapshot-id"]
 
 
-def test_what_transactions_at_work_have_written_or_read_stays(place: Place, lake: lv.Lake) -> None:
+def test_vacuum_keeps_files_that_running_transactions_have_written_or_read(place: Place, lake: lv.Lake) -> None:
     settings = lv.Settings(in_memory_file_limit_bytes=0)
     with place.connect(settings=settings) as other:
         saved = other.transaction(read_only=False)
@@ -407,7 +407,7 @@ def test_what_transactions_at_work_have_written_or_read_stays(place: Place, lake
     assert read(lake) == expected == place.seen("t")
 
 
-def test_what_is_decided_and_not_published_is_kept_with_what_it_replaces(
+def test_vacuum_keeps_files_of_an_unpublished_commit_and_those_it_replaces(
     place: Place, lake: lv.Lake
 ) -> None:
     with place.connect() as other:

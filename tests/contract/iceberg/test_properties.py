@@ -61,7 +61,7 @@ def test_values_are_stored_as_other_clients_read_them(place: Place) -> None:
         ("gc.enabled", None, "is None, which no table can store"),
     ],
 )
-def test_what_no_client_would_understand_is_refused(
+def test_properties_that_no_client_would_understand_are_refused(
     place: Place, name: str, value: str | int | None, match: str
 ) -> None:
     refused = (lv.InvalidOperation, lv.UnsupportedTableFeature)

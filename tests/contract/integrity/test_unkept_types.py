@@ -76,7 +76,7 @@ def test_a_statement_refuses_it(lake: Any, statement: str, value: str, name: str
     assert lake.read("t").to_pylist() == [{"k": 1, "v": b"x"}]
 
 
-def test_what_a_query_has_shown_is_refused_when_it_is_stored(lake: Any) -> None:
+def test_query_results_of_unkept_types_are_refused_when_stored(lake: Any) -> None:
     found = lake.sql(f"SELECT {BITS} AS v, 1 AS k")
     assert found.num_rows == 1
     with pytest.raises(lv.InvalidOperation, match="column 'v' of table 't' has type BIT"):

@@ -183,7 +183,7 @@ def test_a_lake_that_is_not_there_is_well(tmp_path: Path) -> None:
     assert [finding.kind for finding in report.findings] == ["empty"]
 
 
-def test_it_is_for_the_lake_itself(local_place: Place) -> None:
+def test_verify_is_refused_on_a_branch_or_a_tag(local_place: Place) -> None:
     lake = furnished(local_place)
     for name in ("etl", "closing"):
         with pytest.raises(lv.InvalidOperation, match="verify"):

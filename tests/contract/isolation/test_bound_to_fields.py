@@ -470,7 +470,7 @@ def test_a_decided_commit_whose_column_another_client_has_dropped_is_voided_by_n
     assert rows(bank) == [{"a": 1}, {"a": 2}]
 
 
-def test_what_was_decided_on_top_of_a_new_column_follows_it(bank: Place) -> None:
+def test_a_commit_decided_on_top_of_a_new_column_follows_the_column_in_a_replay(bank: Place) -> None:
     """The second commit is replayed with the first, whose column got another id."""
     decided(bank, fill_a_new_column)
     decided(bank, lambda txn: txn.update(TABLE, {"c": 5}, where="c = 11"))
@@ -479,7 +479,7 @@ def test_what_was_decided_on_top_of_a_new_column_follows_it(bank: Place) -> None
     assert {row["a"]: (row["c"], row["d"]) for row in rows(bank)} == {1: (5, None), 2: (None, None)}
 
 
-def test_what_was_decided_on_top_of_a_column_that_was_voided_finds_no_other(bank: Place) -> None:
+def test_a_commit_decided_on_top_of_a_voided_column_finds_no_other_column(bank: Place) -> None:
     def change(txn: lv.Transaction) -> None:
         fill_a_new_column(txn)
         txn.update(TABLE, {"a": 1}, where="b = 10")

@@ -135,7 +135,7 @@ def test_commits_that_may_overlap_cost_one_get_each_in_one_round(
         "update stock set id = 4 where id = 70",
     ],
 )
-def test_what_was_read_is_in_conflict_with_what_changed_it_among_many_others(
+def test_a_read_conflicts_with_the_commit_that_changed_it_among_many_other_commits(
     local_place: Place, lake: lv.Lake, rival: str, guarded: bool
 ) -> None:
     if guarded:

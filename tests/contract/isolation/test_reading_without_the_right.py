@@ -85,7 +85,7 @@ def test_a_decided_unpublished_transaction_is_seen_whole_by_who_may_only_read(
     assert set(proxy.requests) <= {"GET", "HEAD"}, "a reader wrote"
 
 
-def test_who_may_only_read_sees_a_foreign_commit_laid_over_and_changes_nothing(
+def test_a_read_only_client_sees_decided_and_foreign_commits_together_and_writes_nothing(
     places: tuple[Place, Place, Proxy],
 ) -> None:
     writer, reader, proxy = places
@@ -100,7 +100,7 @@ def test_who_may_only_read_sees_a_foreign_commit_laid_over_and_changes_nothing(
     assert sorted(row["balance"] for row in writer.seen("bank")) == [9, 100, 100, 100, 105]
 
 
-def test_who_may_only_read_and_writes_is_told_which_request_was_refused(
+def test_a_write_by_a_read_only_client_reports_the_refused_request(
     places: tuple[Place, Place, Proxy],
 ) -> None:
     _, reader, _ = places

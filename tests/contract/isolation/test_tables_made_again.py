@@ -75,7 +75,7 @@ def stands(place: Place, *ids: int) -> None:
 
 @pytest.mark.parametrize("wait", ["published", "decided"])
 @pytest.mark.parametrize("known", [0, 2])
-def test_who_knew_the_old_log_resumes_what_was_saved_on_the_new_one(
+def test_a_client_that_knew_the_old_log_resumes_a_transaction_saved_on_the_new_one(
     place: Place, known: int, wait: str
 ) -> None:
     maker, other = place.connect(), place.connect()
@@ -157,7 +157,7 @@ def test_a_new_table_is_first_used_by_who_has_seen_a_newer_head_and_not_its_leaf
 @pytest.mark.parametrize("use", FIRST_USES)
 @pytest.mark.parametrize(("before", "length"), [("another", 0), ("another", 3), ("both", 1)])
 @pytest.mark.parametrize("features", [lv.Feature.R | lv.Feature.I, lv.Feature.R | lv.Feature.CT])
-def test_who_meets_a_table_made_anew_under_his_transaction_runs_again(
+def test_a_transaction_whose_table_is_recreated_under_it_runs_again_at_most_once(
     place: Place, features: lv.Feature, before: str, use: str, length: int
 ) -> None:
     attempts: list[int] = []
@@ -324,7 +324,7 @@ def test_a_client_that_knows_the_log_of_a_dropped_table_does_not_take_it_for_its
 
 @pytest.mark.parametrize("published", [0, 2])
 @pytest.mark.parametrize("write", WRITES)
-def test_what_was_begun_on_a_table_is_not_committed_to_the_one_that_was_made_in_its_place(
+def test_a_write_to_a_dropped_table_is_not_committed_to_its_recreated_successor(
     local_place: Place, write: str, published: int
 ) -> None:
     maker, other = local_place.connect(settings=AT_ONCE), local_place.connect(settings=QUICK)

@@ -110,7 +110,7 @@ def test_an_order_that_is_lost_after_its_acknowledgement_is_found(
         ),
     ],
 )
-def test_what_can_not_be_run_is_refused_at_once(
+def test_tpcc_parameters_that_can_not_be_run_are_refused_at_once(
     system: str, given: dict[str, str], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(WrongParameter, match=message):

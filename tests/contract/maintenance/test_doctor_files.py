@@ -120,7 +120,7 @@ def test_deletion_vectors_are_looked_at(request: pytest.FixtureRequest) -> None:
         assert vector.name in str(finding.key)
 
 
-def test_one_that_goes_while_it_is_looked_at_is_no_traceback(place: Place) -> None:
+def test_doctor_reports_an_emptied_data_file_without_a_traceback(place: Place) -> None:
     first_file(place, "u").write_bytes(b"")
     report = place.connect().doctor(files=True)
     assert [f.table for f in report.findings] == ["u"]

@@ -127,7 +127,7 @@ def test_a_table_that_goes_before_the_commit_is_a_conflict(
             lake.register("t")
 
 
-def test_one_that_writes_on_and_on_writes_no_longer_than_it_may(
+def test_a_client_writing_on_and_on_to_a_dropped_table_is_stopped_in_time(
     place: Place, lake: lv.Lake, other: lv.Lake, clock: Clock
 ) -> None:
     """Its own entries are no sign that the table is there."""
@@ -172,7 +172,7 @@ def test_head_is_asked_beside_the_files_and_not_each_time(
     assert cost(other, append) == usual
 
 
-def test_one_that_knows_of_an_older_drop_asks_again_before_it_refuses(
+def test_a_client_that_knows_an_older_drop_looks_again_before_it_refuses(
     lake: lv.Lake, other: lv.Lake, clock: Clock
 ) -> None:
     lake.drop_table("t")

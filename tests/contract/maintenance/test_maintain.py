@@ -82,14 +82,14 @@ def test_an_idle_lake_costs_three_requests_a_task_at_most(local_place: Place) ->
         ({"budget_seconds": True}, "budget_seconds"),
     ],
 )
-def test_what_makes_no_sense_is_refused(tmp_path: Path, arguments: Any, hint: str) -> None:
+def test_senseless_arguments_of_maintain_are_refused(tmp_path: Path, arguments: Any, hint: str) -> None:
     with lv.connect(str(tmp_path)) as lake:
         lake.create_table("t", [{"id": 1}])
         with pytest.raises(lv.InvalidOperation, match=hint):
             lake.maintain(**arguments)
 
 
-def test_where_there_is_no_lake_nothing_is_written(tmp_path: Path) -> None:
+def test_maintain_without_a_lake_writes_nothing(tmp_path: Path) -> None:
     with lv.connect(str(tmp_path)) as lake:
         assert [one.kind for one in lake.maintain().findings] == ["empty"]
     assert not list(tmp_path.iterdir())

@@ -75,7 +75,7 @@ def test_a_plain_create_stays_refused_and_names_both_ways(session: Session) -> N
     assert tables(session) == []
 
 
-def test_it_is_one_commit_that_a_rollback_undoes(session: Session) -> None:
+def test_replacing_a_dropped_table_is_one_commit_that_a_rollback_undoes(session: Session) -> None:
     other = session._lake.session()
     session.sql("BEGIN; CREATE OR REPLACE TABLE t AS SELECT 5 AS y; INSERT INTO t VALUES (6)")
     assert tables(session) == ["t"]
@@ -93,7 +93,7 @@ def test_it_is_one_commit_that_a_rollback_undoes(session: Session) -> None:
     assert rows(other, "FROM t ORDER BY y") == [{"y": 5}, {"y": 6}]
 
 
-def test_one_that_can_not_be_made_leaves_it_dropped(session: Session) -> None:
+def test_a_failed_create_or_replace_leaves_the_table_dropped(session: Session) -> None:
     session.sql("BEGIN")
     for text, error in (
         ("CREATE OR REPLACE TABLE t (a INT) PARTITIONED BY (b)", lv.InvalidOperation),
@@ -107,7 +107,7 @@ def test_one_that_can_not_be_made_leaves_it_dropped(session: Session) -> None:
     assert tables(session) == ["u"]
 
 
-def test_it_is_dropped_and_begun_anew_as_often_as_one_likes(session: Session) -> None:
+def test_a_name_can_be_dropped_and_replaced_again_and_again(session: Session) -> None:
     for number in range(3):
         session.sql(f"CREATE OR REPLACE TABLE t AS SELECT {number} AS n")
         assert rows(session, "FROM t") == [{"n": number}]
@@ -122,7 +122,7 @@ def test_it_is_dropped_and_begun_anew_as_often_as_one_likes(session: Session) ->
     assert rows(session, "FROM t") == [{"n": 9}]
 
 
-def test_what_it_was_and_when_it_was_gone_is_told_by_the_lake_s_versions(session: Session) -> None:
+def test_versions_of_the_lake_show_a_table_before_during_and_after_its_absence(session: Session) -> None:
     lake = session._lake
     dropped = lake.snapshot().version
     session.sql("CREATE OR REPLACE TABLE t AS SELECT 5 AS y")
@@ -135,7 +135,7 @@ def test_what_it_was_and_when_it_was_gone_is_told_by_the_lake_s_versions(session
     assert lake.snapshot(dropped + 2).read("t").num_rows == 2
 
 
-def test_what_other_clients_wrote_meanwhile_is_replaced_and_no_version_of_the_lake(
+def test_foreign_writes_to_a_dropped_table_are_replaced_without_a_version_of_their_own(
     tmp_path: Path,
 ) -> None:
     session = lv.connect(tmp_path).session()
@@ -162,7 +162,7 @@ def test_of_a_table_whose_data_was_deleted_the_name_stays_refused(tmp_path: Path
     assert tables(session) == ["t"]
 
 
-def test_one_that_another_lake_has_by_now_is_refused(tmp_path: Path) -> None:
+def test_replacing_a_table_that_another_lake_has_registered_is_refused(tmp_path: Path) -> None:
     lake = lv.connect(tmp_path / "a")
     lake.session().sql("CREATE TABLE t (id BIGINT); INSERT INTO t VALUES (1)")
     lake.unregister("t")
@@ -241,7 +241,7 @@ def test_a_saved_transaction_goes_on_with_it(session: Session) -> None:
     assert rows(lake.session(), "FROM t ORDER BY y") == [{"y": 5}, {"y": 6}]
 
 
-def test_it_is_taken_back_like_any_other_commit(session: Session) -> None:
+def test_replacement_of_a_dropped_table_survives_revert_and_is_undone_by_rollback(session: Session) -> None:
     lake = session._lake
     dropped = lake.snapshot().version
     assert dropped is not None
@@ -252,7 +252,7 @@ def test_it_is_taken_back_like_any_other_commit(session: Session) -> None:
     assert rows(session, "FROM t ORDER BY id") == [{"id": 1, "k": "a"}, {"id": 2, "k": "b"}]
 
 
-def test_what_was_read_of_the_table_before_is_outdated(session: Session) -> None:
+def test_reads_of_a_table_before_its_replacement_conflict(session: Session) -> None:
     session._lake.register("t")
     other = session._lake.session()
     other.sql("BEGIN; SELECT count(*) AS n FROM t; CREATE TABLE found (n INT)")

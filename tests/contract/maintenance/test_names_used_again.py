@@ -122,7 +122,7 @@ def test_a_table_dropped_without_its_data_keeps_its_name(lake: lv.Lake, place: P
     assert values(place.connect().snapshot().read("t")) == [1]
 
 
-def test_who_began_to_create_before_the_table_was_dropped_does_not_get_the_name_either(
+def test_a_create_begun_before_the_table_was_dropped_does_not_get_the_name(
     place: Place, lake: lv.Lake
 ) -> None:
     with place.connect() as other:
@@ -175,7 +175,7 @@ def test_strays_that_nobody_has_cleaned_up_are_deleted_by_who_creates(
     assert values(place.connect().snapshot().read("t")) == [5]
 
 
-def test_where_nobody_else_writes_the_name_is_free_at_once_strays_or_not(
+def test_a_sole_writer_can_use_a_deleted_name_at_once_even_with_strays(
     place: Place, clock: Later
 ) -> None:
     with connected(place, clock, AT_ONCE) as lake:
@@ -268,7 +268,7 @@ def test_gc_finishes_a_deletion_that_nobody_goes_on_with(
     assert values(place.connect().snapshot().read("t")) == [5]
 
 
-def test_what_another_client_made_where_a_deletion_was_interrupted_is_not_deleted(
+def test_gc_keeps_a_table_of_another_client_in_place_of_a_half_deleted_one(
     place: Place, lake: lv.Lake, clock: Later
 ) -> None:
     half_deleted(place, lake)
@@ -282,7 +282,7 @@ def test_what_another_client_made_where_a_deletion_was_interrupted_is_not_delete
     assert values(place.connect().snapshot().read("t")) == [7]
 
 
-def test_who_deletes_slowly_tells_so_and_stops_where_another_has_finished(
+def test_a_slow_deletion_stops_when_another_client_has_finished_it(
     place: Place, lake: lv.Lake, clock: Later
 ) -> None:
     lake.create_table("t", rows(1))

@@ -91,7 +91,7 @@ def test_a_place_elsewhere_that_head_names_keeps_all_that_lies_there(
     assert not (docs / "_lakevilla").exists()
 
 
-def test_what_was_left_alone_is_reported(place: Place, docs: Path) -> None:
+def test_gc_reports_places_outside_the_lake_that_it_left_alone(place: Place, docs: Path) -> None:
     plant(place, str(docs), **EMPTYING)
     plant(place, f"{docs}/sub")
     with place.connect(settings=AT_ONCE) as lake:

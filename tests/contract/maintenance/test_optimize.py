@@ -31,7 +31,7 @@ def actions(place: Place, table: str, version: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_it_says_of_every_file_that_no_row_has_changed(place: Place) -> None:
+def test_optimize_logs_that_no_row_has_changed_and_writes_nothing_when_done(place: Place) -> None:
     with place.connect() as lake:
         lake.create_table("t", accounts(2))
         for _ in range(3):

@@ -146,7 +146,7 @@ def test_a_read_is_not_in_conflict_with_an_optimize_beside_a_commit_that_it_did_
         assert lake.snapshot().read("t").num_rows == 31
 
 
-def test_it_lets_go_of_what_another_has_changed_and_commits_the_rest(place: Place) -> None:
+def test_optimize_gives_up_files_that_another_client_has_changed_and_commits_the_rest(place: Place) -> None:
     with place.connect() as lake, place.connect() as other:
         schema = pa.schema([("id", pa.int64()), ("day", pa.string())])
         lake.create_table("t", schema, partition_by="day")
@@ -170,7 +170,7 @@ def test_it_lets_go_of_what_another_has_changed_and_commits_the_rest(place: Plac
         assert lake.doctor().ok
 
 
-def test_it_ends_however_often_others_change_its_files(place: Place) -> None:
+def test_optimize_ends_however_often_its_files_are_changed(place: Place) -> None:
     with place.connect(settings=lv.Settings(max_redos=2)) as lake, place.connect() as other:
         schema = pa.schema([("id", pa.int64()), ("day", pa.int64())])
         lake.create_table("t", schema, partition_by="day")
@@ -268,7 +268,7 @@ def test_a_foreign_change_before_publishing_is_given_way_to_quietly(local_place:
         assert files_of(lake) == 1
 
 
-def test_one_that_was_cut_off_leaves_files_that_gc_deletes(local_place: Place) -> None:
+def test_gc_deletes_files_of_an_interrupted_optimize(local_place: Place) -> None:
     place = local_place
     with in_files(place) as lake:
         table = lake.table("t")

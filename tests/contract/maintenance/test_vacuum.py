@@ -51,7 +51,7 @@ def vacuum_now(lake: lv.Lake, table: str = "t", *, dry_run: bool = False) -> lis
     return lake.table(table).vacuum(0, dry_run, enforce_retention_duration=False)
 
 
-def test_it_only_tells_unless_asked_and_keeps_what_is_younger_than_a_week(
+def test_vacuum_only_lists_by_default_and_keeps_files_younger_than_a_week(
     place: Place, lake: lv.Lake
 ) -> None:
     before = files(place)
@@ -106,7 +106,7 @@ def test_removals_that_only_a_checkpoint_tells_of_are_kept_for_the_retention(
         assert len(vacuum_now(fresh)) == 1
 
 
-def test_it_deletes_old_files_of_other_clients_that_no_version_names(
+def test_vacuum_deletes_old_foreign_data_files_that_no_version_names(
     place: Place, lake: lv.Lake
 ) -> None:
     root = Path(place.root) / "t"
@@ -173,7 +173,7 @@ def test_files_of_an_aborted_transaction_go(place: Place, lake: lv.Lake) -> None
         assert len(left - files(place)) == 1
 
 
-def test_what_a_saved_transaction_has_read_stays_while_it_may_go_on(
+def test_vacuum_keeps_files_read_by_a_saved_transaction_until_it_ends(
     place: Place, lake: lv.Lake
 ) -> None:
     with place.connect() as other:
@@ -191,7 +191,7 @@ def test_what_a_saved_transaction_has_read_stays_while_it_may_go_on(
         assert len(vacuum_now(lake)) == 1
 
 
-def test_what_is_decided_and_not_published_is_kept_on_both_sides(
+def test_vacuum_keeps_the_old_and_new_files_of_an_unpublished_commit(
     place: Place, lake: lv.Lake
 ) -> None:
     class Crash(BaseException):

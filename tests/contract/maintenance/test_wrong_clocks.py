@@ -48,7 +48,7 @@ def off_by(place: Place, seconds: float) -> lv.Lake:
 @pytest.mark.parametrize(
     "features", [lv.Feature.NONE, lv.Feature.R, lv.Feature.R | lv.Feature.I], ids=str
 )
-def test_who_is_at_work_loses_no_file(
+def test_clean_up_with_a_wrong_clock_deletes_no_file_of_a_running_transaction(
     place: Place, lake: lv.Lake, features: lv.Feature, days: float
 ) -> None:
     txn = lake.transaction(features)
@@ -83,7 +83,7 @@ def requests_of(lake: lv.Lake, dry_run: bool) -> dict[str, Requests]:
     return found
 
 
-def test_it_costs_one_request_a_run_and_none_to_look(place: Place, lake: lv.Lake) -> None:
+def test_clean_up_writes_once_for_the_store_s_time_and_a_dry_run_writes_nothing(place: Place, lake: lv.Lake) -> None:
     lake.gc()
     before = {info.key for info in listed(inside(lake).store, "")}
     requests_of(lake, dry_run=True)

@@ -138,7 +138,7 @@ def test_a_marker_without_a_record_is_void_at_once(place: Place, txn: str) -> No
         "a/b",
     ],
 )
-def test_what_is_no_ticket_by_its_name_is_ignored(lake: lv.Lake, name: str) -> None:
+def test_queue_objects_whose_names_are_no_tickets_are_ignored(lake: lv.Lake, name: str) -> None:
     key = f"x/_lakevilla/markers/{name}"
     store(lake, key, b"not ours")
     with lake.transaction(R | CT, wait_timeout_seconds=0) as txn:
@@ -186,7 +186,7 @@ def test_the_date_in_an_id_makes_nobody_stale_or_immortal(lake: lv.Lake, txn: st
     assert tickets(lake, "x") == []
 
 
-def test_who_claims_a_lease_of_years_is_waited_for_no_longer_than_patience_lasts(
+def test_a_ticket_with_a_lease_of_years_is_waited_for_only_a_limited_time(
     lake: lv.Lake,
 ) -> None:
     store(lake, marker_key("x", 1), marker())

@@ -79,7 +79,7 @@ def test_an_append_takes_the_places_of_what_was_read_and_none_of_its_own(
 @pytest.mark.usefixtures("never")
 @pytest.mark.parametrize("ends", ["by reading alone", "by a write", "by an abort"])
 @pytest.mark.parametrize("features", BOTH)
-def test_who_reads_and_lasts_is_placed_and_gives_it_back(
+def test_a_transaction_that_reads_for_long_is_placed_and_gives_its_place_back(
     local_place: Place, features: str, ends: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bank(local_place)
@@ -124,7 +124,7 @@ def test_an_end_that_comes_while_the_place_is_taken_waits_for_it_and_leaves_no_m
 
 
 @pytest.mark.usefixtures("never")
-def test_one_that_has_ended_is_not_placed_any_more(
+def test_a_transaction_that_has_ended_is_not_placed_any_more(
     local_place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bank(local_place)

@@ -129,7 +129,7 @@ def test_a_verb_put_off_is_performed_when_its_counts_are_looked_at(
     assert counts(result) == told
 
 
-def test_what_is_put_off_reads_as_done(lake: lv.Lake) -> None:
+def test_a_read_sees_deferred_operations_as_done(lake: lv.Lake) -> None:
     with behind(lake, "bank") as txn:
         txn.update("bank", {"balance": "balance + 1"}, where="id = 0")
         txn.delete("bank", where="balance = 101")
@@ -180,7 +180,7 @@ def test_an_append_keeps_its_place_among_operations_put_off(lake: lv.Lake) -> No
     ],
     ids=["add a column", "add a constraint", "overwrite and widen", "append and widen", "drop"],
 )
-def test_what_changes_a_table_comes_after_all_that_was_put_off(
+def test_a_change_of_a_table_is_performed_after_all_deferred_operations(
     request: pytest.FixtureRequest, lake: lv.Lake, change: Callable[[lv.Transaction], Any]
 ) -> None:
     skip_constraints(request)
@@ -263,7 +263,7 @@ def test_an_abort_leaves_nothing_of_what_was_put_off_or_performed_late(local_pla
         ),
     ],
 )
-def test_what_cannot_fit_is_refused_at_the_verb_and_not_recorded(
+def test_an_operation_that_can_not_fit_is_refused_at_the_verb_and_not_recorded(
     lake: lv.Lake, wrong: Callable[[lv.Transaction], Any]
 ) -> None:
     with behind(lake, "bank") as txn:
@@ -317,7 +317,7 @@ def impossible(txn: lv.Transaction) -> None:
     ],
     ids=["commit", "read", "sql", "alter"],
 )
-def test_what_rows_refuse_is_told_when_performed_and_nothing_commits(
+def test_a_row_error_of_a_deferred_update_is_raised_when_performed_and_nothing_commits(
     lake: lv.Lake, look: Callable[[lv.Transaction], Any]
 ) -> None:
     before = rows(lake)
@@ -333,7 +333,7 @@ def test_what_rows_refuse_is_told_when_performed_and_nothing_commits(
     assert rows(lake) == before
 
 
-def test_what_was_interrupted_while_performed_is_performed_later(
+def test_deferred_operations_interrupted_while_performed_are_performed_later(
     lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*args: object) -> None:
@@ -586,7 +586,7 @@ def test_counts_seen_before_a_shift_must_not_change(
             assert rows(lake) == []
 
 
-def test_what_had_fitted_before_a_shift_and_does_no_more_is_a_conflict(delta_place: Place) -> None:
+def test_a_deferred_update_that_a_rival_made_invalid_is_a_conflict(delta_place: Place) -> None:
     fill(delta_place, {"bank": accounts(3)})
     with delta_place.connect() as lake:
         with lake.transaction() as setup:
@@ -603,7 +603,7 @@ def test_what_had_fitted_before_a_shift_and_does_no_more_is_a_conflict(delta_pla
 # -- saved and resumed ---------------------------------------------------------------
 
 
-def test_what_is_put_off_is_saved_as_such_and_performed_by_whoever_resumes(
+def test_deferred_operations_are_saved_as_such_and_performed_after_resuming(
     quick_place: Place,
 ) -> None:
     fill(quick_place, {"bank": accounts(3), "news": accounts(1)})
@@ -622,7 +622,7 @@ def test_what_is_put_off_is_saved_as_such_and_performed_by_whoever_resumes(
         assert [row["balance"] for row in rows(other, "news")] == [100, 200, 202, 100, 5]
 
 
-def test_what_had_fitted_is_a_conflict_for_whoever_resumes_too(delta_place: Place) -> None:
+def test_a_resumed_deferred_update_that_a_rival_made_invalid_is_a_conflict(delta_place: Place) -> None:
     fill(delta_place, {"bank": accounts(3)})
     with delta_place.connect() as lake, delta_place.connect() as other:
         with lake.transaction() as setup:

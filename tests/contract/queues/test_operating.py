@@ -162,7 +162,7 @@ def fence_alone(lake: lv.Lake, txn_id: str) -> None:
     assert inside(lake).run(fence(inside(lake).context, txn_id)) is None
 
 
-def test_what_has_ended_and_was_not_cleaned_up_is_told(shop: Place, operator: lv.Lake) -> None:
+def test_doctor_reports_ended_transactions_that_were_not_cleaned_up(shop: Place, operator: lv.Lake) -> None:
     decided = died_decided(shop, "stock")
     fenced = died(shop, "orders")
     fence_alone(operator, fenced.id)
@@ -546,7 +546,7 @@ def test_an_operator_aborts_an_owner_that_hangs_and_the_waiters_go_on(
         operator.resume(hung.id)
 
 
-def test_what_has_committed_is_neither_aborted_nor_deleted(shop: Place, operator: lv.Lake) -> None:
+def test_abort_refuses_a_committed_transaction_and_keeps_its_record(shop: Place, operator: lv.Lake) -> None:
     txn = begin(operator)
     txn.commit()
     write(shop, record_key(txn.id), b"kept")

@@ -72,7 +72,7 @@ def test_deferred_work_reads_as_done(lake: lv.Lake, features: lv.Feature) -> Non
 
 
 @FEATURES
-def test_what_rows_refuse_is_raised_by_the_commit_and_ends_the_transaction(
+def test_a_row_error_of_a_deferred_verb_is_raised_by_the_commit_and_ends_the_transaction(
     lake: lv.Lake, features: lv.Feature
 ) -> None:
     before = rows(lake)
@@ -98,7 +98,7 @@ def test_what_rows_refuse_is_raised_by_the_commit_and_ends_the_transaction(
     ],
     ids=["assignment", "predicate", "table", "key"],
 )
-def test_what_columns_refuse_is_raised_by_the_verb(
+def test_a_column_error_of_a_deferred_verb_is_raised_by_the_verb(
     lake: lv.Lake, features: lv.Feature, wrong: Callable[[lv.Transaction], Any]
 ) -> None:
     with lake.transaction(features, defer=True) as txn:

@@ -92,7 +92,7 @@ def test_a_place_is_taken_at_the_first_use_and_given_back_by_the_commit(
 
 @pytest.mark.parametrize("end", ["abort", "exception", "verb", "commit", "interrupt"])
 @pytest.mark.parametrize("features", QUEUED)
-def test_whatever_ends_a_transaction_gives_its_places_back(
+def test_a_transaction_gives_its_places_back_in_every_way_it_ends(
     memory_place: Place, features: str, end: str
 ) -> None:
     with memory_place.connect() as lake:
@@ -307,7 +307,7 @@ def test_a_waiter_goes_on_as_soon_as_the_one_before_it_has_ended(place: Place) -
         assert balance(lake, "x") == 121
 
 
-def test_who_is_behind_works_logically_and_redoes_nothing(memory_place: Place) -> None:
+def test_a_transaction_behind_another_works_logically_and_redoes_nothing(memory_place: Place) -> None:
     told = Told()
     with (
         memory_place.connect(settings=QUICK) as one,
@@ -371,7 +371,7 @@ def test_a_wait_that_is_over_commits_optimistically_and_loses_nothing(
         assert left_over(one, "x") == []
 
 
-def test_how_long_to_wait_is_a_setting_as_well(memory_place: Place) -> None:
+def test_a_wait_timeout_can_also_be_given_as_a_setting(memory_place: Place) -> None:
     impatient = lv.Settings(wait_timeout_seconds=0.05, wait_poll_seconds=0.01)
     with memory_place.connect() as one, memory_place.connect(settings=impatient) as two:
         first = one.transaction(R | CT)
@@ -470,7 +470,7 @@ def test_with_isolation_all_tables_are_of_one_moment(place: Place, read_only: bo
 
 
 @pytest.mark.parametrize("features", ["CT", "R|CT"])
-def test_what_was_read_of_an_older_moment_can_not_be_written_upon(
+def test_a_transaction_that_read_an_outdated_value_can_not_commit_a_write(
     memory_place: Place, features: str
 ) -> None:
     with memory_place.connect() as lake, memory_place.connect() as other:
@@ -626,7 +626,7 @@ def test_decided_is_enough_to_give_the_places_back(local_place: Place, features:
 
 
 @pytest.mark.parametrize("features", ["R|CT", "R|CT|I"])
-def test_who_resumes_a_transaction_stands_in_its_places(place: Place, features: str) -> None:
+def test_a_resumed_transaction_keeps_the_places_of_the_saved_one(place: Place, features: str) -> None:
     bank(place)
     told = Told()
     with (
@@ -695,7 +695,7 @@ def test_a_re_run_keeps_its_id_and_its_places(place: Place) -> None:
         assert left_over(lake, "x", "y") == []
 
 
-def test_whoever_runs_again_stays_first(memory_place: Place) -> None:
+def test_a_transaction_that_runs_again_stays_first_in_the_queue(memory_place: Place) -> None:
     told = Told()
     attempts = []
     with (

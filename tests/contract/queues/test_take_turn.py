@@ -67,7 +67,7 @@ def test_clients_that_take_their_turn_read_and_write_without_a_conflict(
 
 
 @pytest.mark.parametrize("features", QUEUED)
-def test_what_is_read_after_the_turn_has_what_those_before_have_committed(
+def test_a_read_after_taking_the_turn_sees_the_commits_of_earlier_transactions(
     local_place: Place, features: str
 ) -> None:
     told = Told()

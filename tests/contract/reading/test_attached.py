@@ -91,7 +91,7 @@ def test_names_are_quoted_where_they_must_be(
         "CREATE TEMP VIEW bank AS SELECT 'mine' AS x",
     ],
 )
-def test_what_the_caller_has_stays_and_nothing_is_attached(
+def test_attach_keeps_tables_and_views_of_the_caller_and_attaches_nothing_on_a_clash(
     connection: duckdb.DuckDBPyConnection, tmp_path: Path, own: str
 ) -> None:
     with lv.connect(tmp_path / "lake") as lake:
@@ -300,7 +300,7 @@ def test_a_process_ends_well_after_a_query_that_needed_the_first_rows(tmp_path: 
     assert (done.returncode, done.stdout) == (0, "[(7,)]\n"), done.stderr
 
 
-def test_what_is_no_connection_is_refused(lake: lv.Lake) -> None:
+def test_invalid_connections_tables_and_predicates_are_refused_when_attaching(lake: lv.Lake) -> None:
     lake.create_table("bank", accounts(1))
     closed = duckdb.connect()
     closed.close()

@@ -109,7 +109,7 @@ def test_no_path_climbs_out_of_the_table(tmp_path: Path, path: str) -> None:
             lv.connect(tmp_path / "lake", files_outside=[str(tmp_path / "lake")]).read("t")
 
 
-def test_where_the_caller_allows_it_they_are_read_and_rewritten(table: Path) -> None:
+def test_files_outside_are_read_and_rewritten_where_the_caller_allows_it(table: Path) -> None:
     allowed = [str(table.parent.parent / "elsewhere")]
     with lv.connect(table.parent, files_outside=allowed) as lake:
         assert sorted(lake.read("t")["n"].to_pylist()) == ["own", "private"]
@@ -120,7 +120,7 @@ def test_where_the_caller_allows_it_they_are_read_and_rewritten(table: Path) -> 
     assert (table.parent.parent / "elsewhere" / "private file.parquet").exists()
 
 
-def test_what_needs_no_row_of_it_goes_on(table: Path) -> None:
+def test_operations_that_need_no_row_of_an_outside_file_continue(table: Path) -> None:
     with lv.connect(table.parent) as lake:
         assert len(lake.table("t").history()) == 2
         lake.run(lambda txn: txn.append("t", [{"n": "more"}]))

@@ -22,7 +22,7 @@ def test_a_table_is_a_frame_of_pandas_and_polars(place: Place) -> None:
         assert table.to_polars(["id"], where="id > :n", params={"n": 2})["id"].to_list() == [3, 4]
 
 
-def test_whatever_takes_arrow_takes_a_table(place: Place) -> None:
+def test_libraries_that_take_arrow_take_a_table(place: Place) -> None:
     with place.connect() as lake:
         lake.create_table("bank", accounts(5))
         table = lake.table("bank")

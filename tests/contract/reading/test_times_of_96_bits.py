@@ -25,7 +25,7 @@ TIMES = [
 
 
 @pytest.mark.parametrize("asked", [True, False], ids=["footers asked", "too many files"])
-def test_they_are_read_wherever_they_lie(
+def test_times_of_96_bits_are_read_as_utc_in_columns_and_nested_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: bool
 ) -> None:
     if not asked:

@@ -116,7 +116,7 @@ def test_a_batch_that_writes_nothing_leaves_no_gap(
 
 
 @pytest.mark.parametrize("then", [time_passes, history_goes, head_is_lost])
-def test_what_is_noted_of_empty_batches_stays(
+def test_notes_of_empty_batches_survive_time_forgotten_history_and_loss_of_head(
     shared_place: Place, bring: Bring, then: Callable[[Place], lv.Lake]
 ) -> None:
     with made(shared_place) as lake:
@@ -158,7 +158,7 @@ def test_a_function_that_leaves_out_batches_is_not_asked_for_them(
         assert ids(lake) == [0, 3, 5, 8, 10, 12]
 
 
-def test_where_the_checkpoint_is_unknown_or_another_nothing_is_missed(
+def test_no_gap_is_reported_where_the_checkpoint_is_unknown_or_another(
     quick_place: Place, bring: Bring
 ) -> None:
     with made(quick_place) as lake:
@@ -276,7 +276,7 @@ def test_a_saved_batch_is_counted_when_it_is_resumed(quick_place: Place, bring: 
         assert ids(lake) == [0, 1, 2]
 
 
-def test_who_does_not_count_batches_ends_the_counting(tmp_path: Path, bring: Bring) -> None:
+def test_a_client_that_does_not_count_batches_ends_the_counting(tmp_path: Path, bring: Bring) -> None:
     """A client from before leaves out the field when it replaces the object."""
     with lv.connect(str(tmp_path)) as lake:
         lake.create_table("t", {"id": "long"})

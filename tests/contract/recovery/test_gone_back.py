@@ -77,7 +77,7 @@ DELETING = {
 
 
 @pytest.mark.parametrize("verb", DELETING)
-def test_who_deletes_or_forks_the_lake_is_told_and_changes_nothing(
+def test_deleting_or_forking_a_lake_with_an_older_head_raises_and_changes_nothing(
     one_place: Place, verb: str
 ) -> None:
     with one_place.connect() as lake:

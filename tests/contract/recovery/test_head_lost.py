@@ -226,7 +226,7 @@ def test_a_sound_head_is_not_rebuilt_nor_one_where_nothing_was(place: Place) -> 
     assert head_of(place) == before
 
 
-def test_what_a_client_of_the_old_head_began_never_commits_and_what_it_begins_then_does(
+def test_transactions_through_a_lost_head_never_commit_and_later_ones_of_the_client_do(
     place: Place,
 ) -> None:
     filled(place)
@@ -316,7 +316,7 @@ def unpublished(place: Place, monkeypatch: pytest.MonkeyPatch) -> tuple[lv.Lake,
     return client, txn.id
 
 
-def test_what_was_decided_and_not_published_is_told_and_not_guessed(
+def test_rebuilding_head_reports_an_unpublished_decision_and_does_not_apply_it(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(place)

@@ -189,7 +189,7 @@ def test_a_store_that_fails_for_a_while_is_asked_again(place: Place) -> None:
         txn.commit()
 
 
-def test_what_run_keeps_for_another_attempt_is_renewed(place: Place) -> None:
+def test_a_transaction_that_run_keeps_for_another_attempt_is_renewed(place: Place) -> None:
     with leased(place) as (lake, watched):
         attempts = []
 

@@ -481,7 +481,7 @@ def test_a_client_whose_clock_is_ahead_fences_nobody_who_commits_later(
     assert times == sorted(times)
 
 
-def test_what_is_past_its_retention_is_never_called_aborted(lake: lv.Lake, shop: Place) -> None:
+def test_a_transaction_past_its_retention_is_never_called_aborted(lake: lv.Lake, shop: Place) -> None:
     with lake.transaction() as txn:
         both(txn)
     late = later(shop, 8 * 24 * 3600.0)
@@ -698,7 +698,7 @@ def test_a_lake_without_a_head_is_healthy_and_empty(shop: Place) -> None:
         assert lake.tables() == []
 
 
-def test_what_may_have_committed_in_forgotten_history_is_expired_whatever_a_clock_says(
+def test_a_transaction_in_forgotten_history_is_expired_whatever_a_clock_says(
     lake: lv.Lake, shop: Place
 ) -> None:
     with lake.transaction() as txn:

@@ -73,7 +73,7 @@ def test_only_the_tables_that_are_named_are_looked_at(
     assert (ids(lake, "b/c"), ids(then, "b/c")) == ([1, 2, 3], b)
 
 
-def test_what_was_left_out_is_not_in_the_tag_after_a_clean_up(lake: lv.Lake) -> None:
+def test_a_commit_left_out_of_a_tag_is_not_in_it_after_a_clean_up(lake: lv.Lake) -> None:
     lake.tag("closing", absorb=[])
     lake.run(lambda txn: txn.update("a", {"id": "id + 10"}, where="true"))
     for name in lake:
@@ -143,7 +143,7 @@ def test_a_table_that_cannot_be_read_does_not_stop_the_others(
         ({"absorb": [], "at": 1}, "absorb takes in what others have committed by now"),
     ],
 )
-def test_what_cannot_be_looked_at_is_refused(
+def test_invalid_values_of_absorb_are_refused(
     lake: lv.Lake, options: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(lv.InvalidOperation, match=said):

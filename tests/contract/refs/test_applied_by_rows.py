@@ -87,7 +87,7 @@ def test_rows_that_came_went_and_changed_go_back_together(lake: lv.Lake, kind: F
     assert stock(lake) == {"jam": 6, "new": 1, "tea": 7, "zen": 5}
 
 
-def test_what_others_have_only_moved_needs_no_keys(lake: lv.Lake, kind: Format) -> None:
+def test_a_revert_of_rows_that_were_only_moved_needs_no_keys(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     lake.run(lambda txn: txn.append("stock", [{"sku": "a", "qty": 1}, {"sku": "b", "qty": 1}]))
     lake.table("stock").optimize()

@@ -62,7 +62,7 @@ def test_a_rollback_makes_all_tables_what_they_were(lake: lv.Lake, kind: Format)
     assert lake.rollback("main").version is None
 
 
-def test_it_goes_by_a_time_or_a_tag_and_for_some_tables(lake: lv.Lake, kind: Format) -> None:
+def test_rollback_takes_a_time_or_a_tag_and_a_choice_of_tables(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     lake.tag("opening")
     sell(lake)
@@ -85,7 +85,7 @@ def test_a_revert_leaves_what_came_after(lake: lv.Lake, kind: Format) -> None:
     assert lake.cherry_pick(3) == lv.MergeResult(None, "cherry-pick of 3", {"stock": "kept"})
 
 
-def test_what_others_have_changed_since_is_a_conflict(lake: lv.Lake, kind: Format) -> None:
+def test_a_revert_of_rows_that_were_changed_since_is_a_conflict(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     third = sell(lake)
     sell(lake, 3)
@@ -109,7 +109,7 @@ def test_what_others_have_changed_since_is_a_conflict(lake: lv.Lake, kind: Forma
     assert state(lake)["stock"] == [{"qty": 5, "sku": "tea"}]
 
 
-def test_it_is_part_of_a_transaction_with_others(lake: lv.Lake, kind: Format) -> None:
+def test_apply_is_part_of_a_transaction_with_other_operations(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     third = sell(lake)
     with lake.transaction() as txn:
@@ -172,7 +172,7 @@ def test_a_commit_is_reverted_though_others_have_added_a_column(
         lake.cherry_pick(4)
 
 
-def test_what_other_clients_commit_is_taken_back_too(lake: lv.Lake, kind: Format) -> None:
+def test_rollback_takes_back_commits_of_other_clients_too(lake: lv.Lake, kind: Format) -> None:
     """It is in the log, and no transaction of the lake has seen it."""
     shop(lake, kind)
     write_beside(lake, kind)
@@ -250,7 +250,7 @@ def test_a_table_is_restored_by_its_own_version_time_or_tag(lake: lv.Lake, kind:
     assert len(lake.read("sales/orders")) == 3
 
 
-def test_what_was_vacuumed_does_not_come_back(lake: lv.Lake, kind: Format) -> None:
+def test_rollback_to_a_vacuumed_state_is_refused(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     sell(lake)
     sell(lake, 3)
@@ -279,7 +279,7 @@ def test_a_tag_brings_back_what_everybody_else_has_let_go(lake: lv.Lake, kind: F
     assert state(lake) == {"stock": [{"qty": 5, "sku": "tea"}], "sales/orders": [{"id": 1}]}
 
 
-def test_what_deltalake_has_vacuumed_is_named(lake: lv.Lake) -> None:
+def test_rollback_and_revert_report_files_that_deltalake_has_vacuumed(lake: lv.Lake) -> None:
     shop(lake)
     sell(lake)
     table = deltalake.DeltaTable(f"{lake.root}/stock")
@@ -395,7 +395,7 @@ def test_a_diff_shows_what_a_branch_has(lake: lv.Lake, kind: Format) -> None:
         (lambda lake: lake.on("opening").rollback(1), lv.InvalidOperation, "opening"),
     ],
 )
-def test_what_is_wrong_is_refused_by_name_and_writes_nothing(
+def test_invalid_arguments_are_refused_by_name_and_write_nothing(
     lake: lv.Lake, asked: Any, error: type[Exception], words: str
 ) -> None:
     shop(lake)

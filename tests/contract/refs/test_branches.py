@@ -38,7 +38,7 @@ def home(lake: lv.Lake) -> Path:
     return found
 
 
-def test_what_is_done_on_a_branch_is_done_there_alone(lake: lv.Lake, kind: Format) -> None:
+def test_changes_on_a_branch_are_made_there_alone(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     made = lake.branch("etl", metadata={"by": "night"})
     assert (made.kind, made.version, made.base_version) == ("branch", 2, 2)
@@ -138,7 +138,7 @@ def _of_branch(lake: lv.Lake, table: str) -> list[Path]:
     return sorted(Path(lake.root, table, "_lakevilla/b").rglob("*.parquet"))
 
 
-def test_it_stays_whoever_of_the_lake_writes_and_cleans_up(lake: lv.Lake, kind: Format) -> None:
+def test_a_branch_keeps_its_rows_through_writes_and_clean_ups_of_the_lake(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     lake.branch("etl")
     etl = lake.on("etl")
@@ -153,7 +153,7 @@ def test_it_stays_whoever_of_the_lake_writes_and_cleans_up(lake: lv.Lake, kind: 
     assert stock(lake) == {"tea": 8}
 
 
-def test_its_space_comes_back_when_it_ends(lake: lv.Lake, kind: Format) -> None:
+def test_a_deleted_branch_frees_its_space_and_its_name(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     before = {*objects(lake, "*.parquet")}
     lake.branch("etl")
@@ -255,7 +255,7 @@ def test_only_some_tables_are_on_it(lake: lv.Lake) -> None:
     assert lake.on("orders").read("sales/orders").num_rows == 1
 
 
-def test_it_can_be_of_an_older_version_and_pickled(lake: lv.Lake, kind: Format) -> None:
+def test_a_branch_can_be_made_of_an_older_version_and_pickled(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     lake.run(put_in("jam", 2))
     lake.branch("then", at=2)
@@ -315,7 +315,7 @@ def test_a_transaction_on_a_branch_is_saved_and_resumed_there(lake: lv.Lake) -> 
         lambda lake: lake["stock"].vacuum(),
     ],
 )
-def test_what_is_for_the_lake_itself_is_refused_by_name(
+def test_verbs_for_the_lake_itself_are_refused_on_a_branch(
     lake: lv.Lake, asks: Callable[[lv.Lake], object]
 ) -> None:
     shop(lake)
@@ -532,7 +532,7 @@ def _pending(etl: lv.Lake, table: str) -> int:
     return len(head.tables[table].pending)
 
 
-def test_what_belongs_to_a_branch_says_so(lake: lv.Lake) -> None:
+def test_reprs_of_objects_of_a_branch_or_a_tag_name_it(lake: lv.Lake) -> None:
     shop(lake)
     lake.branch("etl")
     lake.tag("closing")

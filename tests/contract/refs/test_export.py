@@ -144,7 +144,7 @@ def test_on_a_bucket(shared_place: Place) -> None:
 
 
 @pytest.mark.parametrize("copies", [True, False])
-def test_who_exports_may_die_before_any_write(lake: lv.Lake, copies: bool) -> None:
+def test_an_export_that_dies_before_any_write_leaves_the_old_state_whole(lake: lv.Lake, copies: bool) -> None:
     lake.create_table("stock", ROWS)
     uri = lake.export("stock", "exports/stock", copy=copies)
     died = 0
@@ -209,7 +209,7 @@ def test_a_place_that_is_not_the_exports_is_refused(lake: lv.Lake, tmp_path: Pat
     assert not (tmp_path / "exports" / "nowhere").exists()
 
 
-def test_what_others_write_there_is_undone(lake: lv.Lake) -> None:
+def test_an_export_undoes_writes_of_other_clients_to_its_copy(lake: lv.Lake) -> None:
     lake.create_table("stock", ROWS)
     uri = lake.export("stock", "exports/stock", copy=True)
     deltalake.write_deltalake(uri, pa.Table.from_pylist(ROWS), mode="append")

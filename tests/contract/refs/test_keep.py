@@ -214,7 +214,7 @@ def test_a_tag_is_kept_on_a_bucket(shared_place: Place) -> None:
         assert lake.doctor(files=True).ok
 
 
-def test_what_is_kept_costs_a_copy_a_file_a_write_a_table_and_four_more(
+def test_keep_costs_five_writes_for_one_file_and_none_when_repeated(
     local_place: Place,
 ) -> None:
     with local_place.connect() as lake:
@@ -244,7 +244,7 @@ def test_space_comes_back_when_the_tag_is_deleted(lake: lv.Lake) -> None:
     assert not list(Path(lake.root, "_lakevilla", "branches").rglob("*.parquet"))
 
 
-def test_what_main_names_after_a_rollback_stays_when_the_tag_is_deleted(lake: lv.Lake) -> None:
+def test_files_that_main_names_after_a_rollback_stay_when_the_tag_is_deleted(lake: lv.Lake) -> None:
     shop(lake)
     before = rows(lake, "closing")
     lake.keep("closing")
@@ -258,7 +258,7 @@ def test_what_main_names_after_a_rollback_stays_when_the_tag_is_deleted(lake: lv
     assert lake.doctor(files=True).ok
 
 
-def test_what_can_not_be_kept_is_refused(lake: lv.Lake) -> None:
+def test_refs_that_can_not_be_kept_are_refused(lake: lv.Lake) -> None:
     shop(lake)
     lake.branch("etl")
     lake.on("etl").run(lambda txn: txn.append("orders", [{"id": 2}]), idempotency_key="night")

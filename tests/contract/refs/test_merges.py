@@ -44,7 +44,7 @@ def files(lake: lv.Lake) -> set[Path]:
     return set(Path(lake.root).rglob("*.parquet"))
 
 
-def test_what_was_done_on_a_branch_is_done_to_the_lake(lake: lv.Lake, kind: Format) -> None:
+def test_a_merge_does_to_the_lake_what_was_done_on_the_branch(lake: lv.Lake, kind: Format) -> None:
     etl = lake.on("etl")
     put_in(etl, "rum", 3)
     set_to(etl, "tea", 6)
@@ -265,7 +265,7 @@ def test_a_schema_that_a_branch_has_replaced_hides_no_row_of_the_lake(lake: lv.L
     assert lake.read("stock").to_pylist() == new
 
 
-def test_what_another_has_merged_meanwhile_is_no_conflict(
+def test_a_merge_by_another_client_during_the_checks_is_no_conflict(
     local_place: Place, lake: lv.Lake
 ) -> None:
     set_to(lake.on("etl"), "tea", 6)
@@ -282,7 +282,7 @@ def test_what_another_has_merged_meanwhile_is_no_conflict(
     assert stock(lake) == {"tea": 8, "jam": 1}
 
 
-def test_what_another_merges_while_the_branch_is_opened_is_no_conflict(
+def test_a_merge_by_another_client_while_the_branch_is_opened_is_no_conflict(
     local_place: Place, lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_to(lake.on("etl"), "tea", 6)
@@ -528,7 +528,7 @@ def test_merges_of_several_branches_and_of_large_lakes(lake: lv.Lake, kind: Form
         ("etl", {"fast_forward_only": "yes"}, "fast_forward_only"),
     ],
 )
-def test_what_can_not_be_merged_is_refused_by_name(
+def test_invalid_merges_are_refused_by_name(
     lake: lv.Lake, branch: Any, options: dict[str, Any], said: str
 ) -> None:
     put_in(lake.on("etl"), "rum", 3)
@@ -546,7 +546,7 @@ def test_a_protected_branch_is_merged_and_does_not_end(lake: lv.Lake) -> None:
     assert lake.merge("etl").tables == {"stock": "physical"}
 
 
-def test_who_looks_costs_nothing(lake: lv.Lake) -> None:
+def test_a_read_after_a_merge_costs_at_most_two_requests(lake: lv.Lake) -> None:
     put_in(lake.on("etl"), "rum", 3)
     lake.merge("etl")
     stock(lake)

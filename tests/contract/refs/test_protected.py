@@ -51,7 +51,7 @@ DIRECT: dict[str, Callable[[Any], object]] = {
 
 @pytest.mark.parametrize("verb", DIRECT)
 @pytest.mark.parametrize("features", [lv.Feature.R | lv.Feature.I, lv.Feature.NONE])
-def test_what_writes_directly_is_refused_where_it_is_called(
+def test_verbs_that_write_a_protected_main_directly_are_refused_where_called(
     lake: lv.Lake, verb: str, features: lv.Feature
 ) -> None:
     with (
@@ -64,7 +64,7 @@ def test_what_writes_directly_is_refused_where_it_is_called(
     assert lake.history(1)[0].version == 2
 
 
-def test_it_is_written_by_merges_and_by_states_that_are_there(lake: lv.Lake) -> None:
+def test_a_protected_main_is_written_by_merges_and_by_existing_states(lake: lv.Lake) -> None:
     lake.branch("etl")
     etl = lake.on("etl")
     put_in(etl, "jam")
@@ -117,7 +117,7 @@ def test_upkeep_goes_on(lake: lv.Lake) -> None:
     assert list(lake) == ["sold", "stock"]
 
 
-def test_what_others_commit_is_taken_in(lake: lv.Lake) -> None:
+def test_a_protected_main_absorbs_commits_of_other_clients(lake: lv.Lake) -> None:
     rows = pa.Table.from_pylist([{"sku": "oil", "qty": 1}])
     deltalake.write_deltalake(f"{lake.root}/stock", rows, mode="append")
     assert in_stock(lake) == ["oil", "tea"]
@@ -128,7 +128,7 @@ def test_what_others_commit_is_taken_in(lake: lv.Lake) -> None:
     assert "foreign" in [entry.kind for entry in lake.history()]
 
 
-def test_who_has_written_when_it_is_protected_fails_at_the_commit(
+def test_a_transaction_that_wrote_before_main_was_protected_fails_at_the_commit(
     lake: lv.Lake, local_place: Place
 ) -> None:
     lake.protect_main(on=False)
@@ -142,7 +142,7 @@ def test_who_has_written_when_it_is_protected_fails_at_the_commit(
 
 
 @pytest.mark.parametrize("features", [lv.Feature.R | lv.Feature.I, lv.Feature.NONE])
-def test_who_knows_it_as_protected_writes_once_that_is_lifted(
+def test_a_client_that_knows_main_as_protected_can_write_after_that_is_lifted(
     lake: lv.Lake, local_place: Place, features: lv.Feature
 ) -> None:
     with local_place.connect() as other:
@@ -165,7 +165,7 @@ def test_a_saved_transaction_is_held_against_it_too(lake: lv.Lake, local_place: 
     assert in_stock(lake) == ["tea"]
 
 
-def test_it_is_the_lakes_alone_and_asked_of_it(lake: lv.Lake, local_place: Place) -> None:
+def test_protection_of_main_leaves_branches_writable_and_is_set_on_the_lake_alone(lake: lv.Lake, local_place: Place) -> None:
     assert lake.is_main_protected()
     lake.branch("etl")
     put_in(lake.on("etl"), "jam")  # a branch is written as ever

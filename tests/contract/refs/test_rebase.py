@@ -96,14 +96,14 @@ def test_versions_of_a_branch_go_on(lake: lv.Lake) -> None:
     assert [entry.operations[0].operation for entry in etl.history()] == ["REBASE"]
 
 
-def test_one_that_stands_on_the_newest_state_stays_as_it_is(lake: lv.Lake) -> None:
+def test_rebase_of_a_branch_on_the_newest_state_changes_nothing(lake: lv.Lake) -> None:
     put_in(lake.on("etl"), "rum", 3)
     before = set(Path(lake.root).rglob("*.json"))
     assert lake.rebase("etl") == lake.refs()[0]
     assert set(Path(lake.root).rglob("*.json")) == before
 
 
-def test_what_was_merged_is_not_done_again(lake: lv.Lake) -> None:
+def test_rebase_does_not_repeat_merged_changes(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     put_in(etl, "rum", 3)
     lake.merge("etl")
@@ -296,7 +296,7 @@ def test_space_comes_back_when_a_rebased_branch_ends(lake: lv.Lake) -> None:
     assert not list(Path(lake.root).glob("_lakevilla/branches/*/*.json"))
 
 
-def test_what_can_not_be_rebased_is_refused_by_name(lake: lv.Lake) -> None:
+def test_invalid_rebases_are_refused_by_name(lake: lv.Lake) -> None:
     lake.tag("closing")
     lake.branch("kept", protected=True)
     put_in(lake, "ale", 2)
@@ -365,7 +365,7 @@ def test_outcomes_are_told_of_transactions_from_before(lake: lv.Lake) -> None:
         left.commit()
 
 
-def test_what_was_saved_before_is_not_resumed(lake: lv.Lake) -> None:
+def test_a_transaction_saved_before_a_rebase_is_not_resumed(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     left, done = etl.transaction(), etl.transaction()
     for txn in (left, done):
@@ -438,7 +438,7 @@ def test_a_rebase_that_was_cut_off_is_told_and_finished(cut_off: lv.Lake) -> Non
 
 
 @pytest.mark.parametrize("way", ["opened", "rebased", "merged", "deleted", "branched", "protected"])
-def test_whoever_meets_one_that_was_cut_off_goes_on(cut_off: lv.Lake, way: str) -> None:
+def test_operations_on_a_branch_continue_after_an_interrupted_rebase(cut_off: lv.Lake, way: str) -> None:
     lake = cut_off
     here = {"tea": 5, "jam": 1, "rum": 3}
     match way:
@@ -515,7 +515,7 @@ def test_a_rebase_is_five_writes(lake: lv.Lake) -> None:
     assert cost(lake, lambda: lake.rebase("idle")).put == 4
 
 
-def test_it_copies_no_data(lake: lv.Lake) -> None:
+def test_rebase_copies_no_data(lake: lv.Lake) -> None:
     put_in(lake.on("etl"), "rum", 3)
     set_to(lake, "tea", 7)
     before = files(lake)
@@ -536,7 +536,7 @@ def test_a_rebase_costs_the_same_however_many_tables_there_are(tmp_path: Path) -
         assert found.get <= 16
 
 
-def test_it_goes_on_under_threads_that_write(local_place: Place) -> None:
+def test_rebase_under_concurrent_writers_keeps_each_row_once(local_place: Place) -> None:
     """Each row that was acknowledged is on the branch once, whatever life it was written in."""
     with local_place.connect() as lake:
         lake.create_table("stock", [{"sku": "tea", "qty": 0}])

@@ -88,7 +88,7 @@ def test_rows_that_others_have_only_moved_were_not_changed(lake: lv.Lake) -> Non
     assert on_call(lake) == 1
 
 
-def test_what_an_operation_reads_counts_too(lake: lv.Lake) -> None:
+def test_reads_of_an_operation_count_in_a_serializable_merge(lake: lv.Lake) -> None:
     lake.on("a").run(lambda txn: txn.sql("INSERT INTO alice SELECT day + 10, on_call FROM bob"))
     lake.run(lambda txn: txn.append("bob", [{"day": 3, "on_call": True}]))
     with pytest.raises(lv.MergeConflict, match="have read bob"):
@@ -98,7 +98,7 @@ def test_what_an_operation_reads_counts_too(lake: lv.Lake) -> None:
     lake.merge("b", isolation="serializable")  # a blind append reads nothing
 
 
-def test_what_was_merged_before_is_no_change_of_others(lake: lv.Lake) -> None:
+def test_changes_merged_before_are_no_conflict_in_a_serializable_merge(lake: lv.Lake) -> None:
     etl = lake.on("a")
     leaves(etl, "alice", "bob")
     lake.merge("a", isolation="serializable")
@@ -112,7 +112,7 @@ def test_what_was_merged_before_is_no_change_of_others(lake: lv.Lake) -> None:
     assert (on_call(lake, 1), on_call(lake, 2), on_call(lake, 4)) == (1, 0, 1)
 
 
-def test_what_a_merge_of_some_tables_has_left_is_held_against_all_of_its_reads(
+def test_a_serializable_merge_after_a_partial_one_validates_all_reads_of_the_branch(
     lake: lv.Lake,
 ) -> None:
     etl = lake.on("a")
@@ -131,7 +131,7 @@ def test_a_table_that_was_read_and_is_dropped_was_changed(lake: lv.Lake) -> None
         lake.merge("a", isolation="serializable")
 
 
-def test_what_was_made_on_the_branch_is_its_own(lake: lv.Lake, kind: Format) -> None:
+def test_tables_and_columns_made_on_the_branch_do_not_conflict_in_a_serializable_merge(lake: lv.Lake, kind: Format) -> None:
     etl = lake.on("a")
     etl.create_table("plan", [{"day": 1}], format=kind)
     etl.run(lambda txn: txn.alter("alice", add_columns={"note": "string"}))
@@ -161,7 +161,7 @@ def test_a_change_while_it_is_merged_counts(
 
 
 @pytest.mark.parametrize("option", [{"tables": ["alice"]}, {"on_conflict": "ours"}])
-def test_what_leaves_out_a_part_is_refused(lake: lv.Lake, option: dict[str, Any]) -> None:
+def test_a_serializable_merge_with_options_that_leave_out_a_part_is_refused(lake: lv.Lake, option: dict[str, Any]) -> None:
     leaves(lake.on("a"), "alice", "bob")
     with pytest.raises(lv.InvalidOperation, match=f"goes with no {next(iter(option))}"):
         lake.merge("a", isolation="serializable", **option)
@@ -169,7 +169,7 @@ def test_what_leaves_out_a_part_is_refused(lake: lv.Lake, option: dict[str, Any]
         lake.merge("a", isolation="full")  # type: ignore[arg-type]
 
 
-def test_where_commit_objects_are_gone_nobody_can_tell(lake: lv.Lake) -> None:
+def test_a_serializable_merge_without_the_commit_objects_fails(lake: lv.Lake) -> None:
     leaves(lake.on("a"), "alice", "bob")
     for path in Path(lake.root).glob("_lakevilla/branches/*/commits/*.json"):
         path.unlink()

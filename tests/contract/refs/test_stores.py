@@ -40,7 +40,7 @@ def test_a_tag_keeps_its_state_on_each_store(place: Place) -> None:
             other.tag("gone", at=1)
 
 
-def test_what_a_dead_client_has_decided_is_in_the_tag_before_it_is_published(
+def test_a_commit_decided_by_a_dead_client_is_in_the_tag_before_it_is_published(
     quick_place: Place,
 ) -> None:
     with quick_place.connect() as lake:

@@ -52,7 +52,7 @@ def test_a_tag_shows_all_tables_as_they_were(lake: lv.Lake, kind: Format) -> Non
     assert quantities(lake) == quantities(then.on("main")) == [6]
 
 
-def test_it_is_kept_when_everybody_of_the_lake_cleans_up(lake: lv.Lake, kind: Format) -> None:
+def test_a_tag_keeps_its_files_through_clean_ups_until_it_is_deleted(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     lake.tag("closing")
     for _ in range(3):
@@ -89,7 +89,7 @@ def test_an_older_version_can_be_tagged_until_it_is_vacuumed(lake: lv.Lake, kind
     assert lake.refs() == []
 
 
-def test_what_another_client_has_committed_is_in_it(lake: lv.Lake) -> None:
+def test_a_tag_includes_a_commit_of_another_client(lake: lv.Lake) -> None:
     shop(lake)
     deltalake.write_deltalake(
         f"{lake.root}/stock", lake.read("stock"), mode="append", storage_options={}
@@ -369,7 +369,7 @@ def test_a_tag_is_one_version_of_the_lake(lake: lv.Lake) -> None:
 
 
 @pytest.mark.parametrize("name", [None, 7, b"closing", ["closing"]])
-def test_what_is_no_name_of_a_ref_is_refused(lake: lv.Lake, name: Any) -> None:
+def test_values_that_are_no_ref_name_are_refused(lake: lv.Lake, name: Any) -> None:
     shop(lake)
     lake.tag("closing")
     with pytest.raises(lv.InvalidOperation, match="on takes the name of a ref"):
@@ -389,7 +389,7 @@ def test_a_name_of_later_is_not_offered_for_one_of_then(lake: lv.Lake) -> None:
         then.read("orders")
 
 
-def test_who_reads_at_a_tag_that_was_deleted_is_told_so(lake: lv.Lake, kind: Format) -> None:
+def test_a_read_at_a_deleted_tag_is_refused_after_a_clean_up(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     lake.tag("closing")
     then = lake.on("closing")
@@ -425,7 +425,7 @@ def test_the_doctor_names_the_tag_whose_files_another_client_has_removed(
 
 @pytest.mark.parametrize("name", [None, 7, b"closing", "main"])
 @pytest.mark.parametrize("verb", ["delete_ref", "protect"])
-def test_what_no_ref_is_called_is_neither_deleted_nor_protected(
+def test_names_of_no_ref_are_neither_deleted_nor_protected(
     lake: lv.Lake, verb: str, name: Any
 ) -> None:
     shop(lake)
@@ -466,7 +466,7 @@ def test_nothing_is_made_for_a_tag_of_a_lake_that_is_not_there(local_place: Plac
 @pytest.mark.parametrize(
     "name", ["tags", "untag", "delete_tag", "checkout", "list_refs", "branches", "create_tag"]
 )
-def test_what_others_call_a_verb_is_answered(lake: lv.Lake, name: str) -> None:
+def test_verb_names_of_other_products_get_a_hint_of_the_verb_here(lake: lv.Lake, name: str) -> None:
     with pytest.raises(AttributeError, match=rf"no attribute '{name}': lake\.[a-z_]+\("):
         getattr(lake, name)
 

@@ -103,7 +103,7 @@ def test_null_is_a_partition_value_and_an_upsert_meets_it_never_again(shop: Plac
         assert lake.snapshot().read("t", where="part = ''").num_rows == 0
 
 
-def test_what_another_client_stored_is_null_and_stays_it(shop: Place) -> None:
+def test_an_empty_partition_value_of_another_client_is_null_and_stays_null(shop: Place) -> None:
     """deltalake's ``""``: read as Spark and deltalake do, and rewritten without a change."""
     shop.write("t", rows("a", "", kind="text"), partition_by=["part"])
     assert {row["part"] for row in shop.seen("t")} == {"a", None}

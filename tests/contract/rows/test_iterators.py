@@ -68,7 +68,7 @@ def test_a_generator_that_fails_in_the_middle_writes_nothing(
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("make", [rows, batches])
-def test_others_read_what_a_generator_brought(
+def test_rows_of_a_generator_are_read_by_other_libraries(
     tmp_path: Path, make: Callable[..., Iterator[object]], format: Format
 ) -> None:
     with lv.connect(tmp_path, settings=SMALL) as lake:

@@ -161,7 +161,7 @@ def test_a_short_verb_tells_nothing(
     assert ear.events == []
 
 
-def test_where_nobody_listens_nothing_is_measured(tmp_path: Path) -> None:
+def test_progress_is_not_measured_when_no_listener_is_set(tmp_path: Path) -> None:
     seen: list[Meter | None] = []
     with lv.connect(tmp_path) as lake:
         lake.create_table("t", batches(2, lambda number: seen.append(running())))

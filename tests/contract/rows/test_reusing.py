@@ -137,7 +137,7 @@ def test_only_files_with_changed_rows_are_made_anew(lake: lv.Lake, kind: str) ->
     assert refresh(lake, changed).files_added == 0
 
 
-def test_how_the_engine_hands_rows_on_does_not_show(
+def test_files_are_reused_with_any_batch_size_of_the_engine(
     lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = accounts(10_000)
@@ -406,7 +406,7 @@ OTHERS: dict[str, Callable[[lv.Transaction], object]] = {
 
 @pytest.mark.parametrize("other", OTHERS, ids=str)
 @pytest.mark.parametrize("isolation", ["serializable", "snapshot"])
-def test_what_others_do_meanwhile_leaves_the_rows_that_were_given(
+def test_an_overwrite_with_reuse_leaves_its_rows_whatever_other_clients_do_meanwhile(
     lake: lv.Lake, kind: str, other: str, isolation: Any
 ) -> None:
     rows = accounts(100)

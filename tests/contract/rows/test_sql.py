@@ -124,7 +124,7 @@ def test_a_name_with_dots_is_a_path(lake: lv.Lake) -> None:
         "select * from orders where",
     ],
 )
-def test_what_reaches_beyond_the_lake_or_is_no_statement_is_refused(
+def test_sql_that_reaches_beyond_the_lake_or_is_no_statement_is_refused(
     lake: lv.Lake, root: Path, query: str
 ) -> None:
     frame = pa.table({"secret": [1]})

@@ -77,7 +77,7 @@ def test_the_first_and_the_last_moment_are_stored(shop: Place) -> None:
         assert found.cast(rows.schema) == rows
 
 
-def test_what_null_covers_is_no_moment(shop: Place) -> None:
+def test_moments_out_of_range_are_ignored_where_null_covers_them(shop: Place) -> None:
     hidden = pa.array(np.array([TOO_LATE, 0]), mask=np.array([True, False])).cast(PLAIN)
     inner = pa.array(np.array([TOO_LATE, 0])).cast(PLAIN)
     covered = pa.StructArray.from_arrays([inner], ["a"], mask=pa.array([True, False]))

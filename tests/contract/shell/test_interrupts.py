@@ -66,7 +66,7 @@ def is_there(root: str) -> bool:
     [((), INSERT), (("BEGIN", INSERT), "COMMIT"), ((), BOTH)],
     ids=["alone", "commit", "block"],
 )
-def test_it_is_told_whether_it_committed(
+def test_an_interrupted_statement_reports_whether_it_committed(
     root: str,
     before: tuple[str, ...],
     text: str,

@@ -82,7 +82,7 @@ def test_an_error_that_would_repeat_is_reported_with_nothing_left(lake: Lake) ->
     assert parquet(lake) == before
 
 
-def test_what_no_report_names_goes_with_gc_and_a_late_attempt_with_the_next(
+def test_gc_deletes_files_that_no_report_names_and_later_those_of_a_late_attempt(
     tmp_path: Path,
 ) -> None:
     with lv.connect(str(tmp_path), settings=lv.Settings(max_age_seconds=0)) as cleaner:

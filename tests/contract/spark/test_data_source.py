@@ -182,7 +182,7 @@ def test_columns_and_rows_are_chosen_by_options(bank: Source) -> None:
 
 
 @pytest.mark.seam
-def test_where_leaves_out_files(source: Source) -> None:
+def test_a_predicate_leaves_out_files(source: Source) -> None:
     for number in range(3):
         source.place.write("t", [{"id": number, "part": f"p{number}"}], partition_by=["part"])
     for path in Path(source.place.uri("t")).glob("part=p[01]/*"):
@@ -335,7 +335,7 @@ def test_a_table_that_is_not_there_and_a_schema_that_does_not_fit_are_told(bank:
         reader.schema("balance STRING").load("bank").count()
 
 
-def test_where_no_file_has_rows_there_are_none(bank: Source) -> None:
+def test_a_predicate_that_no_row_meets_and_an_empty_table_give_no_rows(bank: Source) -> None:
     assert bank.rows("bank", where="id > 1000") == []
     with bank.place.connect() as lake:
         lake.run(lambda txn: txn.delete("bank", where="true"))
@@ -474,7 +474,7 @@ print(sorted(lake.snapshot().read("t")["id"].to_pylist()))
     assert done.stdout == "[1, 2]\n", done.stderr
 
 
-def test_what_is_no_session_gets_no_data_source() -> None:
+def test_register_data_source_refuses_an_object_that_is_no_session() -> None:
     call: Callable[[Any], None] = lv.register_data_source
     with pytest.raises(lv.InvalidOperation, match="must be a SparkSession, not str"):
         call("local")

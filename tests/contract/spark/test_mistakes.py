@@ -70,7 +70,7 @@ def test_columns_match_whatever_their_case_and_order(spark: SparkSession, lake: 
         txn.delete("t", where="id >= 100")
 
 
-def test_what_is_no_expression_is_refused_as_an_assignment(spark: SparkSession, lake: Any) -> None:
+def test_objects_that_are_no_expression_are_refused_as_assignments_and_predicates(spark: SparkSession, lake: Any) -> None:
     with lake.transaction() as txn:
         with pytest.raises(lv.InvalidOperation, match="DataFrame"):
             txn.update("t", {"price": spark.range(1)}, where="true")
@@ -123,7 +123,7 @@ def test_a_frame_of_an_aborted_transaction_says_whose_changes_are_gone(
     assert lake.snapshot().read("t").count() == 4
 
 
-def test_what_is_no_frame_is_not_taken_for_one(spark: SparkSession, lake: Any) -> None:
+def test_objects_that_are_no_frame_are_refused_as_data(spark: SparkSession, lake: Any) -> None:
     grouped = spark.range(1).groupBy("id")
     with pytest.raises(lv.InvalidOperation, match=r"pyspark\.GroupedData is not supported"):
         lake.run(lambda txn: txn.append("t", grouped))
@@ -137,7 +137,7 @@ def test_a_frame_without_spark_is_told_to_bring_it(
         embedded.run(lambda txn: txn.append("t", spark.range(1)))
 
 
-def test_what_is_no_session_is_refused(tmp_path: Path, spark: SparkSession) -> None:
+def test_connect_refuses_invalid_spark_arguments(tmp_path: Path, spark: SparkSession) -> None:
     with pytest.raises(lv.InvalidOperation, match="SparkSession, not str"):
         lv.connect(str(tmp_path), spark="local[2]")  # type: ignore[call-overload]
     with pytest.raises(lv.InvalidOperation, match="memory of this process"):

@@ -106,7 +106,7 @@ def test_other_columns_than_were_asked_for_are_planned_anew(place: Place, lake: 
     assert ids(reader, reader.partitions()) == [1, 2]
 
 
-def test_what_is_streamed_is_not_planned_ahead(place: Place, lake: lv.Lake) -> None:
+def test_a_stream_is_not_planned_ahead(place: Place, lake: lv.Lake) -> None:
     source, _ = loaded(place, startingVersion="1")
     assert source.planned is None
     assert values(lake.snapshot().read("t")) == [0, 1, 2]

@@ -160,7 +160,7 @@ def test_nothing_of_a_query_stays_in_the_session(lake: Any, spark: SparkSession)
     ],
 )
 @pytest.mark.seam
-def test_what_reaches_beyond_the_lake_is_refused(
+def test_spark_sql_that_reaches_beyond_the_lake_is_refused(
     lake: Any, spark: SparkSession, query: str
 ) -> None:
     spark.range(1).createOrReplaceTempView("secret")

@@ -170,7 +170,7 @@ def test_a_large_commit_is_several_batches_over_restarts(stream: Stream) -> None
     assert sorted(map(str, every)) == sorted(map(str, changed))
 
 
-def test_what_is_available_is_one_batch_before_spark_4_2(stream: Stream) -> None:
+def test_an_available_now_run_is_at_most_one_batch_before_spark_4_2(stream: Stream) -> None:
     with stream.place.connect() as lake:
         for number in (2, 3, 4, 5):
             lake.run(lambda txn, n=number: txn.append("bank", rows(n)))

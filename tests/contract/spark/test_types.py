@@ -90,7 +90,7 @@ def test_a_frame_of_every_type_is_stored_and_found_by_every_reader(
 
 
 @BY_DELTA
-def test_what_spark_wrote_is_changed_by_jobs_and_found_by_every_reader(
+def test_a_table_written_by_spark_is_changed_by_jobs_and_read_alike_by_every_reader(
     beside: Beside, lake: Any
 ) -> None:
     spark_writes(beside, "t", ROWS)

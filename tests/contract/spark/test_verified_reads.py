@@ -17,7 +17,7 @@ from tests.support.places import Place
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 @pytest.mark.seam
-def test_what_tasks_wrote_is_compared_by_tasks(
+def test_files_written_by_tasks_are_verified_by_tasks(
     spark: SparkSession, tmp_path: Path, kind: Literal["delta", "iceberg"]
 ) -> None:
     place = Place(str(tmp_path / "lake"))
@@ -38,7 +38,7 @@ def test_what_tasks_wrote_is_compared_by_tasks(
             counted.collect()
 
 
-def test_where_the_connector_alone_may_read_it_is_refused(
+def test_verified_reads_are_refused_with_the_native_spark_reader(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     lake = lv.connect(str(tmp_path / "lake"), spark=spark, spark_reader="native")

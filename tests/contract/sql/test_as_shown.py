@@ -94,14 +94,14 @@ def test_a_condition_that_the_engine_computes_is_redone_after_a_conflict() -> No
         "INSERT INTO t REPLACE WHERE CAST(d AS BIGINT) = 10 SELECT * FROM t",
     ],
 )
-def test_where_the_engine_can_not_compute_it_the_text_is_refused_by_name(statement: str) -> None:
+def test_casts_that_the_engine_can_not_compute_as_shown_are_refused_by_name(statement: str) -> None:
     lake = lake_with_table()
     with pytest.raises(lv.InvalidOperation, match=r"cast of double to long .* in a SELECT.*round"):
         lake.session().sql(statement)
     assert len(ids(lake.read("t"))) == 4
 
 
-def test_what_is_proposed_instead_is_taken() -> None:
+def test_a_cast_rewritten_as_proposed_is_accepted() -> None:
     lake = lake_with_table()
     lake.session().sql(
         "MERGE INTO t USING (SELECT 1 AS id, 9.99::DOUBLE AS x) AS s ON t.id = s.id "

@@ -193,7 +193,7 @@ def test_alter_table(session: Session) -> None:
     assert done.rows_deleted == 2  # type: ignore[union-attr]
 
 
-def test_what_a_transaction_has_defined_is_told_in_it_and_undone_with_it(session: Session) -> None:
+def test_definitions_of_a_transaction_are_shown_in_it_and_undone_with_it(session: Session) -> None:
     session.sql("CREATE TABLE t (a INT)")
     session.sql("BEGIN; ALTER TABLE t ADD COLUMN b INT; CREATE TABLE u (c INT); DROP TABLE t")
     session.sql("ROLLBACK")
@@ -337,7 +337,7 @@ def test_upkeep(session: Session) -> None:
         ("ANALYZE TABLE t", "statistics are made with each file"),
     ],
 )
-def test_what_is_not_there_is_refused_and_says_what_is(
+def test_unsupported_statements_are_refused_with_what_is_supported(
     session: Session, text: str, message: str
 ) -> None:
     session.sql("CREATE TABLE t (a BIGINT); INSERT INTO t VALUES (1)")

@@ -48,14 +48,14 @@ def lines(session: Session, text: str, params: dict[str, object] | None = None) 
         ("INSERT INTO s SELECT id FROM t WHERE id < 1", 2),
     ],
 )
-def test_it_says_how_many_files_are_kept(session: Session, text: str, kept: int) -> None:
+def test_explain_reports_how_many_files_are_kept(session: Session, text: str, kept: int) -> None:
     params: dict[str, object] | None = {"n": 1} if ":n" in text else None
     found = lines(session, f"EXPLAIN {text}", params)
     assert found["files of t"].startswith(f"{kept} of 6 kept, ")
     assert ("plan" in found) is not text.startswith(("UPDATE", "DELETE"))
 
 
-def test_it_shows_the_plan_of_what_a_change_looks_at(session: Session) -> None:
+def test_explain_shows_the_plan_of_what_a_change_looks_at(session: Session) -> None:
     session.sql("INSERT INTO s VALUES (1)")
     found = lines(session, "EXPLAIN DELETE FROM t WHERE id IN (SELECT id FROM s)")
     assert found["delete"].startswith("t, as a merge on (id) = ")
@@ -67,7 +67,7 @@ def test_it_shows_the_plan_of_what_a_change_looks_at(session: Session) -> None:
     assert found["files of s"].startswith("1 of 1 kept, ")
 
 
-def test_it_says_which_part_of_a_condition_is_left_to_the_engine_and_why(session: Session) -> None:
+def test_explain_reports_which_part_of_a_condition_is_left_to_the_engine_and_why(session: Session) -> None:
     session.sql("ALTER TABLE t ADD COLUMN d DOUBLE")
     found = lines(session, "EXPLAIN DELETE FROM t WHERE p = 'a' AND CAST(d AS BIGINT) = 1 AND id=0")
     assert found["condition"].split("\n") == [
@@ -121,6 +121,6 @@ def test_nothing_is_run_and_nothing_counts_as_read(session: Session) -> None:
         ("EXPLAIN DELETE FROM t WHERE nope = 1", "nope"),
     ],
 )
-def test_what_it_can_not_explain(session: Session, text: str, message: str) -> None:
+def test_explain_refuses_statements_that_it_can_not_explain(session: Session, text: str, message: str) -> None:
     with pytest.raises(lv.InvalidOperation, match=message):
         session.sql(text)

@@ -111,7 +111,7 @@ def test_each_use_begins_the_time_anew(lake: lv.Lake) -> None:
     assert state_of(session) == "failed"
 
 
-def test_what_may_have_committed_is_not_undone(lake: lv.Lake) -> None:
+def test_a_committed_transaction_is_not_undone_by_the_idle_timeout(lake: lv.Lake) -> None:
     session = lake.session(idle_timeout_seconds=1000)
     session.sql("BEGIN; INSERT INTO t VALUES (2)")
     txn = session.transaction
@@ -131,7 +131,7 @@ def test_a_limit_is_a_number_of_seconds(lake: lv.Lake, seconds: object) -> None:
 
 
 @pytest.mark.parametrize("limit", ["1", "0"])
-def test_others_go_on_beside_a_session_that_is_left_open(
+def test_other_clients_continue_next_to_a_session_left_open(
     lake: lv.Lake, tmp_path: Path, limit: str
 ) -> None:
     command = [sys.executable, "-c", LEFT_OPEN, str(tmp_path), limit]

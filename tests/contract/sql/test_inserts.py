@@ -69,7 +69,7 @@ def rows_there(theirs: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
         "ON t.id = n.id WHEN NOT MATCHED THEN INSERT (id, k) VALUES (n.id, n.k)",
     ],
 )
-def test_it_does_what_duckdb_does(session: Session, text: str) -> None:
+def test_inserts_by_name_and_statements_with_a_with_clause_do_what_duckdb_does(session: Session, text: str) -> None:
     theirs = oracle()
     theirs.execute(text)
     session.sql(text)
@@ -180,7 +180,7 @@ def test_values_of_parameters_stand_in_all_parts(session: Session) -> None:
         ("WITH c AS (FROM s) DROP TABLE t", "cannot be read"),
     ],
 )
-def test_what_can_not_be_is_refused_and_nothing_has_changed(
+def test_invalid_inserts_are_refused_and_change_nothing(
     session: Session, text: str, message: str
 ) -> None:
     before = rows_of(session)
@@ -190,7 +190,7 @@ def test_what_can_not_be_is_refused_and_nothing_has_changed(
     assert rows_of(session) == before
 
 
-def test_what_an_overwrite_has_read_is_part_of_the_transaction(session: Session) -> None:
+def test_rows_read_by_an_overwrite_are_validated_at_the_commit(session: Session) -> None:
     session.sql("BEGIN; INSERT OVERWRITE t BY NAME SELECT id, k FROM s")
     assert rows_of(session) == [(2, "x", None), (9, "y", None)]
     session._lake.session().sql("INSERT INTO s VALUES (10, 'z')")

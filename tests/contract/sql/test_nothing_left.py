@@ -43,7 +43,7 @@ def test_a_connection_at_a_mistyped_root_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("*")) == []
 
 
-def test_what_has_seen_no_lake_makes_one_when_it_writes(tmp_path: Path) -> None:
+def test_a_transaction_that_saw_no_lake_makes_one_when_it_writes(tmp_path: Path) -> None:
     lake = lv.connect(tmp_path)
     with lake.transaction() as txn:
         assert txn.sql("SELECT * FROM lakevilla_tables").num_rows == 0
@@ -51,7 +51,7 @@ def test_what_has_seen_no_lake_makes_one_when_it_writes(tmp_path: Path) -> None:
     assert lake.read("stock").num_rows == 1
 
 
-def test_what_has_seen_no_lake_does_not_commit_in_one_that_others_have_made(
+def test_a_transaction_that_saw_no_lake_does_not_commit_to_one_made_meanwhile(
     tmp_path: Path,
 ) -> None:
     """It may have counted no tables, and must not write that beside one."""

@@ -67,7 +67,7 @@ STATEMENTS = [
 
 
 @pytest.mark.parametrize("statement", STATEMENTS)
-def test_it_does_what_duckdb_does(statement: str) -> None:
+def test_updates_and_deletes_by_other_rows_do_what_duckdb_does(statement: str) -> None:
     lake, oracle = lake_with_tables(), duckdb.connect()
     oracle.execute(SETUP)
     lake.session().sql(statement)
@@ -113,7 +113,7 @@ def test_two_rows_that_match_one_are_an_error_as_in_a_merge() -> None:
         "DELETE FROM t USING s WHERE t.k = s.k",
     ],
 )
-def test_it_is_redone_on_what_others_have_committed(statement: str) -> None:
+def test_a_delete_by_other_rows_is_redone_on_rows_committed_meanwhile(statement: str) -> None:
     lake = lake_with_tables()
     session = lake.session()
     session.sql("BEGIN")
@@ -154,7 +154,7 @@ def test_parameters_and_views_reach_all_parts() -> None:
         ("UPDATE t SET v = s.w FROM s WHERE k = 'a'", "could be any of"),
     ],
 )
-def test_what_it_can_not_mean_is_refused(statement: str, message: str) -> None:
+def test_ambiguous_or_invalid_updates_and_deletes_are_refused(statement: str, message: str) -> None:
     lake = lake_with_tables()
     before = rows_of(lake)
     with pytest.raises(lv.LakeVillaError, match=message):

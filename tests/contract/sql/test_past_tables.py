@@ -59,7 +59,7 @@ def test_filters_reach_the_files(session: Session) -> None:
     assert "Filters" in shown
 
 
-def test_what_writes_takes_all_rows_of_them(session: Session) -> None:
+def test_insert_merge_and_create_table_can_query_past_tables(session: Session) -> None:
     session.sql("INSERT INTO t SELECT id + 20, k FROM t VERSION AS OF 1 WHERE k = 'b'")
     assert ids(session, "SELECT id FROM t") == [11, 13, 22, 23]
     session.sql(

@@ -74,12 +74,12 @@ def test_the_query_may_read_the_table(session: Session, tmp_path: Path) -> None:
     assert sorted(theirs.to_pylist(), key=lambda row: row["k"]) == wanted
 
 
-def test_one_that_is_not_there_is_made(session: Session) -> None:
+def test_create_or_replace_makes_a_table_that_is_not_there(session: Session) -> None:
     session.sql("CREATE OR REPLACE TABLE a.u USING iceberg AS SELECT id FROM t WHERE id > 1")
     assert rows(session, "FROM a.u") == [{"id": 2}]
 
 
-def test_it_is_undone_and_seen_as_any_statement_of_a_transaction(session: Session) -> None:
+def test_create_or_replace_is_seen_and_undone_within_its_transaction(session: Session) -> None:
     session.sql("BEGIN; CREATE OR REPLACE TABLE t AS SELECT 5 AS y; INSERT INTO t VALUES (6)")
     assert rows(session, "FROM t ORDER BY y") == [{"y": 5}, {"y": 6}]
     assert session._lake.table("t").schema.names == ["id", "k"]
@@ -162,7 +162,7 @@ def test_of_two_that_replace_it_one_after_the_other_counts(session: Session) -> 
         ("CREATE OR REPLACE TABLE t AS SELECT nothing FROM t", "nothing"),
     ],
 )
-def test_what_can_not_be_made_leaves_the_table_as_it_was(
+def test_a_failed_create_or_replace_leaves_the_table_as_it_was(
     session: Session, text: str, message: str
 ) -> None:
     session.sql("BEGIN")

@@ -91,7 +91,7 @@ def test_the_outcome_is_that_of_one_after_the_other(
 
 
 @pytest.mark.parametrize("text", [_OF_T[0], _OF_S[0], _OF_S[3], _OF_S[4]])
-def test_what_its_query_has_read_and_others_have_changed_is_a_conflict(
+def test_a_query_run_once_conflicts_when_its_rows_were_changed_meanwhile(
     tmp_path: Path, text: str
 ) -> None:
     ours, other = _sessions(tmp_path, "delta")
@@ -103,7 +103,7 @@ def test_what_its_query_has_read_and_others_have_changed_is_a_conflict(
 
 
 @pytest.mark.parametrize("text", [_OF_T[0], _OF_S[3]])
-def test_it_is_run_again_with_the_function_that_it_stands_in(tmp_path: Path, text: str) -> None:
+def test_a_statement_that_runs_its_query_once_is_run_again_with_its_function(tmp_path: Path, text: str) -> None:
     ours, other = _sessions(tmp_path / "lake", "delta")
     between = f"UPDATE {text[-1]} SET id = id + 100"
     runs = []

@@ -175,7 +175,7 @@ def test_a_statement_that_raises_leaves_the_transaction_open_and_unchanged(lake:
         (["CREATE TABLE t (a INT) LOCATION 's3://b'"], "lake.register"),
     ],
 )
-def test_what_can_not_be_is_refused_and_says_what_can(
+def test_invalid_session_statements_are_refused_with_what_is_supported(
     lake: lv.Lake, texts: list[str], message: str
 ) -> None:
     session = lake.session()

@@ -37,7 +37,7 @@ def data_files(place: Place) -> list[Path]:
     return list(Path(place.root, "t").rglob("*.parquet"))
 
 
-def test_nobody_takes_a_file_for_whole_while_it_is_written(
+def test_a_half_written_file_is_not_read_as_whole_by_any_client(
     local_place: Place, monkeypatch: pytest.MonkeyPatch, features: lv.Feature
 ) -> None:
     seen: list[object] = []

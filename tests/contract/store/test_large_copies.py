@@ -45,7 +45,7 @@ def store(
     return open_store(s3_root, server.storage_options)
 
 
-def test_what_the_store_does_not_copy_is_copied_in_parts(store: LakeStore) -> None:
+def test_an_object_that_the_store_refuses_to_copy_is_copied_in_parts(store: LakeStore) -> None:
     assert isinstance(store.put("t/large", BODY, AnyVersion()), Stored)
     assert isinstance(store.copy_object("t/large", "copies/refused"), Stored)
     found = store.get("copies/refused")

@@ -47,7 +47,7 @@ def documents(tmp_path: Path) -> Path:
     ],
     ids=["vacuum", "maintain", "gc", "drop"],
 )
-def test_what_a_link_within_a_table_leads_to_is_not_deleted(
+def test_files_behind_a_link_within_a_table_are_not_deleted(
     place: Place, documents: Path, work: Work
 ) -> None:
     os.symlink(documents, Path(place.root, "t", "x"))

@@ -18,7 +18,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-def test_what_the_environment_says_of_the_client_holds(
+def test_client_options_from_the_environment_are_applied(
     monkeypatch: pytest.MonkeyPatch, s3_server: S3Server, s3_root: str
 ) -> None:
     for name, value in s3_server.storage_options.items():

@@ -81,7 +81,7 @@ def fault_of(disk: Disk, left: Left) -> str | None:
 
 
 @pytest.mark.parametrize("held", [8 * 1024 * 1024, 0], ids=["in memory", "by the engine"])
-def test_whatever_a_power_cut_leaves_holds_what_was_acknowledged(
+def test_acknowledged_commits_survive_every_power_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
     disk = worked(tmp_path / "lake", monkeypatch, held)

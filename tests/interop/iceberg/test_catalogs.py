@@ -137,7 +137,7 @@ def test_a_transaction_changes_a_catalog_table_and_a_delta_table(place: Place) -
 
 
 @pytest.mark.parametrize("features", [ENTRY, ALL], ids=["entry", "head"])
-def test_what_the_catalogs_clients_write_in_between_is_kept(
+def test_writes_of_catalog_clients_in_between_are_kept(
     place: Place, features: lv.Feature
 ) -> None:
     with place.connect() as lake:
@@ -547,7 +547,7 @@ def test_a_catalog_that_is_down_leaves_a_decided_commit_for_later(rest: Place) -
     assert rest.seen() == [(1, 10), (2, 20), (3, 30), (4, 40)]
 
 
-def test_what_was_decided_before_a_table_was_dropped_is_published_to_its_catalog(
+def test_a_commit_decided_before_its_table_was_dropped_is_published_to_the_catalog(
     rest: Place,
 ) -> None:
     assert rest.gateway is not None
@@ -580,7 +580,7 @@ def test_a_catalog_that_refuses_or_is_down_is_told_by_name(rest: Place, status: 
     assert rest.seen() == [(1, 10), (2, 20)]
 
 
-def test_nobody_listens_where_the_catalog_should_be(sql: Place) -> None:
+def test_an_unreachable_catalog_raises_a_store_error_naming_it(sql: Place) -> None:
     given = {"prod": {"type": "rest", "uri": "http://127.0.0.1:9"}}
     with (
         lv.connect(str(sql.root / "lake"), catalogs=given, settings=FAST) as lake,

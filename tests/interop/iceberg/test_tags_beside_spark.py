@@ -90,7 +90,7 @@ def test_files_that_a_tag_needs_are_no_orphans_to_the_lake(table: Beside, tmp_pa
 
 
 @pytest.mark.parametrize("kind", ["tag", "branch"])
-def test_what_is_kept_stays_when_spark_expires_its_snapshot(table: Beside, kind: str) -> None:
+def test_a_kept_ref_stays_when_spark_expires_its_snapshot(table: Beside, kind: str) -> None:
     with table.connect() as lake:
         expected = bag(lake.read("t"))
         getattr(lake, kind)("closing")

@@ -164,7 +164,7 @@ def test_a_value_that_is_no_uuid_is_refused(tmp_path: Path) -> None:
     assert by_pyiceberg(tmp_path) == [{name: row(1)[name] for name in ("k", "u", "s")}]
 
 
-def test_what_pyiceberg_writes_is_read_and_rewritten(tmp_path: Path) -> None:
+def test_a_table_written_by_pyiceberg_is_read_and_rewritten(tmp_path: Path) -> None:
     table = made(tmp_path, TIMED, PartitionSpec(), SortOrder())
     table.append(arrow(TIMED, [row(n) for n in range(6)]).cast(table.schema().as_arrow()))
     with lv.connect(str(tmp_path)) as lake:

@@ -51,7 +51,7 @@ def numbers(log: Path) -> list[int]:
 
 
 @pytest.mark.seam
-def test_what_was_committed_outlives_vacuum_checkpoint_optimize_and_overwrite(
+def test_commits_survive_vacuum_checkpoint_optimize_and_overwrite_by_spark(
     at_once: Beside,
 ) -> None:
     """The ``txn`` action, which proves what is published, survives all of them."""

@@ -208,7 +208,7 @@ def moments(request: pytest.FixtureRequest, beside: Beside) -> Iterator[Beside]:
 
 
 @pytest.mark.seam
-def test_what_spark_wrote_is_read_rewritten_and_read_by_spark(moments: Beside) -> None:
+def test_a_table_written_by_spark_is_read_rewritten_and_read_by_spark_again(moments: Beside) -> None:
     spark_writes(moments, "t", ROWS)
     read_alike(moments, "t", ROWS)
     with moments.connect() as lake, lake.transaction() as txn:
@@ -220,7 +220,7 @@ def test_what_spark_wrote_is_read_rewritten_and_read_by_spark(moments: Beside) -
     read_alike(moments, "t", shifted(both, 10))
 
 
-def test_what_lakevilla_made_is_read_and_written_by_spark(beside: Beside) -> None:
+def test_a_table_made_by_lakevilla_is_read_and_written_by_spark(beside: Beside) -> None:
     with beside.connect() as lake:
         lake.create_table("t", ROWS)
         read_alike(beside, "t", ROWS)

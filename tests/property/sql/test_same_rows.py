@@ -28,7 +28,7 @@ _RAISED = object()
 
 
 @pytest.mark.parametrize("seed", range(400))
-def test_what_is_let_through_has_the_value_that_duckdb_gives_it(seed: int) -> None:
+def test_compiled_expressions_have_the_value_that_duckdb_gives_them(seed: int) -> None:
     random = Random(seed)
     rows = table(random)
     database = _database(rows)

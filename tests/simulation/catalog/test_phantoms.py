@@ -70,7 +70,7 @@ def no_more_than_five(simulation):
 
 
 @pytest.mark.parametrize("kind", READS)
-def test_what_was_counted_holds_at_the_commit(kind):
+def test_catalog_counts_read_by_two_clients_hold_at_the_commit(kind):
     assert interleavings(race(kind), no_more_than_five, limit=SCHEDULES) > 20
 
 

@@ -154,7 +154,7 @@ def test_no_transaction_meets_an_anomaly_that_its_own_level_rules_out(source):
 
 @settings(max_examples=150, deadline=None)
 @given(seeds, st.sampled_from([0, 1]), st.sampled_from(["serializable", "snapshot"]))
-def test_what_the_rules_admit_a_precise_look_admits(source, rival, isolation):
+def test_a_commit_admitted_by_the_rules_is_admitted_by_precise_validation(source, rival, isolation):
     """At slack 0; the other one is the same in both runs, so what comes between is too."""
     script = interleaving(source, 2)
 

@@ -34,12 +34,12 @@ CATCHERS = {
         )
     ),
     "nobody_places_those_who_think": lambda: (
-        queues.test_whoever_thinks_between_reading_and_writing_goes_before_those_who_come_meanwhile(
+        queues.test_a_transaction_that_thinks_between_reading_and_writing_commits_before_later_ones(
             RCTI
         )
     ),
     "nobody_steps_back": (
-        queues.test_whoever_takes_number_one_before_those_that_wait_steps_behind_them
+        queues.test_a_transaction_that_gets_number_one_before_waiting_ones_steps_behind_them
     ),
     "one_look_for_a_record": lambda: (
         queues.test_a_marker_that_lands_before_its_record_is_waited_for(RCTI)
@@ -47,9 +47,9 @@ CATCHERS = {
     "places_given_back_too_early": lambda: (
         queues.test_transaction_that_has_lost_keeps_its_place_until_it_is_run_again(RCT)
     ),
-    "put_off_takes_no_place": lambda: put_off.test_what_is_put_off_waits_for_those_ahead(RCTI),
+    "put_off_takes_no_place": lambda: put_off.test_deferred_operations_wait_for_transactions_ahead_and_are_performed_once(RCTI),
     "readers_take_places_at_once": lambda: (
-        queues.test_whoever_only_reads_and_ends_soon_asks_nothing_of_the_queues(RCTI)
+        queues.test_a_short_read_only_transaction_sends_no_requests_to_the_queues(RCTI)
     ),
     "reads_take_no_place": lambda: queues.test_the_first_write_takes_the_places_of_what_was_read(
         RCTI, "append"

@@ -56,7 +56,7 @@ class QuickStore(RandomSchedule):
 @pytest.mark.parametrize(
     ("clients", "tables", "histories", "few"), CROWDS, ids=lambda value: str(value)
 )
-def test_nobody_starves_in_a_crowd_that_crosses(clients, tables, histories, few, features):
+def test_crossing_clients_in_a_crowd_never_starve(clients, tables, histories, few, features):
     for seed in range(how_many(1, whole=few // 2, soak=histories // 2)):
         crowd(clients, TABLES[:tables], seed, features)
 
@@ -215,7 +215,7 @@ def test_long_update_among_optimistic_ones_is_done_again_and_again():
 
 @pytest.mark.parametrize("features", [RCT, RCTI], ids=["R|CT", "R|CT|I"])
 @pytest.mark.parametrize("seed", range(60 if SOAK else 6))
-def test_who_takes_its_turn_before_it_reads_is_in_conflict_with_nobody(features, seed):
+def test_transactions_that_take_their_turn_before_reading_never_conflict(features, seed):
     """They cross over four tables, and write what they have computed from what they have read."""
     tables = TABLES[:4]
     simulation = lake(

@@ -98,7 +98,7 @@ def test_two_that_cross_both_commit_in_every_interleaving(features):
 
 
 @QUEUED
-def test_what_is_put_off_waits_for_those_ahead(features):
+def test_deferred_operations_wait_for_transactions_ahead_and_are_performed_once(features):
     simulation = lake()
     order = []
 
@@ -124,7 +124,7 @@ def test_what_is_put_off_waits_for_those_ahead(features):
 
 @FEATURES
 @pytest.mark.parametrize("seed", range(6))
-def test_what_was_read_holds_when_what_was_put_off_is_performed(features, seed):
+def test_reads_still_hold_when_deferred_operations_are_performed(features, seed):
     """Else an amount that was computed from an outdated balance would be written."""
     simulation = lake(seed=seed)
 

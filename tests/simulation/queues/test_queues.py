@@ -300,7 +300,7 @@ def test_transaction_that_has_lost_keeps_its_place_until_it_is_run_again(feature
 
 
 @QUEUED
-def test_whoever_thinks_between_reading_and_writing_goes_before_those_who_come_meanwhile(features):
+def test_a_transaction_that_thinks_between_reading_and_writing_commits_before_later_ones(features):
     simulation = lake()
     thinker = Member(simulation, "thinker", set_from_read(pause=10.0), features)
     others = [Member(simulation, f"o{n}", increment_body(), features, after=1.0) for n in range(3)]
@@ -334,7 +334,7 @@ def test_a_place_that_was_taken_while_its_owner_thought_goes_with_the_transactio
 
 
 @QUEUED
-def test_whoever_only_reads_and_ends_soon_asks_nothing_of_the_queues(features):
+def test_a_short_read_only_transaction_sends_no_requests_to_the_queues(features):
     simulation = lake()
 
     def program(client):
@@ -630,7 +630,7 @@ def test_a_marker_that_lands_before_its_record_is_waited_for(features):
     assert settled(simulation)["a"] == {0: 111, 1: 100}
 
 
-def test_whoever_takes_number_one_before_those_that_wait_steps_behind_them():
+def test_a_transaction_that_gets_number_one_before_waiting_ones_steps_behind_them():
     simulation = lake()
     ended = Process(simulation, increment("a", 1, RCTI), "ended").until(HEAD)
     waiting = Process(simulation, increment("a", 10, RCTI), "waiting")

@@ -452,6 +452,6 @@ def test_an_interrupt_anywhere_in_a_commit_and_the_commit_again(kind, features, 
         ),
     ],
 )
-def test_what_forgets_where_it_tried_is_caught(name, caught):
+def test_a_commit_again_that_forgets_where_it_tried_is_caught(name, caught):
     with PLANTED[name].plant(), pytest.raises((AssertionError, ConflictError)):
         caught()

@@ -56,7 +56,7 @@ def crossed():
 
 
 @pytest.mark.parametrize("features", [RI, RCTI])
-def test_who_only_reads_may_see_it_before_what_it_comes_behind(features):
+def test_a_read_only_transaction_may_see_a_log_entry_before_the_commit_it_follows(features):
     simulation, stalled = crossed()
     ahead = alone(simulation, of_both(features, writes=False), "ahead")
     # It was read at 100 by one that is not there yet: no order of all three explains that.
@@ -66,7 +66,7 @@ def test_who_only_reads_may_see_it_before_what_it_comes_behind(features):
 
 
 @pytest.mark.parametrize("features", [RI, RCTI])
-def test_who_writes_gives_it_a_place_for_all(features):
+def test_a_writer_that_sees_a_log_entry_fixes_its_place_for_all(features):
     simulation, stalled = crossed()
     assert alone(simulation, of_both(features, writes=True), "first") == {"b": 105, "a": 100}
     with pytest.raises(ConflictError):
@@ -74,7 +74,7 @@ def test_who_writes_gives_it_a_place_for_all(features):
 
 
 @pytest.mark.parametrize("features", [RI, RCTI])
-def test_who_writes_later_is_not_told_of_two_orders(features):
+def test_a_later_writer_conflicts_instead_of_seeing_two_orders(features):
     simulation, stalled = crossed()
     second = Process(simulation, of_both(features, writes=True), "second").until(HEAD)
     assert stalled.finish() == 100
@@ -82,7 +82,7 @@ def test_who_writes_later_is_not_told_of_two_orders(features):
         second.finish()
 
 
-def test_it_would_have_two_places_if_what_is_only_read_were_not_taken_in():
+def test_an_entry_gets_two_places_if_tables_only_read_are_not_absorbed():
     with PLANTED["seen_and_not_taken_in"].plant():
         simulation, stalled = crossed()
         alone(simulation, of_both(RI, writes=True), "first")

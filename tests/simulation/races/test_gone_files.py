@@ -84,7 +84,7 @@ def voided(report):
 
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("who", ["gc", "vacuum"])
-def test_what_a_replay_begins_from_is_not_cleaned_up(kind, who):
+def test_files_that_a_replay_begins_from_are_not_cleaned_up(kind, who):
     simulation = made(kind)
     left_behind(simulation, appends_and_updates, kind)
     simulation.now += 10 * DAY
@@ -228,7 +228,7 @@ def test_an_update_of_a_file_of_the_table_that_is_gone_is_void_and_told():
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_what_a_commit_has_read_may_be_cleaned_up_before_it_is_replayed(kind):
+def test_files_that_a_commit_has_read_may_be_cleaned_up_before_its_replay(kind):
     """Then nobody can tell whether its reads still hold: told so, and nothing waits."""
     simulation = made(kind)
 

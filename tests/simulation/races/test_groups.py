@@ -407,7 +407,7 @@ def _asking(txn_id):
     return lambda client: outcome(context_of(client), txn_id)
 
 
-def test_what_an_interrupted_leader_has_sent_is_settled_before_anybody_is_refused():
+def test_an_interrupted_leader_s_replacement_is_settled_before_its_members_are_refused():
     """Its replacement may land late; whoever is in it must not be told no by then."""
     simulation = lake()
     client = simulation_client(simulation, "threads")
@@ -436,7 +436,7 @@ def test_what_an_interrupted_leader_has_sent_is_settled_before_anybody_is_refuse
 
 
 @pytest.mark.parametrize("place", range(4))
-def test_what_the_examination_of_one_meets_is_raised_to_it_and_the_others_go_on(place, monkeypatch):
+def test_an_error_in_examining_one_transaction_is_raised_to_it_and_the_rest_continue(place, monkeypatch):
     """Whoever leads; an error that nobody has thought of is no reason to fail for others."""
     for seed in range(5):
         _breaks_one(place, seed, monkeypatch)

@@ -341,7 +341,7 @@ def test_a_client_that_dies_at_any_request_commits_once_with_whoever_comes_next(
 
 @FORMS
 @pytest.mark.parametrize("lands", [True, False])
-def test_where_no_answer_comes_for_long_head_tells_in_the_end(form, lands):
+def test_an_outcome_without_an_answer_for_long_is_settled_by_head_in_the_end(form, lands):
     """Retries and read-backs fail too: the outcome is unknown, until somebody can ask."""
     fault = Fault.APPLIED_CUT if lands else Fault.REFUSED_503
     told = Counter()
@@ -435,7 +435,7 @@ def test_a_client_that_could_replace_appends_to_a_log():
     )
 
 
-def test_where_head_is_replaced_a_client_of_a_store_that_only_creates_is_refused():
+def test_a_client_whose_store_only_creates_is_refused_where_head_is_replaced():
     simulation = made("replaced")
     simulation.store.replaces = False
     before = dict(simulation.store.objects)
@@ -492,7 +492,7 @@ def test_an_unchanged_head_costs_one_get_and_a_lost_race_no_list():
     assert len(between) == 2, "the one that came first, and that nothing came after it"
 
 
-def test_what_takes_a_record_is_refused_by_name_and_the_rest_goes_on():
+def test_queues_and_saves_are_refused_by_name_on_a_head_log_and_the_rest_continues():
     simulation = made("log")
 
     def program(client):

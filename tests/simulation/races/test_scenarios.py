@@ -311,7 +311,7 @@ def test_foreign_update_under_an_observed_read_is_told():
     assert settled(simulation)["a"][0] == 300
 
 
-def test_who_has_read_a_pending_commit_conflicts_with_the_foreign_change_under_it():
+def test_a_reader_of_a_pending_commit_conflicts_with_the_foreign_change_under_it():
     simulation = lake()
     process = Process(simulation, one_update(5)).until("a/_delta_log")
 

@@ -134,7 +134,7 @@ def test_a_rollback_is_whole_or_not_there_wherever_its_client_dies(iceberg):
 
 
 @pytest.mark.parametrize("other", [vacuums, collects])
-def test_who_cleans_up_may_die_anywhere_beside_a_rollback(other):
+def test_a_clean_up_concurrent_with_a_rollback_may_die_anywhere(other):
     def build(faults, schedule):
         simulation = of_four_versions((), faults, schedule)
         Process(simulation, rolls_back).until("_delta_log")  # decided, and not published

@@ -212,7 +212,7 @@ def tagged(context):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("foreign", [False, True], ids=["alone", "beside others"])
 @pytest.mark.parametrize("iceberg", [(), TABLES, ("b",)], ids=["delta", "iceberg", "mixed"])
-def test_what_is_applied_comes_to_what_it_says_whatever_happens(iceberg, foreign):
+def test_rollbacks_reverts_and_cherry_picks_have_their_effect_in_drawn_histories(iceberg, foreign):
     ended, compared, halved = Counter(), 0, 0
     for seed in range(SEEDS):
         history = History(seed, iceberg, foreign=foreign).run()

@@ -190,7 +190,7 @@ def commits_after_the_end(simulation):
     return count
 
 
-def test_who_deletes_a_branch_may_die_anywhere():
+def test_deletion_of_a_branch_may_die_at_any_request():
     def build(faults, schedule):
         simulation = a_branch((), faults, schedule)
         simulation.add("owner", ends(), restart=ends())
@@ -205,7 +205,7 @@ def test_who_deletes_a_branch_may_die_anywhere():
     assert crash_everywhere(build, check, "owner") > 10
 
 
-def test_what_is_tagged_of_a_branch_stays_when_that_is_gone():
+def test_a_tag_of_a_branch_stays_when_the_branch_is_gone():
     simulation = a_branch(())
     alone(simulation, makes("closing", ("ref", "etl"), kind="tag"), "tagger")
     assert alone(simulation, adds(), "second") == "committed"
@@ -376,7 +376,7 @@ RULES = {
     "createlost": test_a_branch_that_was_made_and_deleted_before_its_maker_heard_was_made,
     "goneno": test_of_a_commit_whose_answer_is_lost_nobody_can_tell_once_its_branch_is_swept,
     "tagged_commits_go_with_their_branch": (
-        test_what_is_tagged_of_a_branch_stays_when_that_is_gone
+        test_a_tag_of_a_branch_stays_when_the_branch_is_gone
     ),
     "nameagain": test_a_deletion_whose_answer_is_lost_leaves_a_branch_of_its_name_made_since,
 }

@@ -228,7 +228,7 @@ def test_a_clone_shows_what_its_source_was_whoever_is_faster(other, iceberg):
 @pytest.mark.parametrize(
     ("write", "needs_it"), [(adds(1, "k"), False), (adds(1, "b", "k"), False), (appends(9), True)]
 )
-def test_who_writes_and_who_ends_the_clone_come_one_after_the_other(write, needs_it):
+def test_a_write_to_a_clone_and_its_end_are_ordered_one_after_the_other(write, needs_it):
     """An update writes the table's one file anew, which then needs nothing of the source."""
 
     def build(faults, schedule):
@@ -288,7 +288,7 @@ def test_the_source_is_dropped_with_its_data_or_cloned():
     assert interleavings(build, check, limit=4 * SCHEDULES) == 4 * SCHEDULES
 
 
-def test_what_was_written_back_is_kept_by_a_clone_or_is_not_there():
+def test_a_restored_state_of_a_clone_is_kept_or_refused():
     """Of a table that needs nothing of its source any more an older state comes back."""
 
     def build(faults, schedule):
@@ -316,7 +316,7 @@ def test_what_was_written_back_is_kept_by_a_clone_or_is_not_there():
 @LAKES
 @SHARES
 @pytest.mark.parametrize("who", ["cloner", "writer", "ender"])
-def test_who_dies_anywhere_leaves_both_sides_whole(who, share, iceberg):
+def test_clients_that_die_anywhere_leave_a_clone_and_its_source_whole(who, share, iceberg):
     programs = {"cloner": clones(), "writer": adds(1, "k"), "ender": ends()}
 
     def build(faults, schedule):
@@ -348,7 +348,7 @@ def keeps():
 
 @LAKES
 @SHARES
-def test_who_copies_what_a_clone_keeps_may_die_anywhere(share, iceberg):
+def test_a_client_that_copies_files_for_a_clone_may_die_anywhere(share, iceberg):
     def build(faults, schedule):
         simulation = cloned(iceberg, faults, schedule)
         assert alone(simulation, appends(9), "writer") == "committed"
@@ -369,7 +369,7 @@ def test_who_copies_what_a_clone_keeps_may_die_anywhere(share, iceberg):
 
 
 @pytest.mark.parametrize("other", [appends(8), replaces(), keeps(), ends(), updates, collects])
-def test_what_a_clone_keeps_is_copied_beside_whoever_works_there(other):
+def test_keeping_a_clone_is_safe_concurrently_with_other_clients(other):
     def build(faults, schedule):
         simulation = cloned((), faults, schedule)
         assert alone(simulation, appends(9), "writer") == "committed"
@@ -399,7 +399,7 @@ def test_a_tag_shows_what_a_clone_did_when_that_has_ended():
     assert alone(simulation, shows("closing", "k"), "looker") == BEFORE
 
 
-def test_who_is_second_to_write_first_goes_on_from_the_other():
+def test_the_later_of_two_first_writes_to_a_clone_builds_on_the_earlier():
     simulation = cloned()
     writer = Process(simulation, adds(1, "k"), "writer").until("_lakevilla/HEAD.json")
     assert alone(simulation, adds(2, "k", number=1), "other writer") == "committed"
@@ -407,7 +407,7 @@ def test_who_is_second_to_write_first_goes_on_from_the_other():
     assert looked(simulation, "k") == {0: 111, 1: 102}
 
 
-def test_what_was_read_of_a_clone_is_not_of_another_that_was_made_there_since():
+def test_a_read_of_a_clone_conflicts_with_another_clone_made_in_its_place():
     simulation = cloned()
     writer = Process(simulation, adds(1, "k"), "writer").until("_lakevilla/HEAD.json")
     assert alone(simulation, ends(), "ender") == "ended"
@@ -420,13 +420,13 @@ def test_what_was_read_of_a_clone_is_not_of_another_that_was_made_there_since():
 
 RARE = {
     "detached_from_what_was_deleted": lambda: (
-        test_who_writes_and_who_ends_the_clone_come_one_after_the_other(appends(9), True)
+        test_a_write_to_a_clone_and_its_end_are_ordered_one_after_the_other(appends(9), True)
     ),
     "ended_under_a_detached_table": lambda: (
-        test_who_writes_and_who_ends_the_clone_come_one_after_the_other(appends(9), True)
+        test_a_write_to_a_clone_and_its_end_are_ordered_one_after_the_other(appends(9), True)
     ),
     "cloned_under_the_same_name": (
-        test_what_was_read_of_a_clone_is_not_of_another_that_was_made_there_since
+        test_a_read_of_a_clone_conflicts_with_another_clone_made_in_its_place
     ),
     "clones_hold_nothing": lambda: test_a_clone_shows_what_its_source_was_whoever_is_faster(
         updates, ()
@@ -439,9 +439,9 @@ RARE = {
         makes_table("k/x")
     ),
     "restored_from_a_clone_that_ended": (
-        test_what_was_written_back_is_kept_by_a_clone_or_is_not_there
+        test_a_restored_state_of_a_clone_is_kept_or_refused
     ),
-    "detached_twice": test_who_is_second_to_write_first_goes_on_from_the_other,
+    "detached_twice": test_the_later_of_two_first_writes_to_a_clone_builds_on_the_earlier,
 }
 
 

@@ -41,7 +41,7 @@ def results(simulation):
 
 
 @SHARES
-def test_who_keeps_a_tag_may_die_anywhere_and_begin_anew(share):
+def test_keeping_a_tag_may_die_anywhere_and_be_started_again(share):
     def build(faults, schedule):
         simulation = tagged(faults, schedule)
         simulation.add("keeper", keeps("closing"), restart=keeps("closing"))
@@ -116,7 +116,7 @@ def test_a_tag_that_is_made_anew_while_it_is_kept_is_none_of_the_keepers():
     assert interleavings(build, check, limit=SCHEDULES) == SCHEDULES
 
 
-def test_what_is_tagged_of_a_kept_tag_stays_when_that_is_gone():
+def test_a_tag_of_a_kept_tag_stays_when_the_kept_tag_is_deleted():
     simulation = tagged()
     assert alone(simulation, keeps("closing"), "keeper") is True
     alone(simulation, makes("copy", ("ref", "closing"), kind="tag"), "second tagger")
@@ -150,7 +150,7 @@ def _empties(client, table):
     [
         # Between its look and its deletions gc sends more requests than the first schedules end.
         ("copies_before_a_life", partial(kept_beside, collects, 100)),
-        ("kept_goes_with_its_life", test_what_is_tagged_of_a_kept_tag_stays_when_that_is_gone),
+        ("kept_goes_with_its_life", test_a_tag_of_a_kept_tag_stays_when_the_kept_tag_is_deleted),
         ("blindkeep", test_a_tag_that_is_made_anew_while_it_is_kept_is_none_of_the_keepers),
     ],
 )

@@ -103,7 +103,7 @@ def test_a_branch_that_is_deleted_while_it_is_kept_is_gone_with_all_that_it_had(
 
 
 @SHARES
-def test_who_keeps_a_branch_may_die_anywhere_and_begin_anew(share):
+def test_keeping_a_branch_may_die_anywhere_and_be_started_again(share):
     def build(faults, schedule):
         simulation = a_branch(faults, schedule)
         simulation.add("keeper", keeps("etl"), restart=keeps("etl"))
@@ -134,7 +134,7 @@ def test_a_branch_whose_keeper_has_died_is_written_read_and_ended():
     assert crash_everywhere(build, check, "keeper", every=3) > 3
 
 
-def test_what_was_pending_when_the_branch_was_made_is_there_once():
+def test_a_commit_pending_when_the_branch_was_made_is_on_it_once():
     def build(faults, schedule):
         simulation = lake(faults, schedule)
         simulation.add("updater", updates)
@@ -159,8 +159,8 @@ NOCLOSE = {"other": appends(8), "limit": 80}
     ("name", "test", "arguments"),
     [
         ("noclose", kept_beside, NOCLOSE),
-        ("pending_again", test_what_was_pending_when_the_branch_was_made_is_there_once, {}),
-        ("old_files_named", test_who_keeps_a_branch_may_die_anywhere_and_begin_anew, {"share": 0}),
+        ("pending_again", test_a_commit_pending_when_the_branch_was_made_is_on_it_once, {}),
+        ("old_files_named", test_keeping_a_branch_may_die_anywhere_and_be_started_again, {"share": 0}),
     ],
 )
 def test_planted_bugs_are_found(name, test, arguments):

@@ -104,7 +104,7 @@ def test_each_row_comes_once_whoever_is_faster(other, iceberg):
 
 
 @LAKES
-def test_it_is_merged_or_not_wherever_its_client_dies(iceberg):
+def test_a_merge_may_die_anywhere_and_be_completed(iceberg):
     def build(faults, schedule):
         simulation = a_branch(iceberg, faults, schedule)
         simulation.add("owner", merges, restart=merges)
@@ -134,7 +134,7 @@ def test_a_branch_that_is_deleted_meanwhile_is_merged_or_not(iceberg):
 
 
 @LAKES
-def test_what_is_merged_stays_though_the_branch_ends_before_it_is_published(iceberg):
+def test_merged_rows_stay_though_the_branch_ends_before_they_are_published(iceberg):
     simulation = a_branch(iceberg)
     place = "a/metadata/v" if iceberg else "a/_delta_log"
     merger = Process(simulation, merges, "merger").until(place)
@@ -145,7 +145,7 @@ def test_what_is_merged_stays_though_the_branch_ends_before_it_is_published(iceb
     assert ids(simulation) == Counter((0, 1, 7))
 
 
-def test_what_the_lake_has_deleted_since_is_not_merged_again():
+def test_rows_that_the_lake_deleted_since_are_not_merged_again():
     simulation = a_branch()
     assert alone(simulation, merges, "merger") == "merged"
     alone(simulation, deletes(7), "deleter")
@@ -208,7 +208,7 @@ def reads_and_appends(client):
     return on_branch(client, "etl", work)
 
 
-def test_what_was_read_on_the_branch_is_changed_after_the_merge_or_it_is_refused():
+def test_a_serializable_merge_precedes_changes_of_what_its_branch_read_or_is_refused():
     def build(faults, schedule):
         simulation = a_branch((), faults, schedule)
         alone(simulation, reads_and_appends, "reader")
@@ -284,10 +284,10 @@ def test_a_key_commits_once_wherever_its_merger_dies():
 
 #: The planted bugs of merges, and what finds each.
 RULES = {
-    "nosync": test_what_the_lake_has_deleted_since_is_not_merged_again,
+    "nosync": test_rows_that_the_lake_deleted_since_are_not_merged_again,
     "blindmerge": test_a_merge_leaves_what_was_done_to_its_branch_meanwhile,
     "branch_reads_held_once": (
-        test_what_was_read_on_the_branch_is_changed_after_the_merge_or_it_is_refused
+        test_a_serializable_merge_precedes_changes_of_what_its_branch_read_or_is_refused
     ),
     "keys_left_on_the_branch": test_a_key_commits_once_on_the_lake_whoever_is_faster,
     "merged_keys_not_bound": test_a_key_commits_once_on_the_lake_whoever_is_faster,

@@ -127,7 +127,7 @@ def beside(*others):
 
 
 @pytest.mark.parametrize("other", [writes, merges, lifts])
-def test_nobody_writes_directly_once_it_is_protected(other):
+def test_no_direct_write_is_committed_once_main_is_protected(other):
     assert interleavings(beside(other, writes), nothing_slips_in, limit=SCHEDULES) == SCHEDULES
 
 
@@ -156,7 +156,7 @@ def test_upkeep_does_not_take_along_what_writes_directly():
     nothing_slips_in(simulation)
 
 
-def test_it_is_protected_or_not_wherever_its_client_dies():
+def test_protection_of_main_is_set_or_not_wherever_its_client_dies():
     def build(faults, schedule):
         simulation = a_branch(faults, schedule)
         simulation.add("owner", protects, restart=protects)
@@ -168,7 +168,7 @@ def test_it_is_protected_or_not_wherever_its_client_dies():
 
 #: The planted bugs of protection, and what finds each.
 RULES = {
-    "protected_by_its_verbs_alone": lambda: test_nobody_writes_directly_once_it_is_protected(
+    "protected_by_its_verbs_alone": lambda: test_no_direct_write_is_committed_once_main_is_protected(
         writes
     ),
     "protection_unknown_to_who_takes_along": test_upkeep_does_not_take_along_what_writes_directly,

@@ -117,7 +117,7 @@ def test_a_tag_is_there_or_not_wherever_its_maker_dies(at, iceberg):
 
 
 @pytest.mark.parametrize("other", [vacuums, collects])
-def test_who_cleans_up_may_die_anywhere_beside_a_tag(other):
+def test_a_clean_up_next_to_a_tag_may_die_anywhere(other):
     def build(faults, schedule):
         simulation = of_two_versions((), faults, schedule)
         alone(simulation, tags(None), "tagger")
@@ -163,7 +163,7 @@ def looked(simulation, made):
     )
 
 
-def test_what_was_removed_while_a_vacuum_looks_is_kept_for_a_tag_made_meanwhile():
+def test_a_file_removed_while_a_vacuum_looks_is_kept_for_a_tag_made_meanwhile():
     """It came and went in between, by clients whose clocks are behind."""
     simulation = of_two_versions(())
     row = {"id": 9, "balance": 1, "items": ""}
@@ -203,7 +203,7 @@ RARE = {
         partial(tag_beside, ("version", 1), vacuums, ()), is_kept, limit=200
     ),
     "samename": test_a_base_that_gc_has_listed_is_stored_anew,
-    "noentries": (test_what_was_removed_while_a_vacuum_looks_is_kept_for_a_tag_made_meanwhile),
+    "noentries": (test_a_file_removed_while_a_vacuum_looks_is_kept_for_a_tag_made_meanwhile),
     "nobasecommits": test_a_commit_that_was_pending_then_is_kept_for_its_tag,
     "nameagain": test_a_deletion_whose_answer_is_lost_leaves_a_new_tag_of_its_name,
 }

@@ -312,7 +312,7 @@ def test_a_deletion_ends_the_life_that_a_rebase_has_made_meanwhile():
     assert late.finish() == "ref_not_found"
 
 
-def test_where_head_is_a_log_a_branch_is_rebased_as_anywhere():
+def test_a_branch_is_rebased_where_head_is_a_log():
     simulation = lake(warm=False)
     simulation.store.replaces = False
 

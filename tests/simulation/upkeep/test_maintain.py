@@ -104,7 +104,7 @@ def test_a_maintainer_may_die_anywhere_beside_another(share):
 
 
 @SHARES
-def test_what_a_dead_maintainer_was_at_is_done_by_the_next_one(share):
+def test_work_left_by_a_dead_maintainer_is_done_by_the_next_one(share):
     def build(faults, schedule):
         simulation = a_lake(faults, schedule)
         simulation.add("one", maintains)

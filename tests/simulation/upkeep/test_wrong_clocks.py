@@ -126,7 +126,7 @@ def test_a_history_that_goes_by_its_writers_clock_is_found_out():
         test_an_idempotency_key_is_remembered_for_its_retention(BEHIND, 0.0)
 
 
-def test_what_is_old_by_the_store_goes_although_the_cleaners_clock_is_behind():
+def test_an_object_old_by_the_store_s_clock_is_deleted_by_a_cleaner_whose_clock_is_behind():
     simulation = lake()
 
     def leaves(client):

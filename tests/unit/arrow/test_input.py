@@ -183,7 +183,7 @@ def test_a_wrong_row_of_a_generator_is_told_by_its_number() -> None:
         read(iter_of(TABLE, TABLE.select(["NAME"])))
 
 
-def test_what_is_nearly_an_iterator_is_refused_with_what_to_do() -> None:
+def test_near_iterators_are_refused_with_what_to_do_instead() -> None:
     async def later() -> AsyncIterator[dict[str, int]]:
         yield {"id": 1}
 

@@ -73,16 +73,16 @@ LISTS = pa.array([["a"], None, [], ["ccc", None]])
     ],
     ids=lambda array: str(array.type),
 )
-def test_what_text_is_held_in_does_not_show(same: pa.Array) -> None:
+def test_text_digests_do_not_depend_on_the_arrow_type(same: pa.Array) -> None:
     assert digest(same) == digest(TEXT)
 
 
 @pytest.mark.parametrize("kind", [pa.large_list(pa.string()), pa.list_(pa.string_view())])
-def test_what_lists_are_held_in_does_not_show(kind: pa.DataType) -> None:
+def test_list_digests_do_not_depend_on_the_arrow_type(kind: pa.DataType) -> None:
     assert digest(LISTS.cast(kind)) == digest(LISTS)
 
 
-def test_what_lies_under_a_null_does_not_show() -> None:
+def test_values_under_a_null_do_not_change_the_digest() -> None:
     second = np.array([False, True, False])
     mask = pa.array(second)
     numbers = [pa.array(np.array([1, n, 3]), mask=second) for n in (2, 9)]

@@ -137,7 +137,7 @@ def test_nan_stays_nan_but_in_pandas() -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_would_lose_something_or_is_no_value_is_refused_by_name(value: Any) -> None:
+def test_values_that_would_lose_something_or_are_no_values_are_refused_by_name(value: Any) -> None:
     with pytest.raises(lv.InvalidOperation, match="parameter :n is"):
         plain(value, "parameter :n")
 

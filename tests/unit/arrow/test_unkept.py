@@ -185,7 +185,7 @@ KEPT: dict[str, tuple[Callable[[], Any], pa.DataType, list[Any]]] = {
 
 
 @pytest.mark.parametrize("kind", KEPT)
-def test_what_can_be_kept_is(kind: str) -> None:
+def test_types_that_can_be_kept_are_stored_with_their_values(kind: str) -> None:
     make, stored, values = KEPT[kind]
     schema = input.schema_of(make(), table="t")
     assert schema.field("v").type == stored

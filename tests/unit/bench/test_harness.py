@@ -198,7 +198,7 @@ def test_a_series_that_did_nothing_fails_the_run_and_is_named(
     assert result.broken == ["no operation was done: other, clients 2"]
 
 
-def test_what_was_measured_before_ctrl_c_is_kept(tmp_path: Path) -> None:
+def test_series_measured_before_ctrl_c_are_kept(tmp_path: Path) -> None:
     def run(run: Run) -> None:
         run.add("one", {}, closed_loop([steps(4)]))
         raise KeyboardInterrupt
@@ -277,7 +277,7 @@ def test_a_server_of_ones_own_is_looked_at_before(tmp_path: Path) -> None:
             execute(made(run), tmp_path / "3", given={}, seed=1, store=store)
 
 
-def test_what_is_not_installed_is_named_and_the_others_run(
+def test_a_benchmark_that_is_not_installed_is_named_and_the_rest_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def missing(run: Run) -> None:

@@ -58,7 +58,7 @@ def test_a_client_writes_in_its_order_also_within_one_transaction() -> None:
     assert found(facts, "---------one") == [LOST_VALUE]
 
 
-def test_what_a_dead_client_never_heard_of_may_be_there_or_not() -> None:
+def test_a_write_that_a_dead_client_never_heard_of_may_be_there_or_not() -> None:
     facts = [*write(0, 1, "one", 0, 1), *write(1, 1, "two", 2, None)]
     assert not found(facts, "---------one")
     assert not found(facts, "---------two")
@@ -99,7 +99,7 @@ def test_a_value_counts_its_read_modify_writes() -> None:
     assert times_modified(modified(once, "+" * 100)) == 2
 
 
-def test_what_nobody_wrote_is_as_it_was() -> None:
+def test_changes_to_rows_that_no_client_wrote_are_found() -> None:
     facts, start = write(0, 1, "one", 0, 1), ["", *"abcdefghi"]
     ours, other = ["---------one", *start[1:]], ["x", *start[1:]]
 

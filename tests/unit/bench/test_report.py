@@ -113,7 +113,7 @@ def test_requests_are_shared_among_the_operations_of_the_repeat_they_were_counte
     assert costs(result("requests", one))[0].requests["put"] == 2_000_000
 
 
-def test_what_was_not_counted_has_no_price() -> None:
+def test_results_that_were_not_counted_have_no_price() -> None:
     assert costs(result("requests", series(), series(n=0, put=3))) == []
 
 

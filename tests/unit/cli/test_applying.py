@@ -53,7 +53,7 @@ def test_a_rollback_and_a_revert_say_what_became_of_the_tables(root: str) -> Non
     assert text == "rollback to opening: nothing to do (stock kept)\n"
 
 
-def test_what_is_wrong_is_said(root: str) -> None:
+def test_invalid_arguments_of_rollback_and_revert_are_reported(root: str) -> None:
     error = run("rollback", root, "2026-11-25", status=2)
     assert "write it as 2026-01-31T12:00:00Z" in json.dumps(error)
     error = run("revert", root, "2", "--key", "stock", status=2)

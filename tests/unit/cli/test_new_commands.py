@@ -163,7 +163,7 @@ def test_changes_since_a_version_are_shown_by_table(changed: str) -> None:
     )
 
 
-def test_what_a_limit_leaves_out_is_counted(changed: str) -> None:
+def test_rows_and_entries_left_out_by_a_limit_are_counted(changed: str) -> None:
     query = "SELECT range AS n FROM range(7)"
     found = invoke("sql", changed, query, "--limit", "3", "--json")
     assert json.loads(found.stdout) == [{"n": 0}, {"n": 1}, {"n": 2}]
@@ -191,7 +191,7 @@ def test_the_versions_of_a_table_are_shown(root: str) -> None:
     assert run("versions", root, "b", status=2)["error"] == "table_not_found"
 
 
-def test_what_became_of_a_transaction_is_told(changed: str) -> None:
+def test_outcome_reports_the_end_of_a_transaction_by_id_or_key(changed: str) -> None:
     with lv.connect(changed) as lake:
         with lake.transaction(idempotency_key="night-1") as txn:
             txn.append("a", [{"id": 9}])

@@ -70,7 +70,7 @@ def test_main_is_protected_and_written_again(root: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["tags", "branches", "checkout", "untag", "delete-ref"])
-def test_what_others_call_a_command_is_answered(root: str, name: str) -> None:
+def test_command_names_of_other_products_get_a_hint(root: str, name: str) -> None:
     assert f"there is no command {name}: " in invoke(name, root, "x", status=2).stderr
 
 
@@ -281,7 +281,7 @@ def test_a_branch_is_made_read_merged_and_ended(root: str) -> None:
         (("merge", "etl", "--check", "SELECT 1"), "one boolean"),
     ],
 )
-def test_what_can_not_be_done_with_a_branch_is_refused(
+def test_impossible_branch_commands_are_refused_with_the_reason(
     root: str, arguments: tuple[str, ...], said: str
 ) -> None:
     with lv.connect(root) as lake:

@@ -41,7 +41,7 @@ def test_a_call_becomes_a_command(message: str, shown: str) -> None:
     assert _for_commands(message) == shown
 
 
-def test_what_a_report_finds_is_said_in_the_words_of_commands(
+def test_report_findings_name_command_line_options(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     finding = Finding("warning", "file_elsewhere", "connect with files_outside=['/data']")

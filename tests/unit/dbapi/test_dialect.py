@@ -130,7 +130,7 @@ def test_a_table_is_made_of_what_a_lake_keeps() -> None:
     )
 
 
-def test_what_nothing_checks_is_left_out_and_told() -> None:
+def test_unchecked_constraints_are_left_out_with_a_warning_and_indexes_are_left_out() -> None:
     orders = sa.Table(
         "orders",
         sa.MetaData(),
@@ -156,7 +156,7 @@ def test_what_nothing_checks_is_left_out_and_told() -> None:
         (sa.Column("id", sa.String(collation="de_DE")), "byte by byte"),
     ],
 )
-def test_what_a_lake_can_not_is_refused(column: Any, message: str) -> None:
+def test_column_features_that_a_lake_lacks_are_refused(column: Any, message: str) -> None:
     with pytest.raises(sa.exc.CompileError, match=message):
         compiled(CreateTable(sa.Table("t", sa.MetaData(), column)))
 

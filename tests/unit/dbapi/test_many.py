@@ -139,6 +139,6 @@ def test_keys_that_may_meet_one_row_go_alone(keys: tuple[object, object]) -> Non
         ([{"a": object()}], "parameter :a"),
     ],
 )
-def test_what_is_no_sets_of_parameters_is_refused(given: Any, message: str) -> None:
+def test_values_that_are_no_sets_of_parameters_are_refused(given: Any, message: str) -> None:
     with pytest.raises(dbapi.ProgrammingError, match=message):
         runs("INSERT INTO t VALUES (:a)", given)

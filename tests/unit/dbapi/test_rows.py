@@ -17,7 +17,7 @@ def _rows() -> Rows:
     return Rows(pa.concat_tables(parts))
 
 
-def test_they_come_once_and_in_order_however_they_are_taken() -> None:
+def test_rows_are_given_once_and_in_order_however_they_are_taken() -> None:
     rows = _rows()
     assert rows.take(3) == [(0,), (1,), (2,)]
     assert rows.take(4_094)[-1] == (4_096,)

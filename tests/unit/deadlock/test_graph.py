@@ -61,7 +61,7 @@ def test_a_record_under_another_name_neither_waits_nor_holds() -> None:
     assert live_edges({"a": record("x", [("t", 1)]), "b": b}, ()) == frozenset()
 
 
-def test_nobody_waits_for_itself() -> None:
+def test_a_transaction_never_waits_for_itself() -> None:
     own = Edge("a", 2, "a", 1, "t")
     assert live_edges({"a": record("a", [("t", 1), ("t", 2)], [own])}, ()) == frozenset()
 

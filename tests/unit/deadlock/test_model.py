@@ -64,7 +64,7 @@ def test_two_that_cross_end_with_one_shift_of_the_younger(first: str) -> None:
     assert queues.finished == ["a", "b"]
 
 
-def test_one_that_shifted_does_not_shift_again_while_those_behind_it_still_name_it() -> None:
+def test_a_shifted_transaction_does_not_shift_again_while_those_behind_still_name_it() -> None:
     queues = Queues(CROSSING)
     queues.in_turns(4)  # both have placed, listed, and written their edges
     for _ in range(100):

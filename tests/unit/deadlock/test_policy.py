@@ -36,7 +36,7 @@ def test_a_ring_that_shows_only_through_transitive_dependencies() -> None:
     assert not gives_way("d", [one for one in edges if one.waiter != "c"]), "not a ring yet"
 
 
-def test_who_waits_for_a_ring_is_not_asked() -> None:
+def test_a_transaction_that_waits_for_a_ring_does_not_give_way() -> None:
     edges = [*ring("a", "b"), edge("c", "b"), edge("c", "a")]
     assert gives_way("c", edges) == frozenset()
 
@@ -45,7 +45,7 @@ def test_whom_a_ring_waits_for_is_not_asked() -> None:
     assert gives_way("c", [*ring("a", "b"), edge("a", "c"), edge("b", "c")]) == frozenset()
 
 
-def test_who_only_waits_for_the_youngest_of_a_ring_keeps_its_place_behind_it() -> None:
+def test_a_transaction_that_only_waits_for_the_youngest_of_a_ring_keeps_its_place() -> None:
     # a stands behind c, but c does not wait for it: that ticket need not be given up.
     edges = [*ring("b", "c"), edge("a", "c", "u")]
     assert gives_way("c", edges) == {edge("b", "c", "bc")}
@@ -62,7 +62,7 @@ def test_tickets_in_every_table_where_the_ring_waits_are_given_up() -> None:
     assert gives_way("b", edges) == set(edges[1:])
 
 
-def test_one_that_stands_in_no_queue() -> None:
+def test_a_transaction_in_no_queue_or_waiting_only_for_itself_never_gives_way() -> None:
     assert gives_way("x", ring("a", "b")) == gives_way("x", []) == frozenset()
     assert gives_way("a", [edge("a", "a")]) == frozenset()
 

@@ -28,7 +28,7 @@ BARE = DataFile("b", 50, 0)
 DELETED = DataFile("c", 50, 0, stats=STATS, deletes=(DeleteFile("d", "position", 5),))
 
 
-def test_what_is_added_and_removed_again_comes_to_nothing():
+def test_adding_and_removing_a_file_grows_a_table_by_nothing():
     for file in (PLAIN, FEWER):
         there, back = growth_of(Change(adds=(file,))), growth_of(Change(removes=(removal(file),)))
         assert there + back == NOTHING
@@ -63,7 +63,7 @@ def test_all_files_of_a_table_are_counted_in_columns():
     assert counted(files.slice(0, 0)) == NOTHING
 
 
-def test_what_is_not_known_stays_so_in_every_sum():
+def test_an_unknown_size_stays_unknown_in_every_sum():
     assert Size(1, None, 3) + Size(1, 2, 3) == Size(2, None, 6)
     assert UNKNOWN + NOTHING == UNKNOWN
     assert Size(-1, 2, 0).possible == Size(None, 2, 0)

@@ -128,7 +128,7 @@ def test_a_table_whose_leaf_was_not_fetched_is_never_taken_for_absent():
     assert 0 < len(found.at_hand()) < 9
 
 
-def test_what_another_map_of_the_lake_has_fetched_is_not_fetched_again():
+def test_leaves_fetched_by_another_map_of_the_lake_are_not_fetched_again():
     bodies = {}
     old = stored(TableMap({f"t{n}": TableState("id", n) for n in range(9)}), 1, bodies)
     fetch(old, bodies)

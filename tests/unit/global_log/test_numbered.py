@@ -98,7 +98,7 @@ def test_a_new_process_lists_less_than_one_page_of_a_log_however_long(count, hea
 
 
 @pytest.mark.parametrize("is_far", [True, False])
-def test_it_finds_the_newest_of_a_log_of_any_length(monkeypatch, is_far):
+def test_a_search_finds_the_newest_entry_of_a_log_of_any_length(monkeypatch, is_far):
     monkeypatch.setattr(numbered_log, "_PAGE", 3)
     store = log_of(0)
     for count in range(1, 700):
@@ -118,7 +118,7 @@ def test_an_old_list_hides_nothing(monkeypatch):
     assert found(store, 5)[0] == 40
 
 
-def test_what_is_not_an_entry_is_passed_over():
+def test_objects_that_are_no_entries_are_passed_over():
     store = log_of(4)
     for name in ("notes.txt", "00000000000000000009.json.bak", f"{9:020}.json/x.json"):
         store.put(f"{PREFIX}/{name}", b"", ABSENT)

@@ -90,7 +90,7 @@ def test_a_new_deletion_vector_makes_another_file() -> None:
     assert fingerprint(plain.ref) != fingerprint(RemovedFile("p", deletion_vector=vector).ref)
 
 
-def test_it_survives_the_store() -> None:
+def test_a_summary_survives_the_store() -> None:
     change = Change(adds=(added(stats(id=(1, 7, 0))),), removes=(RemovedFile("gone"),))
     summary = summarize([change], COLUMNS, SUMMARY_BYTES)
     assert summary is not None

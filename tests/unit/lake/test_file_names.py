@@ -28,7 +28,7 @@ def test_the_owner_is_told_by_the_path(partition: str, through_head: bool, kind:
         f"metadata/snap-12-lv-h-{TXN}-ab.avro",
     ],
 )
-def test_what_is_made_beside_data_files_has_an_owner_too(path: str) -> None:
+def test_files_made_next_to_data_files_have_an_owner_too(path: str) -> None:
     assert owner_of(path) == ("h", TXN)
 
 

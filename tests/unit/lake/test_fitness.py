@@ -48,7 +48,7 @@ def unfit(context: Context, head: Head, *changes: Change) -> int | None:
     return outcome(first_unfit(context, head, "t", context.tails["t"], refs, parts))
 
 
-def test_what_the_log_holds_is_published(context: Context) -> None:
+def test_a_commit_that_the_log_holds_counts_as_published(context: Context) -> None:
     head = pending(context)
     tail = context.tails["t"]
     assert [ref.sequence for ref in unpublished(head, "t", tail)] == [2, 3]
@@ -109,7 +109,7 @@ def test_a_new_property_is_no_matter_to_who_has_read_the_state_before_it_nor_to_
 
 
 @pytest.mark.parametrize("asks", [False, True])
-def test_what_is_asked_of_files_is_told_by_the_state_where_entries_are_gone(
+def test_fitness_is_judged_by_the_state_where_entries_are_gone(
     context: Context, asks: bool
 ) -> None:
     """The columns may have changed in one that nobody can read any more."""

@@ -59,7 +59,7 @@ def test_a_leader_that_leaves_hands_over_what_it_has_begun(lane: Lane[Asker]) ->
     assert lane.unsettled is None
 
 
-def test_who_has_left_is_in_no_work(lane: Lane[Asker]) -> None:
+def test_a_member_that_has_left_a_lane_is_in_no_work(lane: Lane[Asker]) -> None:
     first, second = entered(lane, 2)
     lane.leave(second)
     lane.leave(second)

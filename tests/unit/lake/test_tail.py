@@ -10,7 +10,7 @@ from tests.support import by_hand
 from tests.support.by_hand import data_file, outcome
 
 
-def test_it_grows_by_one_entry_at_a_time_and_forgets_the_oldest(
+def test_a_tail_grows_by_one_entry_at_a_time_and_forgets_the_oldest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "_KEPT", 3)

@@ -68,7 +68,7 @@ def test_without_head_the_log_is_all(context: Context) -> None:
     assert paths(viewed(context, None)) == ["old", "theirs"]
 
 
-def test_what_is_decided_is_laid_over_the_log(context: Context) -> None:
+def test_a_decided_commit_is_laid_over_the_log(context: Context) -> None:
     head = decided(context, Change(adds=(OURS,)))
     assert numbers(placed(context, head)) == [2]
     view = viewed(context, head)
@@ -76,7 +76,7 @@ def test_what_is_decided_is_laid_over_the_log(context: Context) -> None:
     assert view.log_version is None, "no version of the log shows that state"
 
 
-def test_what_is_in_the_log_by_now_is_not_laid_over_again(context: Context) -> None:
+def test_a_commit_in_the_log_is_not_laid_over_it_again(context: Context) -> None:
     head = decided(context, Change(adds=(OURS,)), Change(adds=(data_file("more", 30, 39),)))
     by_hand.with_entry(context, context.tails["t"], Change(adds=(OURS,)), head=head, sequence=2)
     placement = placed(context, head)
@@ -124,7 +124,7 @@ def test_a_table_that_was_dropped_or_made_anew_is_not_shown(context: Context) ->
         viewed(context, head)
 
 
-def test_what_is_pending_is_not_laid_over_what_cleaned_up_entries_have_made_of_its_files(
+def test_a_pending_commit_is_not_laid_over_cleaned_up_entries_that_changed_its_files(
     context: Context,
 ) -> None:
     """HEAD would show rows twice, and take in what others did with no commit that tells of it."""
@@ -139,7 +139,7 @@ def test_what_is_pending_is_not_laid_over_what_cleaned_up_entries_have_made_of_i
     assert placement.unfit_from == placement.logged + 1
 
 
-def test_where_all_fits_what_cleaned_up_entries_did_is_taken_in_as_another_clients(
+def test_cleaned_up_entries_are_absorbed_as_foreign_where_all_pending_commits_fit(
     context: Context,
 ) -> None:
     head = decided(context, Change(adds=(OURS,)))
@@ -167,7 +167,7 @@ def entry(change: Change) -> Entry:
         (Change(protocol={}), False, Change(protocol={}), "protocol, as the commit does"),
     ],
 )
-def test_what_makes_a_decided_commit_unfit(
+def test_foreign_changes_make_a_decided_commit_unfit_only_where_they_conflict(
     theirs: Change, contract: bool, part: Change, why: str | None
 ) -> None:
     found = breaks(entry(theirs), contract, TablePart("one", part))
@@ -192,7 +192,7 @@ def test_nothing_fits_a_table_that_it_was_to_make() -> None:
         ({"add_constraints": {"small": "id < 100"}}, 1),
     ],
 )
-def test_what_asks_something_else_of_files_makes_what_was_decided_unfit(
+def test_alterations_make_a_decided_rewrite_unfit_only_where_they_require_other_files(
     context: Context, request_: dict[str, object], unfit: int | None
 ) -> None:
     head = decided(context, rewritten(OLD, OURS))

@@ -28,7 +28,7 @@ def kinds(report: lv.Report) -> list[str]:
     return [finding.kind for finding in report.findings]
 
 
-def test_what_another_has_decided_is_published_and_told(lake: MemoryLake, peer: Peer) -> None:
+def test_recovery_publishes_and_reports_the_commit_of_another_client(lake: MemoryLake, peer: Peer) -> None:
     txn = lake.peer().decide("a", 7)
     assert lake.ids("a") == [0, 1]
     report = peer.run(recover(peer.context))
@@ -102,7 +102,7 @@ def test_a_decided_commit_whose_object_is_gone_is_void_and_its_owner_is_told(
     assert lake.ids("a") == [0, 1, 8]
 
 
-def test_who_was_aborted_by_another_can_not_commit_and_leaves_no_record(
+def test_a_transaction_aborted_by_another_client_can_not_commit_and_leaves_no_record(
     lake: MemoryLake, peer: Peer
 ) -> None:
     owner = lake.peer()
@@ -117,7 +117,7 @@ def test_who_was_aborted_by_another_can_not_commit_and_leaves_no_record(
     assert lake.ids("a") == [0, 1]
 
 
-def test_what_has_committed_is_not_aborted_and_keeps_all_it_has(
+def test_abort_of_a_committed_transaction_is_refused_and_keeps_its_objects(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = lake.peer().decide("a", 7)

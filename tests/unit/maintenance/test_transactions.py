@@ -40,7 +40,7 @@ def saved(owner: Peer) -> str:
     return txn.id
 
 
-def test_one_that_was_saved_runs_until_its_lease_is_over(lake: MemoryLake, peer: Peer) -> None:
+def test_a_saved_transaction_counts_as_running_until_its_lease_is_over(lake: MemoryLake, peer: Peer) -> None:
     txn_id = saved(peer)
     assert described(lake)[txn_id].state == "running"
     lake.pass_by(peer.context.settings.lease_seconds + 1)
@@ -88,7 +88,7 @@ def test_the_record_of_another_is_not_believed(lake: MemoryLake, peer: Peer) -> 
     assert f"is the record of another transaction, '{theirs}'" in records.unreadable[mine].message
 
 
-def test_where_nobody_waits_no_queue_has_a_place(lake: MemoryLake, peer: Peer) -> None:
+def test_queues_have_no_places_where_no_transaction_waits(lake: MemoryLake, peer: Peer) -> None:
     saved(peer)
     found = peer.run(look(peer.context, lake.head))
     assert found.markers == {}

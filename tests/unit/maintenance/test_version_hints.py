@@ -39,7 +39,7 @@ def test_a_hint_that_is_behind_is_told_and_written(lake: MemoryLake, peer: Peer)
     assert lake.store.get(HINT).body == right
 
 
-def test_one_that_is_right_is_left_alone(lake: MemoryLake, peer: Peer) -> None:
+def test_a_correct_version_hint_is_left_alone(lake: MemoryLake, peer: Peer) -> None:
     tail = peer.run(open_tail(peer.context, "a"))
     assert peer.run(report_behind(peer.context, tail)) == []
     assert peer.run(announce_tables(peer.context, lake.head, ())) == []

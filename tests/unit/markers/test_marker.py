@@ -57,7 +57,7 @@ def test_a_ticket_is_read_back_from_its_key(location: str, number: int) -> None:
         "README.md",
     ],
 )
-def test_what_is_no_ticket_is_none(name: str) -> None:
+def test_object_names_that_are_no_tickets_give_none(name: str) -> None:
     assert ticket_of(f"t/_lakevilla/markers/{name}") is None
 
 

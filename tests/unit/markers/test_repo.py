@@ -398,7 +398,7 @@ def test_ten_thousand_markers_are_listed_read_and_freed(
     assert list(store.objects) == [marker_key(T, 10_001)]
 
 
-def test_what_a_round_is(store: SimulatedStore) -> None:
+def test_reading_and_freeing_markers_takes_one_round_each(store: SimulatedStore) -> None:
     """Reading and freeing wait for the store once each, however many markers there are."""
     for number in (1, 2, 3):
         put_marker(store, number)

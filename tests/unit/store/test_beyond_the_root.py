@@ -146,7 +146,7 @@ def test_a_place_is_looked_up_once(tmp_path: Path, secret: str) -> None:
     assert asked == [secret]
 
 
-def test_what_is_below_the_root_costs_nothing_more(tmp_path: Path) -> None:
+def test_tables_below_the_root_need_no_search(tmp_path: Path) -> None:
     with lv.connect(tmp_path / "lake") as lake:
         lake.create_table("t", [{"a": 1}])
         searched: list[str] = []

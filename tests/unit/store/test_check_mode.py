@@ -107,7 +107,7 @@ def test_a_match_on_an_absent_key_is_refused() -> None:
     assert Driver(REPLACE, [Missing()]).outcome == Refused()
 
 
-def test_what_is_relied_on_has_settled_when_a_write_is_refused() -> None:
+def test_a_refused_write_is_reported_only_when_its_object_has_settled() -> None:
     driver = Driver(CREATE, [FOUND_THEIRS, Unchanged(), Unchanged(), Unchanged()], relied_on=True)
     assert driver.outcome == Refused(FOUND_THEIRS)
     gone = Driver(CREATE, [FOUND_THEIRS, Missing()], relied_on=True)
@@ -171,7 +171,7 @@ def test_looks_that_fail_are_made_again() -> None:
     assert isinstance(failing.outcome, Unknown)
 
 
-def test_what_is_relied_on_is_read_until_it_has_settled() -> None:
+def test_an_object_relied_on_is_read_until_it_has_settled() -> None:
     read = Get("HEAD.json")
     settled = Driver(read, [FOUND_OLD, Unchanged(), FOUND_OLD, Unchanged()], relied_on=True)
     assert settled.outcome == FOUND_OLD

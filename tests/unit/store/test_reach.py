@@ -22,7 +22,7 @@ from lakevilla.store.backends.reach import Reach, outside_paths
         "catalog://prod/sales/orders",
     ],
 )
-def test_what_lies_below_the_root_is_read_however_it_is_spelled(key: str) -> None:
+def test_keys_below_the_root_are_held_however_they_are_spelled(key: str) -> None:
     assert Reach("s3://b/lake").holds(key)
 
 
@@ -42,11 +42,11 @@ def test_what_lies_below_the_root_is_read_however_it_is_spelled(key: str) -> Non
         "s3://key@b/lake/a.parquet",
     ],
 )
-def test_what_lies_elsewhere_is_not_read(key: str) -> None:
+def test_keys_outside_the_root_are_not_held(key: str) -> None:
     assert not Reach("s3://b/lake").holds(key)
 
 
-def test_what_the_caller_allows_is_read_by_whole_directories() -> None:
+def test_places_that_the_caller_allows_are_read_by_whole_directories() -> None:
     reach = Reach("s3://b/lake", ["s3://other/data/", "s3://b/one.parquet"])
 
     assert reach.holds("s3a://other/data/a.parquet")

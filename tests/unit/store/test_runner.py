@@ -251,7 +251,7 @@ def test_an_error_is_thrown_into_the_program_where_it_waits() -> None:
     assert runner.run(read("cleaned")) == b"1"
 
 
-def test_what_a_store_raises_reaches_the_program_too() -> None:
+def test_errors_raised_by_a_store_are_raised_by_the_runner() -> None:
     def broken(_: str) -> None:
         raise ZeroDivisionError
 

@@ -70,7 +70,7 @@ def test_a_verdict_lasts_a_lease(leases: Leases) -> None:
     assert not leases.is_stale("a", 60.1)
 
 
-def test_what_is_gone_begins_anew(leases: Leases) -> None:
+def test_a_forgotten_lease_is_observed_from_the_start(leases: Leases) -> None:
     leases.observe("a", ONE, LEASE, 0.0)
     leases.forget("a")
     leases.forget("a")
@@ -112,7 +112,7 @@ def test_ten_thousand_stale_ones_take_one_lease(leases: Leases) -> None:
     assert all(leases.observe(key, ONE, LEASE, LEASE) for key in keys)
 
 
-def test_what_nobody_looks_at_makes_room(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leases_that_are_not_looked_at_make_room_for_new_ones(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "MOST_OBSERVED", 3)
     for key in ("a", "b", "c"):
         leases.observe(key, ONE, LEASE, 0.0)
@@ -123,7 +123,7 @@ def test_what_nobody_looks_at_makes_room(leases: Leases, monkeypatch: pytest.Mon
     assert not leases.observe("a", ONE, LEASE, 93.0), "a was"
 
 
-def test_what_is_remembered_is_not_put_out_by_what_is_new(
+def test_remembered_leases_are_not_displaced_by_new_ones(
     leases: Leases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "MOST_OBSERVED", 100)

@@ -104,7 +104,7 @@ def span(path: Path, column: str) -> float:
     return float(high - low)
 
 
-def test_what_fails_leaves_no_file(lake: Lake, small_shares: None) -> None:
+def test_a_failed_compaction_leaves_no_file(lake: Lake, small_shares: None) -> None:
     lake.make("t", squares(count=2000))
     lake.append("t", squares(2000, 2000))
     table = lake.input("t")

@@ -110,7 +110,7 @@ def test_an_equal_change_is_a_conflict_where_one_side_has_computed_it(
 
 
 @pytest.mark.parametrize("settled", [{"on_conflict": "ours"}, {"on_conflict": "theirs"}])
-def test_who_says_whose_rows_count_is_asked_no_more(lake: lv.Lake, settled: Any) -> None:
+def test_a_merge_that_says_whose_rows_count_needs_no_choice_for_equal_changes(lake: lv.Lake, settled: Any) -> None:
     by_update(lake)
     by_update(lake.on("etl"))
     assert lake.merge("etl", keys=KEYS, **settled).tables == {"t": "kept"}
@@ -172,7 +172,7 @@ def move(lake: lv.Lake) -> None:
     lake.run(lambda txn: txn.update("t", {"note": "'moved'"}, where="id = 2"))
 
 
-def test_what_was_picked_from_the_branch_is_no_second_change(lake: lv.Lake) -> None:
+def test_a_change_picked_from_the_branch_is_no_second_change_in_a_merge(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     by_update(etl)
     lake.cherry_pick(f"etl@{newest(etl)}")
@@ -186,7 +186,7 @@ def test_what_was_picked_from_the_branch_is_no_second_change(lake: lv.Lake) -> N
         lake.merge("etl", keys=KEYS)
 
 
-def test_what_was_picked_into_two_branches_by_one_commit_is_no_second_change(
+def test_a_commit_shared_by_two_branches_is_no_second_change_in_a_merge(
     lake: lv.Lake,
 ) -> None:
     by_update(lake.on("etl"))
@@ -198,7 +198,7 @@ def test_what_was_picked_into_two_branches_by_one_commit_is_no_second_change(
     assert balances(lake) == [99, 100, 100]
 
 
-def test_what_was_applied_before_is_no_second_change(lake: lv.Lake) -> None:
+def test_a_change_applied_before_is_no_second_change_in_a_merge(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     by_update(etl)
     version = newest(etl)
@@ -244,7 +244,7 @@ def test_a_revert_takes_no_addition_of_others_for_its_own(lake: lv.Lake) -> None
     assert lake.revert(version, keys=KEYS, on_equal="keep").tables == {"t": "kept"}
 
 
-def test_what_the_same_transaction_has_done_counts(lake: lv.Lake) -> None:
+def test_changes_of_the_same_transaction_count_as_equal_changes_in_an_apply(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     by_update(etl)
     version = newest(etl)
@@ -308,7 +308,7 @@ def test_many_commits_on_a_branch_are_told_one_by_one(lake: lv.Lake) -> None:
         lake.merge("etl", keys=KEYS)
 
 
-def test_what_is_no_choice_is_refused(lake: lv.Lake) -> None:
+def test_unknown_values_of_on_equal_are_refused(lake: lv.Lake) -> None:
     for verb in (
         lambda: lake.merge("etl", on_equal="both"),
         lambda: lake.rebase("etl", on_equal="both"),

@@ -57,7 +57,7 @@ def test_a_key_commits_once_on_a_branch_and_is_the_lakes_once_it_is_merged(
     assert rows(shopped) == ["jam", "oil", "tea", "zen"]
 
 
-def test_what_was_committed_before_the_branch_is_done_there(shopped: lv.Lake) -> None:
+def test_an_idempotency_key_counts_as_committed_on_branches_made_after_it(shopped: lv.Lake) -> None:
     load(shopped, "monday")
     shopped.branch("etl")
     load(shopped, "tuesday", "oil")
@@ -145,7 +145,7 @@ def test_a_transaction_that_did_not_commit_leaves_its_key(shopped: lv.Lake) -> N
 
 
 @pytest.mark.parametrize("at", ["etl", "kept", "etl@3"])
-def test_where_nobody_can_tell_a_key_is_refused_by_name(shopped: lv.Lake, at: str) -> None:
+def test_idempotency_keys_are_refused_by_name_on_a_branch_of_another_branch(shopped: lv.Lake, at: str) -> None:
     shopped.branch("etl")
     load(shopped.on("etl"), "monday")
     shopped.tag("kept", at="etl")

@@ -58,7 +58,7 @@ def test_each_version_of_a_branch_can_be_read(lake: lv.Lake, kind: Format) -> No
         assert ids(then) == [2]
 
 
-def test_what_there_is_not_is_told_with_what_there_is(lake: lv.Lake, kind: Format) -> None:
+def test_missing_versions_of_a_branch_are_reported_with_the_existing_ones(lake: lv.Lake, kind: Format) -> None:
     etl = lake.on("etl")
     with_a_life(etl, kind)
     with pytest.raises(lv.VersionNotFound, match=r"branch 'etl' has no .* 10; its newest is 9"):
@@ -148,7 +148,7 @@ def test_a_branch_is_followed(lake: lv.Lake) -> None:
     assert seen == [(3, [2]), (4, [3])]
 
 
-def test_who_follows_a_branch_is_told_that_it_was_rebased(lake: lv.Lake) -> None:
+def test_a_follower_of_a_branch_gets_an_error_when_it_is_rebased(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     put_in(etl, 2)
     seen = []
@@ -184,7 +184,7 @@ def test_a_version_of_a_branch_is_named_wherever_a_ref_is(lake: lv.Lake, kind: F
     assert ids(lake) == [1, 2]
 
 
-def test_what_was_tagged_stays_when_its_branch_ends(lake: lv.Lake, kind: Format) -> None:
+def test_a_tag_of_a_branch_stays_when_the_branch_is_deleted(lake: lv.Lake, kind: Format) -> None:
     etl = lake.on("etl")
     with_a_life(etl, kind)
     lake.tag("kept", at="etl@5")

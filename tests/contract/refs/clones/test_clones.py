@@ -108,7 +108,7 @@ def test_each_verb_makes_the_table_when_it_first_writes_to_it(shop: lv.Lake, ver
 
 
 @pytest.mark.parametrize("features", [lv.Feature(0), lv.Feature.R, lv.Feature.CT])
-def test_it_is_written_whatever_the_transaction_has_asked_for(
+def test_a_clone_can_be_written_with_any_features_of_the_transaction(
     shop: lv.Lake, features: lv.Feature
 ) -> None:
     shop.clone("other", "trial")
@@ -117,7 +117,7 @@ def test_it_is_written_whatever_the_transaction_has_asked_for(
     assert rows(shop, "trial") == AFTER
 
 
-def test_what_was_read_there_is_held_against_what_others_write_there(shop: lv.Lake) -> None:
+def test_a_read_of_a_clone_is_validated_against_concurrent_writes_to_it(shop: lv.Lake) -> None:
     shop.clone("other", "trial")
     txn = shop.transaction()
     assert txn.read("trial", where="id = 1").num_rows == 1
@@ -192,7 +192,7 @@ def test_a_tag_of_some_tables_has_those_of_a_clone_that_are_meant(shop: lv.Lake)
         shop.on("some").read("dev/eu/stock")
 
 
-def test_what_needs_a_log_of_its_own_is_told_that_there_is_none_yet(shop: lv.Lake) -> None:
+def test_operations_that_need_a_log_are_refused_on_a_clone_without_one(shop: lv.Lake) -> None:
     shop.clone("prod", "dev")
     table = shop.table("dev/orders")
     assert table.version is None
@@ -263,7 +263,7 @@ def test_vacuum_finds_nothing_in_a_table_that_nobody_has_written_to(shop: lv.Lak
     assert rows(shop, "dev/orders") == BEFORE
 
 
-def test_what_is_not_below_the_source_is_not_kept(shop: lv.Lake) -> None:
+def test_a_clone_does_not_prevent_deleting_tables_outside_its_source(shop: lv.Lake) -> None:
     shop.clone("prod", "dev")
     shop.drop_table("other", delete_data=True)
 

@@ -225,7 +225,7 @@ def test_the_change_data_feed_shows_the_rows_before_and_after(tmp_path: Path) ->
     }
 
 
-def test_where_no_row_is_meant_nothing_is_written(lake: lv.Lake, tmp_path: Path) -> None:
+def test_an_update_of_a_field_in_no_row_writes_nothing(lake: lv.Lake, tmp_path: Path) -> None:
     before = contents(tmp_path / "t")
     done = lake.run(lambda txn: txn.update("t", {"s.a": 1}, "s.a = 99"))
     assert done.rows_updated == 0
@@ -248,7 +248,7 @@ def test_where_no_row_is_meant_nothing_is_written(lake: lv.Lake, tmp_path: Path)
          "WHEN MATCHED THEN UPDATE SET *", "column s has no field q"),
     ],
 )  # fmt: skip
-def test_what_can_not_be_set_is_refused_by_name(lake: lv.Lake, statement: str, said: str) -> None:
+def test_assignments_that_can_not_be_made_are_refused_by_name(lake: lv.Lake, statement: str, said: str) -> None:
     with pytest.raises(lv.InvalidOperation) as caught:
         lake.session().sql(statement)
     assert said in str(caught.value)

@@ -72,7 +72,7 @@ def test_a_merge_takes_columns_of_both_sides_by_alias_or_from_their_frames(
                                                      (9, 7, "new")]  # fmt: skip
 
 
-def test_what_columns_say_is_redone_after_a_conflict(lake: Any) -> None:
+def test_an_update_by_spark_columns_is_redone_after_a_conflict(lake: Any) -> None:
     with lv.connect(lake.root) as other, lake.transaction() as txn:
         txn.update("t", {"n": F.col("n") + 1}, where=F.col("id") == 1)
         other.run(lambda theirs: theirs.update("t", {"n": "n + 100"}, where="id = 1"))
@@ -114,7 +114,7 @@ REFUSED: list[tuple[Made, str]] = [
 
 @pytest.mark.parametrize("at", range(len(REFUSED)))
 @pytest.mark.seam
-def test_what_the_language_does_not_say_as_spark_does_is_refused_by_name(
+def test_column_expressions_that_differ_from_spark_are_refused_by_name(
     spark: SparkSession, lake: Any, at: int
 ) -> None:
     made, message = REFUSED[at]
@@ -244,7 +244,7 @@ def test_connect_says_the_same_by_its_plan(spark: SparkSession) -> None:
         assert classic == connect
 
 
-def test_what_depends_on_the_time_zone_is_refused_unless_it_is_utc(spark: SparkSession) -> None:
+def test_columns_that_depend_on_the_time_zone_are_refused_unless_it_is_utc(spark: SparkSession) -> None:
     table = rows(Random(1), 60)
     zoned: list[Made] = [
         lambda F: F.col("at") >= "2024-02-29 12:00:00",

@@ -50,7 +50,7 @@ def test_no_row_with_null_is_lost(session: Session, condition: str, source: str)
     assert found["id"].to_pylist() == CONDITIONS[condition]  # type: ignore[index]
 
 
-def test_what_is_written_by_a_query_has_them(session: Session) -> None:
+def test_create_insert_and_delete_by_a_query_count_null_as_a_value(session: Session) -> None:
     session.sql("CREATE TABLE c AS SELECT id FROM t WHERE x IS DISTINCT FROM 1 OR x = 2")
     session.sql("INSERT INTO c SELECT -id FROM t WHERE x IS DISTINCT FROM 5 OR x = 2")
     found = session.sql("SELECT id FROM c ORDER BY id")

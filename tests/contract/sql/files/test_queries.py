@@ -55,7 +55,7 @@ def session(root: Path) -> Session:
         "SELECT t.s FROM t LEFT JOIN u ON t.id = u.id AND u.id < 10 WHERE t.s = '42'",
     ],
 )
-def test_what_a_condition_leaves_out_is_not_opened(session: Session, text: str) -> None:
+def test_files_that_a_condition_leaves_out_are_not_opened(session: Session, text: str) -> None:
     found = session.sql(text, {"k": 42} if ":k" in text else None)
     assert found.to_pylist() == [{"s": "42"}]  # type: ignore[union-attr]
 
@@ -69,7 +69,7 @@ def test_what_a_condition_leaves_out_is_not_opened(session: Session, text: str) 
         "SELECT * FROM t JOIN t AS x USING (id) WHERE t.id = 42",
     ],
 )
-def test_what_a_query_looks_at_is(session: Session, text: str) -> None:
+def test_files_that_a_query_needs_are_opened(session: Session, text: str) -> None:
     with pytest.raises(lv.LakeVillaError, match="t"):
         session.sql(text)
 

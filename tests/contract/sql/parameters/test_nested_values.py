@@ -87,7 +87,7 @@ def test_a_transaction_with_mappings_is_redone(lake: Any, session: Any) -> None:
         ("m", {1: 2}, "'m.key' of table 't' has type string and the data int32"),
     ],
 )
-def test_what_does_not_fit_is_refused(
+def test_nested_values_that_do_not_fit_their_column_are_refused(
     session: Any, column: str, value: object, message: str
 ) -> None:
     with pytest.raises(lv.InvalidOperation, match=message):

@@ -67,7 +67,7 @@ def test_an_object_that_is_replaced_meanwhile_is_not_read_in_part(
     assert found.body == b"ther"
 
 
-def test_what_is_listed_has_the_tag_that_a_read_gives(store: LakeStore) -> None:
+def test_a_listed_object_has_the_etag_that_a_read_gives(store: LakeStore) -> None:
     store.put("t/k", b"1", ANY)
     found, listed, info = store.get("t/k"), store.list("t"), store.head("t/k")
     assert isinstance(found, Found)

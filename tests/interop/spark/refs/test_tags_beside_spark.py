@@ -108,7 +108,7 @@ def test_a_restore_by_spark_beside_a_tag(at_once: Beside) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_what_is_kept_stays_when_spark_deletes_all_that_the_table_does_not_need(
+def test_kept_refs_stay_when_spark_deletes_all_that_the_table_does_not_need(
     at_once: Beside, shape: str
 ) -> None:
     columns, properties = SHAPES[shape]

@@ -118,7 +118,7 @@ def no_two_lakes_have_it(simulation, theirs):
     ],
     ids=lambda programs: "-".join(one.__name__ for one in programs),
 )
-def test_who_lets_it_go_takes_no_claim_away_that_is_not_its_own(others):
+def test_releasing_a_table_removes_only_its_own_claim(others):
     for simulation, process, said in every_point(letting_go, others):
         result_of(process)
         no_two_lakes_have_it(simulation, "theirs" in said)
@@ -137,7 +137,7 @@ def test_who_lets_it_go_takes_no_claim_away_that_is_not_its_own(others):
 @pytest.mark.parametrize(
     "others", [(letting_go,), (letting_go, other_lake), (letting_go, registering, letting_go)]
 )
-def test_who_takes_it_in_has_a_claim_that_nobody_gives_away(program, others, before):
+def test_registering_or_reusing_a_table_leaves_a_claim_that_no_client_gives_away(program, others, before):
     for simulation, process, said in every_point(program, others, (before,)):
         result_of(process)
         no_two_lakes_have_it(simulation, "theirs" in said)
@@ -152,24 +152,24 @@ def test_in_the_end_it_is_free_for_another_lake():
         alone(simulation, registering, "again")
 
 
-def test_what_a_dead_client_has_not_let_go_is_let_go_once_more():
+def test_a_release_that_a_dead_client_left_unfinished_is_completed_by_another():
     for simulation, process, _ in every_point(letting_go, ()):
         del process
         alone(simulation, letting_go, "second")
         assert alone(simulation, other_lake, "late") == "theirs"
 
 
-def test_one_that_asks_for_no_condition_is_found():
+def test_a_release_without_a_condition_is_caught():
     with PLANTED["claims_let_go_late"].plant(), pytest.raises(AssertionError):
-        test_who_lets_it_go_takes_no_claim_away_that_is_not_its_own((letting_go, other_lake))
+        test_releasing_a_table_removes_only_its_own_claim((letting_go, other_lake))
 
 
-def test_one_that_goes_by_an_older_claim_is_found():
+def test_a_release_by_an_older_claim_is_caught():
     with PLANTED["claims_left_as_they_are"].plant(), pytest.raises(AssertionError):
-        test_who_lets_it_go_takes_no_claim_away_that_is_not_its_own((registering,))
+        test_releasing_a_table_removes_only_its_own_claim((registering,))
 
 
 @pytest.mark.parametrize("program", [registering, taking_up()], ids=["register", "take up"])
-def test_one_that_does_not_look_whether_its_claim_is_given_away_is_found(program):
+def test_a_client_that_does_not_check_whether_its_claim_was_given_away_is_caught(program):
     with PLANTED["claims_given_away_unseen"].plant(), pytest.raises(AssertionError):
-        test_who_takes_it_in_has_a_claim_that_nobody_gives_away(program, (letting_go,), drop)
+        test_registering_or_reusing_a_table_leaves_a_claim_that_no_client_gives_away(program, (letting_go,), drop)

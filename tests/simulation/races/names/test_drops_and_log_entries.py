@@ -111,7 +111,7 @@ def result_of(process):
 
 @formats
 @pytest.mark.parametrize("features", [Feature.NONE, Feature.R], ids=str)
-def test_what_asks_head_after_the_drop_is_refused_and_the_rest_is_in_the_log(format, features):
+def test_a_commit_that_reads_head_after_the_drop_is_refused_and_any_other_is_in_the_log(format, features):
     outcomes = set()
     for simulation, process, asked in every_point(dropping, format, features):
         result = result_of(process)
@@ -149,7 +149,7 @@ def test_no_row_is_acknowledged_once_the_data_is_gone_and_head_is_asked(format):
         assert asked or result_of(process) in (ConflictError, TableNotFound)
 
 
-def test_one_that_never_asks_is_found():
+def test_a_client_that_commits_by_an_old_head_is_caught():
     with (
         PLANTED["entries_by_an_old_head"].plant(),
         pytest.raises((AssertionError, LakeVillaError)),

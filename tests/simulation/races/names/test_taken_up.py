@@ -180,7 +180,7 @@ formats = pytest.mark.parametrize("format", FORMATS)
 
 @formats
 @pytest.mark.parametrize("other", [publishing, recover, nothing], ids=lambda one: one.__name__)
-def test_what_is_pending_is_published_once_and_before_it(format, other):
+def test_pending_commits_are_published_once_and_before_the_table_is_reused(format, other):
     for simulation, process, _ in every_point(other, format, changed_and_dropped):
         assert process.finish() == "taken up"
         assert settled(simulation) == {"a": {0: 7}, "b": {0: 101, 1: 100}}
@@ -188,7 +188,7 @@ def test_what_is_pending_is_published_once_and_before_it(format, other):
 
 @formats
 @pytest.mark.parametrize("other", [publishing, recover, nothing], ids=lambda one: one.__name__)
-def test_one_that_no_log_shows_yet_is_not_forgotten(format, other):
+def test_a_pending_table_that_no_log_shows_yet_is_not_forgotten_when_its_name_is_reused(format, other):
     made = made_and_dropped(format)
     for simulation, process, _ in every_point(other, format, made, tables=("b",)):
         assert process.finish() == "taken up"
@@ -197,7 +197,7 @@ def test_one_that_no_log_shows_yet_is_not_forgotten(format, other):
 
 
 @formats
-def test_who_registers_it_first_has_registered_what_is_replaced(format):
+def test_registering_a_dropped_table_first_makes_its_reuse_replace_it_or_fail(format):
     outcomes = set()
     for simulation, process, said in every_point(registering, format, changed_and_dropped):
         mine = process.finish()
@@ -228,7 +228,7 @@ def test_of_two_that_take_it_up_one_stands(format):
 
 
 @formats
-def test_it_is_never_taken_up_where_its_data_is_being_deleted(format):
+def test_a_table_is_never_reused_while_its_data_is_being_deleted(format):
     outcomes = set()
     for simulation, process, said in every_point(deleting, format):
         mine = process.finish()
@@ -247,12 +247,12 @@ def test_it_is_never_taken_up_where_its_data_is_being_deleted(format):
     assert ("taken up", "stays") in outcomes
 
 
-def test_one_that_does_not_look_for_the_deletion_is_found():
+def test_a_reuse_that_does_not_look_for_the_deletion_is_caught():
     with (
         PLANTED["taken_up_while_its_data_goes"].plant(),
         pytest.raises((AssertionError, LakeVillaError)),
     ):
-        test_it_is_never_taken_up_where_its_data_is_being_deleted("delta")
+        test_a_table_is_never_reused_while_its_data_is_being_deleted("delta")
 
 
 @formats
@@ -270,7 +270,7 @@ def test_rows_of_clients_that_read_no_head_go_like_those_that_were_there(format)
             assert now["a"] == ({0: 7} if versions == 3 else {0: 7, 5: 0})
 
 
-def test_one_that_takes_rows_of_the_old_definition_along_is_found():
+def test_a_reuse_that_keeps_rows_of_the_old_definition_is_caught():
     with PLANTED["rows_of_the_old_definition"].plant(), pytest.raises(AssertionError):
         test_rows_of_clients_that_read_no_head_go_like_those_that_were_there("delta")
 

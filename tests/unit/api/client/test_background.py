@@ -47,7 +47,7 @@ def test_programs_run_one_after_the_other_in_a_thread_of_its_own(background: Bac
     assert done == [step for number in range(5) for step in (number, "lakevilla")]
 
 
-def test_what_fails_is_logged_and_the_next_one_runs(
+def test_a_failed_task_is_logged_and_the_next_one_runs(
     background: Background, caplog: pytest.LogCaptureFixture
 ) -> None:
     done: list[object] = []

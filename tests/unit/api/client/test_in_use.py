@@ -9,7 +9,7 @@ from lakevilla.api.client.background import Use, is_callers
 from tests.support.simulated.memory_lake import MemoryLake
 
 
-def test_it_is_its_threads_until_it_ends() -> None:
+def test_a_transaction_belongs_to_its_thread_until_it_ends() -> None:
     peer = MemoryLake().peer()
     txn = peer.appending("a", 7)
     use = Use(txn)
@@ -33,7 +33,7 @@ def test_another_thread_does_not_hold_it() -> None:
     assert seen == [False]
 
 
-def test_one_that_was_dropped_is_nobodys() -> None:
+def test_a_dropped_transaction_belongs_to_no_thread() -> None:
     txn = MemoryLake().peer().begin()
     use = Use(txn)
     use.begin()

@@ -51,7 +51,7 @@ def test_one_slow_answer_of_five_tells_nothing() -> None:
     assert checked(1.0, [9.0, *[0.03] * 4]) == 5
 
 
-def test_one_that_is_too_short_is_told_with_one_that_is_not() -> None:
+def test_a_too_short_lease_is_refused_with_one_that_is_long_enough() -> None:
     with pytest.raises(lv.InvalidOperation) as caught:
         checked(1.0, [0.05] * 5)
     assert "lease_seconds=1 is too short for this store" in caught.value.message

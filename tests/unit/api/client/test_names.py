@@ -36,7 +36,7 @@ def test_directories_that_hold_logs_are_no_tables(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [None, 1, b"orders", ["orders"]])
-def test_what_is_no_string_is_told(name: object) -> None:
+def test_table_names_that_are_no_strings_are_refused(name: object) -> None:
     with pytest.raises(lv.InvalidOperation, match="a table is named by a string, not"):
         resolve(ROOT, NAMES, name)  # type: ignore[arg-type]
 

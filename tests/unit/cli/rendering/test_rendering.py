@@ -66,7 +66,7 @@ def test_columns_of_one_name_are_both_shown() -> None:
     assert list(lines_of(frame, "csv")) == ["x,x", "1,2"]
 
 
-def test_what_would_move_the_cursor_is_written_out() -> None:
+def test_control_characters_that_would_move_the_cursor_are_written_out() -> None:
     frame = pa.table({"a\nb": ["\x1b[2J", "one\ntwo"]})
     for form in ("table", "vertical", "markdown"):
         for line in lines_of(frame, form):

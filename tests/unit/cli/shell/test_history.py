@@ -21,7 +21,7 @@ from lakevilla.cli.shell.prompt import MOST_BYTES, history_file, is_kept, opened
         ({}, None),
     ],
 )
-def test_it_lies_where_xdg_says(environment: dict[str, str], expected: str | None) -> None:
+def test_history_file_is_where_xdg_says(environment: dict[str, str], expected: str | None) -> None:
     assert history_file(environment) == (None if expected is None else Path(expected))
 
 
@@ -36,7 +36,7 @@ def test_it_lies_where_xdg_says(environment: dict[str, str], expected: str | Non
         ("  \n", False),
     ],
 )
-def test_what_may_hold_a_secret_is_not_written(text: str, kept: bool) -> None:
+def test_lines_that_may_hold_a_secret_are_not_written_to_the_history(text: str, kept: bool) -> None:
     assert is_kept(text) is kept
 
 

@@ -118,7 +118,7 @@ def test_a_branch_can_be_chosen_at_the_start(root: str) -> None:
     assert "at etl" in run(root, "\\conninfo\n", "--on", "etl").stdout
 
 
-def test_nobody_leaves_a_ref_with_a_transaction_open(root: str) -> None:
+def test_changing_to_a_ref_is_refused_while_a_transaction_is_open(root: str) -> None:
     with lv.connect(root) as lake:
         lake.branch("etl")
     shown = run(root, "BEGIN;\n\\on etl\n")

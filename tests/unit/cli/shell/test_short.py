@@ -46,7 +46,7 @@ def test_statements_are_none(text: str) -> None:
         ("\\q now", "\\q takes no argument, such as 'now'"),
     ],
 )
-def test_what_is_wrong_says_what_is_right(line: str, message: str) -> None:
+def test_wrong_backslash_commands_are_refused_with_the_right_ones(line: str, message: str) -> None:
     with pytest.raises(InvalidOperation) as caught:
         short(line)
     assert message in str(caught.value)

@@ -110,7 +110,7 @@ def test_without_stdin_it_asks_for_statements(root: str, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "text", ["DELETE FROM stock", "/* a */ create table t (a INT)", "OPTIMIZE stock"]
 )
-def test_what_writes_is_refused_without_write_and_says_how(root: str, text: str) -> None:
+def test_statements_that_write_are_refused_without_write_and_name_the_option(root: str, text: str) -> None:
     ended = invoke(root, text)
     assert ended.exit_code == 2
     assert "writes: add --write" in ended.stderr
@@ -191,7 +191,7 @@ def test_a_script_that_is_no_script_does_nothing(
     assert ended.stdout == ""
 
 
-def test_what_does_not_go_together_is_refused(root: str, tmp_path: Path) -> None:
+def test_sql_options_and_files_that_do_not_fit_are_refused(root: str, tmp_path: Path) -> None:
     script = file(tmp_path, "SELECT 1")
     assert "not both" in invoke(root, "SELECT 1", "-f", script).stderr
     assert "add --write" in invoke(root, "SELECT 1", "--atomic").stderr

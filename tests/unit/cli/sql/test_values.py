@@ -61,7 +61,7 @@ def test_a_value_is_json_and_else_the_text_itself(text: str, value: object) -> N
 
 
 @pytest.mark.parametrize("given", [["n"], ["=5"], ["a b=5"], ["n=1", "n=2"]])
-def test_what_is_no_name_and_value_is_refused(given: list[str]) -> None:
+def test_parameters_that_are_no_name_and_value_are_refused(given: list[str]) -> None:
     with pytest.raises(InvalidOperation, match="parameter"):
         values_of(given)
 
@@ -112,7 +112,7 @@ def test_a_name_without_a_value_says_how_to_give_it(root: str) -> None:
         ("SELECT * FROM stock WHERE qty = ?", "pass --param name=VALUE"),
     ],
 )
-def test_what_a_program_would_pass_is_told_as_an_option(root: str, text: str, advice: str) -> None:
+def test_missing_parameters_are_reported_with_the_command_line_option(root: str, text: str, advice: str) -> None:
     ended = invoke("sql", root, text, "--write")
     assert ended.exit_code == 2
     assert advice in ended.stderr

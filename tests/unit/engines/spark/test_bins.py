@@ -60,7 +60,7 @@ def test_a_part_is_never_beside_another_file_in_one_input() -> None:
             assert one.parts == () or one.files.num_rows == 1
 
 
-def test_what_is_compared_with_its_hash_is_not_cut() -> None:
+def test_a_verified_file_is_not_cut_into_bins() -> None:
     assert len(in_bins(replace(table(2048), verify=True), 4).files) == 1
 
 

@@ -68,7 +68,7 @@ def test_the_casts_that_spark_makes_are_written_down(column: Any, text: str) -> 
     assert said(column) == text
 
 
-def test_what_goes_by_the_time_zone_is_said_for_utc_alone() -> None:
+def test_columns_that_depend_on_the_time_zone_are_translated_for_utc_alone() -> None:
     for column in (F.year("at"), F.col("at") > "2024-01-01", F.col("at").cast("date")):
         said(column)
         with pytest.raises(lv.InvalidOperation, match="time zone Asia/Tokyo"):

@@ -39,14 +39,14 @@ def test_a_worker_says_what_is_wrong_before_its_traceback() -> None:
     assert text.count("Traceback") == 1
 
 
-def test_what_a_task_raises_is_raised_as_what_it_is() -> None:
+def test_an_error_of_a_task_is_raised_as_its_own_class() -> None:
     text = "\n  An exception was thrown from the Python worker.\n" + text_of_spark("gone")
     found = failure(RuntimeError(text + "\n\nJVM stacktrace:\nabc"), "table t: job x")
     assert type(found) is lv.VersionNotFound
     assert str(found) == "table t: job x: gone"
 
 
-def test_what_others_raise_is_named_by_its_last_line() -> None:
+def test_a_foreign_error_of_a_job_is_named_by_its_last_line() -> None:
     text = "Job aborted.\nTraceback (most recent call last):\n  at x\nValueError: from the udf\n"
     found = failure(RuntimeError(text), "table t: job x")
     assert type(found) is lv.InvalidOperation

@@ -111,7 +111,7 @@ class Failing:
         raise lv.CorruptObject("data file x of table t: cut", key="x")
 
 
-def test_what_a_sender_could_not_send_is_told_where_it_should_have_come(tmp_path: Path) -> None:
+def test_an_error_of_a_sender_is_raised_where_its_rows_were_expected(tmp_path: Path) -> None:
     task = Failing(LakeAddress(str(tmp_path), None, Settings()))
     came = parcels.unpacked(list(parcels.sent(pickle.dumps(task), numbers(1)))[1:])
     with pytest.raises(lv.CorruptObject, match="data file x of table t") as raised:

@@ -51,7 +51,7 @@ def in_directory(finder: object) -> bool:
     return not isinstance(finder, zipimporter)
 
 
-def test_what_was_imported_from_an_archive_is_looked_for_once_a_task(archive: str) -> None:
+def test_packages_imported_from_an_archive_are_looked_for_once_a_task(archive: str) -> None:
     with in_worker():
         importlib.import_module("outer.one")
         importlib.import_module("outer.two")

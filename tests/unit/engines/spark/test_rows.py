@@ -103,7 +103,7 @@ def test_moments_are_those_of_utc_and_what_spark_notes_of_fields_is_left_out() -
 
 
 @pytest.mark.parametrize("name", ["VariantType", "GeometryType"])
-def test_what_only_spark_understands_is_no_struct(name: str) -> None:
+def test_types_that_only_spark_understands_are_refused(name: str) -> None:
     kind: Any = getattr(types, name, None)
     if kind is None:
         pytest.skip(f"this Spark has no {name}")

@@ -81,7 +81,7 @@ def test_a_function_knows_the_session_that_its_pickle_was_read_in(
     assert (found.known, found.query_id) == ({}, "orders")
 
 
-def test_what_was_told_holds_when_other_queries_begin() -> None:
+def test_a_known_checkpoint_holds_when_other_queries_begin() -> None:
     known: dict[str, str] = {}
     assert checkpoint_of(batch(("a", "")), "orders", known) == "a"
     assert checkpoint_of(batch(("a", ""), ("b", "")), "orders", known) == "a"
@@ -160,7 +160,7 @@ def test_an_error_of_this_code_is_not_taken_for_one_of_spark() -> None:
         digest_of_plan(broken, "a", "orders", 4)
 
 
-def test_what_no_stream_brings_has_no_checkpoint() -> None:
+def test_a_frame_that_no_stream_brings_has_no_checkpoint() -> None:
     assert checkpoint_of([{"id": 1}], "orders", {}) == ""
     assert checkpoint_of(DataFrame(Session(), object()), "orders", {}) == ""
     assert checkpoint_of_task() == ""

@@ -125,7 +125,7 @@ changes = st.builds(
 
 
 @given(changes)
-def test_what_is_rendered_is_read_again(change: Change) -> None:
+def test_a_rendered_entry_is_read_back_unchanged(change: Change) -> None:
     info = CommitInfo("WRITE", {"mode": "Append"}, applications={"a": 4}, nonce="n", txn_ids=("x",))
     body = render(blank_snapshot("t", "t"), change, info, 17)
     entry = parse_entry("t", 0, body)

@@ -85,7 +85,7 @@ def test_a_name_that_is_none_to_set_is_refused_with_those_near_it(
         ("delta.feature.catalogManaged", "catalogManaged"),
     ],
 )
-def test_what_lakevilla_does_not_do_is_refused_by_name(
+def test_features_that_lakevilla_lacks_are_refused_by_name(
     apply: Any, name: str, reported: str
 ) -> None:
     with pytest.raises(UnsupportedTableFeature, match=reported) as raised:
@@ -93,7 +93,7 @@ def test_what_lakevilla_does_not_do_is_refused_by_name(
     assert raised.value.table == "t"
 
 
-def test_what_lakevilla_does_not_do_may_be_off(apply: Any) -> None:
+def test_features_that_lakevilla_lacks_may_be_switched_off(apply: Any) -> None:
     state = apply({"delta.enableIcebergCompatV2": "False"})
     assert state.layout.properties["delta.enableIcebergCompatV2"] == "false"
     assert "icebergCompatV2" not in state.definition.features
@@ -222,7 +222,7 @@ def test_an_append_only_table_keeps_deltalake_from_deleting_rows(
     write_deltalake(uri, pa.table({"id": [2]}), mode="append")
 
 
-def test_what_other_clients_have_set_stays(tables: Tables) -> None:
+def test_properties_set_by_other_clients_stay(tables: Tables) -> None:
     """Whatever it is: a table with it is altered as any other."""
     own = {"delta__notYetKnown": "5", "delta__appendOnly": "maybe"}
     tables.write_entry(0, protocol(), metadata(**own))

@@ -81,7 +81,7 @@ def test_pyiceberg_reads_what_is_written() -> None:
     assert reread(metadata).last_sequence_number == 8
 
 
-def test_what_is_not_known_is_handed_on() -> None:
+def test_unknown_metadata_fields_are_handed_on() -> None:
     document = json.loads(first().encode())
     document |= {"of-a-later-version": [{"key-id": "k"}], "refs": {"audit": {"snapshot-id": 5}}}
     kept = following(decode_metadata(KEY, "t", json.dumps(document).encode()), 7)
@@ -112,7 +112,7 @@ def test_time_never_goes_back() -> None:
     assert reread(later).last_updated_ms == 9000
 
 
-def test_what_a_lake_notes_is_no_part_of_the_definition() -> None:
+def test_notes_of_a_lake_are_no_part_of_the_definition() -> None:
     before = first()
     after = following(before, 7, applications={"lakevilla/abc": 12, "app": 3}, commit="{}")
     reported = reread(after)
@@ -121,7 +121,7 @@ def test_what_a_lake_notes_is_no_part_of_the_definition() -> None:
     assert reported.properties["lakevilla.abc.sequence"] == "12"
 
 
-def test_what_a_lake_noted_survives_a_change_of_properties() -> None:
+def test_notes_of_a_lake_survive_a_change_of_properties() -> None:
     before = following(first(), 7, applications={"lakevilla/abc": 12})
     changed = {**DEFINITION, "properties": {"owner": "you"}}
     after = reread(following(before, 8, definition=changed))

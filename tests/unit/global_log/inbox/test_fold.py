@@ -80,7 +80,7 @@ def test_a_proposed_append_is_taken_as_its_owner_would_have_committed_it(lake: M
     assert replace(own, timestamp_ms=0, hash="") == replace(other, timestamp_ms=0, hash="")
 
 
-def test_those_of_several_processes_go_together_in_the_order_of_their_names(
+def test_proposals_of_several_processes_commit_together_in_the_order_of_their_names(
     lake: MemoryLake,
 ) -> None:
     some = [proposal(lake, 7, 8), proposal(lake, 9, table="b")]
@@ -180,7 +180,7 @@ def test_the_last_head_that_may_be_replaced_is_the_one_before_the_window_ends(
     assert one.last_replaced == numbers[WINDOW - 1]
 
 
-def test_what_is_in_head_or_in_the_same_group_is_not_taken_again(lake: MemoryLake) -> None:
+def test_a_commit_in_head_or_in_the_same_group_is_not_taken_again(lake: MemoryLake) -> None:
     one = proposal(lake, 7)
     head = lake.head
     twice = after(lake, head, one, replace(one, nonce="another"))

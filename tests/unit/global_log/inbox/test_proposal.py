@@ -34,7 +34,7 @@ COMMIT = ProposedCommit("t", "d", msgspec.Raw(b'{"format":1,"x":[1, 2]}'), {"a":
 ONE = Proposal(1, "nonce", "lake", 41, 17, (COMMIT,))
 
 
-def test_it_is_read_as_it_was_written_and_its_commit_object_byte_for_byte() -> None:
+def test_a_proposal_is_read_as_written_and_its_commit_object_byte_for_byte() -> None:
     key, body = seal_proposal(ONE)
     found = read_proposal(key, body)
     assert found == ONE
@@ -74,7 +74,7 @@ def test_a_newer_format_is_told_by_name() -> None:
         read_proposal(key, body)
 
 
-def test_one_that_relies_on_rows_is_of_a_format_that_an_older_client_leaves() -> None:
+def test_a_proposal_that_relies_on_rows_has_a_format_that_older_clients_refuse() -> None:
     relying = msgspec.structs.replace(COMMIT, relies={"b": Reliance("id", b"", b"")})
     assert format_of([COMMIT]) == 1
     assert format_of([COMMIT, relying]) == 2
@@ -85,7 +85,7 @@ def test_one_that_relies_on_rows_is_of_a_format_that_an_older_client_leaves() ->
         decode(key, body, _EarlierProposal)
 
 
-def test_one_that_is_too_large_or_holds_too_many_is_refused(
+def test_a_proposal_that_is_too_large_or_has_too_many_or_no_commits_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     many = msgspec.structs.replace(ONE, commits=(COMMIT,) * (MOST_COMMITS + 1))

@@ -128,7 +128,7 @@ def test_a_read_is_relied_on_though_nothing_of_its_table_is_written(lake: Memory
     assert reason(head, other) is None
 
 
-def test_who_has_read_all_rows_is_left_after_any_change(lake: MemoryLake) -> None:
+def test_a_commit_that_has_read_all_rows_is_left_out_after_any_change(lake: MemoryLake) -> None:
     one = reading(lake, "id >= 0")
     assert reason(lake.head, one) is None
     assert reason(do(lake, append(40)), one) is not None
@@ -166,7 +166,7 @@ def altered(head: Head, **changes: Any) -> Head:
     ],
     ids=["no summary", "metadata", "reconciled", "another table", "dropped"],
 )  # fmt: skip
-def test_what_head_does_not_tell_is_a_doubt(
+def test_a_commit_is_left_out_where_head_does_not_show_what_changed(
     lake: MemoryLake, change: Callable[[Head], Head]
 ) -> None:
     one = reading(lake, "id = 10")
@@ -237,7 +237,7 @@ def test_without_what_it_takes_to_tell_it_is_left(lake: MemoryLake) -> None:
     assert reason(head, stripped(one, files=None)) is not None, "any file that goes is a doubt"
 
 
-def test_what_it_relies_on_is_read_from_the_commit_object(lake: MemoryLake) -> None:
+def test_reliance_is_read_from_the_commit_object(lake: MemoryLake) -> None:
     peer = lake.peer()
     txn = peer.begin()
     peer.read(txn, "b", "id = 20")

@@ -49,7 +49,7 @@ def test_each_row_comes_with_the_commit_that_changed_it(lake: MemoryLake) -> Non
     assert changed(lake, since + 2) == []
 
 
-def test_what_is_decided_and_not_published_is_changed(lake: MemoryLake) -> None:
+def test_changes_include_a_commit_that_is_decided_and_not_published(lake: MemoryLake) -> None:
     since = lake.head.sequence
     lake.peer().decide("a", 7)
     assert changed(lake, since) == [f"insert 7 @ {since + 1}"]
@@ -61,7 +61,7 @@ def test_a_commit_of_another_table_changes_nothing_here(lake: MemoryLake) -> Non
     assert changed(lake, since) == []
 
 
-def test_what_another_client_has_done_comes_with_the_commit_that_took_it_in(
+def test_changes_by_another_client_appear_with_the_commit_that_absorbed_them(
     lake: MemoryLake,
 ) -> None:
     since = lake.head.sequence

@@ -62,7 +62,7 @@ def test_on_a_table_that_asks_something_else_of_its_files_nothing_is_moved(
     assert outcome(moved(optimize(before), after)).is_empty
 
 
-def test_what_was_let_go_is_counted_as_skipped(before: TableSnapshot) -> None:
+def test_files_given_up_by_an_optimize_are_counted_as_skipped(before: TableSnapshot) -> None:
     operation = optimize(before)
     after = before.apply(Change(removes=(removal(OLD[0]),)))
     metrics = moving_metrics(operation, outcome(moved(operation, after)))

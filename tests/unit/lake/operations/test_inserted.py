@@ -53,7 +53,7 @@ def test_a_literal_becomes_what_its_column_holds(
         (["7"], pa.string(), pa.int64()),
     ],
 )
-def test_what_would_lose_something_or_is_no_literal_stays_what_it_is(
+def test_values_that_would_lose_something_or_are_no_literals_keep_their_type(
     values: list[Any], source: pa.DataType, target: pa.DataType
 ) -> None:
     assert turned(values, source, target).type == source

@@ -96,7 +96,7 @@ def test_a_delete_takes_its_rows(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("operation", [Update("a", SEVEN, NOBODY), Delete("a", NOBODY)])
-def test_what_matches_no_row_changes_nothing(peer: Peer, operation: Operation) -> None:
+def test_an_operation_that_matches_no_row_changes_nothing(peer: Peer, operation: Operation) -> None:
     done = performed(peer, operation)
     assert done.change.is_empty
     assert done.bodies == {}

@@ -62,7 +62,7 @@ def test_files_that_came_come_and_files_that_went_go() -> None:
     assert applied(back, state(A, C)) == ({"c.parquet"}, {"b.parquet"})
 
 
-def test_what_is_there_already_is_not_added_twice() -> None:
+def test_a_transplant_does_not_add_files_that_are_there_already() -> None:
     operation = between(state(A, B), state(A, C))
     assert applied(operation, state(A, C)) == (set(), set())
     assert applied(operation, state(A, B, C)) == ({"b.parquet"}, set())
@@ -147,7 +147,7 @@ def test_a_definition_never_loses_what_only_counts_up() -> None:
         FORMAT.redefine(later, {**older, "id": "other"}, {})
 
 
-def test_it_is_kept_as_data() -> None:
+def test_a_transplant_survives_encoding_as_data() -> None:
     operation = between(state(A, B), state(A, C), keys=("n",))
     again = msgspec.json.decode(msgspec.json.encode(operation), type=Transplant)
     assert again == operation

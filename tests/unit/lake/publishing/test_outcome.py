@@ -23,7 +23,7 @@ def peer(lake: MemoryLake) -> Peer:
     return lake.peer()
 
 
-def test_what_head_holds_has_committed(lake: MemoryLake, peer: Peer) -> None:
+def test_a_transaction_in_head_has_committed(lake: MemoryLake, peer: Peer) -> None:
     txn = lake.peer().decide("a", 7)
     found = peer.run(outcome(peer.context, txn.id))
     assert found.state == "committed"
@@ -32,7 +32,7 @@ def test_what_head_holds_has_committed(lake: MemoryLake, peer: Peer) -> None:
     assert found.result.versions == {"a": None}, "it is not in the log, as far as is known here"
 
 
-def test_who_is_asked_about_before_it_is_decided_never_commits(
+def test_a_transaction_whose_outcome_was_requested_before_its_decision_never_commits(
     lake: MemoryLake, peer: Peer
 ) -> None:
     slow = lake.peer()
@@ -46,7 +46,7 @@ def test_who_is_asked_about_before_it_is_decided_never_commits(
     assert lake.ids("a") == [0, 1]
 
 
-def test_where_head_can_not_be_replaced_nothing_is_told_that_sounds_like_no(
+def test_an_outcome_is_unknown_where_head_can_not_be_replaced(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = lake.peer().appending("a", 7)
@@ -55,7 +55,7 @@ def test_where_head_can_not_be_replaced_nothing_is_told_that_sounds_like_no(
         peer.run(outcome(peer.context, txn.id))
 
 
-def test_one_that_commits_by_its_entry_head_can_not_tell_of(lake: MemoryLake, peer: Peer) -> None:
+def test_a_transaction_by_log_entry_has_no_outcome_in_head_and_can_not_be_aborted(lake: MemoryLake, peer: Peer) -> None:
     txn_id = peer.context.ids.txn_id(by_entry=True)
     before = lake.head
     with pytest.raises(lv.CommitOutcomeUnknown, match="table's history"):
@@ -65,7 +65,7 @@ def test_one_that_commits_by_its_entry_head_can_not_tell_of(lake: MemoryLake, pe
     assert lake.head == before
 
 
-def test_what_has_committed_is_not_aborted(lake: MemoryLake, peer: Peer) -> None:
+def test_a_committed_transaction_is_not_aborted(lake: MemoryLake, peer: Peer) -> None:
     txn = lake.peer().decide("a", 7)
     with pytest.raises(lv.InvalidOperation, match="has committed as global version"):
         peer.run(abort(peer.context, txn.id))

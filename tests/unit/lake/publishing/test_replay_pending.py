@@ -57,14 +57,14 @@ def reconciled(lake: MemoryLake, peer: Peer) -> CommitObject:
     return peer.run(peer.context.commit_object(last.txn, last.hash))
 
 
-def test_what_fits_is_left_as_it_is(lake: MemoryLake, peer: Peer) -> None:
+def test_a_pending_commit_that_fits_is_left_as_it_is(lake: MemoryLake, peer: Peer) -> None:
     update_decided(lake)
     before = lake.head
     assert peer.run(reconcile(peer.context, "a")) == before
     assert lake.head == before
 
 
-def test_its_operations_are_performed_on_what_the_other_has_made(
+def test_operations_of_an_unfit_commit_are_replayed_on_the_foreign_state(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = update_decided(lake)
@@ -91,7 +91,7 @@ def test_of_two_who_reconcile_one_does_and_the_other_finds_nothing_unfit(
 
 
 @pytest.mark.parametrize("reads", [True, False])
-def test_who_has_read_what_is_another_by_now_is_named(
+def test_a_replayed_commit_whose_reads_have_changed_is_named(
     lake: MemoryLake, peer: Peer, reads: bool
 ) -> None:
     txn = update_decided(lake, reads=reads)
@@ -111,7 +111,7 @@ def test_rows_that_were_only_moved_are_no_matter(lake: MemoryLake, peer: Peer) -
     assert commit.touched_reads == ()
 
 
-def test_what_was_appended_comes_in_as_it_was(lake: MemoryLake, peer: Peer) -> None:
+def test_appended_files_are_named_again_by_a_replay_and_not_rewritten(lake: MemoryLake, peer: Peer) -> None:
     """Its files are its source; they are named again and not made again."""
     update_decided(lake)
     appended = lake.peer().decide("a", 7)
@@ -124,7 +124,7 @@ def test_what_was_appended_comes_in_as_it_was(lake: MemoryLake, peer: Peer) -> N
     assert lake.ids("a") == [0, 1, 7]
 
 
-def test_one_that_can_not_be_replayed_is_void_and_the_one_behind_it_is_not(
+def test_a_commit_that_can_not_be_replayed_is_void_and_the_one_behind_it_is_not(
     lake: MemoryLake, peer: Peer
 ) -> None:
     bad = lake.peer().decide("a", 7)
@@ -245,7 +245,7 @@ def test_the_next_writer_replays_what_was_decided_on_a_state_that_is_cleaned_up(
     assert lake.rows("a") == {0: 1005, 1: 1000, 8: 0}
 
 
-def test_who_only_reads_a_state_that_is_cleaned_up_is_told_to_recover(
+def test_a_reader_of_a_state_that_was_cleaned_up_is_advised_to_recover(
     lake: MemoryLake, peer: Peer
 ) -> None:
     update_decided(lake)

@@ -74,7 +74,7 @@ def test_the_owner_of_the_first_publishes_at_once_what_came_behind_it(lake: Memo
     assert len(first.asked_for(Put, LOG)) == 1
 
 
-def test_who_comes_later_finds_the_entry_and_makes_none(lake: MemoryLake) -> None:
+def test_a_later_publisher_finds_the_entry_and_makes_none(lake: MemoryLake) -> None:
     (first, mine), (second, its) = decided(lake, 7), decided(lake, 8)
     head = head_of(lake)
     waiting = to_its_pause(second.steps(publishing(second, its, head)))
@@ -86,7 +86,7 @@ def test_who_comes_later_finds_the_entry_and_makes_none(lake: MemoryLake) -> Non
     assert lake.ids("a") == [0, 1, 7, 8]
 
 
-def test_whose_owner_has_died_is_published_after_some_looks(lake: MemoryLake) -> None:
+def test_a_commit_whose_owner_has_died_is_published_after_some_looks(lake: MemoryLake) -> None:
     _, (second, its) = decided(lake, 7), decided(lake, 8)
     head, began = head_of(lake), lake.world.now
     second.asked.clear()
@@ -106,7 +106,7 @@ def test_an_owner_who_had_time_enough_is_not_waited_for(lake: MemoryLake) -> Non
     assert lake.ids("a") == [0, 1, 7, 8]
 
 
-def test_who_wishes_it_for_nobody_waits_for_nobody(lake: MemoryLake) -> None:
+def test_a_publisher_without_a_commit_of_its_own_does_not_wait(lake: MemoryLake) -> None:
     decided(lake, 7)
     other = lake.peer()
     began = lake.world.now
@@ -130,7 +130,7 @@ def test_once_the_first_is_published_the_second_goes_at_once(lake: MemoryLake) -
     assert lake.ids("a") == [0, 1, 7, 8]
 
 
-def test_who_has_waited_takes_along_what_was_committed_meanwhile(lake: MemoryLake) -> None:
+def test_a_publisher_that_has_waited_includes_commits_made_meanwhile(lake: MemoryLake) -> None:
     first, mine = decided(lake, 7)
     before = head_of(lake)
     second, its = decided(lake, 8)

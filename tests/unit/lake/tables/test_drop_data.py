@@ -78,7 +78,7 @@ def test_head_says_so_before_the_first_object_goes(lake: MemoryLake, peer: Peer)
 
 
 @pytest.mark.parametrize("objects", [1, 4, 7])
-def test_what_was_interrupted_is_finished_by_whoever_calls_again(
+def test_an_interrupted_deletion_is_finished_by_the_next_call(
     lake: MemoryLake, peer: Peer, objects: int
 ) -> None:
     dropped(peer)
@@ -93,7 +93,7 @@ def test_what_was_interrupted_is_finished_by_whoever_calls_again(
     assert not lake.head.tables["a"].emptying
 
 
-def test_what_is_pending_is_not_published_into_an_empty_directory(
+def test_pending_commits_are_not_published_into_an_emptied_directory(
     lake: MemoryLake, peer: Peer
 ) -> None:
     lake.peer().decide("a", 7)

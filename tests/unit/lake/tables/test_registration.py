@@ -71,7 +71,7 @@ def test_a_table_of_another_lake_is_refused(lake: MemoryLake, peer: Peer) -> Non
     assert "a" not in lake.head.tables
 
 
-def test_its_path_stays_the_name_of_one_that_gets_another(lake: MemoryLake, peer: Peer) -> None:
+def test_a_table_registered_under_another_name_keeps_its_path_as_a_name(lake: MemoryLake, peer: Peer) -> None:
     registered(peer, a="a")
     registered(peer, orders="a")
     assert dict(lake.head.names) == {"a": "a", "orders": "a"}
@@ -104,7 +104,7 @@ def test_of_two_who_take_the_last_two_names_one_takes_the_table_out(
     assert dict(lake.head.names) == {}
 
 
-def test_one_that_comes_back_has_what_was_decided_before_it_was_dropped(
+def test_a_table_registered_again_keeps_its_rows_and_takes_commits(
     lake: MemoryLake, peer: Peer
 ) -> None:
     registered(peer, a="a")

@@ -40,7 +40,7 @@ def grow_old(lake: MemoryLake) -> None:
     lake.pass_by(lake.peer().context.settings.max_age_seconds + 1)
 
 
-def test_who_may_still_commit_keeps_his_files(lake: MemoryLake, peer: Peer) -> None:
+def test_gc_keeps_files_of_a_transaction_that_may_still_commit(lake: MemoryLake, peer: Peer) -> None:
     files, slow, txn = left_behind(lake)
     assert files
     peer.run(gc(peer.context))
@@ -49,7 +49,7 @@ def test_who_may_still_commit_keeps_his_files(lake: MemoryLake, peer: Peer) -> N
     assert lake.ids("a") == [0, 1, 7]
 
 
-def test_who_is_too_old_is_fenced_and_then_his_files_go(lake: MemoryLake, peer: Peer) -> None:
+def test_gc_fences_a_transaction_that_is_too_old_and_deletes_its_files(lake: MemoryLake, peer: Peer) -> None:
     files, slow, txn = left_behind(lake)
     go_on(lake)
     grow_old(lake)
@@ -60,7 +60,7 @@ def test_who_is_too_old_is_fenced_and_then_his_files_go(lake: MemoryLake, peer: 
     assert lake.ids("a") == [0, 1, 8]
 
 
-def test_what_a_head_that_is_gone_may_have_decided_stays_until_the_lake_goes_on(
+def test_gc_keeps_files_that_a_lost_head_may_have_decided_until_the_lake_continues(
     lake: MemoryLake, peer: Peer
 ) -> None:
     files, _, _ = left_behind(lake)
@@ -88,7 +88,7 @@ def test_head_moves_before_anything_is_deleted(lake: MemoryLake, peer: Peer) -> 
     assert Put not in verbs[verbs.index(DeleteObject) :]
 
 
-def test_where_head_can_not_be_moved_nothing_is_deleted(lake: MemoryLake, peer: Peer) -> None:
+def test_gc_deletes_nothing_where_head_can_not_be_moved(lake: MemoryLake, peer: Peer) -> None:
     files, _, _ = left_behind(lake)
     grow_old(lake)
     peer.instead("HEAD", lv.StoreError("no right"))

@@ -78,7 +78,7 @@ def test_a_table_with_many_small_files_is_optimized_and_one_with_few_is_not(
     assert lake.version("b") == 11
 
 
-def test_what_nobody_has_written_since_is_not_looked_at(lake: MemoryLake) -> None:
+def test_tables_not_written_since_are_not_looked_at_again_for_a_day(lake: MemoryLake) -> None:
     works(lake.peer(), "optimize")
     fill(lake, "a", 1)
     peer = lake.peer()
@@ -118,7 +118,7 @@ def test_files_past_their_retention_go(lake: MemoryLake) -> None:
     assert files_of(lake, "a") == 1
 
 
-def test_it_stops_when_the_time_is_over_and_goes_on_there(lake: MemoryLake) -> None:
+def test_maintain_stops_when_its_time_is_over_and_continues_there_next_time(lake: MemoryLake) -> None:
     for table in ("a", "b", "c"):
         fill(lake, table, 49)
     rounds = iter([False, False, True])
@@ -147,7 +147,7 @@ def held(lake: MemoryLake, task: str = "gc") -> tuple[Peer, Lease]:
     return peer, found
 
 
-def test_who_has_died_at_a_task_is_waited_for_a_lease_and_no_longer(lake: MemoryLake) -> None:
+def test_a_dead_maintainer_is_waited_for_about_one_lease(lake: MemoryLake) -> None:
     held(lake)
     began = lake.world.now
     peer = lake.peer()
@@ -157,7 +157,7 @@ def test_who_has_died_at_a_task_is_waited_for_a_lease_and_no_longer(lake: Memory
     assert lease_seconds <= lake.world.now - began <= 1.5 * lease_seconds
 
 
-def test_who_is_at_work_is_left_alone(lake: MemoryLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_maintainer_at_work_is_left_alone(lake: MemoryLake, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, lease_of = held(lake)
     looks = []
 
@@ -200,7 +200,7 @@ def ended(message: str) -> lease.TaskResult:
     return lease.TaskResult("lake", 1, 1, True, message, "x", 0)
 
 
-def test_what_ends_late_overwrites_nobody(lake: MemoryLake) -> None:
+def test_a_maintainer_that_ends_late_overwrites_no_record(lake: MemoryLake) -> None:
     first, late = held(lake)
     lake.pass_by(100)
     works(lake.peer(), "gc")
@@ -249,7 +249,7 @@ def test_one_table_that_is_damaged_holds_up_no_other(lake: MemoryLake) -> None:
     assert lake.version("b") == 51
 
 
-def test_where_nothing_can_be_replaced_it_works_without_a_lease() -> None:
+def test_maintain_works_without_a_lease_where_nothing_can_be_replaced() -> None:
     lake = MemoryLake("a", "b", warm=False)
     lake.store.replaces = False
     fill(lake, "a", 49)

@@ -150,7 +150,7 @@ def test_mappings_are_structs_and_maps_at_every_depth(values: dict[str, Any], ro
         ({"k": None}, "column k is NOT NULL"),
     ],
 )
-def test_what_can_not_be_assigned_is_refused_by_name(values: dict[str, Any], said: str) -> None:
+def test_invalid_assignments_are_refused_by_name(values: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidOperation) as caught:
         exactly(values)
     assert said in str(caught.value)

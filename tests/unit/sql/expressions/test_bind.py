@@ -99,7 +99,7 @@ def test_names_are_found_without_regard_to_case() -> None:
          " * price * price * price * price * price * price > 1", "out of range"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_refused_with_its_types(sql: str, named: str) -> None:
+def test_expressions_whose_types_do_not_fit_are_refused_with_the_reason(sql: str, named: str) -> None:
     with pytest.raises(InvalidOperation) as caught:
         bound(sql)
     assert named in str(caught.value)
@@ -128,7 +128,7 @@ def test_constants_take_the_columns_type(sql: str, other: str) -> None:
     assert Cast not in {type(arg) for arg in getattr(bound(sql), "args", ())}
 
 
-def test_what_is_computed_of_a_timestamp_without_a_zone_may_be_assigned_to_either_kind() -> None:
+def test_a_value_computed_of_a_timestamp_without_zone_can_be_assigned_to_either_kind() -> None:
     written = parse_predicate("timestamp '2024-01-02' + interval 1 hour = at").args[0]
     found = bind_assignments({"at": written, "local": written}, PLAIN)
     assert found["at"] == Literal("timestamp", "2024-01-02 01:00:00Z")

@@ -98,7 +98,7 @@ def test_constants_take_their_meaning_from_the_type_that_a_column_has_by_now() -
     assert values == {"a": parse_expression("b + 1")}
 
 
-def test_what_is_null_of_an_unknown_type_asks_for_all_rows_where_a_function_minds() -> None:
+def test_a_function_of_a_missing_column_makes_no_predicate_true() -> None:
     dated = layout({"a": ("1", LONG), "d": ("7", pa.timestamp("us"))})
     where = tied(exact(parse_predicate("date_trunc('day', d) = d"), dated.schema), dated)
     found = as_of(where, layout({"a": ("1", LONG)}))

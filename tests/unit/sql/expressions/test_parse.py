@@ -132,7 +132,7 @@ def test_everything_else_is_refused_by_name(sql: str, named: str) -> None:
         "not a is null = b",
     ],
 )
-def test_what_databases_group_differently_needs_parentheses(sql: str) -> None:
+def test_expressions_that_databases_group_differently_need_parentheses(sql: str) -> None:
     with pytest.raises(InvalidOperation, match="two ways"):
         parse_expression(sql)
 

@@ -67,7 +67,7 @@ def connection() -> duckdb.DuckDBPyConnection:
         ("(" * 60 + "a" + ")" * 60, "50 groups"),
     ],
 )
-def test_what_engines_read_differently_is_refused(text: str, named: str) -> None:
+def test_patterns_that_engines_read_differently_are_refused(text: str, named: str) -> None:
     with pytest.raises(WrongTypes) as caught:
         pattern(text)
     assert named in str(caught.value)
@@ -185,7 +185,7 @@ def test_a_format_to_read_by_has_no_gaps(text: str, last: str) -> None:
         read_format(text, last)
 
 
-def test_what_is_refused_is_told_as_the_caller_wrote_it() -> None:
+def test_refused_functions_and_patterns_are_reported_with_advice() -> None:
     from lakevilla.sql.expressions.bind import bind
     from lakevilla.sql.expressions.parse import parse_expression
     from tests.support.trees import SCHEMA

@@ -73,7 +73,7 @@ def test_terms_of_the_condition_are_found(where, expected):
         "SELECT * FROM lakevilla_tables HAVING name = 'a'",
     ],
 )
-def test_where_it_could_change_the_answer_nothing_is_left_out(sql):
+def test_catalog_rows_are_not_left_out_where_that_could_change_the_answer(sql):
     assert terms(sql) == []
 
 
@@ -142,7 +142,7 @@ def test_ranges_of_names():
         (5, math.nan),  # SQL has it above all numbers
     ],
 )
-def test_what_python_orders_otherwise_or_not_at_all_is_left_to_the_query(operator, value, constant):
+def test_comparisons_that_python_orders_otherwise_are_left_to_the_query(operator, value, constant):
     assert Term("x", operator, (constant,)).admits(value)
 
 
@@ -200,7 +200,7 @@ def drawn_condition(draw, depth=2):
 PATTERNS = ["'a%'", "'%b'", "'a_%'", "'x/_'", "'a'", "'%%'", "''", "'ä%'"]
 
 
-def test_what_is_left_out_could_not_be_in_the_answer():
+def test_catalog_rows_left_out_could_not_be_in_the_answer():
     draw = random.Random(35)
     with duckdb.connect() as connection:
         connection.register("every", ROWS)

@@ -27,7 +27,7 @@ def test_a_new_function_is_held_against_duckdb_before_it_counts_as_the_same() ->
     assert not OTHERS & SAME_NAMES
 
 
-def test_what_counts_as_the_same_without_an_operand_is_no_function_of_duckdb() -> None:
+def test_functions_counted_as_the_same_without_operands_are_unknown_to_duckdb() -> None:
     known = {
         name for (name,) in duckdb.sql("SELECT function_name FROM duckdb_functions()").fetchall()
     }
@@ -67,7 +67,7 @@ def test_what_counts_as_the_same_without_an_operand_is_no_function_of_duckdb() -
         ("cast(case when i = 1 then y else y - interval 1 day end as string) = s", "of date"),
     ],
 )
-def test_what_means_something_else_is_named(text: str, said: str) -> None:
+def test_expressions_that_mean_something_else_in_duckdb_are_refused_by_name(text: str, said: str) -> None:
     together = StatementExpressions(meaning=meaning_in("duckdb"))
     together.predicate(text)
     with pytest.raises(OtherMeaning, match=said):
@@ -92,7 +92,7 @@ def test_what_means_something_else_is_named(text: str, said: str) -> None:
         "date_trunc('month', t) < '2024-02-29'",
     ],
 )
-def test_what_means_the_same_is_let_through(text: str) -> None:
+def test_expressions_that_mean_the_same_in_duckdb_are_accepted(text: str) -> None:
     together = StatementExpressions(meaning=meaning_in("duckdb"))
     together.predicate(text)
     together.check(COLUMNS)

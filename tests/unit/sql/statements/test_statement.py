@@ -60,7 +60,7 @@ def test_update_is_cut_at_its_keywords() -> None:
     )
 
 
-def test_what_update_and_delete_look_at_beside_their_table_is_cut_out_too() -> None:
+def test_update_and_delete_statements_are_parsed_with_their_other_tables() -> None:
     assert parse_statement("UPDATE t SET a = b IS DISTINCT FROM c FROM s, u AS v WHERE x") == (
         UpdateStatement("t", None, {"a": "b IS DISTINCT FROM c"}, "x", "t", "s, u AS v")
     )
@@ -198,7 +198,7 @@ def test_merge_of_a_table() -> None:
         ("SELECT * FROM my_macro(1)", "my_macro"),
     ],
 )
-def test_what_is_not_supported_is_refused_by_name(sql: str, named: str) -> None:
+def test_unsupported_statements_are_refused_by_name(sql: str, named: str) -> None:
     with pytest.raises(InvalidOperation, match=named.replace(".", r"\.")):
         parse_statement(sql)
 

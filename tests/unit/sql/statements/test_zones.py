@@ -42,7 +42,7 @@ def check(text: str) -> None:
         ("CASE WHEN id = 1 THEN ts ELSE '2024-01-01' END = ts", "beside a timestamp"),
     ],
 )
-def test_what_means_another_moment_in_the_session_is_refused(text: str, named: str) -> None:
+def test_expressions_that_mean_another_moment_in_the_session_are_refused(text: str, named: str) -> None:
     with pytest.raises(InvalidOperation, match=named) as refused:
         check(text)
     assert "time zone America/Los_Angeles" in refused.value.message
@@ -61,5 +61,5 @@ def test_what_means_another_moment_in_the_session_is_refused(text: str, named: s
         "CAST(n AS DATE) = d AND s = '2024-01-01'",
     ],
 )
-def test_what_is_one_moment_everywhere_or_has_no_zone_is_taken(text: str) -> None:
+def test_expressions_of_one_moment_everywhere_or_without_a_zone_are_accepted(text: str) -> None:
     check(text)

@@ -88,7 +88,7 @@ def test_an_option_is_text_a_number_or_a_boolean(value: Any) -> None:
         lv.connect("s3://bucket/x", storage_options={**KEYS, "AWS_REGION": value})
 
 
-def test_what_is_no_session_is_refused_with_what_to_pass(tmp_path: Path) -> None:
+def test_values_that_are_no_boto3_session_are_refused_with_what_to_pass(tmp_path: Path) -> None:
     boto3 = pytest.importorskip("boto3")
     client = boto3.client("s3", region_name="us-east-1")
     for given in (client, "default", {"aws_access_key_id": "a"}, 5, boto3, object(), b"x"):

@@ -60,7 +60,7 @@ def test_a_failure_says_whether_a_write_is_in_doubt_and_whether_to_go_on(
 
 
 @pytest.mark.parametrize("name", ["credentials", "redirects", "badscheme", "x169.254.169.254"])
-def test_what_a_bucket_or_a_table_is_called_does_not_make_a_write_in_doubt_a_no(name: str) -> None:
+def test_names_of_buckets_and_tables_do_not_turn_a_write_in_doubt_into_a_refusal(name: str) -> None:
     url = f"https://{name}.example.com/{name}/_lakevilla/HEAD.json"
     for kind in ("Timeout", "Request"):
         text = (
@@ -94,7 +94,7 @@ def test_a_failure_is_in_doubt_unless_it_says_otherwise() -> None:
         ),
     ],
 )
-def test_what_no_request_would_get_through_is_of_the_store_and_names_the_option(
+def test_failures_that_every_request_would_meet_count_for_the_store_and_name_the_option(
     text: str, words: str
 ) -> None:
     failure = classify_failure(text)
@@ -102,7 +102,7 @@ def test_what_no_request_would_get_through_is_of_the_store_and_names_the_option(
     assert words in failure.reason
 
 
-def test_what_one_object_is_refused_for_is_of_that_object() -> None:
+def test_a_refusal_of_one_object_does_not_count_for_the_store() -> None:
     for text in (said(403, "AccessDenied"), said(403), said(413), said(500), broke("Timeout")):
         assert not classify_failure(text).of_store
 

@@ -320,7 +320,7 @@ def test_a_file_that_nobody_knows_yet_is_written_in_its_place(
     assert os.listdir(tmp_path / "d") == ["k"]
 
 
-def test_what_an_attempt_has_left_at_a_new_key_is_replaced_at_once(
+def test_leftovers_of_an_attempt_at_a_new_key_are_replaced_at_once(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And never cut short in its place: somebody may know it, if that attempt was not the last."""

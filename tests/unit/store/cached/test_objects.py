@@ -23,7 +23,7 @@ def test_the_last_used_ones_stay_within_the_budget() -> None:
     assert len(kept) == 18
 
 
-def test_one_that_is_larger_than_the_budget_is_not_kept() -> None:
+def test_an_object_larger_than_the_budget_is_not_kept() -> None:
     budget = Budget()
     lake = CachedObjects("one", 1_000, budget)
     lake.keep("large", b"", 2_000)
@@ -79,7 +79,7 @@ def test_a_value_kept_twice_counts_once() -> None:
     assert (lake.get("k"), budget.bytes) == (2, before)
 
 
-def test_what_its_name_is_not_the_hash_of_is_not_taken_for_content() -> None:
+def test_a_body_that_does_not_match_the_hash_in_its_name_is_not_content() -> None:
     name = "_lakevilla/pages/00000000000000000001-44bfaf63ef1ab4d2a6db08b6f1ee9b11.json"
     assert not is_content(name, b"damaged")
     assert not is_content("_lakevilla/HEAD.json", b"")

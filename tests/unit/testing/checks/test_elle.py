@@ -46,7 +46,7 @@ def test_read_of_what_was_taken_back_is_g1a():
     assert found == {"G1a"}
 
 
-def test_what_was_taken_back_and_is_there_at_the_end_is_g1a():
+def test_an_aborted_write_present_at_the_end_is_g1a():
     assert "G1a" in kinds(txn("A", ("x", 1), status="aborted"), final={"x": [1]})
 
 
@@ -157,7 +157,7 @@ AHEAD = [
 ]
 
 
-def test_who_is_seen_before_it_has_a_place_need_not_come_before_its_reader():
+def test_an_unplaced_transaction_need_not_precede_its_reader():
     final = {"x": [1], "y": [2]}
     assert [a.kind for a in check(AHEAD, final=final)] == ["G2-item"]
     assert not check(AHEAD, final=final, unplaced={"R": {"E"}})
@@ -165,7 +165,7 @@ def test_who_is_seen_before_it_has_a_place_need_not_come_before_its_reader():
     assert check(AHEAD, final=final, unplaced={"X": {"E"}, "R": {"X"}})
 
 
-def test_what_is_behind_one_without_a_place_comes_before_the_reader_all_the_same():
+def test_a_transaction_behind_an_unplaced_one_precedes_the_reader_all_the_same():
     history = [
         txn("A", ("x", 1)),
         txn("E", ("x", 2)),
@@ -251,7 +251,7 @@ def test_write_skew_is_no_concern_of_others_where_one_of_the_two_allows_it(level
     assert [a.kind for a in skew_of(False, False)] == ["G2-item"]
 
 
-def test_what_a_lenient_transaction_has_overwritten_and_read_is_still_checked():
+def test_writes_and_reads_of_lenient_transactions_are_still_checked():
     circular = [txn("A", ("x", 1), ("y", [2])), txn("B", ("y", 2), ("x", [1]))]
     found = check(circular, final={"x": [1], "y": [2]}, snapshot={"A", "B"})
     assert {a.kind for a in found} == {"G1c"}
@@ -392,7 +392,7 @@ def test_transactions_that_overlap_may_take_effect_in_any_order(seed):
     assert check(made, final=state) == []
 
 
-def test_what_each_level_forbids_grows_with_it():
+def test_stricter_levels_forbid_every_anomaly_of_the_weaker_ones():
     levels = ("read-committed", "snapshot", "serializable", "linearizable")
     for kind, (history, final) in KNOWN_BAD.items():
         found = check(history, final=final)

@@ -37,7 +37,7 @@ def in_doubt(peer: Peer, *, landed: bool) -> TransactionState:
     return txn
 
 
-def test_one_that_was_never_tried_asks_for_nothing(peer: Peer) -> None:
+def test_a_commit_that_was_never_tried_sends_no_request(peer: Peer) -> None:
     txn = peer.appending("a", 7)
     peer.asked.clear()
     assert peer.run(found_in_head(txn)) is None
@@ -76,7 +76,7 @@ def test_committed_again_it_is_in_the_table_once(lake: MemoryLake, peer: Peer) -
         assert lake.ids("a") == sorted([*before, 7])
 
 
-def test_what_has_ended_is_not_committed() -> None:
+def test_a_transaction_that_has_ended_is_not_committed() -> None:
     context = by_hand.make_context()
     by_hand.make_tail(context)
     txn = by_hand.begun(context)

@@ -65,7 +65,7 @@ def test_a_number_that_another_has_taken_moves_it_behind_that_one(
     assert txn.ending.retries == 1
 
 
-def test_its_own_entry_found_in_its_place_is_its_commit(
+def test_an_entry_found_in_its_own_place_is_the_commit(
     lake: MemoryLake, peer: Peer, txn: TransactionState
 ) -> None:
     peer.instead(LOG, Refused(), landed=True)  # a retry of the write has met itself
@@ -73,7 +73,7 @@ def test_its_own_entry_found_in_its_place_is_its_commit(
     assert lake.version("a") == 1
 
 
-def test_its_own_entry_is_found_below_those_of_others(
+def test_an_entry_found_below_foreign_ones_is_the_commit_and_lands_once(
     lake: MemoryLake, peer: Peer, txn: TransactionState
 ) -> None:
     def landed_and_overtaken() -> Refused:
@@ -86,7 +86,7 @@ def test_its_own_entry_is_found_below_those_of_others(
 
 
 @pytest.mark.parametrize("landed", [True, False])
-def test_where_nobody_answers_the_same_bytes_are_sent_again(
+def test_an_entry_without_an_answer_is_sent_again_with_the_same_bytes(
     lake: MemoryLake, peer: Peer, txn: TransactionState, landed: bool
 ) -> None:
     peer.instead(LOG, LOST, landed=landed)
@@ -96,7 +96,7 @@ def test_where_nobody_answers_the_same_bytes_are_sent_again(
     assert lake.ids("a") == [0, 1, 7]
 
 
-def test_what_nobody_answers_at_all_stays_in_doubt_under_its_number(
+def test_an_entry_that_is_never_answered_stays_in_doubt_under_its_number(
     peer: Peer, txn: TransactionState
 ) -> None:
     peer.instead(LOG, LOST, times=100)
@@ -107,7 +107,7 @@ def test_what_nobody_answers_at_all_stays_in_doubt_under_its_number(
     assert len(peer.asked_for(Put, LOG)) == 3
 
 
-def test_where_nobody_answers_it_is_not_sent_again_to_a_table_that_was_dropped_meanwhile() -> None:
+def test_an_entry_without_an_answer_is_not_sent_again_to_a_table_dropped_meanwhile() -> None:
     lake = MemoryLake()
     peer, other = lake.peer(), lake.peer()
     txn = peer.appending("a", 7, features=BY_ENTRY)
@@ -158,7 +158,7 @@ def test_a_table_that_was_guarded_meanwhile_is_not_committed_past_head(
     assert lake.version("a") == before
 
 
-def test_what_it_has_read_and_another_has_changed_is_a_conflict(
+def test_a_read_that_another_client_has_changed_is_a_conflict(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = peer.begin(BY_ENTRY)

@@ -84,7 +84,7 @@ def test_interrupted_before_its_commit_point_it_may_be_committed_again(
 
 
 @pytest.mark.parametrize("features", [BY_ENTRY, lv.Feature.R | lv.Feature.I])
-def test_it_commits_once_and_no_more(peer: Peer, features: lv.Feature) -> None:
+def test_a_transaction_commits_only_once(peer: Peer, features: lv.Feature) -> None:
     txn = peer.appending("a", 7, features=features)
     peer.commit(txn)
     with pytest.raises(lv.InvalidOperation, match="has committed already"):

@@ -26,7 +26,7 @@ def sealed(txn: TransactionState) -> Sealed:
     return outcome(seal_commit(txn))
 
 
-def test_it_asks_the_store_for_nothing_and_holds_each_table_once(txn: TransactionState) -> None:
+def test_sealing_a_commit_sends_no_request_and_lists_each_table_once(txn: TransactionState) -> None:
     by_hand.appended(txn, data_file("x", 20, 29))
     by_hand.appended(txn, data_file("y", 30, 39), "u")
     by_hand.appended(txn, data_file("z", 40, 49))
@@ -37,7 +37,7 @@ def test_it_asks_the_store_for_nothing_and_holds_each_table_once(txn: Transactio
     assert len(found.operations) == 3
 
 
-def test_its_name_is_made_of_its_bytes_and_a_new_one_of_others(txn: TransactionState) -> None:
+def test_a_commit_object_is_named_by_its_bytes_and_differs_at_each_sealing(txn: TransactionState) -> None:
     by_hand.appended(txn, data_file("x", 20, 29))
     first, second = sealed(txn), sealed(txn)
     assert read_commit(first.key, first.body) == first.commit
@@ -57,7 +57,7 @@ def test_a_table_that_only_grows_is_blind_unless_it_was_looked_at(txn: Transacti
     assert [part.blind for part in sealed(txn).commit.tables.values()] == [False, False]
 
 
-def test_what_was_added_and_removed_again_is_not_in_it(txn: TransactionState) -> None:
+def test_a_file_added_and_removed_again_is_not_in_the_commit_object(txn: TransactionState) -> None:
     first = data_file("x", 20, 29)
     by_hand.appended(txn, first)
     by_hand.updated(txn, "id = 20", first, data_file("y", 20, 29))

@@ -35,7 +35,7 @@ def decided(peer: Peer, txn: TransactionState, sealed: Sealed) -> Decided:
     return outcome
 
 
-def test_it_is_decided_once_head_names_its_commit_object(lake: MemoryLake, peer: Peer) -> None:
+def test_a_commit_is_decided_once_head_names_its_commit_object(lake: MemoryLake, peer: Peer) -> None:
     txn = peer.appending("a", 7)
     sealed = peer.uploaded(txn)
     before = lake.head
@@ -63,7 +63,7 @@ def test_a_race_lost_to_what_does_not_matter_uploads_nothing_again(
     assert txn.ending.retries == 1
 
 
-def test_what_was_changed_meanwhile_is_done_again_on_the_newer_head(
+def test_an_update_of_changed_files_is_redone_on_the_newer_head(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = peer.begin()
@@ -85,7 +85,7 @@ def test_what_was_changed_meanwhile_is_done_again_on_the_newer_head(
     assert lake.rows("a") == {0: 105, 1: 101}
 
 
-def test_what_was_read_and_changed_meanwhile_is_a_conflict(lake: MemoryLake, peer: Peer) -> None:
+def test_a_read_that_was_changed_meanwhile_is_a_conflict(lake: MemoryLake, peer: Peer) -> None:
     txn = peer.begin()
     peer.read(txn, "b")
     peer.append(txn, "a", 7)
@@ -127,7 +127,7 @@ def test_a_write_that_never_landed_is_sent_until_it_does(lake: MemoryLake, peer:
     assert lake.replacements() == stored + 1
 
 
-def test_its_own_commit_is_found_below_that_of_another(lake: MemoryLake, peer: Peer) -> None:
+def test_a_commit_is_found_in_head_below_that_of_another_client(lake: MemoryLake, peer: Peer) -> None:
     txn = peer.appending("a", 7)
     sealed = peer.uploaded(txn)
     other = lake.peer()
@@ -144,7 +144,7 @@ def test_its_own_commit_is_found_below_that_of_another(lake: MemoryLake, peer: P
     assert txn.ending.retries == 0, "it has lost no race"
 
 
-def test_where_nobody_answers_it_is_not_known_and_stays_in_doubt(
+def test_a_decision_without_an_answer_is_unknown_and_stays_in_doubt(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = peer.appending("a", 7)
@@ -167,7 +167,7 @@ def test_a_refusal_of_the_store_leaves_nothing_in_doubt(lake: MemoryLake, peer: 
     assert lake.head == before
 
 
-def test_one_that_is_fenced_is_never_put_into_head(lake: MemoryLake, peer: Peer) -> None:
+def test_a_fenced_transaction_is_never_put_into_head(lake: MemoryLake, peer: Peer) -> None:
     txn = peer.appending("a", 7)
     sealed = peer.uploaded(txn)
     other = lake.peer()

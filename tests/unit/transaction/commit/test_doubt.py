@@ -66,7 +66,7 @@ def test_while_an_earlier_write_may_land_no_error_says_no(
     assert found.txn_id == txn.id
 
 
-def test_what_another_process_may_have_committed_as_well_is_not_known(
+def test_an_outcome_is_unknown_where_another_process_may_have_committed_too(
     txn: TransactionState,
 ) -> None:
     txn.ending.tried = txn.ending.shared = True
@@ -83,7 +83,7 @@ def test_a_failed_one_keeps_the_error_that_tells_more(txn: TransactionState) -> 
     assert not txn.ending.may_run_again, "it may have committed"
 
 
-def test_what_is_unknown_already_is_not_wrapped(txn: TransactionState) -> None:
+def test_an_unknown_outcome_is_not_wrapped_again(txn: TransactionState) -> None:
     error = lv.CommitOutcomeUnknown("who knows")
     assert doubtful(txn, error) is error
     assert txn.state is Life.OPEN

@@ -51,7 +51,7 @@ def test_keys_are_noted_before_they_are_asked_for(lake: MemoryLake, peer: Peer) 
 
 
 @pytest.mark.parametrize("word", ["a/lv-h-", "_lakevilla/commits/"])
-def test_what_may_not_be_stored_is_never_named(peer: Peer, word: str) -> None:
+def test_objects_that_may_not_be_stored_are_never_named_by_a_commit(peer: Peer, word: str) -> None:
     txn = peer.appending("a", 7)
     sealed = peer.run(seal_commit(txn))
     peer.instead(word, Unknown("cut"))
@@ -82,7 +82,7 @@ def test_a_table_of_another_lake_is_refused_before_anything_is_decided() -> None
     assert lake.head.sequence == 0
 
 
-def test_what_other_clients_have_written_meanwhile_is_seen(lake: MemoryLake, peer: Peer) -> None:
+def test_entries_of_other_clients_are_seen_during_the_upload(lake: MemoryLake, peer: Peer) -> None:
     txn = peer.appending("a", 7)
     other = lake.peer()
     rows = [{"id": 8, "balance": 0, "items": ""}]

@@ -113,7 +113,7 @@ def test_a_reservation_goes_before_all_tickets_of_what_is_written(
     assert (one.txn, one.table, one.number, one.mine, one.key) == ("0", "t", RESERVATION, 3, "")
 
 
-def test_nobody_waits_for_a_transaction_that_his_own_thread_has_open(
+def test_a_transaction_does_not_wait_for_one_that_its_own_thread_has_open(
     context: Context, txn: TransactionState
 ) -> None:
     first, info, body = other(context, 1)

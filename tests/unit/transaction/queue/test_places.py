@@ -53,7 +53,7 @@ def answered(program: object, *, listed: tuple[ObjectInfo, ...] = ()) -> list[ob
 
 
 @pytest.mark.parametrize("features", [Feature.NONE, Feature.R, Feature.R | Feature.I])
-def test_who_asked_for_no_queues_takes_no_place(context: Context, features: Feature) -> None:
+def test_a_transaction_without_queues_takes_no_place(context: Context, features: Feature) -> None:
     txn = by_hand.begun(context, features=features)
     outcome(enter(txn, {"t": "write"}))
     assert txn.standing.queue is None
@@ -65,7 +65,7 @@ def test_an_append_takes_no_place_before_it_commits(context: Context) -> None:
     assert txn.standing.queue is None
 
 
-def test_who_writes_nothing_takes_no_place(context: Context) -> None:
+def test_a_read_only_transaction_takes_no_place(context: Context) -> None:
     txn = by_hand.begun(context, features=QUEUED, read_only=True)
     outcome(enter(txn, {"t": "read"}))
     assert txn.standing.queue is None

@@ -41,13 +41,13 @@ def test_only_what_is_written_waits_for_who_has_reserved_it(txn: TransactionStat
     assert ahead(txn, reserved) == [("x", "b")]
 
 
-def test_those_before_ones_own_reservation_go_first(txn: TransactionState) -> None:
+def test_earlier_reservations_precede_ones_own(txn: TransactionState) -> None:
     by_hand.did(txn, Append("a", ()), Change())
     assert ahead(txn, head(("x", "a"), (txn.id, "a"), ("y", "a"))) == [("x", "a")]
     assert reserved_by(head((txn.id, "a"), ("y", "b")), txn.id) == {"a"}
 
 
-def test_who_was_found_dead_counts_no_more_and_is_left_out_of_the_next_head(
+def test_a_reservation_of_a_dead_transaction_is_ignored_and_left_out_of_the_next_head(
     txn: TransactionState,
 ) -> None:
     by_hand.did(txn, Append("a", ()), Change())

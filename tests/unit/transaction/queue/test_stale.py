@@ -45,14 +45,14 @@ def seen(wait: Wait, token: str, *tickets: int, waits: bool = False) -> None:
     wait.records["a"] = (record("a", held, edges), Token(token))
 
 
-def test_who_has_no_record_at_the_second_look_has_ended(txn: TransactionState, wait: Wait) -> None:
+def test_a_transaction_without_a_record_at_the_second_look_has_ended(txn: TransactionState, wait: Wait) -> None:
     assert dead(txn, wait, [OTHER]) == [], "it may be on its way"
     assert dead(txn, wait, [OTHER]) == [OTHER]
     seen(wait, "one", 1)
     assert dead(txn, wait, [OTHER]) == []
 
 
-def test_who_is_silent_for_its_lease_is_dead_until_it_is_heard_of(
+def test_a_transaction_silent_for_its_lease_is_dead_until_its_record_changes(
     txn: TransactionState, wait: Wait, clock: by_hand.StoppedClock
 ) -> None:
     seen(wait, "one", 1)

@@ -61,7 +61,7 @@ def test_an_append_and_a_change_of_the_schema_are_done_at_once(txn: TransactionS
     assert not put_off(txn, Alter("t", {"set_properties": {"a": "b"}}))
 
 
-def test_what_follows_on_a_table_with_something_put_off_is_put_off_too(
+def test_an_operation_on_a_table_with_deferred_ones_is_deferred_too(
     txn: TransactionState,
 ) -> None:
     by_hand.did(txn, delete("u"), Change(), deferred=True)
@@ -73,7 +73,7 @@ def test_a_mistake_is_told_at_once_and_not_after_the_wait(txn: TransactionState)
         put_off(txn, delete("t", "colour = 3"))
 
 
-def test_what_a_table_that_only_grows_may_refuse_is_done_at_once(context: Context) -> None:
+def test_an_operation_that_an_append_only_table_may_refuse_is_done_at_once(context: Context) -> None:
     context.tails.clear()
     by_hand.make_tail(context, (OLD,), **{"delta.appendOnly": "true"})
     txn = by_hand.begun(context, features=Feature.CT)
@@ -81,7 +81,7 @@ def test_what_a_table_that_only_grows_may_refuse_is_done_at_once(context: Contex
     assert not put_off(txn, delete("t"))
 
 
-def test_one_that_gives_way_puts_off_what_it_had_performed(txn: TransactionState) -> None:
+def test_a_transaction_that_gives_way_defers_its_performed_operations(txn: TransactionState) -> None:
     done = by_hand.updated(txn, "id = 3", OLD, NEW)
     txn.work.bodies["t/new"] = b"rows"
     defer(txn, ["t"])
@@ -89,7 +89,7 @@ def test_one_that_gives_way_puts_off_what_it_had_performed(txn: TransactionState
     assert outcome(txn.work.tables["t"].snapshot.files())["path"].to_pylist() == ["old"]
 
 
-def test_what_the_caller_has_read_stays_with_all_that_it_was_made_from(
+def test_operations_that_the_caller_has_read_stay_with_all_their_sources(
     txn: TransactionState,
 ) -> None:
     made_from = by_hand.updated(txn, "id = 3", OLD, NEW)
@@ -102,7 +102,7 @@ def test_what_the_caller_has_read_stays_with_all_that_it_was_made_from(
     assert [done.deferred for done in (made_from, copied, after)] == [False, False, True]
 
 
-def test_what_follows_on_what_was_put_off_is_put_off_with_it(txn: TransactionState) -> None:
+def test_an_operation_that_reads_a_deferred_one_is_deferred_with_it(txn: TransactionState) -> None:
     by_hand.updated(txn, "id = 3", OLD, NEW)
     source = QuerySource("select * from t", {"t": "t"})
     copied = by_hand.did(txn, Insert("u", ("id",), source), Change(adds=(data_file("c", 0, 9),)))

@@ -40,7 +40,7 @@ def paths(txn: TransactionState) -> list[str]:
     return sorted(outcome(txn.work.tables["t"].snapshot.files())["path"].to_pylist())
 
 
-def test_it_stands_on_the_newer_state_with_its_own_changes_laid_over(context: Context) -> None:
+def test_a_rebased_transaction_has_its_own_changes_on_the_newer_state(context: Context) -> None:
     head = by_hand.make_head(context.tails["t"])
     txn = by_hand.begun(context, head=head, features=Feature.I)
     by_hand.appended(txn, MINE)
@@ -62,7 +62,7 @@ def conflicting(context: Context) -> tuple[TransactionState, Examination]:
     return txn, found
 
 
-def test_one_that_was_redone_too_often_is_a_conflict(context: Context) -> None:
+def test_a_transaction_redone_too_often_is_a_conflict(context: Context) -> None:
     txn, found = conflicting(context)
     txn.work.redos = 2
     with pytest.raises(lv.ConflictError, match="redone 2 times already"):
@@ -106,7 +106,7 @@ def test_files_that_fit_no_longer_are_a_conflict_however_little_else_came(
         outcome(rebase(txn, None, found))
 
 
-def test_what_is_put_off_has_fitted_before_once_the_table_was_reshaped(context: Context) -> None:
+def test_a_deferred_operation_counts_as_fitted_once_its_table_was_reshaped(context: Context) -> None:
     txn = by_hand.begun(context)
     done = by_hand.did(txn, Delete("t", parse_predicate("id = 3")), Change(), deferred=True)
     theirs(context, Change(adds=(data_file("theirs", 20, 29),)))
@@ -131,6 +131,6 @@ def test_what_is_put_off_has_fitted_before_once_the_table_was_reshaped(context: 
         (Delete("t", parse_predicate("id = 3")), True, True),
     ],
 )
-def test_what_keeps_its_files_in_a_redo(operation: Operation, deferred: bool, kept: bool) -> None:
+def test_plain_appends_creates_and_deferred_operations_are_kept_in_a_redo_and_rewrites_not(operation: Operation, deferred: bool, kept: bool) -> None:
     done = Done(operation, Change(), lv.results.Counts(), {}, deferred=deferred)
     assert stands(done) == kept

@@ -49,7 +49,7 @@ def test_each_operation_sees_those_before_it_and_no_others(txn: TransactionState
     assert paths(txn) == ["first", "old", "second"]
 
 
-def test_what_a_step_made_in_place_of_the_old_is_what_the_next_one_sees(
+def test_files_made_by_one_step_of_a_replay_are_seen_by_the_next(
     txn: TransactionState,
 ) -> None:
     anew = data_file("anew", 10, 19)

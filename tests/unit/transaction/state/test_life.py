@@ -48,7 +48,7 @@ def test_each_event_moves_each_state_as_the_design_says_or_raises(
             advance(life, event)
 
 
-def test_what_is_committed_or_aborted_is_never_anything_else() -> None:
+def test_a_committed_or_aborted_transaction_never_changes_its_state() -> None:
     for life in TERMINAL:
         assert set(TRANSITIONS[life].values()) <= {life}
 

@@ -34,7 +34,7 @@ def hide(lake: MemoryLake, peer: Peer, known: int) -> None:
     peer.instead(LOG, shown, verb=List, times=100)
 
 
-def test_what_was_read_is_in_conflict_with_what_can_not_be_followed() -> None:
+def test_a_read_of_a_log_that_can_not_be_followed_is_a_conflict() -> None:
     lake = MemoryLake()
     peer = lake.peer()
     txn = peer.begin()
@@ -57,7 +57,7 @@ def test_a_change_is_redone_on_what_the_store_lists() -> None:
     assert versions == {"a": lake.version("a")}
 
 
-def test_where_nobody_can_tell_it_is_in_conflict_and_nothing_is_changed() -> None:
+def test_a_write_to_a_log_that_is_being_removed_is_a_conflict_and_changes_nothing() -> None:
     lake = MemoryLake()
     peer = lake.peer()
     txn = peer.begin()

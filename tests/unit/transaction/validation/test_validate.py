@@ -89,7 +89,7 @@ def test_a_file_that_was_moved_is_written_again_though_its_rows_are_the_same(
     assert examined(txn).redo_from == 0
 
 
-def test_what_was_read_of_rows_that_must_be_redone_ends_the_transaction(context: Context) -> None:
+def test_a_read_of_its_own_rows_that_must_be_redone_is_a_conflict(context: Context) -> None:
     txn = by_hand.begun(context)
     by_hand.updated(txn, "id = 3", LOW, data_file("low2", 0, 9))
     by_hand.read(txn, "id = 13")
@@ -99,7 +99,7 @@ def test_what_was_read_of_rows_that_must_be_redone_ends_the_transaction(context:
     assert "has read rows of its own that must be redone" in found.conflict.message
 
 
-def test_what_is_put_off_is_in_conflict_with_nothing(context: Context) -> None:
+def test_a_deferred_operation_conflicts_with_nothing(context: Context) -> None:
     txn = by_hand.begun(context)
     by_hand.did(txn, Delete("t", parse_predicate("id = 3")), Change(), deferred=True)
     others(context, rewritten(LOW, data_file("low2", 0, 9)))

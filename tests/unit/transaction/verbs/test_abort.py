@@ -21,7 +21,7 @@ def peer(lake: MemoryLake) -> Peer:
     return lake.peer()
 
 
-def test_what_nobody_can_have_committed_is_deleted(lake: MemoryLake, peer: Peer) -> None:
+def test_objects_of_an_aborted_transaction_are_deleted_where_it_can_not_have_committed(lake: MemoryLake, peer: Peer) -> None:
     before = lake.keys("")
     txn = peer.appending("a", 7)
     peer.uploaded(txn)
@@ -50,7 +50,7 @@ def test_files_of_one_that_another_process_may_have_resumed_stay(
     assert lake.keys("") == stored
 
 
-def test_what_has_ended_is_left_alone(lake: MemoryLake, peer: Peer) -> None:
+def test_abort_of_a_committed_transaction_changes_nothing(lake: MemoryLake, peer: Peer) -> None:
     txn = peer.appending("a", 7)
     peer.commit(txn)
     stored = lake.keys("")

@@ -23,7 +23,7 @@ def peer(lake: MemoryLake) -> Peer:
     return lake.peer()
 
 
-def test_it_is_bound_at_its_first_use_and_stays_there(lake: MemoryLake, peer: Peer) -> None:
+def test_a_transaction_is_bound_at_its_first_use_and_keeps_that_state(lake: MemoryLake, peer: Peer) -> None:
     txn = peer.begin()
     before = lake.peer()
     before.commit(before.appending("a", 7))
@@ -46,13 +46,13 @@ def test_two_tables_are_of_one_state_of_the_lake(lake: MemoryLake, peer: Peer) -
     assert peer.read(txn, "b") == {0: 100, 1: 100}
 
 
-def test_what_is_decided_and_not_published_is_seen(lake: MemoryLake, peer: Peer) -> None:
+def test_a_commit_that_is_decided_and_not_published_is_seen(lake: MemoryLake, peer: Peer) -> None:
     lake.peer().decide("a", 7)
     assert sorted(peer.read(peer.begin(), "a")) == [0, 1, 7]
     assert lake.ids("a") == [0, 1]
 
 
-def test_what_other_clients_have_appended_is_seen(lake: MemoryLake, peer: Peer) -> None:
+def test_appends_of_other_clients_are_seen(lake: MemoryLake, peer: Peer) -> None:
     peer.read(peer.begin(), "a")
     other = lake.peer()
     other.run(delta_writer.append(other.client, "a", [{"id": 9, "balance": 0, "items": ""}]))

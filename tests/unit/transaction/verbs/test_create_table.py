@@ -29,7 +29,7 @@ def creating(peer: Peer, location: str) -> TransactionState:
     return txn
 
 
-def test_it_comes_with_its_rows_as_its_first_entry(lake: MemoryLake, peer: Peer) -> None:
+def test_a_created_table_has_its_rows_in_its_first_entry(lake: MemoryLake, peer: Peer) -> None:
     txn = creating(peer, "c")
     peer.append(txn, "c", 7)
     assert lake.keys("c/") == [], "nothing is there before it is decided"
@@ -79,7 +79,7 @@ def test_two_of_one_transaction_may_not_lie_in_each_other(peer: Peer) -> None:
         peer.run(create(txn, "c/inner", SCHEMA, (), {}))
 
 
-def test_one_that_was_dropped_and_whose_log_is_there_is_revived_by_register(
+def test_creating_a_dropped_table_whose_log_exists_refers_to_register(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = peer.begin()

@@ -23,7 +23,7 @@ def peer(lake: MemoryLake) -> Peer:
     return lake.peer()
 
 
-def test_it_reads_what_it_has_written_and_nobody_else_does(lake: MemoryLake, peer: Peer) -> None:
+def test_a_transaction_reads_its_own_writes_and_another_does_not(lake: MemoryLake, peer: Peer) -> None:
     txn = peer.appending("a", 7)
     peer.add(txn, "a", 5)
     assert peer.read(txn, "a") == {0: 105, 1: 100, 7: 0}
@@ -31,7 +31,7 @@ def test_it_reads_what_it_has_written_and_nobody_else_does(lake: MemoryLake, pee
     assert other.read(other.begin(), "a") == {0: 100, 1: 100}
 
 
-def test_what_was_read_is_noted_with_its_predicate_once(peer: Peer) -> None:
+def test_a_repeated_read_is_noted_once_with_its_predicate(peer: Peer) -> None:
     txn = peer.begin()
     peer.read(txn, "a", "id = 0")
     peer.append(txn, "a", 7)
@@ -85,7 +85,7 @@ def test_without_head_a_second_table_is_refused_before_anything_is_done(peer: Pe
     assert len(txn.work.done) == 1
 
 
-def test_one_that_only_reads_writes_nothing(peer: Peer) -> None:
+def test_a_read_only_transaction_refuses_every_write(peer: Peer) -> None:
     txn = peer.begin(read_only=True)
     for verb in (
         read_write.append(txn, "a", rows_of(7).to_reader()),

@@ -41,7 +41,7 @@ def lost(
     return txn
 
 
-def test_it_is_the_same_transaction_with_nothing_done(lake: MemoryLake, peer: Peer) -> None:
+def test_a_rerun_is_the_same_transaction_with_nothing_done(lake: MemoryLake, peer: Peer) -> None:
     old = lost(lake, peer)
     new = peer.run(rerun(old))
     assert (new.id, new.state, old.state) == (old.id, Life.OPEN, Life.ABORTED)
@@ -64,7 +64,7 @@ def test_escalated_it_reserves_what_the_attempts_before_have_used(
     assert lake.head.reserved == ()
 
 
-def test_one_that_committed_by_its_entry_gets_an_id_that_head_alone_settles(
+def test_a_rerun_of_a_commit_by_log_entry_gets_an_id_that_head_settles(
     lake: MemoryLake, peer: Peer
 ) -> None:
     old = lost(lake, peer, BY_ENTRY)
@@ -74,7 +74,7 @@ def test_one_that_committed_by_its_entry_gets_an_id_that_head_alone_settles(
     assert new.id != old.id
 
 
-def test_one_that_another_process_has_resumed_is_not_run_again(
+def test_a_transaction_resumed_by_another_process_is_not_run_again(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = peer.appending("a", 7)
@@ -86,7 +86,7 @@ def test_one_that_another_process_has_resumed_is_not_run_again(
         peer.run(rerun(txn))
 
 
-def test_where_head_is_a_log_there_are_no_queues_to_escalate_to(lake: MemoryLake) -> None:
+def test_a_rerun_has_no_queues_to_escalate_to_where_head_is_a_log(lake: MemoryLake) -> None:
     lake = MemoryLake(warm=False)
     lake.store.replaces = False
     peer = lake.peer()

@@ -43,7 +43,7 @@ def resumed(peer: Peer, txn: TransactionState) -> TransactionState:
     return peer.run(resume(peer.context, txn.id, "somebody"))
 
 
-def test_what_was_done_and_read_is_there_in_another_process(lake: MemoryLake, peer: Peer) -> None:
+def test_operations_and_reads_of_a_saved_transaction_are_there_after_resuming(lake: MemoryLake, peer: Peer) -> None:
     txn = saved(peer)
     heir = lake.peer()
     again = resumed(heir, txn)
@@ -56,7 +56,7 @@ def test_what_was_done_and_read_is_there_in_another_process(lake: MemoryLake, pe
     assert lake.keys(TXNS_PREFIX) == []
 
 
-def test_whose_transaction_was_resumed_can_neither_save_nor_commit_beside_its_heir(
+def test_a_resumed_transaction_can_not_be_saved_or_committed_by_its_old_owner(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = saved(peer)
@@ -70,7 +70,7 @@ def test_whose_transaction_was_resumed_can_neither_save_nor_commit_beside_its_he
     assert lake.rows("a") == {0: 105, 1: 100}
 
 
-def test_what_was_read_and_changed_while_it_lay_there_is_a_conflict(
+def test_a_read_that_changed_while_its_transaction_was_saved_is_a_conflict(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = saved(peer)
@@ -87,7 +87,7 @@ def test_what_was_read_and_changed_while_it_lay_there_is_a_conflict(
 @pytest.mark.parametrize(
     ("ending", "error"), [("committed", lv.AlreadyCommitted), ("fenced", lv.TransactionAborted)]
 )
-def test_one_that_has_ended_is_not_resumed(
+def test_a_saved_transaction_that_has_ended_is_not_resumed(
     lake: MemoryLake, peer: Peer, ending: str, error: type[Exception]
 ) -> None:
     txn = saved(peer)
@@ -100,7 +100,7 @@ def test_one_that_has_ended_is_not_resumed(
         resumed(lake.peer(), txn)
 
 
-def test_what_was_never_saved_is_not_found(lake: MemoryLake, peer: Peer) -> None:
+def test_a_transaction_that_was_never_saved_is_not_found(lake: MemoryLake, peer: Peer) -> None:
     with pytest.raises(lv.TransactionNotFound, match="only saved ones"):
         resumed(lake.peer(), peer.appending("a", 7))
 
@@ -147,7 +147,7 @@ def test_unsaved_it_can_be_resumed_by_nobody(lake: MemoryLake, peer: Peer) -> No
         resumed(lake.peer(), txn)
 
 
-def test_its_record_goes_before_what_only_the_record_names(lake: MemoryLake, peer: Peer) -> None:
+def test_a_record_is_deleted_before_the_objects_that_only_it_names(lake: MemoryLake, peer: Peer) -> None:
     txn = saved(peer)
     peer.asked.clear()
     peer.run(forget(txn))

@@ -72,7 +72,7 @@ def test_a_text_being_typed_is_complete_at_its_last_semicolon(
 
 
 @pytest.mark.parametrize("text", ["BEGIN ATOMIC DELETE FROM t;", "SELECT 'a", "/* a"])
-def test_what_is_half_typed_is_an_error_of_the_public_kind(text: str) -> None:
+def test_half_typed_statements_raise_invalid_operation(text: str) -> None:
     with pytest.raises(InvalidOperation) as caught:
         script_tokens(text, "duckdb")
         statements_of(text)

@@ -119,7 +119,7 @@ def of_no_commits(one: Proposal) -> Proposal:
         of_no_commits,
     ],
 )
-def test_what_does_not_hold_is_left_and_its_owner_commits_without_it(
+def test_an_invalid_proposal_is_left_and_its_owner_commits_without_it(
     lake: MemoryLake, change: Callable[[Proposal], Proposal]
 ) -> None:
     owner = proposing(lake.peer(), 7)
@@ -140,7 +140,7 @@ def test_what_does_not_hold_is_left_and_its_owner_commits_without_it(
 
 
 @pytest.mark.parametrize("cut", [0, 1, 100, -1])
-def test_one_that_was_cut_off_is_left(lake: MemoryLake, cut: int) -> None:
+def test_a_truncated_proposal_is_left(lake: MemoryLake, cut: int) -> None:
     owner = proposing(lake.peer(), 7)
     (key,) = lake.keys(INBOX_PREFIX)
     put(lake, key, lake.store.objects[key].body[:cut])
@@ -150,7 +150,7 @@ def test_one_that_was_cut_off_is_left(lake: MemoryLake, cut: int) -> None:
     assert lake.ids("a") == [0, 1, 7, 8]
 
 
-def test_one_that_is_too_large_is_not_even_read(lake: MemoryLake) -> None:
+def test_a_proposal_that_is_too_large_is_not_read(lake: MemoryLake) -> None:
     owner = proposing(lake.peer(), 7)
     (key,) = lake.keys(INBOX_PREFIX)
     put(lake, key, lake.store.objects[key].body + b" " * MOST_BYTES)

@@ -70,7 +70,7 @@ def proposals(lake: MemoryLake) -> list[str]:
     return lake.keys(INBOX_PREFIX)
 
 
-def test_whoever_leads_takes_the_others_along(lake: MemoryLake) -> None:
+def test_a_leader_commits_the_proposals_of_other_clients_with_its_own(lake: MemoryLake) -> None:
     one, two, three = (proposing(lake.peer(), number) for number in (7, 8, 9))
     stored, entries = lake.replacements(), lake.version("a")
     leading(two).finish()
@@ -96,7 +96,7 @@ def test_alone_in_the_crowd_it_is_one_no_more(lake: MemoryLake) -> None:
         assert not commits_of(small.context).is_crowded(small.context)
 
 
-def test_it_is_proposed_once_all_that_it_names_is_stored(lake: MemoryLake) -> None:
+def test_a_commit_is_proposed_once_all_that_it_names_is_stored(lake: MemoryLake) -> None:
     peer = lake.peer()
     process = peer.steps(commit(peer.appending("a", 7)))
     process.until(INBOX_PREFIX)
@@ -142,7 +142,7 @@ def test_interrupted_while_it_waits_it_may_be_committed_and_its_files_stay(
     assert peer.commit(txn).versions == {"a": lake.version("a")}, "asked again, it has committed"
 
 
-def test_what_an_interrupted_owner_has_left_goes_with_the_next_commit_of_the_process(
+def test_a_proposal_of_an_interrupted_owner_is_deleted_with_the_next_commit_of_the_process(
     lake: MemoryLake,
 ) -> None:
     peer = lake.peer()
@@ -156,7 +156,7 @@ def test_what_an_interrupted_owner_has_left_goes_with_the_next_commit_of_the_pro
     assert proposals(lake) == []
 
 
-def test_who_is_refused_leaves_what_he_has_proposed_to_the_next(lake: MemoryLake) -> None:
+def test_a_refused_transaction_leaves_its_proposal_to_be_deleted_by_the_next_commit(lake: MemoryLake) -> None:
     peer = lake.peer()
     one, two = changing(peer, "a", read="b"), changing(lake.peer(), "b")
     two.finish()
@@ -167,7 +167,7 @@ def test_who_is_refused_leaves_what_he_has_proposed_to_the_next(lake: MemoryLake
     assert proposals(lake) == []
 
 
-def test_what_others_of_the_process_wait_with_is_not_deleted(lake: MemoryLake) -> None:
+def test_proposals_that_the_process_still_waits_with_are_not_deleted(lake: MemoryLake) -> None:
     peer = lake.peer()
     process = proposing(peer, 7)
     reader = peer.begin()
@@ -198,7 +198,7 @@ def test_after_the_window_it_is_known_that_it_was_not_and_it_is_proposed_anew(
     assert lake.ids("a") == [0, 1, 7]
 
 
-def test_what_was_fenced_meanwhile_is_taken_by_nobody(lake: MemoryLake) -> None:
+def test_a_proposal_fenced_meanwhile_is_committed_by_no_client(lake: MemoryLake) -> None:
     peer = lake.peer()
     txn = peer.appending("a", 7)
     process = proposed(peer, txn)
@@ -292,7 +292,7 @@ def test_after_its_owner_has_said_no_nobody_takes_it(
 
 
 @pytest.mark.parametrize("options", [{"validation": "rules"}, {"slack": 1}])
-def test_what_can_not_be_proposed_races_as_ever(lake: MemoryLake, options: Any) -> None:
+def test_commits_that_can_not_be_proposed_race_as_before(lake: MemoryLake, options: Any) -> None:
     peer = lake.peer()
     adding = peer.begin(**options)
     peer.add(adding, "a", 5)
@@ -301,7 +301,7 @@ def test_what_can_not_be_proposed_races_as_ever(lake: MemoryLake, options: Any) 
     assert lake.rows("a") == {0: 105, 1: 100}
 
 
-def test_what_brings_back_files_races_as_ever(lake: MemoryLake) -> None:
+def test_a_commit_that_brings_back_files_is_not_proposed(lake: MemoryLake) -> None:
     """Only its owner looks, at each HEAD that he replaces, whether these are kept."""
     peer = lake.peer()
     before = lake.head.sequence
@@ -337,7 +337,7 @@ def test_changes_that_do_not_touch_each_other_go_along(lake: MemoryLake) -> None
     assert lake.rows("a")[0] == lake.rows("b")[0] == 105
 
 
-def test_one_that_changes_the_same_row_is_left_and_goes_on_alone(lake: MemoryLake) -> None:
+def test_a_proposal_changing_the_same_row_is_left_and_committed_alone(lake: MemoryLake) -> None:
     one, two = changing(lake.peer(), "a"), changing(lake.peer(), "a")
     last = max(read_proposal(key, lake.store.objects[key].body).last_replaced
                for key in proposals(lake))  # fmt: skip
@@ -357,7 +357,7 @@ def test_of_two_that_read_what_the_other_changes_one_is_told_so(lake: MemoryLake
     assert (lake.rows("a")[0], lake.rows("b")[0]) == (100, 105)
 
 
-def test_who_was_touched_proposes_nothing_like_it_for_a_while(
+def test_a_client_that_lost_a_row_conflict_proposes_no_updates_for_a_while(
     lake: MemoryLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lane, "DOUBTFUL_SECONDS", 5.0)
@@ -381,7 +381,7 @@ def test_who_was_touched_proposes_nothing_like_it_for_a_while(
     assert commit_update() == 1
 
 
-def test_nobody_looks_into_the_store_for_what_another_relies_on(lake: MemoryLake) -> None:
+def test_a_leader_reads_nothing_from_the_store_for_what_proposals_rely_on(lake: MemoryLake) -> None:
     plain, relying = [proposing(lake.peer(), 7), changing(lake.peer(), "b", read="a")]
     leader = lake.peer()
     process = proposed(leader, leader.appending("b", 8))
@@ -409,7 +409,7 @@ def test_two_threads_of_one_process_are_one_proposal(lake: MemoryLake) -> None:
     assert isinstance(last.finish(), Settled)
 
 
-def test_who_comes_while_another_thread_waits_goes_with_it_unproposed(lake: MemoryLake) -> None:
+def test_a_thread_that_joins_a_waiting_one_commits_with_it_unproposed(lake: MemoryLake) -> None:
     peer = lake.peer()
     first, second = [peer.candidate(peer.appending("a", number)) for number in (7, 8)]
     leader = peer.steps(commit_together(first))
@@ -450,7 +450,7 @@ def test_ten_thousand_dead_ones_are_no_request_and_gc_deletes_them(lake: MemoryL
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"\xff" * 100, b'{"format": 99}'])
-def test_what_is_damaged_is_left_and_stops_nobody(lake: MemoryLake, body: bytes) -> None:
+def test_a_damaged_proposal_is_left_and_stops_no_commit(lake: MemoryLake, body: bytes) -> None:
     number = lake.head.replacement
     lake.store.apply(Put(f"{INBOX_PREFIX}/{number:020}-{'ab' * 16}.json", body, ANY))
     peer = lake.peer()
@@ -509,7 +509,7 @@ def test_taken_along_and_made_void_it_is_told(lake: MemoryLake, how: str) -> Non
         one.finish()
 
 
-def test_what_a_clean_up_may_have_reached_is_not_taken(lake: MemoryLake) -> None:
+def test_a_proposal_that_a_clean_up_may_have_reached_is_not_taken(lake: MemoryLake) -> None:
     process = proposing(lake.peer(), 7)
     with pytest.raises(KeyboardInterrupt):
         process.interrupt()

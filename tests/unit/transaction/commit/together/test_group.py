@@ -31,7 +31,7 @@ def at_the_door(peer: Peer, some: list[Candidate]) -> list[Any]:
     return [peer.steps(commit_together(one)) for one in some]
 
 
-def test_who_comes_while_another_leads_goes_in_the_next_replacement_together(
+def test_transactions_that_arrive_while_one_leads_share_the_next_replacement(
     lake: MemoryLake, peer: Peer
 ) -> None:
     first, second, third = candidates(peer, 7, 8, 9)
@@ -50,7 +50,7 @@ def test_who_comes_while_another_leads_goes_in_the_next_replacement_together(
     ]
 
 
-def test_what_the_store_turns_down_each_gets_by_an_exception_of_its_own(
+def test_a_refusal_by_the_store_is_raised_to_each_transaction_as_its_own_error(
     lake: MemoryLake, peer: Peer
 ) -> None:
     some = candidates(peer, 7, 8, 9)
@@ -66,7 +66,7 @@ def test_what_the_store_turns_down_each_gets_by_an_exception_of_its_own(
         assert f"nothing of transaction {candidate.txn.id} was committed" in str(error)
 
 
-def test_what_a_leader_leaves_behind_in_the_middle_its_follower_settles(
+def test_a_replacement_left_by_an_interrupted_leader_is_settled_by_its_follower(
     lake: MemoryLake, peer: Peer
 ) -> None:
     some = candidates(peer, 7, 8, 9)
@@ -84,7 +84,7 @@ def test_what_a_leader_leaves_behind_in_the_middle_its_follower_settles(
     assert {commit.txn for commit in lake.head.commits[-2:]} == {one.txn.id for one in some[1:]}
 
 
-def test_what_never_landed_is_sent_again_as_it_was(lake: MemoryLake, peer: Peer) -> None:
+def test_a_replacement_that_never_landed_is_sent_again_unchanged(lake: MemoryLake, peer: Peer) -> None:
     some = candidates(peer, 7, 8, 9)
     leader, follower, last = at_the_door(peer, some)
     leader.finish()

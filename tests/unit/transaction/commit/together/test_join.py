@@ -54,7 +54,7 @@ def test_all_who_fit_go_in_one_replacement_in_their_order(lake: MemoryLake, peer
     assert lake.head == base, "nothing is written here"
 
 
-def test_who_does_not_fit_behind_another_is_told_nothing_yet(peer: Peer) -> None:
+def test_a_commit_that_does_not_fit_behind_another_gets_no_answer_yet(peer: Peer) -> None:
     """Those before it are not decided: it may fit, should they fail."""
     first, second = adding(peer, "a", 1), adding(peer, "a", 2)
     found = joined(peer, first, second)
@@ -62,7 +62,7 @@ def test_who_does_not_fit_behind_another_is_told_nothing_yet(peer: Peer) -> None
     assert found.answers == {}
 
 
-def test_who_does_not_fit_head_itself_is_declined_with_what_was_found(
+def test_a_commit_that_does_not_fit_head_is_declined_with_what_was_found(
     lake: MemoryLake, peer: Peer
 ) -> None:
     late = adding(peer, "a", 1)
@@ -78,7 +78,7 @@ def test_who_does_not_fit_head_itself_is_declined_with_what_was_found(
     assert len(found.accepted) == 1, "it stands in nobody's way"
 
 
-def test_one_that_is_fenced_is_declined_without_a_look(lake: MemoryLake, peer: Peer) -> None:
+def test_a_fenced_commit_is_declined_without_a_look(lake: MemoryLake, peer: Peer) -> None:
     candidate = peer.candidate(peer.appending("a", 7))
     other = lake.peer()
     other.run(fence(other.context, candidate.txn.id))
@@ -96,7 +96,7 @@ def test_of_two_under_one_id_one_is_accepted(peer: Peer) -> None:
     assert list(found.accepted) == [first]
 
 
-def test_what_the_look_at_one_meets_is_its_own(peer: Peer) -> None:
+def test_an_error_in_examining_one_commit_fails_that_commit_alone(peer: Peer) -> None:
     damaged, sound = adding(peer, "b", 1), peer.candidate(peer.appending("a", 7))
     error = lv.CorruptObject("torn", key="b")
     peer.context.tails.pop("b")
