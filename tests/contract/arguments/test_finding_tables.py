@@ -46,7 +46,9 @@ def test_all_spellings_of_a_name_are_in_the_lake(lake: lv.Lake) -> None:
         assert other not in lake
 
 
-def test_an_unregistered_table_under_the_root_can_be_opened_but_is_not_in_the_lake(lake: lv.Lake) -> None:
+def test_an_unregistered_table_under_the_root_can_be_opened_but_is_not_in_the_lake(
+    lake: lv.Lake,
+) -> None:
     write_deltalake(f"{lake.root}/new", ROWS)
     assert "new" not in lake
     assert lake["new"].version == 0
@@ -247,7 +249,9 @@ def test_damaged_tables_are_told_and_the_others_come_in(tmp_path: Path) -> None:
         assert list(lake) == ["fine/too", "good"]
 
 
-def test_discovery_leaves_tables_of_other_lakes_and_catalogs_and_hidden_ones_alone(tmp_path: Path) -> None:
+def test_discovery_leaves_tables_of_other_lakes_and_catalogs_and_hidden_ones_alone(
+    tmp_path: Path,
+) -> None:
     with lv.connect(str(tmp_path / "theirs")) as theirs:
         write_deltalake(str(tmp_path / "lake" / "shared"), ROWS)
         theirs.register("shared", str(tmp_path / "lake" / "shared"))
@@ -339,7 +343,9 @@ def test_a_file_is_no_root(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), ("t", None), (None, "uri"), ({"a": "b"}, None)])
-def test_register_takes_either_a_table_or_discover(lake: lv.Lake, arguments: tuple[object, ...]) -> None:
+def test_register_takes_either_a_table_or_discover(
+    lake: lv.Lake, arguments: tuple[object, ...]
+) -> None:
     discover = bool(arguments)
     with pytest.raises(lv.InvalidOperation, match="discover=True"):
         lake.register(*arguments, discover=discover)  # type: ignore[arg-type]

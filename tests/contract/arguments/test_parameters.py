@@ -131,7 +131,9 @@ def test_a_parameter_by_position_is_refused_with_how_to_write_it(
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_parameter_values_of_unsupported_types_are_refused_by_parameter_name(lake: lv.Lake, name: str) -> None:
+def test_parameter_values_of_unsupported_types_are_refused_by_parameter_name(
+    lake: lv.Lake, name: str
+) -> None:
     with lake.transaction() as txn:
         for value in (pd.Timedelta("1s"), Path("x"), object(), float):
             with pytest.raises(lv.InvalidOperation, match="parameter :day is of type"):

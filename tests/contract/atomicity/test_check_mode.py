@@ -31,7 +31,9 @@ def balance(lake: lv.Lake, table: str) -> int:
     return found
 
 
-def test_a_store_that_ignores_conditions_is_refused_naming_the_check_and_the_option(behind: Open) -> None:
+def test_a_store_that_ignores_conditions_is_refused_naming_the_check_and_the_option(
+    behind: Open,
+) -> None:
     place, _ = behind("ignored")
     with (
         place.connect(settings=QUICK) as lake,

@@ -189,7 +189,9 @@ def test_with_checks_allowed_a_store_that_creates_needs_none(behind: Open) -> No
     assert "unsafe_store" not in kinds(events)
 
 
-def test_a_store_that_can_not_replace_refuses_queues_and_saves_and_allows_the_rest(behind: Open) -> None:
+def test_a_store_that_can_not_replace_refuses_queues_and_saves_and_allows_the_rest(
+    behind: Open,
+) -> None:
     place, _ = behind("match refused")
     # Everything is due to be saved, and nothing can be.
     settings = replace(QUICK, save_interval_seconds=0.0, escalate_after=1)

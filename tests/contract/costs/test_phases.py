@@ -279,7 +279,9 @@ def test_attempts_of_run_are_told_each(lake: lv.Lake, shared: Place, heard: Hear
     assert [e.detail["outcome"] for e in heard.of("transaction")] == ["failed", "committed"]
 
 
-def test_a_transaction_waiting_in_a_queue_gets_its_wait_time_reported(lake: lv.Lake, shared: Place, heard: Heard) -> None:
+def test_a_transaction_waiting_in_a_queue_gets_its_wait_time_reported(
+    lake: lv.Lake, shared: Place, heard: Heard
+) -> None:
     with shared.connect() as other:
         first = other.transaction(CT | I)
         first.update("bank", {"balance": "balance + 1"}, where="id = 1")
@@ -300,7 +302,9 @@ def test_a_transaction_waiting_in_a_queue_gets_its_wait_time_reported(lake: lv.L
     assert heard.last().detail["outcome"] == "committed"
 
 
-def test_transactions_that_commit_together_each_report_their_own_phases(lake: lv.Lake, heard: Heard) -> None:
+def test_transactions_that_commit_together_each_report_their_own_phases(
+    lake: lv.Lake, heard: Heard
+) -> None:
     barrier = threading.Barrier(4)
 
     def one() -> None:

@@ -221,7 +221,9 @@ def test_a_statement_that_is_refused_fails_the_transaction_if_the_connection_say
 # ---------------------------------------------------------------- life, threads
 
 
-def test_closing_a_connection_discards_uncommitted_work_and_refuses_further_use(lake: lv.Lake) -> None:
+def test_closing_a_connection_discards_uncommitted_work_and_refuses_further_use(
+    lake: lv.Lake,
+) -> None:
     connection = dbapi.connect(lake)
     cursor = connection.cursor().execute("SELECT * FROM stock")
     connection.cursor().execute(TAKE)

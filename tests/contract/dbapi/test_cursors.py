@@ -118,7 +118,9 @@ def test_values_come_back_as_python_has_them(cursor: dbapi.Cursor) -> None:
 @pytest.mark.parametrize(
     "query", ["TIMESTAMP_NS '2026-01-31 12:00:00.000000001'", "DATE '20000-01-01'"]
 )
-def test_values_without_a_python_type_can_only_be_fetched_as_arrow(cursor: dbapi.Cursor, query: str) -> None:
+def test_values_without_a_python_type_can_only_be_fetched_as_arrow(
+    cursor: dbapi.Cursor, query: str
+) -> None:
     cursor.execute(f"SELECT {query} AS much")
     with pytest.raises(dbapi.DataError, match=r"column much .*fetch_arrow_table\(\)"):
         cursor.fetchone()

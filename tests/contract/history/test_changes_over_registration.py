@@ -66,7 +66,9 @@ def test_nothing_is_told_where_nothing_changed(place: Place, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["drop", "unregister"])
-def test_changes_by_other_clients_meanwhile_appear_where_the_table_is_registered_again(place: Place, how: str) -> None:
+def test_changes_by_other_clients_meanwhile_appear_where_the_table_is_registered_again(
+    place: Place, how: str
+) -> None:
     with made(place) as lake:
         since = newest(lake)
         lake.run(lambda txn: txn.delete("t", "id = 1"))

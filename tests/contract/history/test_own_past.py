@@ -119,7 +119,9 @@ def test_rows_that_a_deletion_vector_took_are_there_before_it(local_place: Place
 # ------------------------------------------------------- what was never committed
 
 
-def test_a_commit_decided_but_not_published_is_in_no_version_of_its_table(local_place: Place) -> None:
+def test_a_commit_decided_but_not_published_is_in_no_version_of_its_table(
+    local_place: Place,
+) -> None:
     for name in ("bank", "other"):
         local_place.write(name, accounts(3))
     decide_and_leave(local_place)

@@ -128,7 +128,9 @@ def test_vacuum_deletes_what_its_dry_run_lists_and_keeps_what_the_newest_snapsho
         read(lake, past)
 
 
-def test_vacuum_keeps_snapshots_that_were_current_within_the_retention(place: Place, lake: lv.Lake) -> None:
+def test_vacuum_keeps_snapshots_that_were_current_within_the_retention(
+    place: Place, lake: lv.Lake
+) -> None:
     age(place)
     with place.connect() as other:
         with other.transaction() as txn:
@@ -387,7 +389,9 @@ def test_statistics_stay_as_long_as_their_snapshot(place: Place, lake: lv.Lake) 
     assert told.snapshot_id == last["snapshot-id"]
 
 
-def test_vacuum_keeps_files_that_running_transactions_have_written_or_read(place: Place, lake: lv.Lake) -> None:
+def test_vacuum_keeps_files_that_running_transactions_have_written_or_read(
+    place: Place, lake: lv.Lake
+) -> None:
     settings = lv.Settings(in_memory_file_limit_bytes=0)
     with place.connect(settings=settings) as other:
         saved = other.transaction(read_only=False)

@@ -104,6 +104,8 @@ def test_the_schema_changes(lake: lv.Lake, place: Place) -> None:
         ("day(meta.place.zip)", "can't be partitioned by"),
     ],
 )
-def test_columns_that_can_not_partition_a_table_are_refused(place: Place, by: str, match: str) -> None:
+def test_columns_that_can_not_partition_a_table_are_refused(
+    place: Place, by: str, match: str
+) -> None:
     with place.connect() as lake, pytest.raises(lv.InvalidOperation, match=match):
         lake.create_table("t", SCHEMA, partition_by=by)

@@ -104,7 +104,9 @@ def test_delete_files_of_other_formats_are_refused(place: Place, content: int, f
 
 
 @pytest.mark.parametrize("mode", ["none", "counts", "truncate(1)", "full"])
-def test_bounds_are_kept_unless_the_metrics_mode_is_none_and_rows_are_always_found(place: Place, mode: str) -> None:
+def test_bounds_are_kept_unless_the_metrics_mode_is_none_and_rows_are_always_found(
+    place: Place, mode: str
+) -> None:
     """Whatever the table wants told of its values, by LakeVilla too: the same rows are found."""
     properties = {"write.metadata.metrics.default": mode}
     told = own(place, column(2, "v", "string"), properties=properties)

@@ -150,7 +150,9 @@ def test_checkpoints_keep_hashes(local_place: Place, by: str) -> None:
 
 
 @pytest.mark.parametrize("verify", ["ON", True, None, "yes"])
-def test_invalid_values_of_verify_are_refused_with_the_allowed_ones(local_place: Place, verify: Any) -> None:
+def test_invalid_values_of_verify_are_refused_with_the_allowed_ones(
+    local_place: Place, verify: Any
+) -> None:
     lake = filled(local_place)
     with pytest.raises(lv.InvalidOperation, match="verify must be one of off, on"):
         lake.snapshot(verify=verify)

@@ -470,7 +470,9 @@ def test_a_decided_commit_whose_column_another_client_has_dropped_is_voided_by_n
     assert rows(bank) == [{"a": 1}, {"a": 2}]
 
 
-def test_a_commit_decided_on_top_of_a_new_column_follows_the_column_in_a_replay(bank: Place) -> None:
+def test_a_commit_decided_on_top_of_a_new_column_follows_the_column_in_a_replay(
+    bank: Place,
+) -> None:
     """The second commit is replayed with the first, whose column got another id."""
     decided(bank, fill_a_new_column)
     decided(bank, lambda txn: txn.update(TABLE, {"c": 5}, where="c = 11"))

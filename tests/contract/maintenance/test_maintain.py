@@ -82,7 +82,9 @@ def test_an_idle_lake_costs_three_requests_a_task_at_most(local_place: Place) ->
         ({"budget_seconds": True}, "budget_seconds"),
     ],
 )
-def test_senseless_arguments_of_maintain_are_refused(tmp_path: Path, arguments: Any, hint: str) -> None:
+def test_senseless_arguments_of_maintain_are_refused(
+    tmp_path: Path, arguments: Any, hint: str
+) -> None:
     with lv.connect(str(tmp_path)) as lake:
         lake.create_table("t", [{"id": 1}])
         with pytest.raises(lv.InvalidOperation, match=hint):

@@ -122,7 +122,9 @@ def test_a_name_can_be_dropped_and_replaced_again_and_again(session: Session) ->
     assert rows(session, "FROM t") == [{"n": 9}]
 
 
-def test_versions_of_the_lake_show_a_table_before_during_and_after_its_absence(session: Session) -> None:
+def test_versions_of_the_lake_show_a_table_before_during_and_after_its_absence(
+    session: Session,
+) -> None:
     lake = session._lake
     dropped = lake.snapshot().version
     session.sql("CREATE OR REPLACE TABLE t AS SELECT 5 AS y")
@@ -241,7 +243,9 @@ def test_a_saved_transaction_goes_on_with_it(session: Session) -> None:
     assert rows(lake.session(), "FROM t ORDER BY y") == [{"y": 5}, {"y": 6}]
 
 
-def test_replacement_of_a_dropped_table_survives_revert_and_is_undone_by_rollback(session: Session) -> None:
+def test_replacement_of_a_dropped_table_survives_revert_and_is_undone_by_rollback(
+    session: Session,
+) -> None:
     lake = session._lake
     dropped = lake.snapshot().version
     assert dropped is not None

@@ -146,7 +146,9 @@ def test_a_read_is_not_in_conflict_with_an_optimize_beside_a_commit_that_it_did_
         assert lake.snapshot().read("t").num_rows == 31
 
 
-def test_optimize_gives_up_files_that_another_client_has_changed_and_commits_the_rest(place: Place) -> None:
+def test_optimize_gives_up_files_that_another_client_has_changed_and_commits_the_rest(
+    place: Place,
+) -> None:
     with place.connect() as lake, place.connect() as other:
         schema = pa.schema([("id", pa.int64()), ("day", pa.string())])
         lake.create_table("t", schema, partition_by="day")

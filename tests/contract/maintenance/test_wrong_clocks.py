@@ -83,7 +83,9 @@ def requests_of(lake: lv.Lake, dry_run: bool) -> dict[str, Requests]:
     return found
 
 
-def test_clean_up_writes_once_for_the_store_s_time_and_a_dry_run_writes_nothing(place: Place, lake: lv.Lake) -> None:
+def test_clean_up_writes_once_for_the_store_s_time_and_a_dry_run_writes_nothing(
+    place: Place, lake: lv.Lake
+) -> None:
     lake.gc()
     before = {info.key for info in listed(inside(lake).store, "")}
     requests_of(lake, dry_run=True)

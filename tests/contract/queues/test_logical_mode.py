@@ -622,7 +622,9 @@ def test_deferred_operations_are_saved_as_such_and_performed_after_resuming(
         assert [row["balance"] for row in rows(other, "news")] == [100, 200, 202, 100, 5]
 
 
-def test_a_resumed_deferred_update_that_a_rival_made_invalid_is_a_conflict(delta_place: Place) -> None:
+def test_a_resumed_deferred_update_that_a_rival_made_invalid_is_a_conflict(
+    delta_place: Place,
+) -> None:
     fill(delta_place, {"bank": accounts(3)})
     with delta_place.connect() as lake, delta_place.connect() as other:
         with lake.transaction() as setup:

@@ -162,7 +162,9 @@ def fence_alone(lake: lv.Lake, txn_id: str) -> None:
     assert inside(lake).run(fence(inside(lake).context, txn_id)) is None
 
 
-def test_doctor_reports_ended_transactions_that_were_not_cleaned_up(shop: Place, operator: lv.Lake) -> None:
+def test_doctor_reports_ended_transactions_that_were_not_cleaned_up(
+    shop: Place, operator: lv.Lake
+) -> None:
     decided = died_decided(shop, "stock")
     fenced = died(shop, "orders")
     fence_alone(operator, fenced.id)
@@ -546,7 +548,9 @@ def test_an_operator_aborts_an_owner_that_hangs_and_the_waiters_go_on(
         operator.resume(hung.id)
 
 
-def test_abort_refuses_a_committed_transaction_and_keeps_its_record(shop: Place, operator: lv.Lake) -> None:
+def test_abort_refuses_a_committed_transaction_and_keeps_its_record(
+    shop: Place, operator: lv.Lake
+) -> None:
     txn = begin(operator)
     txn.commit()
     write(shop, record_key(txn.id), b"kept")

@@ -307,7 +307,9 @@ def test_a_waiter_goes_on_as_soon_as_the_one_before_it_has_ended(place: Place) -
         assert balance(lake, "x") == 121
 
 
-def test_a_transaction_behind_another_works_logically_and_redoes_nothing(memory_place: Place) -> None:
+def test_a_transaction_behind_another_works_logically_and_redoes_nothing(
+    memory_place: Place,
+) -> None:
     told = Told()
     with (
         memory_place.connect(settings=QUICK) as one,
@@ -626,7 +628,9 @@ def test_decided_is_enough_to_give_the_places_back(local_place: Place, features:
 
 
 @pytest.mark.parametrize("features", ["R|CT", "R|CT|I"])
-def test_a_resumed_transaction_keeps_the_places_of_the_saved_one(place: Place, features: str) -> None:
+def test_a_resumed_transaction_keeps_the_places_of_the_saved_one(
+    place: Place, features: str
+) -> None:
     bank(place)
     told = Told()
     with (

@@ -300,7 +300,9 @@ def test_a_process_ends_well_after_a_query_that_needed_the_first_rows(tmp_path: 
     assert (done.returncode, done.stdout) == (0, "[(7,)]\n"), done.stderr
 
 
-def test_invalid_connections_tables_and_predicates_are_refused_when_attaching(lake: lv.Lake) -> None:
+def test_invalid_connections_tables_and_predicates_are_refused_when_attaching(
+    lake: lv.Lake,
+) -> None:
     lake.create_table("bank", accounts(1))
     closed = duckdb.connect()
     closed.close()

@@ -230,9 +230,7 @@ def test_a_batch_that_was_not_committed_may_be_planned_anew(
         assert values(lake.snapshot().read("t")) == [0]
 
 
-def test_an_older_client_can_read_the_key_of_a_planned_batch(
-    tmp_path: Path, write: Write
-) -> None:
+def test_an_older_client_can_read_the_key_of_a_planned_batch(tmp_path: Path, write: Write) -> None:
     """A client from before: to it the object has one field more, which it leaves out."""
 
     class Before(msgspec.Struct):

@@ -276,7 +276,9 @@ def test_a_saved_batch_is_counted_when_it_is_resumed(quick_place: Place, bring: 
         assert ids(lake) == [0, 1, 2]
 
 
-def test_a_client_that_does_not_count_batches_ends_the_counting(tmp_path: Path, bring: Bring) -> None:
+def test_a_client_that_does_not_count_batches_ends_the_counting(
+    tmp_path: Path, bring: Bring
+) -> None:
     """A client from before leaves out the field when it replaces the object."""
     with lv.connect(str(tmp_path)) as lake:
         lake.create_table("t", {"id": "long"})

@@ -71,7 +71,9 @@ def test_one_whose_caller_thinks_is_saved_by_the_lakes_thread(place: Place) -> N
         assert len(place.seen("orders")) == 5
 
 
-def test_a_lazily_saved_transaction_commits_its_work_from_before_and_after_the_save(place: Place) -> None:
+def test_a_lazily_saved_transaction_commits_its_work_from_before_and_after_the_save(
+    place: Place,
+) -> None:
     with place.connect(settings=QUICKLY) as lake:
         store = Watched(lake)
         with lake.transaction() as txn:

@@ -481,7 +481,9 @@ def test_a_client_whose_clock_is_ahead_fences_nobody_who_commits_later(
     assert times == sorted(times)
 
 
-def test_a_transaction_past_its_retention_is_never_called_aborted(lake: lv.Lake, shop: Place) -> None:
+def test_a_transaction_past_its_retention_is_never_called_aborted(
+    lake: lv.Lake, shop: Place
+) -> None:
     with lake.transaction() as txn:
         both(txn)
     late = later(shop, 8 * 24 * 3600.0)

@@ -85,7 +85,9 @@ def test_a_revert_leaves_what_came_after(lake: lv.Lake, kind: Format) -> None:
     assert lake.cherry_pick(3) == lv.MergeResult(None, "cherry-pick of 3", {"stock": "kept"})
 
 
-def test_a_revert_of_rows_that_were_changed_since_is_a_conflict(lake: lv.Lake, kind: Format) -> None:
+def test_a_revert_of_rows_that_were_changed_since_is_a_conflict(
+    lake: lv.Lake, kind: Format
+) -> None:
     shop(lake, kind)
     third = sell(lake)
     sell(lake, 3)

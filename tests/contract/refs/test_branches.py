@@ -138,7 +138,9 @@ def _of_branch(lake: lv.Lake, table: str) -> list[Path]:
     return sorted(Path(lake.root, table, "_lakevilla/b").rglob("*.parquet"))
 
 
-def test_a_branch_keeps_its_rows_through_writes_and_clean_ups_of_the_lake(lake: lv.Lake, kind: Format) -> None:
+def test_a_branch_keeps_its_rows_through_writes_and_clean_ups_of_the_lake(
+    lake: lv.Lake, kind: Format
+) -> None:
     shop(lake, kind)
     lake.branch("etl")
     etl = lake.on("etl")

@@ -144,7 +144,9 @@ def test_on_a_bucket(shared_place: Place) -> None:
 
 
 @pytest.mark.parametrize("copies", [True, False])
-def test_an_export_that_dies_before_any_write_leaves_the_old_state_whole(lake: lv.Lake, copies: bool) -> None:
+def test_an_export_that_dies_before_any_write_leaves_the_old_state_whole(
+    lake: lv.Lake, copies: bool
+) -> None:
     lake.create_table("stock", ROWS)
     uri = lake.export("stock", "exports/stock", copy=copies)
     died = 0

@@ -165,7 +165,9 @@ def test_a_saved_transaction_is_held_against_it_too(lake: lv.Lake, local_place: 
     assert in_stock(lake) == ["tea"]
 
 
-def test_protection_of_main_leaves_branches_writable_and_is_set_on_the_lake_alone(lake: lv.Lake, local_place: Place) -> None:
+def test_protection_of_main_leaves_branches_writable_and_is_set_on_the_lake_alone(
+    lake: lv.Lake, local_place: Place
+) -> None:
     assert lake.is_main_protected()
     lake.branch("etl")
     put_in(lake.on("etl"), "jam")  # a branch is written as ever

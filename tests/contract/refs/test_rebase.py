@@ -438,7 +438,9 @@ def test_a_rebase_that_was_cut_off_is_told_and_finished(cut_off: lv.Lake) -> Non
 
 
 @pytest.mark.parametrize("way", ["opened", "rebased", "merged", "deleted", "branched", "protected"])
-def test_operations_on_a_branch_continue_after_an_interrupted_rebase(cut_off: lv.Lake, way: str) -> None:
+def test_operations_on_a_branch_continue_after_an_interrupted_rebase(
+    cut_off: lv.Lake, way: str
+) -> None:
     lake = cut_off
     here = {"tea": 5, "jam": 1, "rum": 3}
     match way:

@@ -131,7 +131,9 @@ def test_a_table_that_was_read_and_is_dropped_was_changed(lake: lv.Lake) -> None
         lake.merge("a", isolation="serializable")
 
 
-def test_tables_and_columns_made_on_the_branch_do_not_conflict_in_a_serializable_merge(lake: lv.Lake, kind: Format) -> None:
+def test_tables_and_columns_made_on_the_branch_do_not_conflict_in_a_serializable_merge(
+    lake: lv.Lake, kind: Format
+) -> None:
     etl = lake.on("a")
     etl.create_table("plan", [{"day": 1}], format=kind)
     etl.run(lambda txn: txn.alter("alice", add_columns={"note": "string"}))
@@ -161,7 +163,9 @@ def test_a_change_while_it_is_merged_counts(
 
 
 @pytest.mark.parametrize("option", [{"tables": ["alice"]}, {"on_conflict": "ours"}])
-def test_a_serializable_merge_with_options_that_leave_out_a_part_is_refused(lake: lv.Lake, option: dict[str, Any]) -> None:
+def test_a_serializable_merge_with_options_that_leave_out_a_part_is_refused(
+    lake: lv.Lake, option: dict[str, Any]
+) -> None:
     leaves(lake.on("a"), "alice", "bob")
     with pytest.raises(lv.InvalidOperation, match=f"goes with no {next(iter(option))}"):
         lake.merge("a", isolation="serializable", **option)

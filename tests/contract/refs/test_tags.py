@@ -52,7 +52,9 @@ def test_a_tag_shows_all_tables_as_they_were(lake: lv.Lake, kind: Format) -> Non
     assert quantities(lake) == quantities(then.on("main")) == [6]
 
 
-def test_a_tag_keeps_its_files_through_clean_ups_until_it_is_deleted(lake: lv.Lake, kind: Format) -> None:
+def test_a_tag_keeps_its_files_through_clean_ups_until_it_is_deleted(
+    lake: lv.Lake, kind: Format
+) -> None:
     shop(lake, kind)
     lake.tag("closing")
     for _ in range(3):

@@ -416,7 +416,9 @@ def test_division_is_true_division(lake: lv.Lake, expression: str, result: float
     "expression",
     ["qty / (id - 1)", "qty % (id - 1)", "9223372036854775807 + qty", "cast(sku as bigint)"],
 )
-def test_expressions_without_a_value_raise_and_do_not_give_null(lake: lv.Lake, expression: str) -> None:
+def test_expressions_without_a_value_raise_and_do_not_give_null(
+    lake: lv.Lake, expression: str
+) -> None:
     with lake.transaction() as txn:
         with pytest.raises(lv.InvalidOperation):
             txn.update("orders", {"qty": f"cast({expression} as bigint)"}, "id = 1")

@@ -216,7 +216,9 @@ def test_a_column_that_stays_keeps_its_rules(lake: lv.Lake, kind: str) -> None:
     assert seen_alike(lake, kind).to_pydict() == {"id": [1], "y": ["a"]}
 
 
-def test_an_overwrite_of_the_schema_keeps_partitioning_and_constraints(lake: lv.Lake, kind: str, tmp_path: Path) -> None:
+def test_an_overwrite_of_the_schema_keeps_partitioning_and_constraints(
+    lake: lv.Lake, kind: str, tmp_path: Path
+) -> None:
     make(lake, kind, SALES, partition_by="day")
     if kind != "iceberg":
         with lake.transaction() as txn:

@@ -70,7 +70,9 @@ def test_columns_match_whatever_their_case_and_order(spark: SparkSession, lake: 
         txn.delete("t", where="id >= 100")
 
 
-def test_objects_that_are_no_expression_are_refused_as_assignments_and_predicates(spark: SparkSession, lake: Any) -> None:
+def test_objects_that_are_no_expression_are_refused_as_assignments_and_predicates(
+    spark: SparkSession, lake: Any
+) -> None:
     with lake.transaction() as txn:
         with pytest.raises(lv.InvalidOperation, match="DataFrame"):
             txn.update("t", {"price": spark.range(1)}, where="true")

@@ -188,9 +188,7 @@ def test_a_commit_that_comes_after_gc_is_refused(place: Place, lake: lv.Lake) ->
     assert ids(lake) == [1, 5]
 
 
-def test_an_error_of_a_task_is_raised_once_and_leaves_no_file(
-    place: Place, lake: lv.Lake
-) -> None:
+def test_an_error_of_a_task_is_raised_once_and_leaves_no_file(place: Place, lake: lv.Lake) -> None:
     lake.run(lambda txn: txn.alter("t", add_constraints={"small": "id < 10"}))
     before = parquet(place)
     job = Job(place)

@@ -67,7 +67,9 @@ def test_explain_shows_the_plan_of_what_a_change_looks_at(session: Session) -> N
     assert found["files of s"].startswith("1 of 1 kept, ")
 
 
-def test_explain_reports_which_part_of_a_condition_is_left_to_the_engine_and_why(session: Session) -> None:
+def test_explain_reports_which_part_of_a_condition_is_left_to_the_engine_and_why(
+    session: Session,
+) -> None:
     session.sql("ALTER TABLE t ADD COLUMN d DOUBLE")
     found = lines(session, "EXPLAIN DELETE FROM t WHERE p = 'a' AND CAST(d AS BIGINT) = 1 AND id=0")
     assert found["condition"].split("\n") == [
@@ -121,6 +123,8 @@ def test_nothing_is_run_and_nothing_counts_as_read(session: Session) -> None:
         ("EXPLAIN DELETE FROM t WHERE nope = 1", "nope"),
     ],
 )
-def test_explain_refuses_statements_that_it_can_not_explain(session: Session, text: str, message: str) -> None:
+def test_explain_refuses_statements_that_it_can_not_explain(
+    session: Session, text: str, message: str
+) -> None:
     with pytest.raises(lv.InvalidOperation, match=message):
         session.sql(text)

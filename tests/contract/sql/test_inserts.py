@@ -69,7 +69,9 @@ def rows_there(theirs: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
         "ON t.id = n.id WHEN NOT MATCHED THEN INSERT (id, k) VALUES (n.id, n.k)",
     ],
 )
-def test_inserts_by_name_and_statements_with_a_with_clause_do_what_duckdb_does(session: Session, text: str) -> None:
+def test_inserts_by_name_and_statements_with_a_with_clause_do_what_duckdb_does(
+    session: Session, text: str
+) -> None:
     theirs = oracle()
     theirs.execute(text)
     session.sql(text)

@@ -103,7 +103,9 @@ def test_a_query_run_once_conflicts_when_its_rows_were_changed_meanwhile(
 
 
 @pytest.mark.parametrize("text", [_OF_T[0], _OF_S[3]])
-def test_a_statement_that_runs_its_query_once_is_run_again_with_its_function(tmp_path: Path, text: str) -> None:
+def test_a_statement_that_runs_its_query_once_is_run_again_with_its_function(
+    tmp_path: Path, text: str
+) -> None:
     ours, other = _sessions(tmp_path / "lake", "delta")
     between = f"UPDATE {text[-1]} SET id = id + 100"
     runs = []

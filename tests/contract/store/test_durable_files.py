@@ -55,7 +55,9 @@ def commit_and_die(root: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_acknowledged_commits_survive_a_killed_process_without_durable_files(local_place: Place) -> None:
+def test_acknowledged_commits_survive_a_killed_process_without_durable_files(
+    local_place: Place,
+) -> None:
     with local_place.connect(settings=UNSYNCED) as lake:
         for table in "ab":
             lake.create_table(table, accounts(1))

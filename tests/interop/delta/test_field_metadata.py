@@ -83,7 +83,9 @@ def test_field_metadata_is_kept_and_others_see_it(tmp_path: Path, way: str) -> N
     assert set(DeltaTable(str(tmp_path / "t")).to_pyarrow_table()["n"].to_pylist()) == {"b"}
 
 
-def test_column_mapping_metadata_of_another_table_is_left_behind_and_its_comment_kept(tmp_path: Path) -> None:
+def test_column_mapping_metadata_of_another_table_is_left_behind_and_its_comment_kept(
+    tmp_path: Path,
+) -> None:
     """A schema that was read from a mapped table makes a table of its own."""
     theirs = {
         "delta.columnMapping.id": "4",

@@ -137,9 +137,7 @@ def test_a_transaction_changes_a_catalog_table_and_a_delta_table(place: Place) -
 
 
 @pytest.mark.parametrize("features", [ENTRY, ALL], ids=["entry", "head"])
-def test_writes_of_catalog_clients_in_between_are_kept(
-    place: Place, features: lv.Feature
-) -> None:
+def test_writes_of_catalog_clients_in_between_are_kept(place: Place, features: lv.Feature) -> None:
     with place.connect() as lake:
         with lake.transaction(features=features) as txn:
             txn.append(place.orders, table_of([(3, 30)]))

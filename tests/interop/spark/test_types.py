@@ -208,7 +208,9 @@ def moments(request: pytest.FixtureRequest, beside: Beside) -> Iterator[Beside]:
 
 
 @pytest.mark.seam
-def test_a_table_written_by_spark_is_read_rewritten_and_read_by_spark_again(moments: Beside) -> None:
+def test_a_table_written_by_spark_is_read_rewritten_and_read_by_spark_again(
+    moments: Beside,
+) -> None:
     spark_writes(moments, "t", ROWS)
     read_alike(moments, "t", ROWS)
     with moments.connect() as lake, lake.transaction() as txn:

@@ -47,7 +47,9 @@ CATCHERS = {
     "places_given_back_too_early": lambda: (
         queues.test_transaction_that_has_lost_keeps_its_place_until_it_is_run_again(RCT)
     ),
-    "put_off_takes_no_place": lambda: put_off.test_deferred_operations_wait_for_transactions_ahead_and_are_performed_once(RCTI),
+    "put_off_takes_no_place": lambda: (
+        put_off.test_deferred_operations_wait_for_transactions_ahead_and_are_performed_once(RCTI)
+    ),
     "readers_take_places_at_once": lambda: (
         queues.test_a_short_read_only_transaction_sends_no_requests_to_the_queues(RCTI)
     ),

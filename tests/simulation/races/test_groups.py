@@ -436,7 +436,9 @@ def test_an_interrupted_leader_s_replacement_is_settled_before_its_members_are_r
 
 
 @pytest.mark.parametrize("place", range(4))
-def test_an_error_in_examining_one_transaction_is_raised_to_it_and_the_rest_continue(place, monkeypatch):
+def test_an_error_in_examining_one_transaction_is_raised_to_it_and_the_rest_continue(
+    place, monkeypatch
+):
     """Whoever leads; an error that nobody has thought of is no reason to fail for others."""
     for seed in range(5):
         _breaks_one(place, seed, monkeypatch)

@@ -375,9 +375,7 @@ RULES = {
     "samelife": test_a_life_that_gc_has_listed_and_that_lands_later_is_another_one,
     "createlost": test_a_branch_that_was_made_and_deleted_before_its_maker_heard_was_made,
     "goneno": test_of_a_commit_whose_answer_is_lost_nobody_can_tell_once_its_branch_is_swept,
-    "tagged_commits_go_with_their_branch": (
-        test_a_tag_of_a_branch_stays_when_the_branch_is_gone
-    ),
+    "tagged_commits_go_with_their_branch": (test_a_tag_of_a_branch_stays_when_the_branch_is_gone),
     "nameagain": test_a_deletion_whose_answer_is_lost_leaves_a_branch_of_its_name_made_since,
 }
 

@@ -438,9 +438,7 @@ RARE = {
     "mounted_over_a_table": lambda: test_of_a_clone_and_a_table_at_one_place_one_is_there(
         makes_table("k/x")
     ),
-    "restored_from_a_clone_that_ended": (
-        test_a_restored_state_of_a_clone_is_kept_or_refused
-    ),
+    "restored_from_a_clone_that_ended": (test_a_restored_state_of_a_clone_is_kept_or_refused),
     "detached_twice": test_the_later_of_two_first_writes_to_a_clone_builds_on_the_earlier,
 }
 

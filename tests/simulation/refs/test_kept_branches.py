@@ -160,7 +160,11 @@ NOCLOSE = {"other": appends(8), "limit": 80}
     [
         ("noclose", kept_beside, NOCLOSE),
         ("pending_again", test_a_commit_pending_when_the_branch_was_made_is_on_it_once, {}),
-        ("old_files_named", test_keeping_a_branch_may_die_anywhere_and_be_started_again, {"share": 0}),
+        (
+            "old_files_named",
+            test_keeping_a_branch_may_die_anywhere_and_be_started_again,
+            {"share": 0},
+        ),
     ],
 )
 def test_planted_bugs_are_found(name, test, arguments):

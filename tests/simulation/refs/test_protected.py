@@ -168,8 +168,8 @@ def test_protection_of_main_is_set_or_not_wherever_its_client_dies():
 
 #: The planted bugs of protection, and what finds each.
 RULES = {
-    "protected_by_its_verbs_alone": lambda: test_no_direct_write_is_committed_once_main_is_protected(
-        writes
+    "protected_by_its_verbs_alone": lambda: (
+        test_no_direct_write_is_committed_once_main_is_protected(writes)
     ),
     "protection_unknown_to_who_takes_along": test_upkeep_does_not_take_along_what_writes_directly,
 }

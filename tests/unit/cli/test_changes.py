@@ -76,7 +76,9 @@ def test_each_version_is_a_line_of_json_and_ctrl_c_ends_it_well(lake: lv.Lake[An
     assert re.search(r"continue with --since [34]\b", " ".join(errors.split())), errors
 
 
-def test_followed_changes_with_a_limit_skip_older_versions_and_show_the_chosen_tables(lake: lv.Lake[Any]) -> None:
+def test_followed_changes_with_a_limit_skip_older_versions_and_show_the_chosen_tables(
+    lake: lv.Lake[Any],
+) -> None:
     following = Following(lake.root, "--since", "0", "--tables", "s/*", "--limit", "1")
     shown = ""
     while "version 3" not in shown or shown.count("s/b") < 2:

@@ -28,7 +28,9 @@ def kinds(report: lv.Report) -> list[str]:
     return [finding.kind for finding in report.findings]
 
 
-def test_recovery_publishes_and_reports_the_commit_of_another_client(lake: MemoryLake, peer: Peer) -> None:
+def test_recovery_publishes_and_reports_the_commit_of_another_client(
+    lake: MemoryLake, peer: Peer
+) -> None:
     txn = lake.peer().decide("a", 7)
     assert lake.ids("a") == [0, 1]
     report = peer.run(recover(peer.context))

@@ -40,7 +40,9 @@ def saved(owner: Peer) -> str:
     return txn.id
 
 
-def test_a_saved_transaction_counts_as_running_until_its_lease_is_over(lake: MemoryLake, peer: Peer) -> None:
+def test_a_saved_transaction_counts_as_running_until_its_lease_is_over(
+    lake: MemoryLake, peer: Peer
+) -> None:
     txn_id = saved(peer)
     assert described(lake)[txn_id].state == "running"
     lake.pass_by(peer.context.settings.lease_seconds + 1)

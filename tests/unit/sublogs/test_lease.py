@@ -112,7 +112,9 @@ def test_ten_thousand_stale_ones_take_one_lease(leases: Leases) -> None:
     assert all(leases.observe(key, ONE, LEASE, LEASE) for key in keys)
 
 
-def test_leases_that_are_not_looked_at_make_room_for_new_ones(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leases_that_are_not_looked_at_make_room_for_new_ones(
+    leases: Leases, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lease, "MOST_OBSERVED", 3)
     for key in ("a", "b", "c"):
         leases.observe(key, ONE, LEASE, 0.0)

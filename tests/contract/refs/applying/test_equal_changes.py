@@ -110,7 +110,9 @@ def test_an_equal_change_is_a_conflict_where_one_side_has_computed_it(
 
 
 @pytest.mark.parametrize("settled", [{"on_conflict": "ours"}, {"on_conflict": "theirs"}])
-def test_a_merge_that_says_whose_rows_count_needs_no_choice_for_equal_changes(lake: lv.Lake, settled: Any) -> None:
+def test_a_merge_that_says_whose_rows_count_needs_no_choice_for_equal_changes(
+    lake: lv.Lake, settled: Any
+) -> None:
     by_update(lake)
     by_update(lake.on("etl"))
     assert lake.merge("etl", keys=KEYS, **settled).tables == {"t": "kept"}

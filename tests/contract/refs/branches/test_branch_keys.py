@@ -145,7 +145,9 @@ def test_a_transaction_that_did_not_commit_leaves_its_key(shopped: lv.Lake) -> N
 
 
 @pytest.mark.parametrize("at", ["etl", "kept", "etl@3"])
-def test_idempotency_keys_are_refused_by_name_on_a_branch_of_another_branch(shopped: lv.Lake, at: str) -> None:
+def test_idempotency_keys_are_refused_by_name_on_a_branch_of_another_branch(
+    shopped: lv.Lake, at: str
+) -> None:
     shopped.branch("etl")
     load(shopped.on("etl"), "monday")
     shopped.tag("kept", at="etl")

@@ -58,7 +58,9 @@ def test_each_version_of_a_branch_can_be_read(lake: lv.Lake, kind: Format) -> No
         assert ids(then) == [2]
 
 
-def test_missing_versions_of_a_branch_are_reported_with_the_existing_ones(lake: lv.Lake, kind: Format) -> None:
+def test_missing_versions_of_a_branch_are_reported_with_the_existing_ones(
+    lake: lv.Lake, kind: Format
+) -> None:
     etl = lake.on("etl")
     with_a_life(etl, kind)
     with pytest.raises(lv.VersionNotFound, match=r"branch 'etl' has no .* 10; its newest is 9"):

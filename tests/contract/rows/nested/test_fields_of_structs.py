@@ -248,7 +248,9 @@ def test_an_update_of_a_field_in_no_row_writes_nothing(lake: lv.Lake, tmp_path: 
          "WHEN MATCHED THEN UPDATE SET *", "column s has no field q"),
     ],
 )  # fmt: skip
-def test_assignments_that_can_not_be_made_are_refused_by_name(lake: lv.Lake, statement: str, said: str) -> None:
+def test_assignments_that_can_not_be_made_are_refused_by_name(
+    lake: lv.Lake, statement: str, said: str
+) -> None:
     with pytest.raises(lv.InvalidOperation) as caught:
         lake.session().sql(statement)
     assert said in str(caught.value)

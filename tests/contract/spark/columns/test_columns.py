@@ -244,7 +244,9 @@ def test_connect_says_the_same_by_its_plan(spark: SparkSession) -> None:
         assert classic == connect
 
 
-def test_columns_that_depend_on_the_time_zone_are_refused_unless_it_is_utc(spark: SparkSession) -> None:
+def test_columns_that_depend_on_the_time_zone_are_refused_unless_it_is_utc(
+    spark: SparkSession,
+) -> None:
     table = rows(Random(1), 60)
     zoned: list[Made] = [
         lambda F: F.col("at") >= "2024-02-29 12:00:00",

@@ -137,7 +137,9 @@ def test_releasing_a_table_removes_only_its_own_claim(others):
 @pytest.mark.parametrize(
     "others", [(letting_go,), (letting_go, other_lake), (letting_go, registering, letting_go)]
 )
-def test_registering_or_reusing_a_table_leaves_a_claim_that_no_client_gives_away(program, others, before):
+def test_registering_or_reusing_a_table_leaves_a_claim_that_no_client_gives_away(
+    program, others, before
+):
     for simulation, process, said in every_point(program, others, (before,)):
         result_of(process)
         no_two_lakes_have_it(simulation, "theirs" in said)
@@ -172,4 +174,6 @@ def test_a_release_by_an_older_claim_is_caught():
 @pytest.mark.parametrize("program", [registering, taking_up()], ids=["register", "take up"])
 def test_a_client_that_does_not_check_whether_its_claim_was_given_away_is_caught(program):
     with PLANTED["claims_given_away_unseen"].plant(), pytest.raises(AssertionError):
-        test_registering_or_reusing_a_table_leaves_a_claim_that_no_client_gives_away(program, (letting_go,), drop)
+        test_registering_or_reusing_a_table_leaves_a_claim_that_no_client_gives_away(
+            program, (letting_go,), drop
+        )

@@ -111,7 +111,9 @@ def result_of(process):
 
 @formats
 @pytest.mark.parametrize("features", [Feature.NONE, Feature.R], ids=str)
-def test_a_commit_that_reads_head_after_the_drop_is_refused_and_any_other_is_in_the_log(format, features):
+def test_a_commit_that_reads_head_after_the_drop_is_refused_and_any_other_is_in_the_log(
+    format, features
+):
     outcomes = set()
     for simulation, process, asked in every_point(dropping, format, features):
         result = result_of(process)

@@ -188,7 +188,9 @@ def test_pending_commits_are_published_once_and_before_the_table_is_reused(forma
 
 @formats
 @pytest.mark.parametrize("other", [publishing, recover, nothing], ids=lambda one: one.__name__)
-def test_a_pending_table_that_no_log_shows_yet_is_not_forgotten_when_its_name_is_reused(format, other):
+def test_a_pending_table_that_no_log_shows_yet_is_not_forgotten_when_its_name_is_reused(
+    format, other
+):
     made = made_and_dropped(format)
     for simulation, process, _ in every_point(other, format, made, tables=("b",)):
         assert process.finish() == "taken up"

@@ -89,7 +89,9 @@ def test_a_renewal_that_fails_is_told_and_tried_again_and_the_others_go_on(
     assert f"could not renew transaction {failing.txn_id} now: OSError('no route')" in logged[0]
 
 
-def test_a_record_added_after_all_have_ended_starts_the_heartbeat_again(heartbeat: Heartbeat) -> None:
+def test_a_record_added_after_all_have_ended_starts_the_heartbeat_again(
+    heartbeat: Heartbeat,
+) -> None:
     for _ in range(3):
         record = Record(1)
         heartbeat.add(record)

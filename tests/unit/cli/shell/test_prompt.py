@@ -93,7 +93,9 @@ def test_a_menu_comes_with_typing_and_tab_takes_from_it(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("key", "raised"), [(CTRL_C, KeyboardInterrupt), (CTRL_D, EOFError)], ids=["ctrl-c", "ctrl-d"]
 )
-def test_prompt_raises_keyboard_interrupt_on_ctrl_c_and_eof_on_ctrl_d(desk: Desk, key: str, raised: type[BaseException]) -> None:
+def test_prompt_raises_keyboard_interrupt_on_ctrl_c_and_eof_on_ctrl_d(
+    desk: Desk, key: str, raised: type[BaseException]
+) -> None:
     with pytest.raises(raised):
         typed(desk, key)
 

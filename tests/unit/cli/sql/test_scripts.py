@@ -110,7 +110,9 @@ def test_without_stdin_it_asks_for_statements(root: str, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "text", ["DELETE FROM stock", "/* a */ create table t (a INT)", "OPTIMIZE stock"]
 )
-def test_statements_that_write_are_refused_without_write_and_name_the_option(root: str, text: str) -> None:
+def test_statements_that_write_are_refused_without_write_and_name_the_option(
+    root: str, text: str
+) -> None:
     ended = invoke(root, text)
     assert ended.exit_code == 2
     assert "writes: add --write" in ended.stderr

@@ -112,7 +112,9 @@ def test_a_name_without_a_value_says_how_to_give_it(root: str) -> None:
         ("SELECT * FROM stock WHERE qty = ?", "pass --param name=VALUE"),
     ],
 )
-def test_missing_parameters_are_reported_with_the_command_line_option(root: str, text: str, advice: str) -> None:
+def test_missing_parameters_are_reported_with_the_command_line_option(
+    root: str, text: str, advice: str
+) -> None:
     ended = invoke("sql", root, text, "--write")
     assert ended.exit_code == 2
     assert advice in ended.stderr

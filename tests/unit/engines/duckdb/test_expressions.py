@@ -148,7 +148,9 @@ MOST = 2**63 - 1
         ("n not in (1, null)", {"n": 1}, False),
     ],
 )
-def test_expressions_that_engines_differ_in_have_the_value_of_the_reference(sql: str, row: dict[str, Any], value: Any) -> None:
+def test_expressions_that_engines_differ_in_have_the_value_of_the_reference(
+    sql: str, row: dict[str, Any], value: Any
+) -> None:
     whole = {"n": None, "d": None, "v": None} | row
     tree = bind(parse_expression(sql), NUMBERS, predicate=False)
     connection = duckdb.connect()

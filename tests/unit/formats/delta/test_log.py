@@ -350,9 +350,7 @@ def test_a_malformed_checkpoint_is_named(tables: Tables, damage: str) -> None:
 
 
 @pytest.mark.parametrize("entries_are_there", [True, False])
-def test_advice_on_a_malformed_checkpoint_is_true(
-    tables: Tables, entries_are_there: bool
-) -> None:
+def test_advice_on_a_malformed_checkpoint_is_true(tables: Tables, entries_are_there: bool) -> None:
     """To remove it helps if the log below is there; else it would take the table's last copy."""
     state = written(tables, 12)
     file = tables.log() / f"{10:020}.checkpoint.parquet"

@@ -46,16 +46,16 @@ def test_a_transaction_whose_outcome_was_requested_before_its_decision_never_com
     assert lake.ids("a") == [0, 1]
 
 
-def test_an_outcome_is_unknown_where_head_can_not_be_replaced(
-    lake: MemoryLake, peer: Peer
-) -> None:
+def test_an_outcome_is_unknown_where_head_can_not_be_replaced(lake: MemoryLake, peer: Peer) -> None:
     txn = lake.peer().appending("a", 7)
     peer.instead("HEAD", lv.StoreError("no right"))
     with pytest.raises(lv.CommitOutcomeUnknown, match="ask again"):
         peer.run(outcome(peer.context, txn.id))
 
 
-def test_a_transaction_by_log_entry_has_no_outcome_in_head_and_can_not_be_aborted(lake: MemoryLake, peer: Peer) -> None:
+def test_a_transaction_by_log_entry_has_no_outcome_in_head_and_can_not_be_aborted(
+    lake: MemoryLake, peer: Peer
+) -> None:
     txn_id = peer.context.ids.txn_id(by_entry=True)
     before = lake.head
     with pytest.raises(lv.CommitOutcomeUnknown, match="table's history"):

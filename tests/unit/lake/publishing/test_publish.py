@@ -31,7 +31,9 @@ def published(peer: Peer, table: str = "a") -> Published:
     return peer.run(publish_table(peer.context, head, table))
 
 
-def test_pending_commits_are_published_in_one_entry_that_records_them(lake: MemoryLake, peer: Peer) -> None:
+def test_pending_commits_are_published_in_one_entry_that_records_them(
+    lake: MemoryLake, peer: Peer
+) -> None:
     sequences = [lake.peer().decide("a", number).bound.sequence + 1 for number in (7, 8)]
     before = lake.version("a")
     found = published(peer)

@@ -111,7 +111,9 @@ def test_rows_that_were_only_moved_are_no_matter(lake: MemoryLake, peer: Peer) -
     assert commit.touched_reads == ()
 
 
-def test_appended_files_are_named_again_by_a_replay_and_not_rewritten(lake: MemoryLake, peer: Peer) -> None:
+def test_appended_files_are_named_again_by_a_replay_and_not_rewritten(
+    lake: MemoryLake, peer: Peer
+) -> None:
     """Its files are its source; they are named again and not made again."""
     update_decided(lake)
     appended = lake.peer().decide("a", 7)

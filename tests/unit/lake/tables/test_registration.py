@@ -71,7 +71,9 @@ def test_a_table_of_another_lake_is_refused(lake: MemoryLake, peer: Peer) -> Non
     assert "a" not in lake.head.tables
 
 
-def test_a_table_registered_under_another_name_keeps_its_path_as_a_name(lake: MemoryLake, peer: Peer) -> None:
+def test_a_table_registered_under_another_name_keeps_its_path_as_a_name(
+    lake: MemoryLake, peer: Peer
+) -> None:
     registered(peer, a="a")
     registered(peer, orders="a")
     assert dict(lake.head.names) == {"a": "a", "orders": "a"}

@@ -37,7 +37,9 @@ EMPTIED = TableState("id", 0, dropped=True, emptied_ms=1)
         (head_with(sales2=LIVE), "sales", None),
     ],
 )
-def test_locations_in_the_way_of_tables_in_head_are_refused(head: Head, location: str, why: str | None) -> None:
+def test_locations_in_the_way_of_tables_in_head_are_refused(
+    head: Head, location: str, why: str | None
+) -> None:
     found = outcome(in_the_way(location, head))
     assert (found is None) == (why is None)
     assert why is None or (found is not None and why in found)
@@ -57,7 +59,9 @@ def test_locations_in_the_way_of_tables_in_head_are_refused(head: Head, location
         ("y/part-0.parquet", "x", None),
     ],
 )
-def test_locations_in_the_way_of_objects_in_the_store_are_refused(key: str, location: str, why: str | None) -> None:
+def test_locations_in_the_way_of_objects_in_the_store_are_refused(
+    key: str, location: str, why: str | None
+) -> None:
     lake = MemoryLake(warm=False)
     lake.store.objects.clear()
     lake.store.put(key, b"{}", ANY)

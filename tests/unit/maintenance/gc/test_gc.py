@@ -40,7 +40,9 @@ def grow_old(lake: MemoryLake) -> None:
     lake.pass_by(lake.peer().context.settings.max_age_seconds + 1)
 
 
-def test_gc_keeps_files_of_a_transaction_that_may_still_commit(lake: MemoryLake, peer: Peer) -> None:
+def test_gc_keeps_files_of_a_transaction_that_may_still_commit(
+    lake: MemoryLake, peer: Peer
+) -> None:
     files, slow, txn = left_behind(lake)
     assert files
     peer.run(gc(peer.context))
@@ -49,7 +51,9 @@ def test_gc_keeps_files_of_a_transaction_that_may_still_commit(lake: MemoryLake,
     assert lake.ids("a") == [0, 1, 7]
 
 
-def test_gc_fences_a_transaction_that_is_too_old_and_deletes_its_files(lake: MemoryLake, peer: Peer) -> None:
+def test_gc_fences_a_transaction_that_is_too_old_and_deletes_its_files(
+    lake: MemoryLake, peer: Peer
+) -> None:
     files, slow, txn = left_behind(lake)
     go_on(lake)
     grow_old(lake)

@@ -118,7 +118,9 @@ def test_files_past_their_retention_go(lake: MemoryLake) -> None:
     assert files_of(lake, "a") == 1
 
 
-def test_maintain_stops_when_its_time_is_over_and_continues_there_next_time(lake: MemoryLake) -> None:
+def test_maintain_stops_when_its_time_is_over_and_continues_there_next_time(
+    lake: MemoryLake,
+) -> None:
     for table in ("a", "b", "c"):
         fill(lake, table, 49)
     rounds = iter([False, False, True])
@@ -157,7 +159,9 @@ def test_a_dead_maintainer_is_waited_for_about_one_lease(lake: MemoryLake) -> No
     assert lease_seconds <= lake.world.now - began <= 1.5 * lease_seconds
 
 
-def test_a_maintainer_at_work_is_left_alone(lake: MemoryLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_maintainer_at_work_is_left_alone(
+    lake: MemoryLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     owner, lease_of = held(lake)
     looks = []
 

@@ -99,7 +99,9 @@ def test_names_are_found_without_regard_to_case() -> None:
          " * price * price * price * price * price * price > 1", "out of range"),
     ],
 )  # fmt: skip
-def test_expressions_whose_types_do_not_fit_are_refused_with_the_reason(sql: str, named: str) -> None:
+def test_expressions_whose_types_do_not_fit_are_refused_with_the_reason(
+    sql: str, named: str
+) -> None:
     with pytest.raises(InvalidOperation) as caught:
         bound(sql)
     assert named in str(caught.value)

@@ -67,7 +67,9 @@ def test_functions_counted_as_the_same_without_operands_are_unknown_to_duckdb() 
         ("cast(case when i = 1 then y else y - interval 1 day end as string) = s", "of date"),
     ],
 )
-def test_expressions_that_mean_something_else_in_duckdb_are_refused_by_name(text: str, said: str) -> None:
+def test_expressions_that_mean_something_else_in_duckdb_are_refused_by_name(
+    text: str, said: str
+) -> None:
     together = StatementExpressions(meaning=meaning_in("duckdb"))
     together.predicate(text)
     with pytest.raises(OtherMeaning, match=said):

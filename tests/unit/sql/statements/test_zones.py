@@ -42,7 +42,9 @@ def check(text: str) -> None:
         ("CASE WHEN id = 1 THEN ts ELSE '2024-01-01' END = ts", "beside a timestamp"),
     ],
 )
-def test_expressions_that_mean_another_moment_in_the_session_are_refused(text: str, named: str) -> None:
+def test_expressions_that_mean_another_moment_in_the_session_are_refused(
+    text: str, named: str
+) -> None:
     with pytest.raises(InvalidOperation, match=named) as refused:
         check(text)
     assert "time zone America/Los_Angeles" in refused.value.message

@@ -158,9 +158,7 @@ def test_a_table_that_was_guarded_meanwhile_is_not_committed_past_head(
     assert lake.version("a") == before
 
 
-def test_a_read_that_another_client_has_changed_is_a_conflict(
-    lake: MemoryLake, peer: Peer
-) -> None:
+def test_a_read_that_another_client_has_changed_is_a_conflict(lake: MemoryLake, peer: Peer) -> None:
     txn = peer.begin(BY_ENTRY)
     peer.read(txn, "a")
     peer.append(txn, "a", 7)

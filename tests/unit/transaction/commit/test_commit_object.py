@@ -37,7 +37,9 @@ def test_sealing_a_commit_sends_no_request_and_lists_each_table_once(txn: Transa
     assert len(found.operations) == 3
 
 
-def test_a_commit_object_is_named_by_its_bytes_and_differs_at_each_sealing(txn: TransactionState) -> None:
+def test_a_commit_object_is_named_by_its_bytes_and_differs_at_each_sealing(
+    txn: TransactionState,
+) -> None:
     by_hand.appended(txn, data_file("x", 20, 29))
     first, second = sealed(txn), sealed(txn)
     assert read_commit(first.key, first.body) == first.commit

@@ -35,7 +35,9 @@ def decided(peer: Peer, txn: TransactionState, sealed: Sealed) -> Decided:
     return outcome
 
 
-def test_a_commit_is_decided_once_head_names_its_commit_object(lake: MemoryLake, peer: Peer) -> None:
+def test_a_commit_is_decided_once_head_names_its_commit_object(
+    lake: MemoryLake, peer: Peer
+) -> None:
     txn = peer.appending("a", 7)
     sealed = peer.uploaded(txn)
     before = lake.head
@@ -127,7 +129,9 @@ def test_a_write_that_never_landed_is_sent_until_it_does(lake: MemoryLake, peer:
     assert lake.replacements() == stored + 1
 
 
-def test_a_commit_is_found_in_head_below_that_of_another_client(lake: MemoryLake, peer: Peer) -> None:
+def test_a_commit_is_found_in_head_below_that_of_another_client(
+    lake: MemoryLake, peer: Peer
+) -> None:
     txn = peer.appending("a", 7)
     sealed = peer.uploaded(txn)
     other = lake.peer()

@@ -55,7 +55,9 @@ def test_the_younger_lists_the_queue_in_which_others_wait_behind_it(txn: Transac
     assert asked == List("t/_lakevilla/markers")
 
 
-def test_operations_performed_on_a_table_are_deferred_when_giving_way(txn: TransactionState) -> None:
+def test_operations_performed_on_a_table_are_deferred_when_giving_way(
+    txn: TransactionState,
+) -> None:
     done = by_hand.updated(txn, "id = 3", data_file("a", 0, 9), data_file("b", 0, 9))
     append = by_hand.did(txn, Append("u", ()), Change())
     told: list[Event] = []

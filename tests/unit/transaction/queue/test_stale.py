@@ -45,7 +45,9 @@ def seen(wait: Wait, token: str, *tickets: int, waits: bool = False) -> None:
     wait.records["a"] = (record("a", held, edges), Token(token))
 
 
-def test_a_transaction_without_a_record_at_the_second_look_has_ended(txn: TransactionState, wait: Wait) -> None:
+def test_a_transaction_without_a_record_at_the_second_look_has_ended(
+    txn: TransactionState, wait: Wait
+) -> None:
     assert dead(txn, wait, [OTHER]) == [], "it may be on its way"
     assert dead(txn, wait, [OTHER]) == [OTHER]
     seen(wait, "one", 1)

@@ -46,7 +46,9 @@ def test_without_queues_and_reservations_nothing_is_asked(context: Context) -> N
     assert outcome(wait_for_turn(by_hand.begun(context, features=Feature.I), None)) is False
 
 
-def test_a_transaction_that_is_first_costs_one_list_and_does_not_wait(txn: TransactionState) -> None:
+def test_a_transaction_that_is_first_costs_one_list_and_does_not_wait(
+    txn: TransactionState,
+) -> None:
     assert first_asked(wait_for_turn(txn, None)) == List("t/_lakevilla/markers")
     assert outcome(wait_for_turn(txn, None), [OWN]) is False
 

@@ -73,7 +73,9 @@ def test_a_mistake_is_told_at_once_and_not_after_the_wait(txn: TransactionState)
         put_off(txn, delete("t", "colour = 3"))
 
 
-def test_an_operation_that_an_append_only_table_may_refuse_is_done_at_once(context: Context) -> None:
+def test_an_operation_that_an_append_only_table_may_refuse_is_done_at_once(
+    context: Context,
+) -> None:
     context.tails.clear()
     by_hand.make_tail(context, (OLD,), **{"delta.appendOnly": "true"})
     txn = by_hand.begun(context, features=Feature.CT)
@@ -81,7 +83,9 @@ def test_an_operation_that_an_append_only_table_may_refuse_is_done_at_once(conte
     assert not put_off(txn, delete("t"))
 
 
-def test_a_transaction_that_gives_way_defers_its_performed_operations(txn: TransactionState) -> None:
+def test_a_transaction_that_gives_way_defers_its_performed_operations(
+    txn: TransactionState,
+) -> None:
     done = by_hand.updated(txn, "id = 3", OLD, NEW)
     txn.work.bodies["t/new"] = b"rows"
     defer(txn, ["t"])

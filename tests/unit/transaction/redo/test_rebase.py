@@ -106,7 +106,9 @@ def test_files_that_fit_no_longer_are_a_conflict_however_little_else_came(
         outcome(rebase(txn, None, found))
 
 
-def test_a_deferred_operation_counts_as_fitted_once_its_table_was_reshaped(context: Context) -> None:
+def test_a_deferred_operation_counts_as_fitted_once_its_table_was_reshaped(
+    context: Context,
+) -> None:
     txn = by_hand.begun(context)
     done = by_hand.did(txn, Delete("t", parse_predicate("id = 3")), Change(), deferred=True)
     theirs(context, Change(adds=(data_file("theirs", 20, 29),)))
@@ -131,6 +133,8 @@ def test_a_deferred_operation_counts_as_fitted_once_its_table_was_reshaped(conte
         (Delete("t", parse_predicate("id = 3")), True, True),
     ],
 )
-def test_plain_appends_creates_and_deferred_operations_are_kept_in_a_redo_and_rewrites_not(operation: Operation, deferred: bool, kept: bool) -> None:
+def test_plain_appends_creates_and_deferred_operations_are_kept_in_a_redo_and_rewrites_not(
+    operation: Operation, deferred: bool, kept: bool
+) -> None:
     done = Done(operation, Change(), lv.results.Counts(), {}, deferred=deferred)
     assert stands(done) == kept

@@ -168,7 +168,9 @@ def test_a_commit_without_a_summary_is_looked_at(
 
 
 @pytest.mark.parametrize("how", ["reconcile", "dropped", "left", "paged"])
-def test_reads_are_not_cleared_where_head_does_not_show_the_change(txn: TransactionState, head: Head, how: str) -> None:
+def test_reads_are_not_cleared_where_head_does_not_show_the_change(
+    txn: TransactionState, head: Head, how: str
+) -> None:
     by_hand.read(txn, "id < 10")
     newer = after(head, Change(adds=(data_file("far", 100, 109),)))
     assert cleared(txn, newer)
@@ -195,7 +197,9 @@ def test_another_clients_entry_is_looked_at_where_only_the_log_tells_of_it(
     assert not cleared(txn, head)
 
 
-def test_a_deferred_operation_is_not_cleared_by_a_change_of_other_rows(txn: TransactionState, head: Head) -> None:
+def test_a_deferred_operation_is_not_cleared_by_a_change_of_other_rows(
+    txn: TransactionState, head: Head
+) -> None:
     where = parse_predicate("id < 10")
     by_hand.did(txn, Delete("t", where), Change(), deferred=True)
     assert not cleared(txn, after(head, Change(adds=(data_file("far", 100, 109),))))

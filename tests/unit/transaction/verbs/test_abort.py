@@ -21,7 +21,9 @@ def peer(lake: MemoryLake) -> Peer:
     return lake.peer()
 
 
-def test_objects_of_an_aborted_transaction_are_deleted_where_it_can_not_have_committed(lake: MemoryLake, peer: Peer) -> None:
+def test_objects_of_an_aborted_transaction_are_deleted_where_it_can_not_have_committed(
+    lake: MemoryLake, peer: Peer
+) -> None:
     before = lake.keys("")
     txn = peer.appending("a", 7)
     peer.uploaded(txn)

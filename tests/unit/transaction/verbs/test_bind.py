@@ -23,7 +23,9 @@ def peer(lake: MemoryLake) -> Peer:
     return lake.peer()
 
 
-def test_a_transaction_is_bound_at_its_first_use_and_keeps_that_state(lake: MemoryLake, peer: Peer) -> None:
+def test_a_transaction_is_bound_at_its_first_use_and_keeps_that_state(
+    lake: MemoryLake, peer: Peer
+) -> None:
     txn = peer.begin()
     before = lake.peer()
     before.commit(before.appending("a", 7))

@@ -72,7 +72,9 @@ def test_one_under_way_is_waited_for_and_then_can_not_commit_any_more(lake: Memo
     assert lake.ids("a") == [0, 1, 8]
 
 
-def test_a_keyed_transaction_that_this_process_has_ended_is_not_waited_for(lake: MemoryLake) -> None:
+def test_a_keyed_transaction_that_this_process_has_ended_is_not_waited_for(
+    lake: MemoryLake,
+) -> None:
     peer = lake.peer()
     failed = keyed(peer)
     peer.append(failed, "a", 7)

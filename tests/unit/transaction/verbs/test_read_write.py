@@ -23,7 +23,9 @@ def peer(lake: MemoryLake) -> Peer:
     return lake.peer()
 
 
-def test_a_transaction_reads_its_own_writes_and_another_does_not(lake: MemoryLake, peer: Peer) -> None:
+def test_a_transaction_reads_its_own_writes_and_another_does_not(
+    lake: MemoryLake, peer: Peer
+) -> None:
     txn = peer.appending("a", 7)
     peer.add(txn, "a", 5)
     assert peer.read(txn, "a") == {0: 105, 1: 100, 7: 0}

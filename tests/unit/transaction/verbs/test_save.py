@@ -43,7 +43,9 @@ def resumed(peer: Peer, txn: TransactionState) -> TransactionState:
     return peer.run(resume(peer.context, txn.id, "somebody"))
 
 
-def test_operations_and_reads_of_a_saved_transaction_are_there_after_resuming(lake: MemoryLake, peer: Peer) -> None:
+def test_operations_and_reads_of_a_saved_transaction_are_there_after_resuming(
+    lake: MemoryLake, peer: Peer
+) -> None:
     txn = saved(peer)
     heir = lake.peer()
     again = resumed(heir, txn)
@@ -147,7 +149,9 @@ def test_unsaved_it_can_be_resumed_by_nobody(lake: MemoryLake, peer: Peer) -> No
         resumed(lake.peer(), txn)
 
 
-def test_a_record_is_deleted_before_the_objects_that_only_it_names(lake: MemoryLake, peer: Peer) -> None:
+def test_a_record_is_deleted_before_the_objects_that_only_it_names(
+    lake: MemoryLake, peer: Peer
+) -> None:
     txn = saved(peer)
     peer.asked.clear()
     peer.run(forget(txn))

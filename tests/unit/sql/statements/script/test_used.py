@@ -20,7 +20,9 @@ from lakevilla.sql.statements.script.control import refuse_unmatched
         ("SELECT ':sku'", ["sku"], "parameters not used: sku; write :sku, without quotes"),
     ],
 )
-def test_unmatched_parameters_are_reported_with_the_likely_mistake(text: str, names: list[str], message: str) -> None:
+def test_unmatched_parameters_are_reported_with_the_likely_mistake(
+    text: str, names: list[str], message: str
+) -> None:
     with pytest.raises(InvalidOperation, match=message):
         refuse_unmatched(text, names, "duckdb")
 

@@ -156,7 +156,9 @@ def test_a_proposal_of_an_interrupted_owner_is_deleted_with_the_next_commit_of_t
     assert proposals(lake) == []
 
 
-def test_a_refused_transaction_leaves_its_proposal_to_be_deleted_by_the_next_commit(lake: MemoryLake) -> None:
+def test_a_refused_transaction_leaves_its_proposal_to_be_deleted_by_the_next_commit(
+    lake: MemoryLake,
+) -> None:
     peer = lake.peer()
     one, two = changing(peer, "a", read="b"), changing(lake.peer(), "b")
     two.finish()

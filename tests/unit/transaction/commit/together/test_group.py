@@ -84,7 +84,9 @@ def test_a_replacement_left_by_an_interrupted_leader_is_settled_by_its_follower(
     assert {commit.txn for commit in lake.head.commits[-2:]} == {one.txn.id for one in some[1:]}
 
 
-def test_a_replacement_that_never_landed_is_sent_again_unchanged(lake: MemoryLake, peer: Peer) -> None:
+def test_a_replacement_that_never_landed_is_sent_again_unchanged(
+    lake: MemoryLake, peer: Peer
+) -> None:
     some = candidates(peer, 7, 8, 9)
     leader, follower, last = at_the_door(peer, some)
     leader.finish()
