@@ -16,7 +16,7 @@ from lakevilla.transaction.validation import validate
 from lakevilla.transaction.validation.overlap import is_cleared, only_appends
 from tests.support.inside import inside
 from tests.support.places import Place
-from tests.support.search import how_many
+from tests.support.search import WHOLE, how_many
 from tests.support.stores import interrupted
 from tests.support.tables import in_order
 from tests.support.traces import Trace, steps
@@ -326,4 +326,5 @@ def test_a_commit_ends_the_same_by_summaries_and_without_them(
         told = outcome_of_a_race(seed, f"{root}-told", is_cleared)
         assert told == outcome_of_a_race(seed, f"{root}-whole", only_blind), f"seed {seed}"
         outcomes[told[0]] += 1
-    assert min(outcomes["committed"], outcomes["conflict"]) > 1
+    if WHOLE:
+        assert min(outcomes["committed"], outcomes["conflict"]) > 1
