@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyiceberg.avro.codecs.codec import Codec
-from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
+from pyiceberg.avro.decoder import BinaryDecoder, StreamingBinaryDecoder, new_decoder
 from pyiceberg.avro.encoder import BinaryEncoder
-from pyiceberg.avro.file import META_SCHEMA, AvroFile, AvroFileHeader
+from pyiceberg.avro.file import META_SCHEMA, SYNC_SIZE, AvroFile, AvroFileHeader, Block
 from pyiceberg.avro.reader import DoubleReader, MapReader, OptionReader, Reader, StructReader
 from pyiceberg.avro.resolver import ReadSchemaResolver, SchemaPartnerAccessor, construct_reader
 from pyiceberg.avro.writer import Writer
@@ -29,11 +29,11 @@ from lakevilla.formats.iceberg.metadata.file import Cache
 
 # -------------------- avro
 #
-# pyiceberg's Avro files, where it loses values, knows too few writers, or takes its time.
+# pyiceberg's Avro files, where it loses values, knows too few writers, or is slow.
 #
 # Its compiled decoder reads a double as the nearest float (pyiceberg 0.12,
-# ``CythonBinaryDecoder.read_double``). In a manifest the values of partitions are such: two
-# partitions would become one, and a manifest that is created again would tell other values.
+# ``CythonBinaryDecoder.read_double``). In a manifest the values of partitions are doubles: two
+# partitions would become one, and a manifest that is created again would contain other values.
 #
 # Its encoder is Python. Each list of a table names the manifests of the one before, so their rows
 # are encoded once.
@@ -42,7 +42,7 @@ from lakevilla.formats.iceberg.metadata.file import Cache
 D = TypeVar("D", bound=StructProtocol)
 
 _DOUBLE = struct.Struct("<d")
-#: Encoded rows, by all that they are made of.
+#: Encoded rows, by all values that determine them.
 _rows: Cache[bytes] = Cache(16 << 20)
 
 
@@ -53,7 +53,11 @@ class WholeAvroFile(AvroFile[D]):
 
     def __enter__(self) -> WholeAvroFile[D]:
         with self.input_file.open() as stream:
-            self.decoder = new_decoder(stream.read())
+            # The compiled decoder does not check lengths: at the end of a file that was cut off it
+            # reads on in the memory of the process (pyiceberg 0.12, ``CythonBinaryDecoder``). The
+            # header and the frames of blocks are few, and Python's decoder raises ``EOFError``.
+            content = stream.read()
+        self.decoder, self._size = StreamingBinaryDecoder(content), len(content)
         self.header = construct_reader(META_SCHEMA, {-1: _Header}).read(self.decoder)
         assert self.read_schema is not None
         written = document(self.header.meta["avro.schema"])
@@ -65,9 +69,31 @@ class WholeAvroFile(AvroFile[D]):
         self.reader = _with_optional_pairs(reader, written)
         return self
 
+    def _read_block(self) -> int:
+        """Read the next block, as ``AvroFile`` does; ``EOFError`` is the end of a whole file alone.
+
+        ``AvroFile`` takes each ``EOFError`` for that end, so that a file whose last block is cut off
+        would have fewer rows.
+        """
+        decoder = self.decoder
+        try:
+            marker = self.header.sync if self.block is None else decoder.read(SYNC_SIZE)
+            is_over = decoder.tell() == self._size
+            records, body = (0, b"") if is_over else (decoder.read_int(), decoder.read_bytes())
+        except EOFError as error:
+            raise ValueError(f"its last block is cut off at byte {self._size}") from error
+        if marker != self.header.sync:
+            raise ValueError("a block does not end with the marker of the file")
+        if is_over:
+            raise EOFError("all blocks are read")
+        codec = self.header.compression_codec()
+        content = body if codec is None else codec.decompress(body)
+        self.block = Block(self.reader, records, new_decoder(content))
+        return records
+
 
 class _Partners(SchemaPartnerAccessor):
-    """Passes over structs, lists and maps that the specification does not know."""
+    """An accessor that ignores structs, lists and maps that the specification does not know."""
 
     def field_partner(self, partner: Any, field_id: int, field_name: str) -> Any:
         return None if partner is None else super().field_partner(partner, field_id, field_name)
@@ -93,7 +119,7 @@ class _Header(AvroFileHeader):
 
 
 class _Snappy(Codec):
-    """By Arrow, which everyone has who has this library."""
+    """The Snappy codec of Arrow, which is installed with this library."""
 
     @staticmethod
     def compress(data: bytes) -> tuple[bytes, int]:
@@ -123,7 +149,7 @@ _WHOLE_DOUBLE = _WholeDouble()  # type: ignore[no-untyped-call]
 
 
 def _whole(reader: Reader) -> Reader:
-    """The reader with every double in its structs read by its bytes."""
+    """Return the reader with every double in its structs read from its bytes."""
     if isinstance(reader, DoubleReader):
         return _WHOLE_DOUBLE
     if isinstance(reader, OptionReader):
@@ -137,7 +163,7 @@ def _whole(reader: Reader) -> Reader:
 
 
 class _OptionalPairs(Reader):
-    """Reads a map as an array of pairs that may be null, of which BigQuery writes none."""
+    """A reader of a map as an array of pairs that may be null; BigQuery writes no null pair."""
 
     def __init__(self, pairs: MapReader, null: int) -> None:
         self._pairs, self._null = pairs, null
@@ -145,7 +171,7 @@ class _OptionalPairs(Reader):
     def read(self, decoder: BinaryDecoder) -> dict[Any, Any]:
         found: dict[Any, Any] = {}
         while count := decoder.read_int():
-            if count < 0:  # how many bytes they take comes next
+            if count < 0:  # their size in bytes follows
                 decoder.skip_int()
             for _ in range(abs(count)):
                 if decoder.read_int() != self._null:
@@ -158,7 +184,7 @@ class _OptionalPairs(Reader):
 
 
 def _with_optional_pairs(reader: Reader, kind: Any) -> Reader:
-    """The reader with every map read as the Avro schema has its pairs."""
+    """Return the reader with every map read in the form of the Avro schema's pairs."""
     if isinstance(kind, list):
         inner = next((one for one in kind if one != "null"), None)
         if not isinstance(reader, OptionReader):
@@ -173,7 +199,7 @@ def _with_optional_pairs(reader: Reader, kind: Any) -> Reader:
     if isinstance(reader, MapReader) and isinstance(items, list) and len(items) > 1:
         return _OptionalPairs(reader, items.index("null"))
     if isinstance(reader, StructReader) and kind["type"] == "record":
-        # Its first fields are those of the file, in their order.
+        # Its first fields are those of the file, in the file's order.
         pairs = zip(reader.field_readers, kind["fields"], strict=False)
         own = [(place, _with_optional_pairs(part, one["type"])) for (place, part), one in pairs]
         fields = (*own, *reader.field_readers[len(own) :])
@@ -183,7 +209,7 @@ def _with_optional_pairs(reader: Reader, kind: Any) -> Reader:
 
 
 class RememberedRows:
-    """Encodes the rows of manifest lists of one format version as ``writer`` would."""
+    """An encoder of manifest lists' rows of one format version, with the result of ``writer``."""
 
     def __init__(self, writer: Writer, format_version: int) -> None:
         self._writer = writer
@@ -204,13 +230,13 @@ class RememberedRows:
 
 # -------------------- avro schema
 #
-# The Avro schema of a manifest as pyiceberg takes it, whoever wrote it.
+# The Avro schema of a manifest from any writer, in the form that pyiceberg accepts.
 #
-# The specification knows fields by their ids. Some writers leave them out, or mark no map as one,
-# or name a record where it is met again: then names tell what the ids would.
+# The specification identifies fields by their ids. Some writers leave them out, or do not mark a
+# map as one, or only name a record where it occurs again: then names replace the ids.
 
 
-#: What older specifications call fields.
+#: Names of fields in older specifications.
 _OLDER = {
     "added_data_files_count": "added_files_count",
     "existing_data_files_count": "existing_files_count",
@@ -223,10 +249,10 @@ _UNKNOWN = 1 << 20
 def numbered(
     document: Mapping[str, Any], like: Schema, named: Mapping[str, Mapping[str, int]]
 ) -> dict[str, Any]:
-    """An Avro schema whose fields all have ids.
+    """Return an Avro schema whose fields all have ids.
 
-    ``like`` is how the specification has it; ``named`` are ids by name of the fields within
-    fields where it does not tell them, which a table's partition spec does.
+    ``like`` is the schema of the specification; ``named`` are ids by name of fields within
+    fields where it does not define them, but a table's partition spec does.
     """
     found: dict[str, Any] = _Numbering(named).record(document, like.as_struct(), {})
     return found
@@ -270,7 +296,7 @@ class _Numbering:
         if kind["type"] == "record":
             return self.record(kind, like, ids)
         if kind["type"] == "map":
-            # Of a field that no specification knows: as bytes, it is an array of pairs.
+            # The field is known to no specification: in bytes, it is an array of pairs.
             fields = [{"name": "key", "type": "string"}, {"name": "value", "type": kind["values"]}]
             pair = {"type": "record", "name": "", "fields": fields}
             return self._type({"type": "array", "items": pair}, None, ids)
@@ -278,7 +304,7 @@ class _Numbering:
             return kind
         if isinstance(like, MapType):
             pair = kind["items"]
-            if isinstance(pair, list):  # of pairs that may be null
+            if isinstance(pair, list):  # the pairs may be null
                 pair = next(one for one in pair if one != "null")
             items = self._type(pair, None, {"key": like.key_id, "value": like.value_id})
             return {**kind, "logicalType": "map", "items": items}
@@ -290,7 +316,7 @@ class _Numbering:
 def places_of(
     there: Sequence[tuple[int, str]], wanted: Sequence[tuple[int, str, bool]]
 ) -> list[int | None]:
-    """Where a manifest's partition tuples have the fields of their spec.
+    """Return the places of the spec's fields in a manifest's partition tuples.
 
     ``there`` are ids and names in the manifest; ``wanted`` those of the spec, and whether a
     field may be missing (``void``). Ids decide, then names; version 1 knew only the order.
@@ -313,7 +339,7 @@ def places_of(
 
 
 class MemoryInput(InputFile):
-    """Bytes at hand."""
+    """A file of bytes in memory."""
 
     def __init__(self, location: str, body: bytes) -> None:
         super().__init__(location)
@@ -330,7 +356,7 @@ class MemoryInput(InputFile):
 
 
 class MemoryOutput(OutputFile):
-    """Keeps in ``body`` what was written, once the stream is closed."""
+    """A file that keeps in ``body`` what was written, once the stream is closed."""
 
     def __init__(self, location: str) -> None:
         super().__init__(location)
@@ -350,10 +376,10 @@ class MemoryOutput(OutputFile):
 
 
 def steady(writer: Any, output: MemoryOutput) -> bytes:
-    """What pyiceberg's ``writer`` wrote, with block markers that follow from the name.
+    """Return the bytes that pyiceberg's ``writer`` wrote, with block markers made from the name.
 
     pyiceberg draws the marker between blocks at random. Names are as unique as a nonce, so a
-    marker made of one is as unlikely to occur in a block; and the same commit then gives the
+    marker made from a name is as unlikely to occur in a block; and the same commit then gives the
     same bytes.
     """
     marker: bytes = writer._writer.sync_bytes

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pyiceberg.manifest import write_manifest_list
 
+from lakevilla.errors import CorruptObject
 from lakevilla.formats.files import DataFile
 from lakevilla.formats.iceberg.manifests.avro import MemoryOutput, steady
 from lakevilla.formats.iceberg.manifests.manifests import (
@@ -51,6 +52,19 @@ def test_equal_commits_have_equal_bytes_and_pyiceberg_reads_them(codec: str) -> 
     assert found.manifest_length == len(manifest)
     paths = [entry.data_file.file_path for entry in entries_of("k", PLAIN, manifest, found)]
     assert paths == [f"/lake/t/{name}" for name in names]
+
+
+@pytest.mark.parametrize("codec", ["gzip", "null"])
+def test_a_list_that_was_cut_off_is_damaged_wherever_it_was_cut(codec: str) -> None:
+    """No length leads beyond its end, where the memory of this process is; no manifest is lost."""
+    _, listing, _ = made(["data/1.parquet"], codec)
+    marker = listing[-16:]
+    # What ends behind the header is a whole file without blocks.
+    header = listing.index(marker) + len(marker)
+    assert list(decode_list("k", "t", listing[:header])) == []
+    for end in set(range(len(listing))) - {header}:
+        with pytest.raises(CorruptObject, match="can't be read"):
+            decode_list("k", "t", listing[:end])
 
 
 def test_partitions_by_double_are_read_whole() -> None:
