@@ -48,7 +48,7 @@ def test_a_notebook_runs(path: Path, run: Callable[[nbformat.NotebookNode], None
 SHOWS_PROGRESS = """
 import threading
 import lakevilla as lv
-from lakevilla.api.client.telling import progress
+from lakevilla.api.client import progress
 
 progress.AFTER_SECONDS, progress.EACH_SECONDS = 0.0, 0.01
 sent, enough = [], threading.Event()

@@ -243,7 +243,7 @@ def test_nothing_is_shown_where_there_is_no_terminal() -> None:
 SCRIPT = """
 import os, sys, threading
 import lakevilla as lv
-from lakevilla.api.client.telling import progress
+from lakevilla.api.client import progress
 
 progress.AFTER_SECONDS, progress.EACH_SECONDS = 0.0, 0.005
 is_seen, written, told = threading.Event(), sys.stderr.write, 0

@@ -1,7 +1,7 @@
 """pyiceberg's ``FileIO`` over the library's store: its requests are retried and counted here.
 
 Usable without LakeVilla's transactions, in any pyiceberg catalog:
-``load_catalog(..., **{"py-io-impl": "lakevilla.formats.iceberg.fileio.StoreFileIO"})``.
+``load_catalog(..., **{"py-io-impl": "lakevilla.formats.iceberg.catalog.fileio.StoreFileIO"})``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lakevilla.store.base import ABSENT, ANY, Found, ObjectInfo, Refused, Stored
 from lakevilla.store.effects import delete, get, put, stat
 from lakevilla.store.runner import Runner
 
-#: pyiceberg's properties, and the storage options that say the same.
+#: pyiceberg's properties, and the storage options with the same meaning.
 _OPTIONS = {
     "s3.endpoint": "aws_endpoint",
     "s3.access-key-id": "aws_access_key_id",
@@ -46,7 +46,7 @@ _OPTIONS = {
 
 
 def storage_options(properties: Properties) -> dict[str, str]:
-    """The storage options that pyiceberg's properties stand for."""
+    """Return the storage options that correspond to pyiceberg's properties."""
     found = {
         option: str(properties[name]) for name, option in _OPTIONS.items() if name in properties
     }
@@ -56,7 +56,7 @@ def storage_options(properties: Properties) -> dict[str, str]:
 
 
 def runner_for(location: str, properties: Properties) -> Runner:
-    """What carries out requests to the store that holds ``location``."""
+    """Return a runner for requests to the store that holds ``location``."""
     settings = Settings()
     store = open_store(location, storage_options(properties), settings=settings)
     return Runner(store, Ids(SystemClock()), settings)
@@ -70,7 +70,7 @@ class StoreFileIO(FileIO):
     properties : Mapping
         pyiceberg's: credentials and the endpoint, as for its other implementations.
     runner : Runner, optional
-        Carries out the requests; without one it is made of the properties at first use.
+        Runs the requests; without one it is made from the properties at first use.
     """
 
     def __init__(self, properties: Properties = EMPTY_DICT, runner: Runner | None = None) -> None:
@@ -78,10 +78,10 @@ class StoreFileIO(FileIO):
         self._runner = runner
 
     def runner(self, location: str) -> Runner:
-        """What carries out the requests; one serves all places."""
+        """Return the runner of the requests; one serves all places."""
         if self._runner is None:
             self._runner = runner_for(place_of(location).store.uri or "/", self.properties)
-        # Which places are asked for is for pyiceberg to tell: it is no lake's object that does.
+        # pyiceberg decides which places are requested: no object of a lake does.
         if isinstance(self._runner.store, LakeStore):
             self._runner.store.name(place_of(location).uri)
         return self._runner
@@ -97,7 +97,7 @@ class StoreFileIO(FileIO):
         self.runner(uri).run(delete(place_of(uri).uri))
 
     def __getstate__(self) -> dict[str, object]:
-        # A runner has threads: another process makes its own.
+        # A runner has threads: another process makes its own runner.
         return {"properties": self.properties, "_runner": None}
 
 
@@ -143,7 +143,7 @@ class _Output(OutputFile):
 
 
 class _Upload(io.BytesIO):
-    """Stored when it is closed; not if the block that writes it fails."""
+    """An upload that is stored when it is closed, unless the block that writes it fails."""
 
     def __init__(self, location: str, key: str, runner: Runner, overwrite: bool) -> None:
         super().__init__()
