@@ -1,8 +1,8 @@
 """LakeVilla: transactions over the Delta and Iceberg tables you have, with no server.
 
-``connect`` a lake, begin a ``transaction``, read and write its tables; all of it
-takes effect together, or not at all. Clients that have never heard of LakeVilla
-go on reading and writing the same tables.
+``connect`` a lake, begin a ``transaction``, read and write its tables. All of it takes effect
+together, or not at all. Clients that do not know of LakeVilla go on reading and writing the same
+tables.
 """
 
 from importlib import import_module
@@ -123,8 +123,8 @@ __all__ = [
     "register_data_source",
 ]
 
-#: What takes long to load (pyarrow, DuckDB, the store's client) is loaded with the first of these
-#: that is asked for: to import the library, and to ask the command line for help, takes a moment.
+#: Modules that load slowly (pyarrow, DuckDB, the store's client) are loaded with the first of these
+#: names that is used: importing the library, and the command line's help, take almost no time.
 _HOMES = {
     "Capabilities": "lakevilla.api.table",
     "Diff": "lakevilla.api.applying.diff",
@@ -153,5 +153,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What completion shows: the names above, and none of the library's rooms."""
+    """Return the names for completion: the names above, and none of the library's subpackages."""
     return [*__all__, "__version__"]

@@ -1,4 +1,4 @@
-"""Injected time. Clocks are hints: they decide when somebody looks, never what is true."""
+"""Injected time. Clocks are hints: they decide when a client checks, never what is true."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ class Clock(Protocol):
     """Two readings: wall time to show people, boot time to measure intervals."""
 
     def now(self) -> float:
-        """Seconds since the epoch, UTC. May jump, may be wrong."""
+        """Return seconds since the epoch, UTC. They may jump, and may be wrong."""
 
     def elapsed(self) -> float:
-        """Seconds on a clock that never goes back and counts through suspend."""
+        """Return seconds on a clock that never goes back and counts through suspend."""
 
 
 class SystemClock:
@@ -23,8 +23,8 @@ class SystemClock:
         return time.time()
 
     def elapsed(self) -> float:
-        # CLOCK_MONOTONIC stops while a laptop or a virtual machine sleeps; a
-        # lease judged by it would look alive long after it has ended.
+        # CLOCK_MONOTONIC stops while a laptop or a virtual machine sleeps; a lease judged by it
+        # would look alive long after it has ended.
         return time.clock_gettime(_BOOTTIME)
 
 

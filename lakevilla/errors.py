@@ -1,8 +1,7 @@
-"""What can go wrong, grouped by what a handler does about it.
+"""The errors of LakeVilla, grouped by what a handler does about them.
 
-Every error has a stable ``kind`` (a test holds the list), the transaction and
-the table it belongs to where there is one, and a message that ends with the
-next step.
+Every error has a stable ``kind`` (a test holds the list), the transaction and the table it belongs
+to where there is one, and a message that ends with the next step.
 """
 
 from __future__ import annotations
@@ -88,8 +87,8 @@ class LakeVillaError(Exception):
         self.txn_id = txn_id
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Errors cross process borders (multiprocessing, Spark); keyword-only
-        # attributes would be lost by the default reduction.
+        # Errors cross process borders (multiprocessing, Spark); keyword-only attributes would be
+        # lost by the default reduction.
         return (_rebuild, (type(self), self.message, self.__dict__))
 
 
@@ -140,13 +139,13 @@ class TransactionAborted(LakeVillaError):
 
 
 class CommitOutcomeUnknown(LakeVillaError):
-    """The commit may or may not have happened: ask ``lake.outcome(txn_id)``.
+    """The commit may or may not have happened: call ``lake.outcome(txn_id)``.
 
     Attributes
     ----------
     idempotency_key : str or None
         The key of which it is unknown whether it was committed before, if that is the question.
-        Then nothing was done, and to run it again does not help: the message says what does.
+        Then nothing was done, and running it again does not help: the message says what does.
 
     Examples
     --------
@@ -347,10 +346,10 @@ class VersionNotFound(LakeVillaError):
 
 
 class MergeConflict(LakeVillaError):
-    """What changed between two states does not fit the tables as they are: decide what counts.
+    """The changes between two states do not fit the present tables: decide what counts.
 
-    Nothing was changed. Ask again with ``keys=`` for a table, so that single rows are compared, or
-    with ``on_conflict="ours"`` or ``"theirs"``.
+    Nothing was changed. Call it again with ``keys=`` for a table, so that single rows are compared,
+    or with ``on_conflict="ours"`` or ``"theirs"``.
 
     Attributes
     ----------
@@ -383,13 +382,13 @@ class MergeConflict(LakeVillaError):
 
     @property
     def tables(self) -> list[str]:
-        """Those in conflict."""
+        """The tables in conflict."""
         return sorted(self.by_table)
 
     def rows(self, table: str) -> pa.Table:
-        """The rows in conflict, with the columns ``key``, ``base``, ``ours`` and ``theirs``.
+        """Return the rows in conflict, with the columns ``key``, ``base``, ``ours`` and ``theirs``.
 
-        On a lake of Spark about the first thousand of them: the message says how many there are.
+        On a lake of Spark these are about the first thousand rows: the message states their number.
 
         Parameters
         ----------
@@ -445,7 +444,7 @@ class RefExists(LakeVillaError):
 
 
 class AuditFailed(LakeVillaError):
-    """What was done on a branch does not pass the checks, and was not merged.
+    """The changes on a branch do not pass the checks, and were not merged.
 
     Attributes
     ----------
@@ -492,7 +491,7 @@ class TransactionNotFound(LakeVillaError):
     kind = "transaction_not_found"
 
 
-#: What an ``InvalidOperation`` is about, where a program may want to tell it apart.
+#: The cause of an ``InvalidOperation``, where a program may want to distinguish it.
 Reason = Literal["constraint", "value", "unsupported", "limit"]
 
 

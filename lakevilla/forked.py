@@ -1,9 +1,9 @@
-"""What a forked child must not wait for, and must not end: it has none of its parent's threads.
+"""Locks and objects for forked children, which have none of their parent's threads.
 
-A lock that another thread held at the fork is held in the child for ever, and to close what
-threads of the parent work for waits for them there. So locks that outlive a transaction are made
-here, and the child finds them free; and what it must not close it keeps, unused, also what was
-already garbage and is collected there.
+A lock that another thread held at the fork is held in the child for ever. To close an object that
+threads of the parent work for waits for these threads in the child. So locks that outlive a
+transaction are made here, and the child finds them free. The child keeps the objects that it must
+not close, unused, including those that were garbage already and would be collected there.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _kept: list[Any] = []
 
 
 def lock() -> threading.Lock:
-    """A lock that is free in a forked child.
+    """Return a lock that is free in a forked child.
 
-    What it guards may be half changed there: only where that does no harm.
+    The data that it guards may be half changed there: use it only where that does no harm.
     """
     made = threading.Lock()
     _LOCKS.add(made)
@@ -31,7 +31,7 @@ def lock() -> threading.Lock:
 
 
 def not_closed_in_child(thing: T) -> T:
-    """Have ``thing`` live as long as any forked child does."""
+    """Keep ``thing`` alive as long as any forked child is."""
     _NOT_CLOSED.add(thing)
     return thing
 
@@ -39,7 +39,7 @@ def not_closed_in_child(thing: T) -> T:
 def _after_fork() -> None:
     for one in list(_LOCKS):
         one._at_fork_reinit()
-    # Garbage that waits for the collector is still in the set: now nobody collects it.
+    # Garbage that waits for the collector is still in the set: now it is never collected.
     _kept.extend(_NOT_CLOSED)
 
 

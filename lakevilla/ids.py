@@ -16,7 +16,7 @@ NO_TXN = "00000000-0000-0000-0000-000000000000"
 
 
 class RandomSource(Protocol):
-    """What the library needs of a random generator."""
+    """The methods of a random generator that the library needs."""
 
     def getrandbits(self, k: int, /) -> int: ...
 
@@ -24,7 +24,7 @@ class RandomSource(Protocol):
 
 
 class Ids:
-    """Makes ids. One per process, or one per simulated client.
+    """A maker of ids. One per process, or one per simulated client.
 
     Parameters
     ----------
@@ -39,13 +39,13 @@ class Ids:
         self._random: RandomSource = source or secrets.SystemRandom()
 
     def txn_id(self, above: str = NO_TXN, *, by_entry: bool = False) -> str:
-        """A UUIDv7 in canonical form; a smaller id is an older transaction.
+        """Return a UUIDv7 in canonical form; a smaller id is an older transaction.
 
-        ``by_entry`` marks, in its last bit, a transaction that may commit by its
-        table's own log entry: HEAD alone can't tell how such a one ended.
+        ``by_entry`` marks, in its last bit, a transaction that may commit by its table's own log
+        entry: HEAD alone can't determine how such a transaction ended.
 
-        The id is larger than ``above`` (HEAD's floor) even when this machine's
-        clock is behind it: an id below the floor could never commit.
+        The id is larger than ``above`` (HEAD's floor) even when this machine's clock is behind it:
+        an id below the floor could never commit.
         """
         milliseconds = int(self._clock.now() * 1000)
         floor_milliseconds = int(above.replace("-", "")[:12], 16)
@@ -53,15 +53,15 @@ class Ids:
         return uuid7(max(milliseconds, floor_milliseconds + 1), bits)
 
     def nonce(self) -> str:
-        """32 hex digits that no other write will ever carry."""
+        """Return 32 hex digits that no other write will ever carry."""
         return f"{self._random.getrandbits(128):032x}"
 
     def uuid(self) -> str:
-        """A random UUID (version 4)."""
+        """Return a random UUID (version 4)."""
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
 
     def jitter(self) -> float:
-        """A number in [0, 1), for back-off."""
+        """Return a number in [0, 1), for back-off."""
         return self._random.random()
 
 
@@ -73,26 +73,26 @@ def uuid7(milliseconds: int, random_bits: int) -> str:
 
 
 def uuid_of(digest: bytes) -> str:
-    """A UUID (in the form of version 4) that is told from 16 bytes: the same for the same ones."""
+    """Return a UUID (in the form of version 4) made from 16 bytes; equal bytes give equal UUIDs."""
     return str(uuid.UUID(bytes=digest, version=4))
 
 
 def is_txn_id(text: str) -> bool:
-    """Whether ``text`` is a transaction id in canonical form."""
+    """Return whether ``text`` is a transaction id in canonical form."""
     return _UUID7.fullmatch(text) is not None
 
 
 def txn_in(name: str) -> str | None:
-    """The transaction whose id the name of a file carries, if it carries one."""
+    """Return the transaction whose id the name of a file carries, if it carries one."""
     found = _UUID7.search(name.rpartition("/")[2])
     return None if found is None else found[0]
 
 
 def is_by_entry(txn_id: str) -> bool:
-    """Whether the transaction may have committed by its table's own log entry."""
+    """Return whether the transaction may have committed by its table's own log entry."""
     return bool(int(txn_id[-1], 16) & 1)
 
 
 def started_at(txn_id: str) -> float:
-    """Seconds since the epoch at which the id was made, by its maker's clock."""
+    """Return seconds since the epoch at which the id was made, by its maker's clock."""
     return int(txn_id.replace("-", "")[:12], 16) / 1000

@@ -1,7 +1,7 @@
-"""What the verb that is under way has done so far: rows, files, bytes, requests.
+"""The progress of the running verb: rows, files, bytes, requests.
 
-Whoever works adds to the meter of the running verb, if there is one, as to a log: nothing that is
-counted here has a part in what happens.
+Code that does work adds to the meter of the running verb, if there is one, as to a log: no count
+influences what happens.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What was done up to one moment.
+    """The work done up to one time.
 
     ``rows``, ``files`` and ``bytes`` are those read or written, ``deleted`` counts objects.
     """
@@ -28,7 +28,7 @@ class Tally:
 
 
 class Meter:
-    """Counts for one verb; threads may share it."""
+    """The counts of one verb; threads may share them."""
 
     __slots__ = ("_done", "_lock")
 
@@ -58,7 +58,7 @@ _RUNNING: ContextVar[Meter | None] = ContextVar("lakevilla-meter", default=None)
 
 
 def running() -> Meter | None:
-    """The meter of the verb that this thread is in; None if nobody asked for one."""
+    """Return the meter of the verb that this thread is in; None if none was requested."""
     return _RUNNING.get()
 
 
@@ -71,7 +71,7 @@ def note(*, rows: int = 0, files: int = 0, bytes: int = 0) -> None:
 
 @contextmanager
 def measured(meter: Meter) -> Iterator[None]:
-    """A block that is measured; blocks inside add to the same meter."""
+    """Measure a block; blocks inside add to the same meter."""
     token = _RUNNING.set(meter)
     try:
         yield

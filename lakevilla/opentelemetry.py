@@ -1,7 +1,7 @@
 """OpenTelemetry: a lake's transactions as spans and metrics, through ``on_event``.
 
-Needs the extra ``opentelemetry``, which brings its API; where the data goes the application says,
-with the SDK that it sets up. Without one everything here does nothing.
+Needs the extra ``opentelemetry``, which brings its API. The application decides where the data is
+sent, with the SDK that it sets up. Without an SDK everything here does nothing.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ except ImportError as error:
 
 __all__ = ["listener"]
 
-#: Transactions that are known at a time. The oldest are let go: of a snapshot that nobody
-#: closes no end is told.
+#: Most transactions that are known at a time. The oldest are dropped: the end of a snapshot that
+#: is never closed is not reported.
 _MOST = 10_000
 _NANOSECONDS = 1_000_000_000
 
@@ -37,7 +37,9 @@ def listener(
     meter_provider: metrics.MeterProvider | None = None,
     also: Callable[[Event], None] | None = None,
 ) -> Callable[[Event], None]:
-    """What ``lakevilla.connect`` takes as ``on_event`` to send spans and metrics to OpenTelemetry.
+    """Return a listener for ``on_event`` that sends spans and metrics to OpenTelemetry.
+
+    ``lakevilla.connect`` takes it as ``on_event``.
 
     A transaction is a span ``lakevilla.transaction``, a child of the span that is current where it
     begins its work. Each of its phases is a child of it, ``lakevilla.version`` to
@@ -86,7 +88,7 @@ def listener(
 
 @dataclass(slots=True)
 class _Open:
-    """A transaction's span, and what to add to the lake's clock for nanoseconds since the epoch."""
+    """A transaction's span, and the offset from the lake's clock to nanoseconds since the epoch."""
 
     began: object
     span: trace.Span
@@ -174,17 +176,17 @@ class _Listener:
         self._retries.add(retries)
 
     def _note(self, event: Event, txn_id: str) -> None:
-        """Something notable, as an event of the transaction's span."""
+        """Record a notable event as an event of the transaction's span."""
         with self._lock:
             of = self._known.get(txn_id)
         if of is not None and not of.has_ended:
             of.span.add_event(event.kind, {"message": event.message})
 
     def _opened(self, txn_id: str, began: object) -> _Open:
-        """The transaction's span; begun with what is first heard of it."""
+        """Return the transaction's span, which begins with the first event of the transaction."""
         with self._lock:
             of = self._known.get(txn_id)
-            # One that is run again keeps its id, and each attempt is a span.
+            # A transaction that is run again keeps its id, and each attempt is a span.
             if of is not None and of.began == began:
                 return of
             if of is not None and not of.has_ended:

@@ -1,7 +1,7 @@
-"""Phases: what a transaction spends its time on, measured where somebody listens.
+"""Phases: the steps that a transaction spends its time on, measured if there is a listener.
 
-A block of code names its phase with ``during``. Whose time it is tells the thread: a verb runs
-inside ``of`` its transaction. Where nobody listens there is no ``Phases``, and ``during`` gives one
+A block of code names its phase with ``during``. The thread determines the transaction: a verb runs
+inside ``of`` its transaction. Without a listener there is no ``Phases``, and ``during`` returns one
 shared object that does nothing: no clock is read and nothing is made.
 """
 
@@ -16,24 +16,24 @@ from typing import Literal, TypeVar
 
 from lakevilla.clock import Clock
 
-#: The steps of a transaction, in the order in which most take them (design note 24).
+#: The steps of a transaction, in the order in which most transactions take them (design note 24).
 Phase = Literal[
     "version", "metadata", "data", "marker", "wait", "validate", "decide", "publish", "free"
 ]
 
 Item = TypeVar("Item")
 
-#: What a block is in that nobody measures.
+#: The context of a block that is not measured.
 UNMEASURED: AbstractContextManager[None] = nullcontext()
 
 
 @dataclass(slots=True, eq=False)
 class Span:
-    """One stretch of one phase; a block that may be entered again, and is told of once.
+    """One stretch of one phase; a block may be entered again, and is reported once.
 
-    ``seconds`` is the time inside the block, ``own_seconds`` the part of it in which no phase of
-    the transaction was open that began later. Own seconds never overlap: their sum is the time
-    that the transaction was in any phase.
+    ``seconds`` is the time inside the block. ``own_seconds`` is the part of it in which no phase of
+    the transaction was open that began later. Own seconds never overlap: their sum is the time that
+    the transaction was in any phase.
     """
 
     _phases: Phases
@@ -64,7 +64,8 @@ class Span:
 class Phases:
     """The phases that one transaction is in.
 
-    Threads may share it: the leader of a group commit validates for those who wait for it.
+    Threads may share it: the leader of a group commit validates for the transactions that wait for
+    it.
 
     Parameters
     ----------
@@ -76,11 +77,11 @@ class Phases:
     Attributes
     ----------
     txn_id : str
-        Whose phases they are; may change while it has done nothing.
+        The transaction; it may change as long as the transaction has done nothing.
     began : float
-        When it was made, by the clock.
+        The time when this object was made, by the clock.
     ended : bool
-        Whether the end of the transaction was told.
+        True if the end of the transaction was reported.
     """
 
     def __init__(self, txn_id: str, clock: Clock, tell: Callable[[Phases, Span], None]) -> None:
@@ -96,7 +97,8 @@ class Phases:
     def begin(self, span: Span) -> None:
         with self._lock:
             span.begin(self._charge())
-            # What is given back beside a commit's last round has the time that is left over.
+            # The freeing of places in the same round as a commit's last requests gets only the
+            # remaining time.
             self._open.insert(0 if span.phase == "free" else len(self._open), span)
 
     def end(self, span: Span) -> None:
@@ -108,7 +110,7 @@ class Phases:
         self._tell(self, span)
 
     def _charge(self) -> float:
-        """Give the time since the last change to the phase that began last; returns now."""
+        """Give the time since the last change to the phase that began last; return the time."""
         now = self._clock.elapsed()
         if self._open:
             self._open[-1].own_seconds += now - self._since
@@ -120,13 +122,13 @@ _RUNNING: ContextVar[Phases | None] = ContextVar("lakevilla-phases", default=Non
 
 
 def during(phase: Phase, table: str | None = None) -> AbstractContextManager[None]:
-    """A block that is a phase of the transaction that this thread works for, if it is measured."""
+    """Measure a block as a phase of this thread's transaction, if that is measured."""
     phases = _RUNNING.get()
     return UNMEASURED if phases is None else Span(phases, phase, table)
 
 
 def of(phases: Phases | None) -> AbstractContextManager[None]:
-    """A block in which this thread works for the transaction whose phases these are."""
+    """Return a context in which this thread works for the transaction of these phases."""
     return UNMEASURED if phases is None else _of(phases)
 
 
@@ -142,7 +144,7 @@ def _of(phases: Phases) -> Iterator[None]:
 def streamed(
     phases: Phases | None, phase: Phase, table: str | None, items: Iterator[Item]
 ) -> Iterator[Item]:
-    """``items``; the time in which they are made is one span, without that of who takes them."""
+    """Yield ``items``; the time of making them is one span, without the time of their consumer."""
     if phases is None:
         yield from items
         return

@@ -1,4 +1,4 @@
-"""What a caller gets back: results, outcomes and reports, as values."""
+"""Results, outcomes and reports for the caller, as values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import TypeVar
 
-    #: What rows are to the caller: those of a version of an embedded lake are a table.
+    #: The caller's form of rows: those of a version of an embedded lake are a table.
     Rows = TypeVar("Rows", default=pa.Table)
 else:
     from typing import TypeVar
@@ -55,15 +55,15 @@ class Counts:
 
     @property
     def rows(self) -> tuple[int, int, int, int]:
-        """The counts that a caller may act on; those of files he may not."""
+        """The counts that a caller may act on; the counts of files are not among them."""
         return self.rows_matched, self.rows_inserted, self.rows_updated, self.rows_deleted
 
 
 class OperationResult:
-    """What a write operation did.
+    """The result of a write operation.
 
-    If you look at a row count, it becomes part of the transaction: if a redo would change it,
-    the commit raises ``ConflictError`` (design, section 12).
+    If you read a row count, it becomes part of the transaction: if a redo would change it, the
+    commit raises ``ConflictError`` (design, section 12).
 
     Attributes
     ----------
@@ -119,8 +119,8 @@ class OperationResult:
         return self._counts().files_removed
 
     def __repr__(self) -> str:
-        # A notebook, a log or a debugger prints more than anybody looks at: that alone
-        # must not make the counts part of the transaction.
+        # A notebook, a log or a debugger prints more than any user reads: printing alone must not
+        # make the counts part of the transaction.
         if not self._settled():
             return "OperationResult(not looked at yet: rows_updated, and the like, count the rows)"
         counts = self._counts()
@@ -139,7 +139,7 @@ class OperationResult:
 
 @dataclass(frozen=True, slots=True)
 class OptimizeResult(HtmlFields):
-    """What ``Table.optimize`` did.
+    """The result of ``Table.optimize``.
 
     Attributes
     ----------
@@ -211,7 +211,7 @@ class CommitResult(HtmlFields):
 
 @dataclass(frozen=True, slots=True)
 class Outcome(HtmlFields):
-    """How a transaction ended; this never changes.
+    """The final state of a transaction; it never changes.
 
     Examples
     --------
@@ -228,7 +228,7 @@ class Outcome(HtmlFields):
 
 @dataclass(frozen=True, slots=True)
 class LoggedOperation(HtmlFields):
-    """What a commit did to one table, as in the table's own log.
+    """The effect of a commit on one table, as in the table's own log.
 
     Examples
     --------
@@ -327,9 +327,9 @@ class KeptVersion(HtmlFields):
         The table's own: Delta's number of the log entry; for Iceberg the number of the metadata
         file, counted from 0.
     timestamp : datetime
-        Aware, in UTC; what ``Table.read(timestamp=...)`` goes by. For Delta the table's in-commit
-        timestamp, else the time at which the store took the log entry, by the store's clock, as
-        deltalake and Spark have it; for Iceberg what the metadata file says.
+        Aware, in UTC; the time that ``Table.read(timestamp=...)`` uses. For Delta the table's
+        in-commit timestamp, else the time at which the store took the log entry, by the store's
+        clock, as deltalake and Spark have it; for Iceberg the time in the metadata file.
     snapshot_id : int or None
         The Iceberg snapshot that was current; None for Delta, and before the first one.
 
@@ -374,8 +374,8 @@ class TransactionInfo(HtmlFields):
     ----------
     id : str
     state : str
-        ``running``; ``waiting`` for others; ``saved``, without a sign of life from its owner
-        for one lease: ``lake.resume`` continues it; ``committed``, but not cleaned up yet;
+        ``running``; ``waiting`` for other transactions; ``saved``, without a sign of life from its
+        owner for one lease: ``lake.resume`` continues it; ``committed``, but not cleaned up yet;
         ``aborted``: it can't commit any more, but its owner may not know this yet.
     owner : str
         Host, process and a random part.
@@ -384,7 +384,7 @@ class TransactionInfo(HtmlFields):
     last_seen : datetime
         Aware; when its record was last renewed, by the store's clock.
     tables : tuple of str
-        As of its record, which each renewal brings up to date.
+        As of its record, which each renewal updates.
     waits_for : tuple of str
         The transactions for which it is waiting.
 
@@ -411,7 +411,7 @@ class QueuePlace(HtmlFields):
     """One ticket in a table's queue.
 
     ``state`` is the state of its transaction, or ``void`` if the transaction has no record any
-    more (nobody waits for it), or ``unreadable`` if the marker or the record can't be read.
+    more (no transaction waits for it), or ``unreadable`` if the marker or the record can't be read.
     Unknown values are None.
 
     Examples
@@ -453,7 +453,7 @@ class TableQueue(HtmlFields):
 
 @dataclass(frozen=True, slots=True)
 class Report(HtmlFields):
-    """What ``recover``, ``gc`` or ``doctor`` found and did.
+    """The findings and actions of ``recover``, ``gc`` or ``doctor``.
 
     Only ``doctor`` fills in ``queues`` (those that are not empty) and ``cycles`` (transactions
     that wait for each other).
@@ -494,13 +494,13 @@ class DiscoveredTable(HtmlFields):
         Its path below the root.
     uri : str
     format : {"delta", "iceberg"} or None
-        None where nobody can tell.
+        None where it can't be determined.
     version : int or None
         The newest in its log; None for one that can't be opened.
     state : {"new", "dropped", "refused"}
-        ``new``: ``register(discover=True)`` takes it in. ``dropped``: it was in the lake once, and
-        only ``register`` with its name revives it. ``refused``: it can't come in; ``reason``
-        tells why.
+        ``new``: ``register(discover=True)`` adds it. ``dropped``: it was in the lake once, and
+        only ``register`` with its name revives it. ``refused``: it can't be added; ``reason``
+        says why.
     reason : str
 
     Examples
@@ -521,17 +521,17 @@ class DiscoveredTable(HtmlFields):
 
 @dataclass(frozen=True, slots=True)
 class MergeResult(HtmlFields):
-    """What became of the tables to which changes were applied.
+    """The outcome for the tables to which changes were applied.
 
     Attributes
     ----------
     version : int or None
         The global version of the commit; None before the commit, and if there was nothing to do.
     merged : str
-        What was applied.
+        The applied changes.
     tables : Mapping of str to str
-        By name: ``physical`` (files came and went, no row was read), ``rows`` (rows were written),
-        ``created``, ``dropped``, or ``kept`` (left as it is).
+        By name: ``physical`` (files were added and removed, no row was read), ``rows`` (rows were
+        written), ``created``, ``dropped``, or ``kept`` (left unchanged).
 
     Examples
     --------
@@ -549,9 +549,9 @@ class MergeResult(HtmlFields):
 class Ref(HtmlFields):
     """A state of the lake that has a name and is kept, or a branch that goes on from one.
 
-    ``version`` is the global version that it is of, or that a branch has come to, ``base_version``
-    the one that a branch began with. ``merged`` is the version of a branch that the lake has; None
-    before its first merge. ``created_by`` is the process that made it.
+    ``version`` is the global version of the state, or the one that a branch has reached.
+    ``base_version`` is the one that a branch began with. ``merged`` is the version of a branch that
+    the lake has; None before its first merge. ``created_by`` is the process that made the ref.
 
     Examples
     --------
@@ -573,14 +573,15 @@ class Ref(HtmlFields):
 
 @dataclass(frozen=True, slots=True)
 class Version(HtmlFields, Generic[Rows]):
-    """One global version in the change feed: a commit, and what it did to all of its tables.
+    """One global version in the change feed: a commit, and its changes to all of its tables.
 
     Attributes
     ----------
     version : int
-        The global version; also where ``lake.follow`` and ``lake.changes`` go on.
+        The global version; also the position from which ``lake.follow`` and ``lake.changes`` go on.
     since : int
-        The version before it. What came in between came in one, as with ``reconcile``.
+        The version before it. Versions between the two, as with ``reconcile``, are part of this
+        one.
     timestamp : datetime
         Aware, in UTC.
     txn_id : str or None
@@ -594,14 +595,14 @@ class Version(HtmlFields, Generic[Rows]):
         in the columns that the table had at this version. Rows are read when a table is looked
         up. With ``spark=`` a DataFrame, whose rows are read by tasks when it is used.
     entered : tuple of str
-        Tables that came into the lake: ``tables`` has all their rows.
+        Tables that were added to the lake: ``tables`` has all their rows.
     left : tuple of str
-        Tables that went out of it. One that was dropped and made again is in both: drop it
+        Tables that were removed from it. One that was dropped and made again is in both: drop it
         first.
     uris : Mapping of str to str
-        Where each of these tables lies, which no rename changes.
+        The location of each of these tables, which no rename changes.
     merged : str or None
-        The branch that it merged, and the version that this had come to (``etl@57``).
+        The branch that it merged, and the version that the branch had reached (``etl@57``).
 
     Examples
     --------
@@ -625,7 +626,7 @@ class Version(HtmlFields, Generic[Rows]):
     merged: str | None = None
 
     def _repr_html_(self) -> str:
-        # The names of the tables alone: to look at one reads its rows.
+        # The names of the tables alone: to show a table would read its rows.
         values = [(one.name, getattr(self, one.name)) for one in fields(self)]
         shown = [(name, repr(value) if name == "tables" else value) for name, value in values]
         return table_html("Version", ("field", "value"), shown)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 from lakevilla.errors import InvalidOperation
 
-#: These may be zero: they ask for something at once, or never to be repeated.
+#: These may be zero: zero requests something at once, or never to be repeated.
 _MAY_BE_ZERO = {
     "foreign_staleness_seconds",
     "in_memory_file_limit_bytes",
@@ -25,25 +25,25 @@ _MAY_BE_ZERO = {
     "cache_bytes",
 }
 
-#: Longer ones are mistakes of units.
+#: Longer times are mistakes of units.
 MOST_SECONDS = 100 * 365 * 24 * 3600.0
 _MOST_WHOLE = 2**63 - 1
 
-#: Of a value in a message.
+#: Most characters of a value in a message.
 _MOST_SHOWN = 120
 
-#: A lease is what everyone waits for whom a dead client has left something to clean up,
-#: and what a damaged record may claim: nobody believes one that is longer.
+#: A lease is the time for which clients wait when a dead client has left something to clean up. A
+#: damaged record may claim any lease, so no client believes one that is longer than this.
 MOST_LEASE_SECONDS = 3600.0
 
 
-#: Never probed again; waited for as long as it takes.
+#: Never probed again; waited for without limit.
 _MAY_BE_ENDLESS = {"foreign_staleness_seconds", "wait_timeout_seconds"}
 
 
 @dataclass(frozen=True, slots=True)
 class _StoreSettings:
-    """What is tunable of requests to the store: a part of ``Settings``."""
+    """The settings of requests to the store: a part of ``Settings``."""
 
     request_timeout_seconds: float = 30.0
     retry_limit: int = 8
@@ -55,16 +55,17 @@ class _StoreSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings(_StoreSettings):
-    """What a user may tune: ``lv.connect(root, settings=lv.Settings(...))``.
+    """The settings of a user: ``lv.connect(root, settings=lv.Settings(...))``.
 
     Attributes
     ----------
     lease_seconds : float
-        If a transaction's record has not changed for this long, others give up its places in
-        the queues. Its owner renews the record three times in this period. At most an hour.
+        If a transaction's record has not changed for this long, other transactions give up its
+        places in the queues. Its owner renews the record three times in this period. At most an
+        hour.
     wait_timeout_seconds : float
-        How long a transaction waits for those before it, unless it has its own value. After
-        that it commits optimistically. ``lake.run`` waits this long in each attempt.
+        The time that a transaction waits for the transactions before it, unless it has its own
+        value. After that it commits optimistically. ``lake.run`` waits this long in each attempt.
     wait_poll_seconds, wait_poll_cap_seconds : float
         The first and the longest pause between two checks of the transaction that it waits for.
     escalate_after : int
@@ -74,20 +75,21 @@ class Settings(_StoreSettings):
         ``gc`` may fence transactions older than this. Must be far below the retention of VACUUM
         (7 days) and of Iceberg's orphan removal (3 days).
     outcome_retention_seconds : float
-        How long ``outcome`` and idempotency keys remember a transaction.
+        The time for which ``outcome`` and idempotency keys remember a transaction.
     reuse_after_seconds : float
-        How long ``create_table`` refuses the path of a table whose data was deleted. Must be
-        longer than ``publish_timeout_seconds`` plus one request of any client with all its
-        retries (``retry_limit`` times ``request_timeout_seconds`` and ``retry_cap_seconds``),
-        plus the difference between clocks. Otherwise a client that had begun to publish a
-        commit to the old table could write it into the new one, and nobody could read that any
-        more. Use 0 only if nobody else writes.
+        The time for which ``create_table`` refuses the path of a table whose data was deleted. Must
+        be longer than ``publish_timeout_seconds`` plus one request of any client with all its
+        retries (``retry_limit`` times ``request_timeout_seconds`` and ``retry_cap_seconds``), plus
+        the difference between clocks. Otherwise a client that had begun to publish a commit to the
+        old table could write it into the new one, and no client could read that any more. Use 0
+        only if no other client writes.
     foreign_staleness_seconds : float
-        How old the last check for commits of other clients may be; 0 checks each time.
+        The maximum age of the last check for commits of other clients; 0 checks each time.
     row_check_limit_bytes : int
         If the files in a conflict are smaller than this in total, they are compared row by row.
     max_redos : int
-        How often a transaction redoes its operations before it raises ``ConflictError``.
+        The number of times that a transaction redoes its operations before it raises
+        ``ConflictError``.
     max_pending : int
         If a table has more pending commits than this, a writer publishes them first.
     save_interval_seconds : float
@@ -97,7 +99,8 @@ class Settings(_StoreSettings):
     request_timeout_seconds : float
         The time limit of one request to the store.
     retry_limit : int
-        How often one request is tried before its outcome counts as unknown or failed.
+        The number of times that one request is tried before its outcome counts as unknown or
+        failed.
     retry_base_seconds, retry_cap_seconds : float
         The first and the longest pause between attempts, with random variation.
     check_reads : int
@@ -107,7 +110,7 @@ class Settings(_StoreSettings):
         before it relies on it. Their product must be longer than a write takes from request to
         effect.
     publish_timeout_seconds : float
-        How long ``commit`` tries to publish what it has decided.
+        The time for which ``commit`` tries to publish what it has decided.
     checked_tip_seconds : float
         A cached tip of a log is listed again when it is older than this (log clean-up may have
         removed its number), or older than half of ``reuse_after_seconds`` (the table may have
@@ -116,7 +119,7 @@ class Settings(_StoreSettings):
         The approximate maximum size of data files.
     memory_limit_bytes : int
         The memory limit of the DuckDB engine. SELECTs of ``sql`` have as much again, all of them
-        together, and keep there what they have read of files until another needs the memory or
+        together. They keep there what they have read of files until another needs the memory or
         the lake is closed.
     in_memory_file_limit_bytes : int
         Data files up to this size stay in memory until the commit stores them together with the
@@ -130,16 +133,16 @@ class Settings(_StoreSettings):
         Whether the hash of each data file is stored with the commit that adds it. ``verify`` and
         reads with ``verify="on"`` compare files with it.
     cache_bytes : int
-        What a process keeps in memory of objects that never change (commit objects, pages, leaves,
-        bases), for all of its lakes together: the largest of the open ones' counts. 0 keeps
-        nothing.
+        The most that a process keeps in memory of objects that never change (commit objects, pages,
+        leaves, bases), for all of its lakes together: the largest value of the open lakes counts. 0
+        keeps nothing.
     stores : tuple of str
-        Other stores in which tables of the lake lie, such as ``("s3://archive",)``: buckets and
-        containers beside the root's. What the lake's own objects say opens no store that is not
+        Other stores that hold tables of the lake, such as ``("s3://archive",)``: buckets and
+        containers besides the root's. The lake's own objects open no store that is not
         named here or by a call of this client (``register``, ``create_table``, ``table``).
     sql_uris : bool
-        Whether SQL may name tables by URIs and absolute paths that lie beyond the root and are not
-        in the lake. Then whoever writes a statement reaches all that this process can.
+        Whether SQL may name tables by URIs and absolute paths that are outside of the root and not
+        in the lake. Then any author of a statement reaches all that this process can.
 
     Examples
     --------
@@ -174,7 +177,7 @@ class Settings(_StoreSettings):
 
     @property
     def trusted_tip_seconds(self) -> float:
-        """How long a tip that was read counts: no longer than no table can be made in its place."""
+        """The time that a cached tip counts: too short for a new table to be made in its place."""
         if not self.reuse_after_seconds:
             return self.checked_tip_seconds
         return min(self.checked_tip_seconds, self.reuse_after_seconds / 2)
@@ -222,7 +225,10 @@ def _most(name: str, *, whole: bool) -> float:
 
 
 def shown(value: object) -> str:
-    """A value in a message, in short; Python does not print a number of thousands of digits."""
+    """Return a value for a message, in short.
+
+    Python does not print a number of thousands of digits.
+    """
     if isinstance(value, int) and value.bit_length() > 64:
         return "a number of more than 64 bits"
     try:
@@ -233,5 +239,5 @@ def shown(value: object) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a text can be stored: half of a surrogate pair is no character."""
+    """Return whether a text can be stored: half of a surrogate pair is no character."""
     return not any("\ud800" <= character <= "\udfff" for character in text)

@@ -1,8 +1,8 @@
 """Tools that prove the protocol, for this library's tests and for its users'.
 
-A deterministic simulator of many clients over one store, faults that it
-injects, clients without LakeVilla, and checkers of what came of it all. They
-may import everything; nothing in the library imports them.
+A deterministic simulator of many clients over one store, faults that it injects, clients without
+LakeVilla, and checkers of the results. They may import everything; no module of the library imports
+them.
 """
 
 try:

@@ -1,4 +1,4 @@
-"""``python -m lakevilla_testing``: run histories of the real protocol, or look at one again."""
+"""``python -m lakevilla_testing``: run histories of the real protocol, or show one again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lakevilla_testing.histories.plan import LakeFormat, Plan, draw_formats, dra
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status 0 if every history was right, 1 if one was not."""
+    """Return exit status 0 if every history was right, 1 if one was not."""
     parser = argparse.ArgumentParser(prog="python -m lakevilla_testing", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     again = commands.add_parser("replay", help="show one history, a request a line")

@@ -1,10 +1,10 @@
 """Small faults put into the library, one at a time, to see whether the tests find them.
 
-``python -m lakevilla_testing.mutants --seed 1 --count 40`` draws mutants of the rooms that decide
-what is committed, puts each into the working tree of a clone, and runs a command there, by default
-``make test`` that ends with the first failure. A mutant is a comparison turned round, a condition
-that holds always or never, or a number moved by one. It runs in a clone of its own: the tree that
-it is started from is not touched.
+``python -m lakevilla_testing.mutants --seed 1 --count 40`` draws mutants of the packages that
+decide what is committed, puts each into the working tree of a clone, and runs a command there, by
+default ``make test`` that ends with the first failure. A mutant is a comparison turned round, a
+condition that holds always or never, or a number moved by one. It runs in a clone of its own: the
+tree that it is started from is not touched.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Mutant(NamedTuple):
     path : str
         The file, from the root of the repository.
     line : int
-        Where the replaced expression begins.
+        The first line of the replaced expression.
     start, end : int
         The part of the file that is replaced, in bytes.
     before, after : str
-        The expression as it is, and as the mutant has it.
+        The original expression, and the mutant's.
     """
 
     path: str
@@ -92,7 +92,7 @@ def mutants_of(path: str, source: bytes) -> Iterator[Mutant]:
 
 
 def draw(seed: int, count: int, rooms: Sequence[str], root: Path = ROOT) -> list[Mutant]:
-    """Return as many mutants, each module as likely as its size."""
+    """Return ``count`` mutants, each module as likely as its size."""
     found = [
         mutant
         for room in rooms
@@ -128,7 +128,7 @@ def survives(mutant: Mutant, command: str, root: Path) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print each mutant with what became of it; 1 if one survived."""
+    """Print each mutant with its outcome; return 1 if one survived."""
     parser = argparse.ArgumentParser(prog="python -m lakevilla_testing.mutants")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=40)

@@ -1,5 +1,5 @@
 """The public API: lakes, transactions, snapshots and tables (design, section 12).
 
-Synchronous objects over the programs below; the only place where names,
-Python data and SQL text become locations, Arrow and trees.
+The objects are synchronous and run the programs below; this is the only place where names, Python
+data and SQL text become locations, Arrow and trees.
 """

@@ -1,4 +1,4 @@
-"""What ``alter`` is asked for: looked at as a whole before a table is."""
+"""The request of ``alter``: it is checked as a whole before a table is read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["alteration"]
 
 
 def _type_names(name: str, given: object) -> dict[str, str]:
-    """New types by column, as the library names them."""
+    """Return new types by column, as the library names them."""
     if given is None or given == {}:
         return {}
     columns = given_schema(given)
@@ -31,7 +31,7 @@ def _type_names(name: str, given: object) -> dict[str, str]:
 
 
 def _comments(name: str, given: object) -> dict[str, str | None]:
-    """What columns are said to be; None takes it back."""
+    """Return comments by column; None removes a comment."""
     if given is not None and not isinstance(given, Mapping):
         raise InvalidOperation(
             f"{name} must be a mapping of columns to text, or to None, not {shown(given)[:100]}"
@@ -58,12 +58,12 @@ _CHECKS: Mapping[str, Callable[[str, object], object]] = {
 def alteration(
     table: str, *, add_columns: object, **given: object
 ) -> tuple[dict[str, object], bytes | None]:
-    """The changes asked for by name, and the schema of new columns as Arrow serializes it.
+    """Return the requested changes by name, and the schema of new columns as Arrow serializes it.
 
     Raises
     ------
     InvalidOperation
-        An argument is of the wrong kind, nothing is asked for, or something and its contrary.
+        An argument is of the wrong kind, nothing is requested, or a change and its contrary are.
     """
     checked = {name: _CHECKS[name](name, value) for name, value in given.items()}
     request = {name: value for name, value in checked.items() if value}
@@ -83,15 +83,15 @@ def alteration(
 
 
 def given_schema(given: object) -> pa.Schema | None:
-    """The columns that a caller has described; None if what is given is no description.
+    """Return the columns that a caller has described; None if ``given`` is no description.
 
-    It is a ``pyarrow.Schema``, what another library offers Arrow as one, a schema of pyiceberg, or
-    a mapping of names to types.
+    A description is a ``pyarrow.Schema``, an object that another library offers Arrow as a schema,
+    a schema of pyiceberg, or a mapping of names to types.
 
     Raises
     ------
     InvalidOperation
-        A type is none.
+        A type in it does not exist.
     """
     if isinstance(given, pa.Schema):
         return given

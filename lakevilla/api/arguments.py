@@ -18,7 +18,7 @@ from lakevilla.store.location import refuse_half_scheme
 
 # -------------------- arguments
 #
-# What callers pass or ask for, refused where it can mean nothing: before anything is looked at.
+# Arguments of callers, refused if they can mean nothing, before anything is read.
 
 
 __all__ = [
@@ -46,21 +46,24 @@ _MOST_WHOLE = 2**63 - 1
 
 
 class Hinted:
-    """An object that says where to find what it lacks: ``lake.append`` is a transaction's verb."""
+    """An object that reports the right place for a method that it lacks.
+
+    Example: ``lake.append`` is a transaction's verb.
+    """
 
     __slots__ = ()
-    #: By the name of what is asked for.
+    #: Hints by the name of the requested attribute.
     _elsewhere: ClassVar[Mapping[str, str]] = {}
 
     def __init_subclass__(cls) -> None:
-        """Have Python name a method by the class that people know, where it is of a part of it."""
+        """Have Python name a method by the class that users know, if a part of it defines it."""
         super().__init_subclass__()
         for part in cls.__mro__[1:]:
             for name, method in list(vars(part).items()):
                 if isinstance(method, FunctionType) and name[0] != "_" and name not in vars(cls):
                     setattr(cls, name, _called(method, f"{cls.__name__}.{name}"))
 
-    if not TYPE_CHECKING:  # a type checker would take every name for one that is there
+    if not TYPE_CHECKING:  # a type checker would take every name for an existing one
 
         def __getattr__(self, name: str) -> Never:
             message = f"{type(self).__name__!r} object has no attribute {name!r}"
@@ -69,7 +72,7 @@ class Hinted:
 
 
 def _called(method: FunctionType, name: str) -> FunctionType:
-    """The same method under another name: Python names it where arguments are wrong."""
+    """Return the same method under another name: Python uses it in errors about arguments."""
     same = FunctionType(
         method.__code__,
         method.__globals__,
@@ -80,19 +83,19 @@ def _called(method: FunctionType, name: str) -> FunctionType:
     same.__kwdefaults__ = method.__kwdefaults__
     functools.update_wrapper(same, method)
     del same.__wrapped__  # type: ignore[attr-defined]
-    vars(same).update(vars(method))  # where it is a wrapper itself
+    vars(same).update(vars(method))  # if it is a wrapper itself
     same.__qualname__ = name
     return same
 
 
 def verbs_elsewhere(why: str) -> dict[str, str]:
-    """What to say of each verb of a transaction to who asks another object for it."""
+    """Return the hint for each verb of a transaction, for calls of it on another object."""
     verbs = ("alter", "append", "delete", "merge", "overwrite", "update", "upsert")
     return {verb: f"{why}: lake.run(lambda txn: txn.{verb}(...))" for verb in verbs}
 
 
 def check_number(name: str, value: object) -> int:
-    """A count or a version; one of NumPy's is a number too.
+    """Return a count or a version; a number of NumPy is accepted too.
 
     Raises
     ------
@@ -107,7 +110,8 @@ def check_number(name: str, value: object) -> int:
 
 
 def check_flag(name: str, value: object) -> bool:
-    """A yes or no. What merely counts as one is refused: ``"false"`` would be a yes.
+    """Return True or False. A value that merely counts as one is refused: ``"false"`` would be
+    true.
 
     Raises
     ------
@@ -121,7 +125,7 @@ def check_flag(name: str, value: object) -> bool:
 
 
 def check_text(name: str, value: object) -> str:
-    """A text that is not empty.
+    """Return a text that is not empty.
 
     Raises
     ------
@@ -135,14 +139,14 @@ def check_text(name: str, value: object) -> str:
 
 
 def check_place(name: str, value: object) -> str:
-    """Where a table is, as a name, a URI or a path; a ``Path`` is one of this machine.
+    """Return a table's place: a name, a URI or a path; a ``Path`` is one of this machine.
 
     Raises
     ------
     InvalidOperation
     """
     if isinstance(value, os.PathLike):
-        # Paths of object stores say so in their text; as files they would be downloaded.
+        # A path of an object store has a scheme in its text; as a file it would be downloaded.
         text = str(value)
         refuse_half_scheme(text)
         return text if "://" in text else os.path.abspath(value)
@@ -150,7 +154,7 @@ def check_place(name: str, value: object) -> str:
 
 
 def _whole(value: object) -> int | None:
-    """A whole number of Python's or NumPy's; None if it is none."""
+    """Return a whole number of Python's or NumPy's; None if the value is none."""
     if isinstance(value, int) and not isinstance(value, bool):
         return int.__int__(value)
     is_numpy = type(value).__module__ == "numpy" and hasattr(value, "__index__")
@@ -159,12 +163,12 @@ def _whole(value: object) -> int | None:
 
 
 def check_columns(columns: object) -> list[str] | None:
-    """The columns asked for as a list; None: all of them.
+    """Return the requested columns as a list; None: all of them.
 
     Raises
     ------
     InvalidOperation
-        They are no names, or none: rows without columns say nothing but how many they are.
+        They are no names, or none: rows without columns have nothing but their number.
     """
     if columns is None:
         return None
@@ -183,12 +187,12 @@ def check_columns(columns: object) -> list[str] | None:
 
 
 def check_names(argument: str, given: object) -> list[str]:
-    """Names of columns, constraints or properties, in a list.
+    """Return names of columns, constraints or properties, in a list.
 
     Raises
     ------
     InvalidOperation
-        It is one name by itself, whose letters would be taken for names, or holds no names.
+        It is a single name, whose letters would be taken for names, or holds no names.
     """
     if isinstance(given, str):
         raise InvalidOperation(
@@ -201,12 +205,12 @@ def check_names(argument: str, given: object) -> list[str]:
 
 
 def check_texts(argument: str, given: object) -> dict[str, str]:
-    """Text by name: new names of columns, rules of constraints.
+    """Return text by name: new names of columns, rules of constraints.
 
     Raises
     ------
     InvalidOperation
-        It is no mapping, or one with something else in it.
+        It is no mapping, or a mapping with anything else in it.
     """
     if given is None:
         return {}
@@ -220,7 +224,7 @@ def check_texts(argument: str, given: object) -> dict[str, str]:
 
 
 def check_views(given: object) -> dict[str, object]:
-    """Frames by the names that a statement calls them by.
+    """Return frames by the names that a statement uses for them.
 
     Raises
     ------
@@ -237,7 +241,7 @@ def check_views(given: object) -> dict[str, object]:
 
 
 def check_hours(table: str, hours: object) -> None:
-    """Refuse a retention that is none, or one that reaches further back than any file.
+    """Refuse a retention that is no number, or that reaches further back than any file.
 
     Raises
     ------
@@ -255,7 +259,7 @@ def check_hours(table: str, hours: object) -> None:
 
 
 def check_size(table: str, size: object) -> int | None:
-    """A target size, which some file can have; None if there is none.
+    """Return a target size that a file can have; None if there is none.
 
     Raises
     ------
@@ -274,7 +278,7 @@ def check_size(table: str, size: object) -> int | None:
 
 
 def check_z_order(table: str, columns: object) -> Sequence[str]:
-    """The columns of a Z curve, one or several.
+    """Return the columns of a Z curve, one or several.
 
     Raises
     ------
@@ -291,9 +295,9 @@ def check_z_order(table: str, columns: object) -> Sequence[str]:
 
 
 def _names(value: object) -> list[str] | None:
-    """Names as a list, whatever holds them; None if they are none.
+    """Return names as a list, whatever holds them; None if they are no names.
 
-    The keys of a mapping are none: its values would be passed over.
+    The keys of a mapping are no names: its values would be ignored.
     """
     if isinstance(value, bytes | bytearray | Mapping) or not isinstance(value, Iterable):
         return None
@@ -302,7 +306,7 @@ def _names(value: object) -> list[str] | None:
 
 
 def check_choice(name: str, value: object, *choices: str) -> None:
-    """Refuse what is none of the words that an option takes.
+    """Refuse a value that is none of the words that an option takes.
 
     Raises
     ------
@@ -313,7 +317,7 @@ def check_choice(name: str, value: object, *choices: str) -> None:
 
 
 def check_mode(name: str, value: object, *choices: str) -> None:
-    """Refuse what is neither None nor one of the words that a mode takes.
+    """Refuse a value that is neither None nor one of the words that a mode takes.
 
     Raises
     ------
@@ -325,7 +329,7 @@ def check_mode(name: str, value: object, *choices: str) -> None:
 
 
 def check_columns_by(argument: str, given: object) -> list[str]:
-    """What something goes by: a column's name, or a list of names.
+    """Return the columns that an option names: a column's name, or a list of names.
 
     Raises
     ------
@@ -340,7 +344,7 @@ def check_columns_by(argument: str, given: object) -> list[str]:
 
 
 def check_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
-    """Refuse metadata that is not made of strings; a copy of it."""
+    """Return a copy of the metadata; refuse metadata that is not made of strings."""
     if metadata is not None and not isinstance(metadata, Mapping):
         raise InvalidOperation(f"metadata maps strings to strings, not {shown(metadata)}")
     entries = dict(metadata or {})
@@ -358,7 +362,7 @@ def check_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
 def check_patterns(
     name: str, patterns: object, *, may_be_empty: bool = False
 ) -> tuple[str, ...] | None:
-    """Refuse what is no sequence of strings; None stays None."""
+    """Refuse a value that is no sequence of strings; None stays None."""
     if patterns is None:
         return None
     is_empty = isinstance(patterns, Sequence) and not patterns and not may_be_empty
@@ -368,7 +372,7 @@ def check_patterns(
 
 
 def tables_to_register(name: object, uri: object) -> dict[str, str]:
-    """Names to URIs, as the three forms of ``register`` give them."""
+    """Return URIs by name, from the three forms of ``register``."""
     if name is None:
         raise InvalidOperation(
             "register was given no table: name at least one, or take in what lies under the root "
@@ -396,13 +400,15 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 def parameters(given: object, *, nested: bool = False) -> dict[str, object]:
-    """Parameters by name, as None, bool, int, float, Decimal, str, bytes, dates, times, UUID or
-    lists of these; with ``nested`` also mappings.
+    """Return parameters by name.
+
+    Their values are None, bool, int, float, Decimal, str, bytes, dates, times, UUID or lists of
+    these; with ``nested`` also mappings.
 
     Raises
     ------
     InvalidOperation
-        They are given by position, a name is none, or a value is of another type.
+        They are given by position, a name is no name, or a value is of another type.
     """
     if given is None:
         return {}
@@ -427,30 +433,30 @@ def parameters(given: object, *, nested: bool = False) -> dict[str, object]:
 #
 # Table properties as callers give them, in the one spelling that every client understands.
 #
-# A log keeps text alone, and each client reads it by rules of its own: ``True`` as Python
-# prints it is false to all of them (hazard 42). What a name means is the format's to check.
+# A log keeps text alone, and each client reads it by rules of its own: ``True`` as Python prints it
+# is false to all of them (hazard 42). The format checks the meaning of a name.
 
 
 __all__ = ["PropertyValue", "property_names", "property_texts"]
 
-#: What a property's value may be given as.
+#: The types in which a property's value may be given.
 PropertyValue = str | bool | int | float | Decimal
 
 
 def property_texts(argument: str, given: object) -> dict[str, str]:
-    """Properties as text: booleans in lower case, numbers in digits.
+    """Return properties as text: booleans in lower case, numbers in digits.
 
     Parameters
     ----------
     argument : str
-        Its name, for messages.
+        The argument's name, for messages.
     given : Mapping or None
         Values are str, bool, int, float or Decimal.
 
     Raises
     ------
     InvalidOperation
-        It is no mapping, or a name or value says nothing as text.
+        It is no mapping, or a name or value has no meaning as text.
     """
     if given is None:
         return {}
@@ -463,7 +469,7 @@ def property_texts(argument: str, given: object) -> dict[str, str]:
 
 
 def property_names(argument: str, given: object) -> list[str]:
-    """The names of properties, in a list.
+    """Return the names of properties, in a list.
 
     Raises
     ------
@@ -502,5 +508,5 @@ def _text(name: str, value: object) -> str:
 
 
 def _may_be_one(value: object) -> bool:
-    """Whether it is one value of another library, whose Python value is to be looked at."""
+    """Return whether it is one value of another library, whose Python value must be checked."""
     return hasattr(value, "dtype") or hasattr(value, "as_py") or isinstance(value, str | int)

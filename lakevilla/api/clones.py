@@ -1,4 +1,4 @@
-"""A lake's clones: tables of another place, to be written to, in constant time."""
+"""A lake's clones: tables shown at another place, to be written to there, in constant time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Clones"]
 
 
 class Clones:
-    """What a lake does with clones."""
+    """The operations of a lake on clones."""
 
     _client: LakeClient
 
@@ -33,29 +33,29 @@ class Clones:
     ) -> Ref:
         """Show a table, or all tables below a directory, at another place, to be written to there.
 
-        It takes two writes, whatever it holds: no file is copied, and no log is made. The tables at
-        ``to`` are as those at ``source`` were, are read by their paths there, and are tables of
-        their own: what is written on one side is not seen on the other. The first write to one
-        makes its log, with the files where they are; from then on Spark and readers of Iceberg see
-        it.
+        It takes two writes, whatever the tables hold: no file is copied, and no log is made. The
+        tables at ``to`` have the state of those at ``source``, are read by their paths there, and
+        are tables of their own: a write on one side is not seen on the other. The first write to a
+        table makes its log, with the files where they are; from then on Spark and readers of
+        Iceberg see the table.
 
-        The state is kept for as long as the clone is there, as a tag keeps it.
+        The state is kept for as long as the clone exists, as a tag keeps it.
 
         Parameters
         ----------
         source : str
             A table, or a directory below the root.
         to : str
-            A path below the root where nothing is. It is the name of the clone, for ``refs``,
-            ``keep`` and ``delete_ref``: letters, digits and ``. _ - /``, at most 128.
+            A path below the root where nothing is stored. It is the name of the clone, for
+            ``refs``, ``keep`` and ``delete_ref``: letters, digits and ``. _ - /``, at most 128.
         at : int, datetime or str, optional
             A global version, an aware time, the name of a tag or branch, or a version of a branch
-            (``"etl@57"``). The lake as it is now if not given.
+            (``"etl@57"``). The present state of the lake if not given.
         copy : bool
             Have the store copy the files, into ordinary tables that need nothing of their source:
-            deltalake and DuckDB read them too. Then it takes a copy a file and a transaction a
-            table, and there is no clone in the end. One that is cut off leaves a clone, with some
-            tables copied: ``keep`` and ``delete_ref`` of it.
+            deltalake and DuckDB read them too. This takes one copy per file and one transaction per
+            table, and there is no clone in the end. If it is interrupted, it leaves a clone with
+            some tables copied: call ``keep`` and ``delete_ref`` of it.
 
         Raises
         ------
@@ -100,7 +100,7 @@ class Clones:
         return ref_of(target, entry, entry.base.sequence)
 
     def _make_whole(self, name: str, entry: RefEntry) -> None:
-        """Copy all files of a clone, and let it end: its tables need it no more."""
+        """Copy all files of a clone and delete the clone: its tables need it no more."""
         client = self._client.main("clone")
         with client.measured("clone"):
             report = client.run(keep_clone(client.context, name, entry, all_tables=True))

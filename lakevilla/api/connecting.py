@@ -1,4 +1,4 @@
-"""Connecting to a lake."""
+"""Connections to a lake."""
 
 from __future__ import annotations
 
@@ -101,28 +101,27 @@ def connect(
     boto3_session : boto3.Session, optional
         Provides the credentials for S3; a botocore session works too.
     conditional_writes : {"require", "check"}
-        What to do with a store that does not support conditional writes: refuse to write there,
-        or check before and after each write. Checks are best effort: if two clients write at
-        the same time, and one of them very slowly, a commit can be lost unnoticed. A store that
-        can create but not replace objects conditionally needs no checks; it has no queues and
-        saved transactions.
+        For a store that does not support conditional writes: refuse to write there, or check before
+        and after each write. Checks are best effort: if two clients write at the same time, and one
+        of them very slowly, a commit can be lost unnoticed. A store that can create but not replace
+        objects conditionally needs no checks; it has no queues and saved transactions.
     spark_reader : {"auto", "native", "python"}
-        With ``spark``, how to read unchanged data: with the session's connector for the format
-        if there is one, only with that connector, or with LakeVilla's own tasks.
+        With ``spark``, the reader of unchanged data: the session's connector for the format if
+        there is one, only that connector, or LakeVilla's own tasks.
     on_event : callable, optional
-        Called for redos, retries, helping and reconciling. It is told of each phase of a
-        transaction, with its seconds, and of the transaction's end (``Event``); a transaction
-        waits while it runs. For an operation that takes more than two seconds it gets the rows,
-        files and bytes that are done (``progress``), twice a second and from another thread.
+        Called for redos, retries, helping and reconciling. It gets each phase of a transaction,
+        with its seconds, and the transaction's end (``Event``); a transaction waits while it runs.
+        For an operation that takes more than two seconds it gets the rows, files and bytes that are
+        done (``progress``), twice a second and from another thread.
     progress : bool
         Show the same numbers in a terminal or a notebook while the operation runs.
     catalogs : Mapping, optional
         pyiceberg catalogs by name, or properties for ``load_catalog``. Their tables are named
         ``name.namespace.table``. All clients of the lake must use the same names.
     files_outside : sequence of str or os.PathLike, optional
-        Directories elsewhere, by URI or absolute path, from which files are read that a table's
-        log or metadata names there. Without it only files below the root, and in the directories
-        of the lake's tables, are (see docs/security.md).
+        Directories elsewhere, by URI or absolute path, from which files are read that a table's log
+        or metadata names there. Without it, only files below the root, and in the directories of
+        the lake's tables, are read (see docs/security.md).
 
     Raises
     ------
@@ -179,7 +178,10 @@ def connect(
 
 @dataclass(frozen=True, slots=True)
 class SparkFrames:
-    """The session whose DataFrames are a lake's rows; None after a pickle, until a frame comes."""
+    """The session whose DataFrames are a lake's rows.
+
+    It is None after a pickle, until a frame is passed.
+    """
 
     session: SparkSession | None
     reader: SparkReader
@@ -196,7 +198,7 @@ def open_client(
     spark: SparkFrames | None = None,
     **given: Any,
 ) -> LakeClient:
-    """A client of a lake, its arguments looked at before; asks nothing of the store."""
+    """Return a client of a lake, by checked arguments; it makes no request to the store."""
     store = open_store(root, storage_options, boto3_session=boto3_session, settings=settings)
     reach = Reach(root, files_outside, azure_account(storage_options))
     for outside in files_outside:
@@ -205,7 +207,7 @@ def open_client(
     options = None if storage_options is None else dict(storage_options)
 
     def current() -> Settings:
-        """The settings, with the stores that the caller has named since."""
+        """Return the settings, with the stores that the caller has named since."""
         return replace(settings, stores=store.named)
 
     def reopen() -> tuple[Callable[..., LakeClient], tuple[()]]:
@@ -222,7 +224,7 @@ def open_client(
         return again, ()
 
     arguments = dict(given)
-    # Never the session that gives credentials: they would lie in the pickle.
+    # Never include the session that gives credentials: they would be stored in the pickle.
     given |= {"settings": settings, "catalogs": catalogs, "reopen": reopen, "reach": reach}
     uri = root_location(root).uri
     if spark is None:
@@ -242,7 +244,7 @@ def open_client(
 
 
 def frozen(boto3_session: Any) -> dict[str, str]:
-    """A session's credentials as they are now, as storage options: what workers can be given."""
+    """Return a session's present credentials as storage options, which workers can be given."""
     session = session_of(boto3_session)
     if session is None:
         return {}
@@ -259,7 +261,7 @@ def frozen(boto3_session: Any) -> dict[str, str]:
 
 
 def _checked_root(root: str | os.PathLike[str]) -> str:
-    """The root, which is a place, and no file of this machine."""
+    """Return the root, if it is a place, and no file of this machine."""
     root = os.fspath(root) if isinstance(root, os.PathLike) else root
     if not _may_be_place(root):
         raise InvalidOperation(

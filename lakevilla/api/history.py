@@ -1,4 +1,4 @@
-"""What happened to a lake and to its tables, as their users ask for it."""
+"""The history of a lake and of its tables, as users request it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: What writers put into ``commitInfo`` by themselves; the rest is their users'.
+#: Fields that writers put into ``commitInfo`` by themselves; the other fields are their users'.
 _OWN = frozenset(
     (
         "timestamp",
@@ -63,7 +63,7 @@ _OWN = frozenset(
 def bind_to_version(
     client: LakeClient, state: TransactionState, version: int | None, timestamp: datetime | None
 ) -> None:
-    """Bind a transaction to the global version asked for.
+    """Bind a transaction to the requested global version.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def bind_to_version(
 
 
 def lake_history(client: LakeClient, limit: int | None) -> list[HistoryEntry]:
-    """The lake's commits, newest first."""
+    """Return the lake's commits, newest first."""
     if limit is not None:
         limit = check_number("limit", limit)
     last = None if client.at is None else client.at.head.sequence
@@ -100,7 +100,7 @@ def lake_history(client: LakeClient, limit: int | None) -> list[HistoryEntry]:
 
 
 def table_history(client: LakeClient, uri: str, limit: int | None) -> list[TableHistoryEntry]:
-    """The entries of a table's log, newest first."""
+    """Return the entries of a table's log, newest first."""
     if limit is not None:
         limit = check_number("limit", limit)
     location = client.place(uri)
@@ -113,7 +113,7 @@ def table_history(client: LakeClient, uri: str, limit: int | None) -> list[Table
 def own_version(
     table: str, version: object, timestamp: datetime | None, iceberg_ref: object
 ) -> OwnVersion | None:
-    """The state of a table's own past that is asked for; None for its newest one.
+    """Return the requested state of a table's own past; None for its newest state.
 
     Raises
     ------
@@ -140,7 +140,7 @@ def own_version(
 
 
 def table_versions(client: LakeClient, uri: str, limit: int | None) -> list[KeptVersion]:
-    """The versions of a table's own log that can be opened, newest first."""
+    """Return the versions of a table's own log that can be opened, newest first."""
     if limit is not None:
         limit = check_number("limit", limit)
     location = client.place(uri)
@@ -152,14 +152,14 @@ def table_versions(client: LakeClient, uri: str, limit: int | None) -> list[Kept
 
 
 def _until(client: LakeClient, location: str) -> View | None:
-    """A table's state at the ref that a client is bound to, beyond which it tells nothing."""
+    """Return a table's state at the ref that a client is bound to: nothing later is returned."""
     if client.at is None:
         return None
     return client.run(frozen_view(client.context, client.at.base, location))
 
 
 def milliseconds(timestamp: datetime) -> int:
-    """Since the epoch. Refuses a time that does not say its zone."""
+    """Return the milliseconds since the epoch. Refuse a time without a zone."""
     if not isinstance(timestamp, datetime):
         raise InvalidOperation(
             "timestamp must be a datetime with a zone, such as datetime.now(UTC), not "
@@ -174,12 +174,12 @@ def milliseconds(timestamp: datetime) -> int:
 
 
 def moment(stamp_ms: int) -> datetime:
-    """Milliseconds since the epoch as an aware datetime in UTC."""
+    """Return milliseconds since the epoch as an aware datetime in UTC."""
     return _EPOCH + timedelta(milliseconds=stamp_ms)
 
 
 def _entry(one: Recorded, names: Mapping[str, str], rebuilt: int) -> HistoryEntry:
-    """One entry; ``rebuilt`` is the version with which a lost HEAD was rebuilt, 0 for none."""
+    """Return one entry; ``rebuilt`` is the version that rebuilt a lost HEAD, 0 for none."""
     summary, commit = one.summary, one.commit
     parts = {} if commit is None else commit.tables
     return HistoryEntry(

@@ -1,4 +1,4 @@
-"""Lakes: the directory under which tables live, and what can be asked of it as a whole."""
+"""Lakes: the directory under which tables are stored, and the operations on all of it."""
 
 from __future__ import annotations
 
@@ -186,34 +186,33 @@ class Lake(
             skew and no other anomaly. ``write-serializable``: like ``serializable``, but a
             transaction that only reads is never checked.
         validation : {"precise", "rules"}
-            How commits in between are checked: by predicates, files and rows, or only by
-            version numbers, as in the paper (rules R1 to R3).
+            The check of commits in between: by predicates, files and rows, or only by version
+            numbers, as in the paper (rules R1 to R3).
         slack : int
-            How many versions a table that was read may be behind at the commit. Above 0 the
-            isolation is really ``snapshot``.
+            The number of versions that a table that was read may be behind at the commit. Above 0
+            the isolation is really ``snapshot``.
         durability : {"lazy", "every_op"}
-            When its work is saved to the store: from time to time, or after each operation.
+            Save its work to the store from time to time, or after each operation.
         wait : {"published", "decided"}
-            Whether ``commit`` returns when every table's log has the commit, or as soon as it
-            is decided.
+            Let ``commit`` return when every table's log has the commit, or as soon as the commit is
+            decided.
         idempotency_key : str or (str, int), optional
             With a key the transaction commits once, no matter how often it is run.
         read_only : bool
             Refuse write operations, and write nothing.
         wait_timeout_seconds : float, optional
-            How long it waits for transactions before it (with Feature.CT, or for a
-            reservation). After that it commits optimistically. Default: the setting of that
-            name.
+            The longest time that it waits for transactions before it (with Feature.CT, or for a
+            reservation). After that it commits optimistically. Default: the setting of that name.
         idle_timeout_seconds : float, optional
-            How long nothing may be asked of it: then it is undone, its places in queues are given
-            back, and what is asked of it next raises ``TransactionAborted``. Default, and 0: no
-            limit.
+            The longest time without a call. After that the transaction is undone, its places in
+            queues are given back, and its next call raises ``TransactionAborted``. Default, and 0:
+            no limit.
         defer : bool
-            Whether updates, deletes, merges, overwrites and inserts from queries are only checked
-            and noted, and performed together by the commit, or as soon as one of their counts is
-            looked at or a table that they change is read. With many tables that saves most of the
-            time. What rows are wrong for (a value that does not fit, a constraint) is then raised
-            by the commit, and ends the transaction.
+            Only check and note updates, deletes, merges, overwrites and inserts from queries. They
+            are performed together by the commit, or as soon as one of their counts is read or a
+            table that they change is read. With many tables that saves most of the time. An error
+            in the rows (a value that does not fit, a constraint) is then raised by the commit, and
+            ends the transaction.
         metadata : Mapping of str to str, optional
             Stored with each table's commit.
 
@@ -244,7 +243,7 @@ class Lake(
     def _begin(
         self, options: Mapping[str, Any], lost: TransactionState | None = None
     ) -> Executor[Frame]:
-        """A new transaction with ``options``, or again the one that has lost, in its place."""
+        """Begin a new transaction with ``options``, or the lost one again, in its place."""
         if lost is None:
             return begin_transaction(self._client, self._executor, **options)
         given = {name: options[name] for name in ("wait", "durability") if name in options}
@@ -334,17 +333,19 @@ class Lake(
         checkpoint_location: str | None = None,
         **transaction_options: Any,
     ) -> Callable[[Any, int], None]:
-        """The function for Spark's ``writeStream.foreachBatch``: each batch takes effect once.
+        """Return the function for Spark's ``writeStream.foreachBatch``: each batch takes effect
+        once.
 
         ``fn(txn, batch_df)`` may write many tables, which commit together under the idempotency
         key ``(query_id, batch_id)``. If Spark delivers a batch again, after a restart or a
         kill, a committed batch is skipped, and any other runs again. A ``query_id`` belongs to
         one streaming query and its checkpoint, for ever: a new checkpoint counts its batches
-        from 0 and needs a new ``query_id``. A batch of another checkpoint that the lake seems to
-        have, one from before the last, or one that an older copy of the checkpoint has planned
-        anew raises ``InvalidOperation``: to skip it would lose rows. So does a batch after others
-        that the lake lacks, because it was set back. That is noticed if Spark calls what is
-        returned here itself, and no function around it that may leave out batches.
+        from 0 and needs a new ``query_id``. ``InvalidOperation`` is raised where skipping a batch
+        would lose rows: for a batch of another checkpoint that the lake seems to have, for a batch
+        from before the last, and for a batch that an older copy of the checkpoint has planned
+        again. It is also raised for a batch after batches that the lake lacks, because it was set
+        back. That is noticed only if Spark itself calls the returned function, and no function
+        around it that may leave out batches.
 
         Parameters
         ----------
@@ -353,8 +354,8 @@ class Lake(
         query_id : str
             Names the streaming query in the lake.
         checkpoint_location : str, optional
-            That of the query. It is needed on Spark Connect alone, to notice an older copy of the
-            checkpoint; elsewhere Spark tells it.
+            The checkpoint location of the query. It is needed on Spark Connect alone, to notice an
+            older copy of the checkpoint; elsewhere Spark reports it.
         **transaction_options
             As for ``run``, except ``idempotency_key``.
 
@@ -410,9 +411,10 @@ class Lake(
         properties : Mapping, optional
             Values are str, bool, int, float or Decimal.
         exist_ok : bool
-            Leave an existing table of that name as it is.
+            Leave an existing table of that name unchanged.
         or_replace : bool
-            Define a table of that name anew, also one that was dropped with its data left there.
+            Define an existing table of that name again, also one that was dropped and whose data
+            was kept.
 
         Raises
         ------
@@ -438,14 +440,14 @@ class Lake(
             try:
                 return self.table(name)
             except TableNotFound:
-                raise error from None  # its name is taken, and no table is there
+                raise error from None  # its name is taken, but there is no such table
         return self.table(name)
 
     def drop_table(self, name: str, *, delete_data: bool = False) -> None:
         """Remove a table from the lake; with ``delete_data`` also delete its files, for good.
 
-        Without, ``register`` brings it back, and ``create_table`` with ``or_replace`` begins anew
-        in its place.
+        Without ``delete_data``, ``register`` brings the table back, and ``create_table`` with
+        ``or_replace`` defines it again in its place.
 
         The name of a table whose data was deleted can be used again ten minutes later
         (``reuse_after_seconds``): before that ``create_table`` raises ``TableExists``, because a
@@ -463,15 +465,15 @@ class Lake(
         name : str
             As for ``table``.
         delete_data : bool
-            Also delete its files, and of other files in its directory none: a
-            ``LakeVillaWarning`` and the event ``left_out`` tell what was left.
+            Also delete its files, but no other files in its directory: a ``LakeVillaWarning`` and
+            the event ``left_out`` report the files that were left.
 
         Raises
         ------
         TableNotFound
         InvalidOperation
-            Its data is not to be deleted: a ref keeps it, or it lies outside of the root and its
-            ``lake.json`` does not name this lake and this table.
+            Its data must not be deleted: a ref keeps it, or it is stored outside of the root and
+            its ``lake.json`` does not name this lake and this table.
         """
         delete_data = check_flag("delete_data", delete_data)
         location = self._client.location_of(name)
@@ -488,7 +490,7 @@ class Lake(
             tell_left(self._client, name, left)
 
     def rename_table(self, old: str, new: str) -> None:
-        """Call a table otherwise; no object moves. As ``Transaction.rename_table``.
+        """Give a table another name; no object moves. See ``Transaction.rename_table``.
 
         Parameters
         ----------
@@ -501,7 +503,7 @@ class Lake(
         ------
         TableNotFound, InvalidOperation
         TableExists
-            The new name is registered, or a table lies at its path.
+            The new name is registered, or a table is stored at its path.
 
         Examples
         --------
@@ -514,7 +516,8 @@ class Lake(
             txn.rename_table(old, new)
 
     def discover(self) -> list[DiscoveredTable]:
-        """The tables under the root that are not in the lake: new, dropped, and damaged ones.
+        """Return the tables under the root that are not in the lake: new, dropped, and damaged
+        ones.
 
         Every table under the root can be read and written by its path. It enters the lake with its
         first commit, or by ``register(discover=True)``.
@@ -527,7 +530,7 @@ class Lake(
         Raises
         ------
         InvalidOperation
-            The root is a table itself, a file, or nothing is there.
+            The root is a table itself, is a file, or does not exist.
         """
         return discover_tables(self._client.main("discover"))
 
@@ -538,17 +541,17 @@ class Lake(
         *,
         discover: bool = False,
     ) -> list[str]:
-        """Add existing tables to the lake, in one commit. Returns their names in the lake.
+        """Add existing tables to the lake, in one commit, and return their names in the lake.
 
-        ``register(name, uri)``, ``register({name: uri, ...})``, or ``register(path)`` for
-        a table under the root. For a table in one of the lake's catalogs, give its name there,
+        Call ``register(name, uri)``, ``register({name: uri, ...})``, or ``register(path)`` for a
+        table under the root. For a table in one of the lake's catalogs, give its name there,
         ``catalog.namespace.table``. A relative path in a string is under the root; a relative
         ``pathlib.Path`` is under the working directory of this machine.
 
         ``register(discover=True)`` adds all new tables that ``discover`` finds, by their paths.
-        It leaves out a table that can't come in (its log is damaged, another lake has it): a
-        ``LakeVillaWarning``, the log and the event ``left_out`` say why. A dropped table stays
-        out.
+        It leaves out a table that can't be added (its log is damaged, or it belongs to another
+        lake): a ``LakeVillaWarning``, the log and the event ``left_out`` report the reason. A
+        dropped table stays out.
 
         Parameters
         ----------
@@ -571,7 +574,7 @@ class Lake(
                 raise InvalidOperation("register takes discover=True, or tables by name, not both")
             return register_all(self._client)
         if isinstance(name, os.PathLike):
-            # Under the root it is the table's own path that is its name.
+            # Under the root, the table's own path is its name.
             name = self._client.place(check_place("name", name))
         given = tables_to_register(name, uri)
         return register_named(self._client, given)
@@ -596,7 +599,7 @@ class Lake(
         client.run_safely(registration.unregister(client.context, name, location))
 
     def table(self, name: str) -> Table[Frame]:
-        """One table of the lake, as it is now.
+        """Return one table of the lake, in its present state.
 
         Parameters
         ----------
@@ -611,11 +614,11 @@ class Lake(
             return table_of(executor, name, executor.look(name))
 
     def __getitem__(self, name: str) -> Table[Frame]:
-        """As ``table``."""
+        """Return one table of the lake; see ``table``."""
         return self.table(name)
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
-        """The lake's commits, newest first, as far back as they are kept.
+        """Return the lake's commits, newest first, as far back as they are kept.
 
         Parameters
         ----------
@@ -627,17 +630,17 @@ class Lake(
     # -- operating ---------------------------------------------------------------
 
     def exists(self) -> bool:
-        """Whether anything was ever committed here; if not, the root may be misspelt.
+        """Return whether anything was ever committed here; if not, the root may be misspelt.
 
         Raises
         ------
         CorruptObject
-            There was a lake, of which HEAD, or all but the tables, is lost.
+            A lake was here, but its HEAD, or everything except its tables, is lost.
         """
         return self._client.run(self._client.context.existing()) is not None
 
     def transactions(self) -> list[TransactionInfo]:
-        """The transactions that are in a queue or were saved, oldest first. It changes nothing.
+        """Return the transactions that are in a queue or were saved, oldest first. Changes nothing.
 
         Short optimistic transactions leave no trace before they commit, so they are not listed.
         A record that can't be read is skipped; ``doctor`` reports it.
@@ -648,7 +651,7 @@ class Lake(
     def outcome(
         self, txn_id: str | None = None, *, idempotency_key: str | tuple[str, int] | None = None
     ) -> Outcome:
-        """How a transaction ended. If it is undecided, this call ends it.
+        """Return how a transaction ended; if it is undecided, this call ends it.
 
         Parameters
         ----------
@@ -680,7 +683,7 @@ class Lake(
         return Outcome(found.state, client.named(found.result))
 
     def resume(self, txn_id: str) -> Transaction[Frame]:
-        """Continue a saved transaction of another process, as it was when last saved.
+        """Continue a saved transaction of another process, in its last saved state.
 
         Parameters
         ----------
@@ -700,7 +703,7 @@ class Lake(
     def abort(self, txn_id: str) -> None:
         """Abort a transaction, also of another client; it can never commit afterwards.
 
-        Its places in the queues become void at once.
+        Its places in the queues are cancelled at once.
 
         Parameters
         ----------
@@ -753,7 +756,7 @@ class Lake(
         run(self._client, partial(self._begin, {}), change, ATTEMPTS)
 
     def capabilities(self, table: str) -> Capabilities:
-        """What is guaranteed for a table in its present state.
+        """Return the guarantees for a table in its present state.
 
         Parameters
         ----------

@@ -30,8 +30,8 @@ ParseAssignments = Callable[[Mapping[str, object]], dict[str, Expr]]
 class Described:
     """A merge into a table that a caller is describing.
 
-    ``ended``: executed, or given up with an error that the caller has seen. ``verb``: what the
-    caller calls it.
+    ``ended``: it was executed, or given up with an error that the caller has seen. ``verb``: the
+    caller's name for it.
     """
 
     table: str
@@ -47,9 +47,9 @@ def new_columns(
     source_alias: str,
     table: str,
 ) -> pa.Schema | None:
-    """The source's columns that clauses set and the target lacks, or of which it lacks fields.
+    """Return the source's columns that clauses set and the target lacks, wholly or in fields.
 
-    None if there are none.
+    Return None if there are none.
     """
     known = {field.name.lower(): field for field in target}
     own = {field.name.lower(): field for field in source}
@@ -71,7 +71,7 @@ def new_columns(
 
 
 def _taken(value: Expr, source_alias: str) -> str:
-    """The column of the source that a value is, as a whole; empty if it is none."""
+    """Return the source's column that a value is, as a whole; empty if it is none."""
     if isinstance(value, Call) and value.name == FILL_FIELDS:
         value = value.args[0]
     if not isinstance(value, Column):
@@ -130,8 +130,7 @@ class MergeBuilder:
     ) -> Self:
         """Set all columns of a matched target row to those of its source row.
 
-        What the source lacks stays as it is: columns, and fields of a struct. Lists and maps are
-        replaced.
+        Columns and struct fields that the source lacks stay unchanged. Lists and maps are replaced.
 
         Parameters
         ----------
@@ -231,14 +230,17 @@ class MergeBuilder:
         return self
 
     def _read(self, updates: Mapping[str, object]) -> dict[str, Expr]:
-        if isinstance(updates, Mapping):  # what else it may be is refused where it is read
+        if isinstance(updates, Mapping):  # any other type is refused where it is read
             self._written.update(updates)
         with naming_quotes(self._written):
             return self._parse_assignments(updates)
 
     @contextmanager
     def _giving_up(self) -> Generator[None]:
-        """A verb that raises has had no effect, so the commit need not wait for this merge."""
+        """Mark the merge as ended if the block raises.
+
+        A verb that raises has had no effect, so the commit need not wait for this merge.
+        """
         try:
             with self._placing():
                 yield
@@ -251,7 +253,7 @@ class MergeBuilder:
         return [] if except_cols is None else check_names("except_cols", except_cols)
 
     def _updated(self, except_cols: Sequence[str] | None) -> dict[str, Expr]:
-        """All columns; a struct keeps the fields that the source's lacks."""
+        """Return all columns; a struct keeps the fields that the source's struct lacks."""
         return {
             spelled((name,)): set_from(one, name, self._target, self._aliases)
             for name, one in self._all(except_cols).items()
@@ -264,7 +266,7 @@ class MergeBuilder:
         }
 
     def _all(self, except_cols: Sequence[str] | None) -> dict[str, pa.Field]:
-        """Columns of the source by what the target calls them."""
+        """Return columns of the source by their names in the target."""
         left_out = {name.lower() for name in self._except(except_cols)}
         columns = {name.lower(): name for name in self._target.names}
         if self._widens:
@@ -287,7 +289,7 @@ class MergeBuilder:
 
 
 def set_from(source: pa.Field, name: str, target: pa.Schema, aliases: tuple[str, str]) -> Expr:
-    """A column's value from a source that may lack fields of it, which then stay as they are."""
+    """Return a column's value from a source; fields that the source lacks stay unchanged."""
     value = Column((source.name,), aliases[0])
     place = target.get_field_index(name)
     if place < 0 or not pa.types.is_struct(target.field(place).type):
@@ -296,7 +298,7 @@ def set_from(source: pa.Field, name: str, target: pa.Schema, aliases: tuple[str,
 
 
 def refuse_unreached(clauses: Iterable[MergeClause]) -> None:
-    """Refuse a clause that stands behind one which takes every row of its sort.
+    """Refuse a clause that follows one which takes every row of its sort.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What transactions and snapshots read by: rows of a table, its changes, and SQL."""
+"""Reads of transactions and snapshots: rows of a table, its changes, and SQL."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ class Reads(Generic[Frame]):
         *,
         params: Mapping[str, object] | None = None,
     ) -> Frame:
-        """Rows of a table; a transaction's own changes are included, and what it reads is part
-        of it.
+        """Return rows of a table, a transaction's own changes included.
+
+        The rows that a transaction reads are part of it.
 
         On a lake with ``spark=`` the result is a DataFrame, which Spark evaluates when you use
         it, always in the state of this call. The rows count as read now, with this ``where``:
@@ -98,7 +99,8 @@ class Reads(Generic[Frame]):
         where: Predicate | None = None,
         params: Mapping[str, object] | None = None,
     ) -> Frame:
-        """Rows that changed after global version ``since``, up to the state that is read here.
+        """Return rows that changed after global version ``since``, up to the state that is read
+        here.
 
         Added columns: ``_change_type`` (``insert``, ``delete``,
         ``update_preimage``, ``update_postimage``), ``_commit_version`` (global) and
@@ -135,12 +137,13 @@ class Reads(Generic[Frame]):
         *,
         views: Mapping[str, object] | None = None,
     ) -> Frame | OperationResult:
-        """One SELECT (in DuckDB's dialect; in Spark's with ``spark=``); a transaction that may
-        write also runs INSERT, UPDATE, DELETE or MERGE.
+        """Run one SELECT (in DuckDB's dialect; in Spark's with ``spark=``).
 
-        It sees the lake's tables (``sales.orders`` is the table ``sales/orders``)
-        and the frames in ``views``, those in which the lake shows its catalog (docs/catalog.md),
-        and nothing else: no files, no network, no Python variables. A SELECT counts as a read
+        A transaction that may write also runs INSERT, UPDATE, DELETE or MERGE.
+
+        A statement sees the lake's tables (``sales.orders`` is the table ``sales/orders``), the
+        frames in ``views``, and the tables in which the lake shows its catalog (docs/catalog.md).
+        It sees nothing else: no files, no network, no Python variables. A SELECT counts as a read
         of all rows of its tables.
 
         Parameters
@@ -169,7 +172,7 @@ class Reads(Generic[Frame]):
         views: Mapping[str, object] | None,
         statement: Statement | None = None,
     ) -> Frame | OperationResult:
-        """``statement`` is what the query was taken apart to, where that is known."""
+        """Run a query; ``statement`` is the parsed query, where that is known."""
         executor = self._executor
         with executor.kept(), executor.client.measured("sql", None, executor.state.id):
             with self._executor.alone():

@@ -28,7 +28,7 @@ __all__ = ["REFS_ELSEWHERE", "Refs", "at_of", "check_ref", "ref_of"]
 
 
 _METADATA_BYTES = 4096
-#: What others call the verbs here.
+#: Other names of the verbs here.
 REFS_ELSEWHERE = {
     "branches": "lake.refs() lists the branches and tags",
     "checkout": "lake.on(name) is the lake at a tag, or on a branch",
@@ -48,7 +48,7 @@ REFS_ELSEWHERE = {
 
 
 class Refs(Generic[Frame]):
-    """What a lake does with its refs."""
+    """The operations of a lake on its refs."""
 
     _client: LakeClient
 
@@ -64,10 +64,10 @@ class Refs(Generic[Frame]):
     ) -> Ref:
         """Give a state of the lake a name, and keep it until ``delete_ref``.
 
-        It takes two writes, whatever the lake holds, and a look at the log of each table that
-        other clients can write. Of more than 256 tables no log is looked at, unless ``absorb``
-        names them, and ``on_event`` gets ``left_out``: what other clients have committed to a
-        table is in the tag then if a transaction has written the table since.
+        It takes two writes, whatever the lake holds, and a read of the log of each table that other
+        clients can write. With more than 256 tables no log is read, unless ``absorb`` names them,
+        and ``on_event`` gets ``left_out``: then a commit of another client to a table is in the tag
+        if a transaction has written the table since.
 
         ``gc`` and ``vacuum`` keep all that the state needs. Other clients' clean-up does not know
         of it, and leaves it for the table's retention.
@@ -78,17 +78,17 @@ class Refs(Generic[Frame]):
             Letters, digits and ``. _ - /``, at most 128. Not digits alone, and not ``main``.
         at : int, datetime or str, optional
             A global version, an aware time, the name of another ref, or a version of a branch
-            (``"etl@57"``). The lake as it is now if not given.
+            (``"etl@57"``). The present lake if not given.
         tables : sequence of str, optional
             Names or paths, in which ``*`` and ``?`` stand for anything. Other tables are neither
             kept nor found. All tables if not given.
         absorb : sequence of str, optional
-            Names or patterns of the tables whose logs are looked at for commits of other
-            clients; ``[]`` for none. Not together with ``at``.
+            Names or patterns of the tables whose logs are read for commits of other clients; ``[]``
+            for none. Not together with ``at``.
         protected : bool
             It is not deleted before ``protect(name, on=False)``.
         metadata : Mapping of str to str, optional
-            What is to be told of it, at most 4 KiB.
+            Notes about it, at most 4 KiB.
 
         Raises
         ------
@@ -98,7 +98,7 @@ class Refs(Generic[Frame]):
         VersionNotFound
             The state is not kept any more, or a vacuum may be deleting files of it.
         InvalidOperation
-            The name can't be one, or a pattern fits no table.
+            The name is not allowed, or a pattern fits no table.
 
         Examples
         --------
@@ -121,12 +121,12 @@ class Refs(Generic[Frame]):
         protected: bool = False,
         metadata: Mapping[str, str] | None = None,
     ) -> Ref:
-        """Begin a branch of the lake: its tables, to be written where nobody else sees it.
+        """Begin a branch of the lake: its tables, to be written where no other client sees it.
 
-        ``on(name)`` gives the lake there, with transactions over all its tables. No file is copied,
-        whatever the lake holds: it takes three writes, and a look at the log of each table as
-        ``tag`` does. What is committed on it is in no table's log, so no other client sees it;
-        what others commit to the lake is not on the branch.
+        ``on(name)`` returns the lake there, with transactions over all its tables. No file is
+        copied, whatever the lake holds: it takes three writes, and a read of the log of each table
+        as ``tag`` does. A commit on the branch is in no table's log, so no other client sees it. A
+        commit of other clients to the lake is not on the branch.
 
         Parameters
         ----------
@@ -134,7 +134,7 @@ class Refs(Generic[Frame]):
             As for ``tag``.
         at : int, datetime or str, optional
             A global version, an aware time, the name of another ref, or a version of a branch
-            (``"etl@57"``). The lake as it is now if not given.
+            (``"etl@57"``). The present lake if not given.
         tables : sequence of str, optional
             Names or paths, in which ``*`` and ``?`` stand for anything. Other tables are not on
             the branch. All tables if not given.
@@ -143,7 +143,7 @@ class Refs(Generic[Frame]):
         protected : bool
             It is not deleted before ``protect(name, on=False)``.
         metadata : Mapping of str to str, optional
-            What is to be told of it, at most 4 KiB.
+            Notes about it, at most 4 KiB.
 
         Raises
         ------
@@ -153,7 +153,7 @@ class Refs(Generic[Frame]):
         VersionNotFound
             The state is not kept any more, or a vacuum may be deleting files of it.
         InvalidOperation
-            The name can't be one, or a pattern fits no table.
+            The name is not allowed, or a pattern fits no table.
 
         Examples
         --------
@@ -193,17 +193,17 @@ class Refs(Generic[Frame]):
         return ref_of(name, entry, entry.base.sequence)
 
     def on(self, name: str) -> Self:
-        """The lake on a branch, or as a tag keeps it.
+        """Return the lake on a branch, or in the state that a tag keeps.
 
-        On a branch transactions write as on the lake itself. At a tag it only reads: ``read``,
+        On a branch transactions write as on the lake itself. At a tag it is only read: ``read``,
         ``scan``, ``sql``, ``snapshot``, ``tables`` and ``lake[name]`` show that state, and no
         other version of the lake. A table's own past goes as far as the tag's state.
 
         Parameters
         ----------
         name : str
-            A branch, a tag, or ``main`` for the lake itself. ``"etl@57"`` is a branch as it was at
-            a version of its own: that only reads.
+            A branch, a tag, or ``main`` for the lake itself. ``"etl@57"`` is a branch at a version
+            of its own: that is only read.
 
         Raises
         ------
@@ -220,12 +220,12 @@ class Refs(Generic[Frame]):
         return new
 
     def refs(self, kind: Literal["branch", "tag", "clone"] | None = None) -> list[Ref]:
-        """The branches, tags and clones of the lake, by name.
+        """Return the branches, tags and clones of the lake, by name.
 
         Parameters
         ----------
         kind : {"branch", "tag", "clone"}, optional
-            Those of one kind.
+            Only refs of this kind.
         """
         client = self._client.main("refs")
         if kind is not None:
@@ -237,9 +237,9 @@ class Refs(Generic[Frame]):
         )
 
     def delete_ref(self, name: str) -> None:
-        """Let go of a tag, or end a branch with all that was committed on it.
+        """Release a tag, or end a branch with all that was committed on it.
 
-        What it alone has kept goes with the next ``vacuum`` and ``gc``.
+        Objects that it alone has kept are deleted by the next ``vacuum`` and ``gc``.
 
         Parameters
         ----------
@@ -282,14 +282,14 @@ class Refs(Generic[Frame]):
         """Let the lake itself take only merges and upkeep from now on, or everything again.
 
         Transactions that write rows or definitions raise ``InvalidOperation``; one that is open
-        raises ``ConflictError`` when it commits. ``merge``, ``rollback``, ``revert``,
-        ``cherry_pick``, ``restore`` and ``txn.apply`` go on, and so do ``optimize``, ``vacuum``,
-        ``gc``, ``recover``, and what no branch does: ``register``, ``unregister``,
-        ``rename_table`` and ``guard``.
+        raises ``ConflictError`` when it commits. Still allowed are ``merge``, ``rollback``,
+        ``revert``, ``cherry_pick``, ``restore`` and ``txn.apply``, and also ``optimize``,
+        ``vacuum``, ``gc``, ``recover``, and the verbs that no branch has: ``register``,
+        ``unregister``, ``rename_table`` and ``guard``.
 
-        It binds LakeVilla's clients. What others commit to a table is taken in as ever: ``guard``
-        refuses them. A process that writes without ``Feature.I`` alone, and has opened its table
-        before, learns of it when it next looks at HEAD; ``guard`` binds that one too.
+        It binds LakeVilla's clients. Commits of other clients to a table are absorbed as before:
+        ``guard`` refuses them. A process that writes only without ``Feature.I``, and has opened its
+        table before, learns of it when it next reads HEAD; ``guard`` binds that process too.
 
         Parameters
         ----------
@@ -310,7 +310,7 @@ class Refs(Generic[Frame]):
         client.run_safely(protect_main(client.context, on=check_flag("on", on)))
 
     def is_main_protected(self) -> bool:
-        """Whether the lake itself takes only merges and upkeep: see ``protect_main``."""
+        """Return whether the lake itself takes only merges and upkeep: see ``protect_main``."""
         head = self._client.main("is_main_protected").head()
         return head is not None and head.is_protected
 
@@ -323,14 +323,14 @@ def _check_text(verb: str, name: object) -> None:
 
 
 def check_ref(verb: str, name: object) -> None:
-    """Refuse what no ref in HEAD can be called."""
+    """Refuse a value that no ref in HEAD can have as its name."""
     _check_text(verb, name)
     if name == MAIN:
         raise InvalidOperation(f"{verb}: {MAIN!r} is the lake itself, which is no ref")
 
 
 def _metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
-    """A ref's metadata; HEAD has it, which each commit replaces."""
+    """Return a ref's metadata, checked: it is stored in HEAD, which each commit replaces."""
     entries = check_metadata(metadata)
     size = sum(len(text.encode()) for pair in entries.items() for text in pair)
     if size > _METADATA_BYTES:
@@ -342,7 +342,7 @@ def _metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def at_of(at: object) -> At:
-    """Which state a caller means. Raises ``InvalidOperation``."""
+    """Return the state that a caller means. Raises ``InvalidOperation``."""
     match at:
         case None:
             return None
@@ -362,7 +362,7 @@ def at_of(at: object) -> At:
 
 
 def ref_of(name: str, entry: RefEntry, version: int) -> Ref:
-    """A ref as it is told of."""
+    """Return a ref as it is reported."""
     return Ref(
         name,
         entry.kind,

@@ -43,12 +43,12 @@ from lakevilla.transaction.verbs.read_write import bind_to_ref
 
 # -------------------- run
 #
-# Running a function in a transaction until it has committed: what ``lake.run`` does.
+# Runs of a function in a transaction until it has committed, for ``lake.run``.
 #
-# A transaction that lost is run again under its id, with its record and its
-# places in the queues, so whoever has waited longest stays first. One that was
-# aborted, or taken over by another process, is settled in HEAD before the
-# function is called in a new one: its work must not be done twice.
+# A transaction that lost is run again under its id, with its record and its places in the queues,
+# so the transaction that has waited longest stays first. A transaction that was aborted, or taken
+# over by another process, is settled in HEAD before the function is called in a new one: its work
+# must not be done twice.
 
 
 __all__ = [
@@ -62,10 +62,10 @@ __all__ = [
 
 T = TypeVar("T")
 
-#: How often a function is called before its conflict is raised.
+#: The number of calls of a function before its conflict is raised.
 ATTEMPTS = 10
 
-#: A new transaction; or again the one that has lost, in its place.
+#: Begins a new transaction, or the lost one again, in its place.
 Begin = Callable[[TransactionState | None], Executor]
 
 
@@ -90,8 +90,8 @@ def run(client: LakeClient, begin: Begin, fn: Callable[[Executor], T], attempts:
                 return None
             except CommitOutcomeUnknown as unknown:
                 if unknown.idempotency_key is not None:
-                    raise  # nobody can settle what its key stands for
-                # Only HEAD can be asked; a log entry is the caller's to look for.
+                    raise  # no process can settle the outcome of its key
+                # Only HEAD can be read for that; the caller must look for a log entry.
                 ended = _outcome(client, executor.id) if executor.state.through_head else "expired"
                 if ended == "committed":
                     executor.give_back()
@@ -109,7 +109,7 @@ def run(client: LakeClient, begin: Begin, fn: Callable[[Executor], T], attempts:
                     raise
                 error = missing
             except BaseException:
-                kept = executor.lost  # the function has made another error of a conflict
+                kept = executor.lost  # the function has turned a conflict into another error
                 raise
             if attempt + 1 == attempts:
                 raise error or TransactionAborted(
@@ -134,23 +134,23 @@ def run(client: LakeClient, begin: Begin, fn: Callable[[Executor], T], attempts:
 
 @dataclass(frozen=True)
 class BatchFunction:
-    """What Spark calls with each batch of a query and its number.
+    """The function that Spark calls with each batch of a query and its number.
 
-    On Spark Connect it is pickled and called beside the server; the lake whose methods it
-    holds opens again there, by its arguments.
+    On Spark Connect it is pickled and called next to the server. The lake whose methods it holds is
+    opened again there, by its arguments.
 
     Attributes
     ----------
     run, beside : callable
-        Run a function with a key and a checkpoint; the block in which frames come from where the
-        batch does.
+        Run a function with a key and a checkpoint; return the block in which frames come from the
+        session of the batch.
     known : dict
-        The checkpoint, once Spark Connect has told it. A pickle has none: what comes out of it is
-        called for one start of one query.
+        The checkpoint, once Spark Connect has reported it. A pickle has none: the unpickled
+        function is called for one start of one query.
     started_in : SparkSession
-        The session of Spark Connect that a pickle was read in: that of the query.
+        The session of Spark Connect in which a pickle was read: that of the query.
     reader : callable or None
-        How to read the checkpoint where Spark can't be asked for it, if that is known.
+        Reads the checkpoint where Spark can't be queried for it, if the way to do that is known.
     """
 
     run: Callable[..., object]
@@ -183,11 +183,11 @@ class BatchFunction:
             self.fn(txn, batch)
             states.append(txn.state)
 
-        # The batch's session may be another than the lake's: a stream clones its own.
+        # The batch's session may be another than the lake's: a stream clones its own session.
         with self.beside(batch):
             self.run(call, options)
             if gapless and states[-1:] == ["aborted"]:
-                # By the function itself. Spark takes the batch for done, so it must be noted.
+                # The function itself aborted. Spark takes the batch for done, so it must be noted.
                 self.run(lambda txn: None, options)
 
     def _planned(self, batch: Any, number: int, checkpoint: str) -> str:
@@ -204,7 +204,7 @@ class BatchFunction:
 
 
 def check_location(location: object) -> None:
-    """Refuse what is no location of a checkpoint."""
+    """Refuse a value that is no location of a checkpoint."""
     if not isinstance(location, str) or not location:
         raise InvalidOperation(
             f"checkpoint_location must be a path or a URI, as Spark has it, not {shown(location)}"
@@ -212,13 +212,13 @@ def check_location(location: object) -> None:
 
 
 def check_attempts(attempts: object) -> None:
-    """Refuse what is no number of attempts."""
+    """Refuse a value that is no number of attempts."""
     if not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1:
         raise InvalidOperation(f"attempts must be a whole number from 1 on, not {shown(attempts)}")
 
 
 def check_callable(fn: object) -> None:
-    """Refuse what can't be run in a transaction."""
+    """Refuse an object that can't be run in a transaction."""
     if not callable(fn):
         raise InvalidOperation(
             f"run takes a function of the transaction, not {shown(fn)}: "
@@ -233,9 +233,9 @@ def check_callable(fn: object) -> None:
 def _attempt(
     client: LakeClient, begin: Begin, kept: TransactionState | None, losses: int
 ) -> Executor | None:
-    """The transaction that lost, under its id and in its places, or a new one.
+    """Return the transaction that lost, under its id and in its places, or a new one.
 
-    None if another process has resumed and committed the one that lost.
+    Return None if another process has resumed and committed the one that lost.
     """
     kept = _unless_moved(client, kept)
     if kept is not None:
@@ -253,13 +253,13 @@ def _attempt(
     try:
         executor = begin(None)
     except AlreadyCommitted:
-        return None  # on a branch it is bound when it begins
+        return None  # on a branch a transaction is bound when it begins
     executor.keeps_place = True
     return executor
 
 
 def _unless_moved(client: LakeClient, lost: TransactionState | None) -> TransactionState | None:
-    """The transaction that lost; None where its branch goes on in another life: begin a new one."""
+    """Return the transaction that lost; None if its branch is in another epoch: begin a new one."""
     if lost is None or not client.follow():
         return lost
     _let_go(client, lost)
@@ -272,11 +272,12 @@ def _outcome(client: LakeClient, txn_id: str) -> str:
 
 
 def _has_committed(client: LakeClient, txn_id: str) -> bool:
-    """Whether a transaction that others may have resumed has committed; if not, it never will.
+    """Return whether a transaction that another process may have resumed has committed.
 
-    Asked before it is done again under another id, or it would be done twice.
+    If not, it never will. This is checked before its work is done again under another id, or it
+    would be done twice.
     """
-    # Saved ones commit through HEAD alone, so a fence settles it.
+    # Saved transactions commit through HEAD alone, so a fence settles the outcome.
     if client.run(outcome.fence(client.context, txn_id)) is not None:
         return True
     held = client.context.held
@@ -286,13 +287,16 @@ def _has_committed(client: LakeClient, txn_id: str) -> bool:
             "committed is not known any more: look for its rows",
             txn_id=txn_id,
         )
-    # Nobody is to wait in a queue for whoever has resumed it.
+    # No transaction must wait in a queue for the process that has resumed this one.
     client.run(delete(record_key(txn_id)))
     return False
 
 
 def _let_go(client: LakeClient, kept: TransactionState) -> None:
-    """End a transaction that was kept for another attempt, beside an error that matters more."""
+    """End a transaction that was kept for another attempt.
+
+    Its own errors are only logged: an error that matters more may be raised meanwhile.
+    """
 
     def end() -> Program[None]:
         yield from save.forget(kept)
@@ -312,7 +316,7 @@ def _pause(context: Context, attempt: int) -> Program[None]:
 
 # -------------------- begin
 #
-# Transactions as they begin: what ``lake.transaction`` is given, looked at and written down.
+# Beginning of transactions: the arguments of ``lake.transaction``, checked and written down.
 
 
 __all__ = ["begin_transaction", "check_timeout"]
@@ -337,11 +341,11 @@ def begin_transaction(
     verify: bool = False,
     batch: tuple[str | None, str, bool] = (None, "", False),
 ) -> Executor[Frame]:
-    """A new transaction in the hands of an executor; see ``Lake.transaction``.
+    """Begin a transaction and return its executor; see ``Lake.transaction``.
 
     ``verify``: it only reads, and compares data files with their hashes. ``batch``: the key is a
-    batch of a stream: its checkpoint (note 46), a digest of its plan (note 48), whether each batch
-    of the stream comes here (note 49).
+    batch of a stream: its checkpoint (note 46), a digest of its plan (note 48), and whether each
+    batch of the stream is passed here (note 49).
 
     Raises
     ------
@@ -397,16 +401,16 @@ def _use_of(key: object, checkpoint: str | None, planned: str, gapless: bool) ->
 def _on_branch(
     client: LakeClient, begun: Callable[[LakeClient], Executor[Frame]], use: KeyUse | None
 ) -> Executor[Frame]:
-    """A transaction in the life in which a branch is now.
+    """Begin a transaction in the present epoch of a branch.
 
-    It is bound at once, with the look at HEAD that it needs anyhow: in a life that was closed since
-    nothing can be done. So a key that is done is told here.
+    It is bound at once, with the read of HEAD that it needs anyhow: in an epoch that was closed
+    since, nothing can be done. So a key that is done is reported here.
     """
     while True:
         made = begun(client)
         try:
             if use is not None:
-                client.run(client.context.head())  # the life whose base is asked is this one
+                client.run(client.context.head())  # the key is looked up in this epoch's base
                 refuse_in_base(client, use.key)
             made.state_of_lake()
         except (ConflictError, RefNotFound) as error:

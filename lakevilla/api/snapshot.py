@@ -32,7 +32,7 @@ from lakevilla.results import OperationResult
 
 __all__ = ["Snapshot", "TableVersion", "views"]
 
-#: These tell of one table: HEAD, and what it lies in, was read before.
+#: Errors of one table: HEAD, and the objects in which it is stored, were read before.
 _WRONG_WITH_ONE = (
     TableNotFound,
     VersionNotFound,
@@ -65,7 +65,7 @@ class TableVersion(HtmlFields):
 class Snapshot(Reads[Frame], Hinted):
     """The lake at one global version; a context manager or a plain object.
 
-    Without a version or time it shows the lake at the moment of its first use, with everything
+    Without a version or time it shows the lake at the time of its first use, with everything
     that other clients have committed by then. A snapshot of a given version has only those of
     their commits that already had a place in the lake's order.
 
@@ -109,7 +109,7 @@ class Snapshot(Reads[Frame], Hinted):
 
     @property
     def timestamp(self) -> datetime | None:
-        """When that version was created (aware, in UTC); None if no commit says so."""
+        """The time at which that version was created (aware, in UTC); None if no commit has it."""
         state = self._executor.state_of_lake()
         if state is None or not state.commits:
             return None
@@ -139,7 +139,7 @@ class Snapshot(Reads[Frame], Hinted):
         *,
         views: Mapping[str, object] | None = None,
     ) -> Frame:
-        """One SELECT over all tables at this version.
+        """Run one SELECT over all tables at this version.
 
         Parameters
         ----------
@@ -166,15 +166,15 @@ class Snapshot(Reads[Frame], Hinted):
         """Make the tables at this version views of a DuckDB connection of yours.
 
         The table ``orders`` is the view ``orders``; ``sales/orders`` is ``sales.orders`` and
-        ``"sales/orders"``. They are read when a query asks for them: the columns it needs, by
-        LakeVilla's reader, with deletes, renamed columns and types right whatever the
-        connection's settings. They show this version for as long as the connection lives and
-        the files are kept (``vacuum`` keeps them for the table's retention); attached again,
-        they show the newer state. They are temporary views: other connections and cursors
-        don't see them, and no database file keeps them. A view whose name begins with
-        __lakevilla gives another one its rows.
+        ``"sales/orders"``. Rows are read when a query needs them: only the columns it needs, by
+        LakeVilla's reader, with deletes, renamed columns and types right whatever the connection's
+        settings. The views show this version for as long as the connection lives and the files are
+        kept (``vacuum`` keeps them for the table's retention); attached again, they show the newer
+        state. They are temporary views: other connections and cursors don't see them, and no
+        database file keeps them. A view whose name begins with __lakevilla provides the rows of
+        another view.
 
-        On a lake with ``spark=`` too: the driver reads what a query asks for.
+        This works on a lake with ``spark=`` too: the driver reads what a query needs.
 
         Parameters
         ----------
@@ -188,8 +188,8 @@ class Snapshot(Reads[Frame], Hinted):
         ------
         TableNotFound
         InvalidOperation
-            The connection has a table or view of that name, which stays as it is; or what is
-            given is no connection, or DuckDB refuses. Nothing is attached then.
+            The connection has a table or view of that name, which stays unchanged; or the object is
+            no connection, or DuckDB refuses. Nothing is attached then.
 
         Examples
         --------
@@ -199,31 +199,30 @@ class Snapshot(Reads[Frame], Hinted):
         >>> connection.sql("SELECT sku FROM goods WHERE qty > 1").fetchall()
         [('tea',)]
         """
-        from lakevilla.api.reading.attached import attach  # loads what a lake may never need
+        from lakevilla.api.reading.attached import attach  # loads modules that few need
 
         attach(self._executor, connection, tables, [] if tables else list(views(self._executor)))
 
 
 @contextmanager
 def once(state: Snapshot[Frame]) -> Iterator[Snapshot[Frame]]:
-    """A snapshot for one query, whose end is told."""
+    """Enter a snapshot for one query, whose end is reported."""
     with state._executor.client.ending(state._executor.state):
         yield state
 
 
 def views(executor: Executor) -> dict[str, View]:
-    """All tables at a transaction's state of the lake, by the names that are shown.
+    """Return all tables at a transaction's state of the lake, by the names that are shown.
 
-    What is wrong with one table does not hide the others: it is left out, and said. But
-    what the store fails at is raised, so that nobody takes an outage for a lake without
-    the table.
+    An error of one table does not hide the other tables: that table is left out, and reported. But
+    an error of the store is raised, so that no caller takes an outage for a lake without the table.
     """
     state = executor.state_of_lake(whole=True)
     return {} if state is None else views_of(executor, executor.run(all_shown(state)))
 
 
 def views_of(executor: Executor, tables: Mapping[str, str]) -> dict[str, View]:
-    """These tables, given by name with their locations; as ``views``."""
+    """Return these tables, given by name with their locations; see ``views``."""
     found = {}
     for name, view in executor.look_at_each(tables).items():
         if not isinstance(view, LakeVillaError):

@@ -27,17 +27,17 @@ from lakevilla.store.cached import fresh
 
 # -------------------- lake states
 #
-# Reading a lake: its tables as they are at one global version, now or in the past.
+# Reads of a lake: its tables at one global version, now or in the past.
 
 
 __all__ = ["States", "Verify"]
 
-#: Whether data files are compared with their hashes before they are read.
+#: The comparison of data files with their hashes before they are read.
 Verify = Literal["off", "on"]
 
 
 class States(Generic[Frame]):
-    """What a lake shows of its tables."""
+    """The reads of a lake's tables."""
 
     _begin: Callable[..., Executor[Frame]]
 
@@ -52,9 +52,9 @@ class States(Generic[Frame]):
         timestamp: datetime | None = None,
         verify: Verify = "off",
     ) -> Frame:
-        """Rows of a table as they are now, or were; as ``read`` of a new ``snapshot``.
+        """Return present or past rows of a table; as ``read`` of a new ``snapshot``.
 
-        Two calls may show two states: to read several tables as of one, take a ``snapshot``.
+        Two calls may show two states: to read several tables in one state, take a ``snapshot``.
 
         Parameters
         ----------
@@ -95,7 +95,7 @@ class States(Generic[Frame]):
         timestamp: datetime | None = None,
         verify: Verify = "off",
     ) -> pa.RecordBatchReader:
-        """As ``read``, streamed in bounded memory; all of it shows the state of this call.
+        """Return rows as ``read``, streamed in bounded memory; all show the state of this call.
 
         Parameters
         ----------
@@ -138,9 +138,9 @@ class States(Generic[Frame]):
         max_bytes: int | None = None,
         timeout_seconds: float | None = None,
     ) -> Frame:
-        """One SELECT over the lake as it is now, or was; as ``sql`` of a new ``snapshot``.
+        """Run one SELECT over the present or a past lake; as ``sql`` of a new ``snapshot``.
 
-        All tables of the query are read as of one state.
+        All tables of the query are read in one state.
 
         Parameters
         ----------
@@ -174,7 +174,7 @@ class States(Generic[Frame]):
     def attach(
         self, connection: object, tables: str | Sequence[str] | Mapping[str, str] | None = None
     ) -> Snapshot[Frame]:
-        """Make the tables as they are now views of a DuckDB connection of yours.
+        """Make the present tables views of a DuckDB connection of yours.
 
         All show one state, until they are attached again; see ``Snapshot.attach``.
 
@@ -189,14 +189,14 @@ class States(Generic[Frame]):
         Returns
         -------
         Snapshot
-            What the views show; ``version`` tells which.
+            The state that the views show; ``version`` is its number.
 
         Raises
         ------
         TableNotFound
         InvalidOperation
-            The connection has a table or view of that name, which stays as it is; or what is
-            given is no connection, or DuckDB refuses. Nothing is attached then.
+            The connection has a table or view of that name, which stays unchanged; or the object is
+            no connection, or DuckDB refuses. Nothing is attached then.
 
         Examples
         --------
@@ -218,7 +218,7 @@ class States(Generic[Frame]):
         *,
         verify: Verify = "off",
     ) -> Snapshot[Frame]:
-        """All tables at one global version, now or in the past. It writes nothing.
+        """Return all tables at one global version, now or in the past. Nothing is written.
 
         Parameters
         ----------
@@ -229,7 +229,7 @@ class States(Generic[Frame]):
             now.
         verify : {"off", "on"}
             With ``"on"`` each data file whose hash is known is fetched whole and compared with
-            it before a row of it is given; a file that is not what was written raises
+            it before a row of it is returned; a file that is not what was written raises
             ``CorruptObject``. Files that other clients have written are read as always: see
             ``docs/integrity.md``.
 
@@ -250,14 +250,14 @@ class States(Generic[Frame]):
 
 # -------------------- verifying
 #
-# Looking at all that a lake holds: whether it is there, and is what was written.
+# Verification of all that a lake holds: that it exists, and is what was written.
 
 
 __all__ = ["Verifying"]
 
 
 class Verifying:
-    """What a lake says of its own integrity."""
+    """The check of a lake's own integrity."""
 
     _client: LakeClient
 
@@ -270,28 +270,28 @@ class Verifying:
     ) -> Report:
         """Compare the lake's objects and data files with what is known of them. Changes nothing.
 
-        Leaves, pages, bases and commit objects are held against the hashes in their names. A data
-        file whose hash is known is fetched whole and compared; of others the size, the footer
-        and its number of rows are looked at. That is done for the tables as they are now and as
-        each tag and branch has them, for each file once. See ``docs/integrity.md``.
+        Leaves, pages, bases and commit objects are compared with the hashes in their names. A data
+        file whose hash is known is fetched whole and compared; of other files the size, the footer
+        and its number of rows are checked. This covers the present tables and the tables of each
+        tag and branch, each file once. See ``docs/integrity.md``.
 
         Parameters
         ----------
         tables : sequence of str, optional
-            Names or paths, in which ``*`` and ``?`` stand for anything: then the data files of
-            these tables alone are looked at.
+            Names or paths, in which ``*`` and ``?`` stand for anything: then only the data files of
+            these tables are checked.
         at : int, datetime or str, optional
-            A global version, an aware time, or a ref: then the data files of that state alone
-            are looked at.
+            A global version, an aware time, or a ref: then only the data files of that state are
+            checked.
         sample : float
-            The share of data files that are looked into, above 0 and up to 1. They are drawn anew
-            each day. Each file is asked for its size in any case.
+            The share of data files whose content is checked, above 0 and up to 1. They are drawn
+            again each day. The size of each file is requested in any case.
 
         Returns
         -------
         Report
-            ``ok`` is False if anything is wrong. A note tells how many files were compared, and
-            of how many nobody knows the hash.
+            ``ok`` is False if anything is wrong. A note reports how many files were compared, and
+            of how many the hash is not known.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Tables as the lake tells of them."""
+"""Tables as the lake describes them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ __all__ = ["Capabilities", "Table", "capabilities_of", "table_of"]
 
 @dataclass(frozen=True, slots=True)
 class Table(LiveRows, Restores, Hinted, Generic[Frame]):
-    """A table at one moment; operations work on the table's state at the time of the call.
+    """A table at one time; operations work on the table's state at the time of the call.
 
     ``version`` is the log version with which any other reader sees the same state; None if no
     log version equals it (a commit is not published yet). ``snapshot_id`` is None for Delta.
@@ -121,7 +121,7 @@ class Table(LiveRows, Restores, Hinted, Generic[Frame]):
 
     @property
     def _called(self) -> str:
-        """Its name, and the ref that it is seen at."""
+        """The table's name, and the ref at which it is seen."""
         return self.name + ("" if self._client is None else ref_of(self._client))
 
     def read(
@@ -134,11 +134,11 @@ class Table(LiveRows, Restores, Hinted, Generic[Frame]):
         timestamp: datetime | None = None,
         iceberg_ref: int | str | None = None,
     ) -> Frame:
-        """The table's rows as they are now, or were; a DataFrame on a lake with ``spark=``.
+        """Return the table's present or past rows; a DataFrame on a lake with ``spark=``.
 
-        The past is the table's own, from before it was in the lake, too: its rows and columns as
-        any other reader has them at that version. All tables of the lake at one moment are
-        what ``lake.snapshot(version=...)`` shows, whose versions are the lake's.
+        A past state is one of the table's own log, from before it was in the lake, too: its rows
+        and columns are those that any other reader gets at that version. For all tables of the lake
+        at one time, use ``lake.snapshot(version=...)``, whose versions are the lake's.
 
         Parameters
         ----------
@@ -149,22 +149,22 @@ class Table(LiveRows, Restores, Hinted, Generic[Frame]):
         params : Mapping, optional
             Values of ``:name`` in ``where``.
         version : int, optional
-            The table's own, as ``versions`` and ``history`` list them: Delta's number of the log
-            entry; for Iceberg the number of the metadata file, counted from 0 (for snapshot ids
-            see ``iceberg_ref``).
+            The table's own version, as ``versions`` and ``history`` list them: Delta's number of
+            the log entry; for Iceberg the number of the metadata file, counted from 0 (for snapshot
+            ids see ``iceberg_ref``).
         timestamp : datetime, optional
-            Aware. The newest version that is not later, by the times that ``versions`` tells; so
-            a time to come is now.
+            An aware time. The newest version that is not later is read, by the times that
+            ``versions`` returns; so a future time means now.
         iceberg_ref : int or str, optional
             Iceberg's own name of a state: a snapshot id, a branch or a tag. A branch has the
-            columns that the table has now, a snapshot or a tag those of then.
+            table's present columns, a snapshot or a tag has the columns of its time.
 
         Raises
         ------
         TableNotFound
         VersionNotFound
-            The version is not there, or not kept any more: the log was cleaned up, the snapshot
-            expired, or a data file vacuumed. The message says which versions are left.
+            The version does not exist, or is not kept any more: the log was cleaned up, the
+            snapshot expired, or a data file vacuumed. The message says which versions are left.
         InvalidOperation
             More than one of ``version``, ``timestamp`` and ``iceberg_ref``; a time without a zone.
 
@@ -184,7 +184,7 @@ class Table(LiveRows, Restores, Hinted, Generic[Frame]):
         timestamp: datetime | None,
         iceberg_ref: int | str | None = None,
     ) -> Executor[Frame]:
-        """What reads the table as it is, or as it was in a state of its own."""
+        """Return an executor that reads the table's present state, or a past state of its own."""
         asked = own_version(self.name, version, timestamp, iceberg_ref)
         executor = self._reading("read")
         if asked is not None:
@@ -198,9 +198,10 @@ class Table(LiveRows, Restores, Hinted, Generic[Frame]):
         *,
         params: Mapping[str, object] | None = None,
     ) -> pd.DataFrame:
-        """The table's rows as they are now, as a DataFrame of pandas.
+        """Return the table's present rows as a DataFrame of pandas.
 
-        On a lake with ``spark=`` too: the rows are brought to the driver, and must fit there.
+        This works on a lake with ``spark=`` too: the rows are brought to the driver, and must fit
+        there.
 
         Parameters
         ----------
@@ -255,17 +256,17 @@ class Table(LiveRows, Restores, Hinted, Generic[Frame]):
         params: Mapping[str, object] | None = None,
         lazy: bool = False,
     ) -> pl.DataFrame | pl.LazyFrame:
-        """The table's rows as they are now, as a frame of polars.
+        """Return the table's present rows as a frame of polars.
 
-        With ``lazy`` nothing is read before the frame is collected, and then the columns that
-        the query needs, of the files that may have rows for its filters. However often it is
-        collected, it shows the state of this call, as long as the files are kept
-        (``vacuum`` keeps them for the table's retention). Filters choose files where
-        they compare columns with constants or columns, by operators or by polars' is_in,
-        is_between, is_null, is_nan and str.starts_with, also under AND, OR and NOT. Others
-        see all rows.
+        With ``lazy``, nothing is read before the frame is collected. Then only the columns that the
+        query needs are read, from the files that may have rows for its filters. However often it is
+        collected, it shows the state of this call, as long as the files are kept (``vacuum`` keeps
+        them for the table's retention). Filters choose files where they compare columns with
+        constants or columns, by operators or by polars' is_in, is_between, is_null, is_nan and
+        str.starts_with, also under AND, OR and NOT. Other filters see all rows.
 
-        On a lake with ``spark=`` too: the rows are brought to the driver, and must fit there.
+        This works on a lake with ``spark=`` too: the rows are brought to the driver, and must fit
+        there.
 
         Parameters
         ----------
@@ -276,7 +277,7 @@ class Table(LiveRows, Restores, Hinted, Generic[Frame]):
         params : Mapping, optional
             Values of ``:name`` in ``where``.
         lazy : bool
-            Give a ``LazyFrame``, which is read in batches.
+            Return a ``LazyFrame``, which is read in batches.
 
         Raises
         ------
@@ -303,13 +304,13 @@ class Table(LiveRows, Restores, Hinted, Generic[Frame]):
         params: Mapping[str, object] | None = None,
         connection: object = None,
     ) -> duckdb.DuckDBPyRelation:
-        """The table's rows as they are now, as a relation of DuckDB.
+        """Return the table's present rows as a relation of DuckDB.
 
-        It is read when it is used, each time: the columns that a query needs, in batches. It
-        shows the state of this call, as long as the files are kept. ``Lake.attach`` makes
-        views of all tables.
+        The relation is read each time that it is used: only the columns that a query needs, in
+        batches. It shows the state of this call, as long as the files are kept. ``Lake.attach``
+        makes views of all tables.
 
-        On a lake with ``spark=`` too: the rows are brought to the driver, in batches.
+        This works on a lake with ``spark=`` too: the rows are brought to the driver, in batches.
 
         Parameters
         ----------
@@ -331,21 +332,23 @@ class Table(LiveRows, Restores, Hinted, Generic[Frame]):
         >>> lake.table("stock").to_duckdb().filter("qty > 1").project("sku").fetchall()
         [('tea',)]
         """
-        from lakevilla.api.reading.attached import relation_of  # loads what few need
+        from lakevilla.api.reading.attached import relation_of  # loads modules that few need
 
         executor = self._reading("to_duckdb")
         return relation_of(executor, self.name, columns, where, params, connection)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The rows as they are now, in batches, for whatever takes Arrow: pandas, polars
-        and pyarrow. For DuckDB ``to_duckdb`` is better. A verb of a transaction refuses a table as
-        data, since it reads outside of the transaction: pass ``txn.read`` of it.
+        """Return the present rows, in batches, for any library that takes Arrow.
+
+        Such libraries are pandas, polars and pyarrow. For DuckDB ``to_duckdb`` is better. A verb of
+        a transaction refuses a table as data, since it reads outside of the transaction: pass
+        ``txn.read`` of it.
         """
         rows = self._reading("read").scan(self.name, None, None, None)
         return rows.__arrow_c_stream__(requested_schema)
 
     def history(self, limit: int | None = None) -> list[TableHistoryEntry]:
-        """The entries of the table's log, newest first, as far back as the log is kept.
+        """Return the entries of the table's log, newest first, as far back as the log is kept.
 
         Commits that are decided but not published yet are not included; ``lake.history()`` has
         them.
@@ -358,17 +361,17 @@ class Table(LiveRows, Restores, Hinted, Generic[Frame]):
         return table_history(self._acting("history"), self.uri, limit)
 
     def versions(self, limit: int | None = None) -> list[KeptVersion]:
-        """The versions of the table's own log that can still be read, newest first.
+        """Return the versions of the table's own log that can still be read, newest first.
 
-        From before the table was in the lake, too. What is decided and not published yet is not
-        among them. One LIST for a Delta table, whose old data files may be vacuumed all the same:
-        reading tells. For an Iceberg table one GET a version, and those whose snapshots were
-        expired are left out.
+        Versions from before the table was in the lake are included. Commits that are decided and
+        not published yet are not. A Delta table takes one LIST; its old data files may be vacuumed
+        all the same, which only reading shows. An Iceberg table takes one GET per version, and
+        versions whose snapshots were expired are left out.
 
         Parameters
         ----------
         limit : int, optional
-            At most so many.
+            The maximum number of versions.
 
         Raises
         ------
@@ -390,15 +393,15 @@ class Table(LiveRows, Restores, Hinted, Generic[Frame]):
     ) -> OptimizeResult:
         """Combine small files, and rewrite those that have a deletion vector.
 
-        It gives way to every other transaction: reads don't conflict with it, writes are redone
-        on the new files, and files that others change meanwhile stay as they are.
+        It gives way to every other transaction: reads don't conflict with it, writes are redone on
+        the new files, and files that other transactions change meanwhile stay unchanged.
 
         Parameters
         ----------
         where : str, optional
-            A predicate on partition columns; other partitions are left alone. Of an Iceberg table
-            on the columns that its partitions are made of: files that can have no such row are left
-            alone.
+            A predicate on partition columns; other partitions are left alone. For an Iceberg table,
+            a predicate on the columns that its partitions are made of: files that can have no such
+            row are left alone.
         target_file_size_bytes : int, optional
             Default: the table's ``delta.targetFileSize``, else the setting.
         z_order_by : str or sequence of str
@@ -441,7 +444,7 @@ class Table(LiveRows, Restores, Hinted, Generic[Frame]):
             Default: the table's ``delta.deletedFileRetentionDuration``, a week if unset, or
             its ``history.expire.max-snapshot-age-ms``, five days if unset.
         dry_run : bool
-            Only tell.
+            Only return the paths.
         enforce_retention_duration : bool
             Refuse less than the table's retention. If False, readers of an older state without
             a record in the store (a snapshot, a short transaction, another client) may find
@@ -477,7 +480,7 @@ class Table(LiveRows, Restores, Hinted, Generic[Frame]):
             return client.run(program)
 
     def _reading(self, verb: str) -> Executor[Frame]:
-        """A look at the lake as it is now; what it reads may be used when it is gone."""
+        """Begin a read of the lake's present state; its rows may be used when it is gone."""
         client = self._acting(verb)
         assert self._executor is not None  # known with its lake
         return begin_transaction(client, self._executor, read_only=True)
@@ -493,7 +496,7 @@ class Table(LiveRows, Restores, Hinted, Generic[Frame]):
 
 
 def table_of(executor: Executor[Frame], name: str, view: View) -> Table[Frame]:
-    """A table's state as the lake tells of it."""
+    """Return the description of a table's state."""
     client = executor.client
     layout = view.snapshot.layout
     return Table(
@@ -513,13 +516,13 @@ def table_of(executor: Executor[Frame], name: str, view: View) -> Table[Frame]:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities(HtmlFields):
-    """What is guaranteed for a table, and what is not.
+    """The guarantees for a table, and what is not guaranteed.
 
     Attributes
     ----------
     guarded : bool
     other_writers : {"refused", "reconciled"}
-        What happens to a client without LakeVilla that writes the table.
+        The treatment of a client without LakeVilla that writes the table.
     guarantees : tuple of str
         In words.
 
@@ -536,7 +539,7 @@ class Capabilities(HtmlFields):
 
 
 def capabilities_of(table: Table) -> Capabilities:
-    """What is guaranteed for this table (design, section 10)."""
+    """Return the guarantees for this table (design, section 10)."""
     common = (
         "transactions with Feature.I are serializable and linearizable among each other",
         "readers of one table see each commit as a whole",

@@ -149,7 +149,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         InvalidOperation
             The transaction is read-only.
         ConflictError
-            Others went first, and changed data that this transaction had read before.
+            Other transactions went first, and changed data that this transaction had read before.
         """
         executor = self._executor
         with executor.alone("take_turn", tables[0] if len(tables) == 1 else None):
@@ -225,16 +225,16 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
             ``"dynamic"`` replaces the partitions that have rows in ``data``, and keeps the
             others. The table must be partitioned by plain columns.
         reuse_by : sequence of str, optional
-            Columns that tell each row from all others. All rows are replaced, and files whose rows
-            have not changed since the last overwrite with ``reuse_by`` stay: they are neither
-            uploaded, added nor removed, and the counts of the result leave them out.
+            Columns that identify each row. All rows are replaced, and files whose rows have not
+            changed since the last overwrite with ``reuse_by`` stay: they are neither uploaded,
+            added nor removed, and the counts of the result leave them out.
 
         Raises
         ------
         TableNotFound
         InvalidOperation
-            The rows don't fit the table, ``where`` is not true for one of them, the table has
-            no partitions by plain columns, or ``reuse_by`` does not tell its rows apart.
+            The rows don't fit the table, ``where`` is not true for one of them, the table has no
+            partitions by plain columns, or ``reuse_by`` does not identify its rows.
         """
         executor = self._executor
         with executor.alone("overwrite", table):
@@ -291,9 +291,9 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
     ) -> OperationResult:
         """Set columns of the rows for which ``where`` is true.
 
-        A ``str`` in ``assignments`` is SQL over the row's columns; any other value is a
-        literal, a mapping one of a struct or a map. ``"s.a"`` names a field of a struct: the others
-        stay as they are. Where the struct is NULL, it becomes one whose other fields are NULL.
+        A ``str`` in ``assignments`` is SQL over the row's columns; any other value is a literal. A
+        mapping is a literal of a struct or a map. ``"s.a"`` names a field of a struct: its other
+        fields stay unchanged. Where the struct is NULL, it becomes one whose other fields are NULL.
         ``where="true"`` means all rows; ``where`` is required.
 
         Parameters
@@ -350,9 +350,8 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
     ) -> OperationResult:
         """Update the rows whose ``keys`` are in ``data``, and insert the others.
 
-        A NULL in a key, and two rows of ``data`` with the same key, are errors. What ``data``
-        lacks stays as it is in the rows that are updated: columns, and fields of a struct. Lists
-        and maps are replaced.
+        A NULL in a key, and two rows of ``data`` with the same key, are errors. Columns and struct
+        fields that ``data`` lacks stay unchanged in the updated rows. Lists and maps are replaced.
 
         Parameters
         ----------
@@ -493,8 +492,8 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         properties : Mapping, optional
             Values are str, bool, int, float or Decimal.
         or_replace : bool
-            Define a table of that name anew, as CREATE OR REPLACE TABLE does, also one that was
-            dropped with its data left there. Its older versions stay.
+            Define an existing table of that name again, as CREATE OR REPLACE TABLE does, also one
+            that was dropped and whose data was kept. Its older versions stay.
 
         Raises
         ------
@@ -552,11 +551,11 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
             executor.done(drop(executor.state, location))
 
     def rename_table(self, old: str, new: str) -> None:
-        """Call a table otherwise in this lake; its directory, and what it holds, stay as they are.
+        """Give a table another name in this lake; its directory and all files in it stay unchanged.
 
-        Other clients find it where it is. The old name leads nowhere from then on, and no table
-        can be created under it while its path holds data; all versions of the table, older ones
-        too, are read by the new name. What other transactions do to the table goes on.
+        Other clients find the table where it is. From then on the old name leads nowhere, and no
+        table can be created under it while its path holds data. All versions of the table, older
+        ones too, are read by the new name. Other transactions on the table continue.
 
         Parameters
         ----------
@@ -569,7 +568,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         ------
         TableNotFound, InvalidOperation
         TableExists
-            The new name is registered, or a table lies at its path.
+            The new name is registered, or a table is stored at its path.
         """
         executor = self._executor
         with executor.alone("rename_table", old):
@@ -606,11 +605,11 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         rename_columns : Mapping, optional
             New names by the old ones.
         change_types : pyarrow.Schema or Mapping, optional
-            Wider types by column, or by the dotted path of a field of a struct. The files that are
-            there stay, and are read as the wider type. Delta needs the property
+            Wider types by column, or by the dotted path of a field of a struct. Existing files
+            stay, and are read as the wider type. Delta needs the property
             ``delta.enableTypeWidening``, and then readers that know the feature typeWidening.
         set_comments : Mapping, optional
-            What is said of columns, by name; None takes it back.
+            Comments by column name; None removes a comment.
         add_constraints : Mapping, optional
             Rules in SQL, by name.
         set_properties : Mapping, optional
@@ -641,7 +640,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
     # -- ending ------------------------------------------------------------------
 
     def save(self) -> None:
-        """Store the transaction as it is, so that ``lake.resume`` can continue it elsewhere."""
+        """Store the transaction as it is now, so that ``lake.resume`` can continue it elsewhere."""
         self._executor.save()
 
     def commit(self) -> CommitResult:

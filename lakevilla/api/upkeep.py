@@ -21,17 +21,17 @@ from lakevilla.settings import MOST_SECONDS, shown
 
 __all__ = ["UPKEEP_ELSEWHERE", "Upkeep"]
 
-#: In the order in which they are done.
+#: All tasks, in the order in which they are done.
 ALL_TASKS = tuple(TASKS)
 
-#: What others call the verb here.
+#: Other names of the verb here.
 UPKEEP_ELSEWHERE = dict.fromkeys(
     ("maintenance", "compact", "housekeeping"), "lake.maintain() keeps the lake in shape"
 )
 
 
 class Upkeep:
-    """What keeps a lake in shape."""
+    """The upkeep of a lake."""
 
     _client: LakeClient
     exists: Callable[[], bool]
@@ -42,10 +42,10 @@ class Upkeep:
         *,
         budget_seconds: float | None = None,
     ) -> Report:
-        """Do what is due of a lake's upkeep: call it every few minutes, from anywhere.
+        """Do the upkeep of a lake that is due: call it every few minutes, from anywhere.
 
-        What is not due costs two requests. One maintainer at a time is at work on a task; two
-        would do no harm. The report has one note for each task, and what is wrong.
+        What is not due costs two requests. One maintainer at a time works on a task; two would do
+        no harm. The report has one note for each task, and the errors.
 
         - ``recover``: as ``recover``.
         - ``keep``: as ``keep``, of tags that are older than three days, once a day.
@@ -54,16 +54,16 @@ class Upkeep:
         - ``vacuum``: as ``Table.vacuum``, with each table's own retention, once a day.
         - ``gc``: as ``gc``, once a day.
 
-        Tables say by properties what is done to them: ``lakevilla.optimize`` (true),
+        Properties of a table determine what is done to it: ``lakevilla.optimize`` (true),
         ``lakevilla.optimize.small_files`` (50), ``lakevilla.optimize.days`` (unset) and
         ``lakevilla.vacuum`` (true).
 
         Parameters
         ----------
         tasks : sequence of str
-            Which ones, in this order.
+            The tasks to do, in this order.
         budget_seconds : float, optional
-            Begin nothing more once so much time has passed. The next call goes on there.
+            Begin no more work after this time. The next call continues there.
 
         Raises
         ------
@@ -79,20 +79,21 @@ class Upkeep:
         return self._maintain(tasks, budget_seconds, lambda: False)
 
     def keep(self, name: str) -> Report:
-        """Keep a tag or a branch from the clean-up of other clients, which know of neither; or make
-        the tables of a clone whole, so that it may end.
+        """Keep a tag or a branch from the clean-up of other clients; make a clone's tables whole.
 
-        The files that its tables have removed since are copied by the store, and the state of
-        these tables is stored apart from their logs. It reads as before, after VACUUM with
-        whatever retention and after clean-up of the logs. What the tables remove later is not
-        copied yet: call it again, or let ``maintain`` do it, which keeps refs that are older
-        than three days.
+        Other clients know of neither tags nor branches. A clone whose tables are whole may end.
 
-        A branch goes on as after a ``rebase`` onto the state that it stands on already: versions
-        of it from before can't be read any more, and transactions that are open on it conflict.
+        The files that its tables have removed since are copied by the store, and the state of these
+        tables is stored separately from their logs. The ref reads as before, after VACUUM with any
+        retention and after clean-up of the logs. Files that the tables remove later are not copied
+        yet: call it again, or let ``maintain`` do it, which keeps refs that are older than three
+        days.
 
-        Of a clone the tables that were written to get files of their own, copied by the store: then
-        nothing of them needs what the clone keeps, and ``delete_ref`` ends it.
+        A branch goes on as after a ``rebase`` onto the state on which it is already based: its
+        earlier versions can't be read any more, and transactions that are open on it conflict.
+
+        In a clone, each table that was written to gets files of its own, copied by the store: then
+        nothing of it needs what the clone keeps, and ``delete_ref`` ends the clone.
 
         Parameters
         ----------
@@ -138,11 +139,11 @@ class Upkeep:
             everything else that is left. The report lists what could not be found out. Until
             ``confirm_head``, ``gc`` and ``vacuum`` delete nothing.
         confirm_head : bool
-            Instead, confirm that somebody has read that report, or that HEAD is right where
-            ``gc`` can't tell. A HEAD that is known to be an older one is not confirmed.
+            Instead, confirm that a person has read that report, or that HEAD is right where ``gc``
+            can't determine that. A HEAD that is known to be an older one is not confirmed.
         reset_head : int, optional
             Instead, go on from an older HEAD: the number (its replacement) of one that is kept, or
-            of the one that is there. What the tables hold stays, as with ``rebuild_head``; names,
+            of the present one. The content of the tables stays, as with ``rebuild_head``; names,
             tags, branches and protection are those of that HEAD.
         force : bool
             With ``rebuild_head``: also where HEAD can be read, because it is an older copy.
@@ -180,7 +181,7 @@ class Upkeep:
         return named_report(report, catalog_names(self._client.context))
 
     def gc(self, dry_run: bool = False) -> Report:
-        """Delete what no transaction needs any more; with ``dry_run`` only report it.
+        """Delete objects that no transaction needs any more; with ``dry_run`` only report them.
 
         Transactions older than ``max_age_seconds`` are fenced: they can't commit afterwards.
 
@@ -199,7 +200,7 @@ class Upkeep:
             return self._client.run(gc.gc(self._client.context, dry_run=dry_run))
 
     def _no_lake(self) -> Report:
-        """Nothing is written where nothing is: the root may be misspelt."""
+        """Return the report on an empty root. Nothing is written there: it may be misspelt."""
         message = (
             f"{self._client.root} has no lake yet: the first transaction that writes makes one"
         )
@@ -208,7 +209,10 @@ class Upkeep:
     def _maintain(
         self, tasks: Sequence[str] | None, budget_seconds: float | None, stops: Callable[[], bool]
     ) -> Report:
-        """``stops`` is asked between two pieces of work; None stands for all tasks."""
+        """Maintain the lake; ``stops`` is called between two pieces of work.
+
+        None stands for all tasks.
+        """
         client = self._client.main("maintain")
         chosen = _tasks(ALL_TASKS if tasks is None else tasks)
         budget = _budget(budget_seconds)

@@ -1,1 +1,1 @@
-"""Rows in Arrow, as callers have them and as tables store them. Knows no table format."""
+"""Rows in Arrow, as callers pass them and as tables store them. Knows no table format."""

@@ -17,18 +17,18 @@ from lakevilla.settings import is_unicode
 
 # -------------------- cast
 #
-# Casts that lose nothing, between Arrow types as callers have them and as tables store them.
+# Casts that lose nothing, between Arrow types as callers pass them and as tables store them.
 #
-# Whether two types fit at all is decided by type; whether a narrowing loses
-# something (a long into an integer column, nanoseconds into microseconds) is
-# decided by value, so that rows built from Python numbers reach any column that
-# holds them. Nothing is rounded, truncated, wrapped, parsed or shifted in time.
+# Types decide whether two types fit at all. Values decide whether a narrowing loses something (a
+# long into an integer column, nanoseconds into microseconds), so that rows built from Python
+# numbers fit into any column that holds them. Nothing is rounded, truncated, wrapped, parsed or
+# shifted in time.
 
 
 _TIMESTAMP = pa.timestamp("us", "UTC")
 _TIMESTAMP_NTZ = pa.timestamp("us")
 _TIME = pa.time64("us")
-#: The first and the last moment of the years 1 to 9999, as stored.
+#: The first and the last value in the years 1 to 9999, as stored.
 _YEARS = {
     _TIMESTAMP: (-62_135_596_800_000_000, 253_402_300_799_999_999),
     _TIMESTAMP_NTZ: (-62_135_596_800_000_000, 253_402_300_799_999_999),
@@ -59,13 +59,13 @@ _LARGEST_INTERMEDIATE_PRECISION = 76
 
 @dataclass(frozen=True, slots=True)
 class ColumnPath:
-    """Where a value stands, for messages: a table and a dotted column path."""
+    """The place of a value, for messages: a table and a dotted column path."""
 
     table: str
     column: str
 
     def child(self, name: str) -> ColumnPath:
-        """The place of a field, an element, a key or a value below this one."""
+        """Return the place of a field, an element, a key or a value below this one."""
         return ColumnPath(self.table, f"{self.column}.{name}")
 
     def __str__(self) -> str:
@@ -73,13 +73,13 @@ class ColumnPath:
 
 
 def storable(source: pa.DataType, place: ColumnPath) -> pa.DataType:
-    """The type in which a table stores values of ``source``.
+    """Return the type in which a table stores values of ``source``.
 
     Raises
     ------
     InvalidOperation
         No table format has such a type (unsigned 64 bit, duration, union,
-        decimals of more than 38 digits, ...). A format may still refuse others:
+        decimals of more than 38 digits, ...). A format may still refuse other types:
         Delta has no time of day.
     """
     source = plain_type(source)
@@ -129,7 +129,7 @@ def storable(source: pa.DataType, place: ColumnPath) -> pa.DataType:
 
 
 def without_nulls(source: pa.DataType) -> pa.DataType:
-    """The type with integers, as SQL has them, where Arrow knows of nulls alone."""
+    """Return the type with integers, as in SQL, where Arrow only knows of nulls."""
     if pa.types.is_null(source):
         return pa.int32()
     if pa.types.is_struct(source):
@@ -144,7 +144,7 @@ def without_nulls(source: pa.DataType) -> pa.DataType:
 
 
 def not_unicode(batch: pa.RecordBatch) -> str | None:
-    """The first column with text that is not UTF-8, which Arrow lets pass from others' files."""
+    """Return the first column with text that is not UTF-8, which Arrow accepts from files."""
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if _has_text(column.type):
             try:
@@ -163,14 +163,14 @@ def _has_text(source: pa.DataType) -> bool:
 
 
 def convert(array: pa.Array, target: pa.DataType, place: ColumnPath) -> pa.Array:
-    """The same values as ``target``.
+    """Return the same values as ``target``.
 
     Raises
     ------
     InvalidOperation
         The types do not fit, or a value does not: the message names the
-        column, both types and the first value at fault. Or a moment is beyond the
-        years 1 to 9999, of which Python and the formats' other clients know no more; or a
+        column, both types and the first value at fault. Or a timestamp is beyond the
+        years 1 to 9999, which are the limits of Python and of the formats' other clients; or a
         number has more digits than decimals have, as DuckDB's HUGEINT may.
     """
     converted = _convert(array, target, place)
@@ -214,7 +214,7 @@ def _convert(array: pa.Array, target: pa.DataType, place: ColumnPath) -> pa.Arra
 
 
 def match_fields(source: list[str], target: list[str], describe: str, table: str) -> dict[str, int]:
-    """Positions in ``source`` by lower-case name; a name twice in either is refused."""
+    """Return positions in ``source`` by lower-case name; a name twice in either is refused."""
     for names, whose in ((target, "the table"), (source, "the data")):
         seen: dict[str, str] = {}
         for name in names:
@@ -246,7 +246,7 @@ def _convert_struct(array: pa.Array, target: pa.DataType, place: ColumnPath) -> 
             f" {', '.join(wanted)}: leave it out, or add it first, by schema_mode='merge' or alter",
             table=place.table,
         )
-    # flatten() lays the parent's nulls over its children and honours slices.
+    # flatten() applies the parent's nulls to its children and respects slices.
     children = array.flatten()
     converted = []
     for field in target:
@@ -273,7 +273,7 @@ def _convert_list(array: pa.Array, target: pa.DataType, place: ColumnPath) -> pa
 
 
 def _convert_map(array: pa.Array, target: pa.DataType, place: ColumnPath) -> pa.Array:
-    # As a list of entries it can be flattened; a map's own keys ignore slices.
+    # A list of entries can be flattened; a map's own keys ignore slices.
     entry = pa.struct([array.type.key_field, array.type.item_field])
     lists = array.cast(pa.list_(entry))
     entries = lists.flatten()
@@ -285,7 +285,7 @@ def _convert_map(array: pa.Array, target: pa.DataType, place: ColumnPath) -> pa.
 
 
 def _check_range(array: pa.Array, place: ColumnPath) -> None:
-    """Refuse what Arrow lets pass and other clients can't hold: moments, and too many digits."""
+    """Refuse values that Arrow accepts and other clients can't: times, and too many digits."""
     kind = array.type
     if pa.types.is_nested(kind):
         for name, child in _parts_with_range(array):
@@ -315,7 +315,7 @@ def _check_range(array: pa.Array, place: ColumnPath) -> None:
 
 
 def _parts_with_range(array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
-    """What lies within, without what NULLs cover, where it may be out of range."""
+    """Yield the parts that may be out of range, without the values that NULLs cover."""
     kind = array.type
     if not _has_range(kind):
         return
@@ -336,12 +336,12 @@ def _has_range(kind: pa.DataType) -> bool:
 
 
 def _is_widest_decimal(kind: pa.DataType) -> bool:
-    """Whether it is the type that an integer of 128 bits comes in, of whatever size."""
+    """Return whether a type is the one of integers of 128 bits, which may have any size."""
     return bool(pa.types.is_decimal128(kind) and kind.precision == _LARGEST_PRECISION)
 
 
 def flat_offsets(array: pa.Array) -> pa.Array:
-    """Offsets into ``array.flatten()``, which leaves out what null lists cover."""
+    """Return offsets into ``array.flatten()``, which leaves out values that null lists cover."""
     lengths = pc.fill_null(pc.list_value_length(array), 0).cast(pa.int64())
     ends = pc.cumulative_sum(lengths)
     try:
@@ -351,12 +351,12 @@ def flat_offsets(array: pa.Array) -> pa.Array:
             "a batch holds more than 2^31 list elements: pass smaller batches"
         ) from None
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
-    # Without a validity bitmap, though nothing is null: the mask says which lists are.
+    # Made without a validity bitmap, though nothing is null: the mask marks the null lists.
     return pa.Array.from_buffers(pa.int32(), len(offsets), [None, offsets.buffers()[1]])
 
 
 def _fits(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether values of ``source`` may be cast to ``target``, each value checked."""
+    """Return whether values of ``source`` may be cast to ``target``, each value checked."""
     types = pa.types
     if types.is_integer(target):
         # Integral floats and decimals: pandas turns integers with gaps into
@@ -371,7 +371,7 @@ def _fits(source: pa.DataType, target: pa.DataType) -> bool:
     if types.is_timestamp(target):
         return bool(types.is_timestamp(source) and (source.tz is None) == (target.tz is None))
     if types.is_date(target):
-        # At midnight: pandas has no days but such moments.
+        # At midnight: pandas has no days, only such timestamps.
         return bool(types.is_date(source) or (types.is_timestamp(source) and source.tz is None))
     if types.is_time(target):
         return bool(types.is_time(source))
@@ -384,8 +384,8 @@ def _fits(source: pa.DataType, target: pa.DataType) -> bool:
 
 def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_integer(array.type) and pa.types.is_decimal(target):
-        # Arrow wants room for the largest integer and the scale beside it;
-        # the second step then checks the values that are really there.
+        # Arrow requires room for the largest integer in addition to the scale;
+        # the second step then checks the actual values.
         precision = min(20 + target.scale, _LARGEST_INTERMEDIATE_PRECISION)
         array = array.cast(pa.decimal256(precision, target.scale))
     if pa.types.is_timestamp(array.type) and pa.types.is_date(target):
@@ -397,7 +397,7 @@ def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _first_at_fault(array: pa.Array, target: pa.DataType) -> int:
-    """The position of the first value that cannot be cast, by bisection."""
+    """Return the position of the first value that cannot be cast, by bisection."""
     low, high = 0, len(array)
     while high - low > 1:
         middle = (low + high) // 2
@@ -418,7 +418,7 @@ def _shown(value: pa.Array) -> str:
 
 
 def plain_type(source: pa.DataType) -> pa.DataType:
-    """Without what is only encoding: extension types, dictionaries, run ends."""
+    """Return a type without mere encodings: extension types, dictionaries, run ends."""
     while True:
         if isinstance(source, pa.BaseExtensionType):
             source = source.storage_type
@@ -443,7 +443,7 @@ def _decoded(array: pa.Array) -> pa.Array:
 
 
 def _without_views(values: pa.Array) -> pa.Array:
-    """Encoded values as Arrow can decode them: polars encodes views, and Arrow decodes none."""
+    """Return encoded values in a form that Arrow decodes: polars encodes views, which it can't."""
     if pa.types.is_string_view(values.type):
         return values.cast(pa.large_string())
     return values.cast(pa.large_binary()) if pa.types.is_binary_view(values.type) else values
@@ -475,7 +475,7 @@ def _is_binary(source: pa.DataType) -> bool:
 
 
 def is_list(source: pa.DataType) -> bool:
-    """Whether of any of the kinds of lists."""
+    """Return whether a type is of any of the kinds of lists."""
     types = pa.types
     return bool(
         types.is_list(source)
@@ -525,15 +525,15 @@ class _Relabelled:
 
 
 def relabel(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The same data with other names, nullability or metadata, nested ones too.
+    """Return the same data with other names, nullability or metadata, nested ones too.
 
-    The types must be equal but for names and nullability: nothing is converted.
+    The types must be equal except for names and nullability: nothing is converted.
     """
     return pa.record_batch(_Relabelled(batch, schema))
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema, table: str | None) -> pa.RecordBatch:
-    """``batch`` under ``schema``: by position, cast only where the memory layout differs.
+    """Return ``batch`` under ``schema``: by position, cast only where the memory layout differs.
 
     Raises ``InvalidOperation`` for bytes of another length than their column's.
     """
@@ -545,14 +545,14 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, table: str | None) -> pa.R
 
 
 def field_is_strict(field: pa.Field) -> bool:
-    """Whether a field below this one, at any depth, must not be NULL."""
+    """Return whether a field below this one, at any depth, must not be NULL."""
     return any(not below.nullable or field_is_strict(below) for below in _below(field.type))
 
 
 def loosened(field: pa.Field) -> pa.Field:
-    """The field with everything nullable: what files are written with.
+    """Return the field with everything nullable, for writing files.
 
-    A NOT NULL field of a struct that is NULL itself holds a NULL after all,
+    A NOT NULL field of a struct that is NULL itself holds a NULL nevertheless,
     which Arrow's writer would refuse; the table's rules are checked before.
     """
     return field.with_type(_loosened(field.type)).with_nullable(True)
@@ -570,7 +570,7 @@ def _loosened(kind: pa.DataType) -> pa.DataType:
 
 
 def _below(kind: pa.DataType) -> list[pa.Field]:
-    """The fields directly inside a type; not a map's key, which Arrow never lets be NULL."""
+    """Return the fields directly inside a type; not a map's key, which Arrow never lets be NULL."""
     if pa.types.is_struct(kind):
         return [kind.field(i) for i in range(kind.num_fields)]
     if pa.types.is_map(kind):
@@ -582,7 +582,7 @@ def _below(kind: pa.DataType) -> list[pa.Field]:
 
 def _cast_relabelled(array: pa.Array, field: pa.Field, table: str | None) -> pa.Array:
     if pa.types.is_null(field.type):
-        # A column of no type holds nothing, whatever type an engine reads its NULLs as.
+        # A column of no type holds nothing, for any type as which an engine reads its NULLs.
         return pa.nulls(len(array))
     try:
         return array.cast(field.type)
@@ -613,16 +613,16 @@ def _same_layout(left: pa.DataType, right: pa.DataType) -> bool:
 
 # -------------------- offsets
 #
-# Arrow data whose empty nested lists lack their offsets, made whole.
+# The repair of Arrow data whose empty nested lists lack their offsets.
 #
 # A list array of n lists has n + 1 offsets, so an empty one has one. Arrow's Java library
-# leaves it out, and with it Spark, whenever lists lie within lists and all the outer ones are
-# empty or null. pyarrow takes such an array for valid, and reads the missing offset: to tell its
-# size, to join it, to convert it. That ends the process.
+# omits it, and with it Spark, whenever lists are nested in lists and all the outer ones are
+# empty or null. pyarrow accepts such an array as valid, and reads the missing offset to compute
+# the array's size, to join it, or to convert it. That ends the process.
 
 
 def with_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch, with the offsets that it lacks; the batch itself where it lacks none."""
+    """Return the batch with the offsets that it lacks; the batch itself where it lacks none."""
     if not any(pa.types.is_nested(kind) and _lacks(batch[n]) for n, kind in _columns(batch)):
         return batch
     whole = [_with_whole_offsets(column) for column in batch.columns]
@@ -658,7 +658,7 @@ def _with_whole_offsets(array: pa.Array) -> pa.Array:
 
 
 def _children(array: pa.Array) -> list[pa.Array]:
-    """The arrays that lie within: those of a list are not cut to the lists that are shown."""
+    """Return the arrays within; those of a list are not cut to the lists that are visible."""
     kind = array.type
     if pa.types.is_struct(kind):
         return [array.field(n) for n in range(kind.num_fields)]
@@ -673,7 +673,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 # -------------------- years
 #
-# Dates and times in the years that Python, SQL and JSON can tell: 1 to 9999.
+# Dates and times in the years that Python, SQL and JSON can represent: 1 to 9999.
 
 
 _EPOCH = date(1970, 1, 1).toordinal()
@@ -682,7 +682,7 @@ _PER_DAY = {unit: 86_400 * 10**digits for unit, digits in (("s", 0), ("ms", 3), 
 
 
 def in_years(moments: pa.Array) -> pa.Array:
-    """Dates or timestamps with null for those outside of the years."""
+    """Return dates or timestamps with null for those outside of these years."""
     kind = moments.type
     if pa.types.is_timestamp(kind):
         if kind.unit == "ns":
@@ -702,20 +702,20 @@ def in_years(moments: pa.Array) -> pa.Array:
 # Arrow arrays and scalars of plain Python values, made without pandas.
 #
 # For the first Python or NumPy value that it converts pyarrow imports pandas, where that is
-# installed: 33 MB and a fifth of a second, for a process that only looks at a table's log. Here
-# they are made of buffers, which asks for nothing; kinds that are seldom seen are left to pyarrow.
+# installed: 33 MB and a fifth of a second, for a process that only reads a table's log. Here
+# they are made from buffers, which needs no import; rare kinds are left to pyarrow.
 
 
 _INTEGERS = {pa.int8(): "i1", pa.int16(): "i2", pa.int32(): "i4", pa.int64(): "i8"}
 
 
 def scalar(value: Any, type_: pa.DataType) -> pa.Scalar:
-    """As ``pyarrow.scalar``."""
+    """Return the same as ``pyarrow.scalar``."""
     return array([value], type_)[0]
 
 
 def array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    """As ``pyarrow.array``, of values that may be None."""
+    """Return the same as ``pyarrow.array``, for values that may be None."""
     missing = None in values
     given = [value for value in values if value is not None] if missing else values
     if not given:
@@ -730,17 +730,17 @@ def array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
 
 
 def mask(chosen: npt.NDArray[np.bool_]) -> pa.BooleanArray:
-    """Truth values of NumPy."""
+    """Return truth values of NumPy as an Arrow array."""
     return pa.Array.from_buffers(pa.bool_(), len(chosen), [None, _bits(chosen)])
 
 
 def places(rows: npt.NDArray[Any]) -> pa.Int64Array:
-    """Whole numbers of NumPy, as ``take`` wants them."""
+    """Return whole numbers of NumPy in the form that ``take`` requires."""
     return _of_numbers(rows, pa.int64())
 
 
 def truths(values: pa.BooleanArray | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Truth values for NumPy; null counts as false."""
+    """Return truth values for NumPy; null counts as false."""
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if values.null_count:
@@ -753,7 +753,7 @@ def truths(values: pa.BooleanArray | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
 
 
 def numbers(values: pa.Array) -> npt.NDArray[Any]:
-    """Whole numbers for NumPy, none of them null; not to be written to."""
+    """Return whole numbers for NumPy, none of them null; the result must not be written to."""
     assert not values.null_count
     if not len(values):
         return np.zeros(0, _INTEGERS[values.type])
@@ -762,7 +762,7 @@ def numbers(values: pa.Array) -> npt.NDArray[Any]:
 
 
 def _without_nulls(values: Sequence[Any], type_: pa.DataType) -> pa.Array | None:
-    """None where it is better left to pyarrow, what it refuses included."""
+    """Return an array; None where pyarrow should convert the values, or refuse them."""
     kinds = set(map(type, values))
     if type_ in _INTEGERS and kinds <= {int}:
         limit = 1 << (type_.bit_width - 1)

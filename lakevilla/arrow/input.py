@@ -17,9 +17,9 @@ from lakevilla.errors import InvalidOperation
 
 # -------------------- input
 #
-# Rows as callers have them, brought into the columns and types of a table.
+# Rows from callers, brought into the columns and types of a table.
 #
-# Everything takes what `open_data` has looked at, or the raw data. Nothing here holds more
+# All functions accept a result of `open_data`, or the raw data. Nothing here holds more
 # than a batch of a stream.
 
 
@@ -30,26 +30,26 @@ SchemaMode = Literal["merge"] | None
 
 
 def schema_of(data: object, *, table: str = "data", like: pa.Schema | None = None) -> pa.Schema:
-    """The data's columns in the types that a table stores.
+    """Return the data's columns in the types that a table stores.
 
-    Reads no rows, except that plain Python values are looked at for their type.
+    Reads no rows, except that plain Python values are inspected for their type.
 
     Parameters
     ----------
     data : object
-        What `open_data` takes, or a ``pyarrow.Schema``.
+        Data that `open_data` accepts, or a ``pyarrow.Schema``.
     table : str
         Name for messages.
     like : pyarrow.Schema, optional
-        The rows are no table's yet: a column of nothing but nulls has the type of the
-        column of its name in here, else the one that SQL gives a lone NULL. Without it
-        such a column is refused.
+        Given where the rows are no table's yet: a column of nothing but nulls has the type of the
+        column of its name in it, else the one that SQL gives a lone NULL. Without it such a column
+        is refused.
 
     Raises
     ------
     InvalidOperation
-        A column has a type that no table can store, two columns have one name
-        but for case, or there are no columns.
+        A column has a type that no table can store, the names of two columns differ only
+        by case, or there are no columns.
     """
     schema = data if isinstance(data, pa.Schema) else open_data(data).schema
     if not len(schema):
@@ -62,7 +62,7 @@ def schema_of(data: object, *, table: str = "data", like: pa.Schema | None = Non
     if like is not None:
         types = {column.name.lower(): column.type for column in like}
         schema = pa.schema([_with_a_type(column, types) for column in schema])
-        # Of a void column a table knows that it is void.
+        # A table already knows of its void column that it is void.
         void = {name for name, kind in types.items() if pa.types.is_null(kind)}
     else:
         void = set()
@@ -83,24 +83,25 @@ def to_reader(
     schema: pa.Schema,
     schema_mode: SchemaMode = None,
 ) -> pa.RecordBatchReader:
-    """The data with the columns, order and types of a table, as a stream.
+    """Return the data with the columns, order and types of a table, as a stream.
 
     Columns match by name without regard to case; a nullable column that the
-    data lacks becomes null. Everything that can be told from the types is told
+    data lacks becomes null. Every error that the types show is raised
     here, before a row is read; a value that cannot be cast raises when its
     batch is read.
 
     Parameters
     ----------
     data : object
-        What `open_data` takes.
+        Data that `open_data` accepts.
     table : str
         Name for messages.
     schema : pyarrow.Schema
         The table's columns.
     schema_mode : {None, "merge"}
         With ``"merge"``, columns that the table lacks follow its own, in the
-        types that a table stores, and so do fields within its columns; else they are refused.
+        types that a table stores, and so do fields within its columns; otherwise they are
+        refused.
 
     Returns
     -------
@@ -132,7 +133,8 @@ def to_reader(
             convert(nothing, column.type, ColumnPath(table, column.name))
     batches = _converted(source, merged, positions, table)
     if not source.one_shot:
-        # What does not fit is told now, when the caller may still look at the table again.
+        # A value that does not fit is reported now, while the caller may still read the table
+        # again.
         batches = itertools.chain(list(itertools.islice(batches, 1)), batches)
     return pa.RecordBatchReader.from_batches(merged, batches)
 
@@ -140,7 +142,7 @@ def to_reader(
 def _part_by_part(
     parts: Parts, schema: pa.Schema, table: str, schema_mode: SchemaMode
 ) -> pa.RecordBatchReader:
-    """Each part with its own columns; they are the same ones from the first on."""
+    """Read each part by its own columns; the stream's columns are fixed from the first part on."""
     first = to_reader(parts.first, table=table, schema=schema)
     instead = (
         "pass schema_mode='merge'"
@@ -159,7 +161,7 @@ def _part_by_part(
 
 
 def refuse_unknown(names: Iterable[str], target: pa.Schema, table: str, instead: str) -> None:
-    """Refuse columns that a table lacks; ``instead`` of leaving them out one can do that.
+    """Refuse columns that a table lacks; ``instead`` names the alternative to dropping them.
 
     Raises
     ------
@@ -182,7 +184,7 @@ def _unknown(names: Iterable[str], target: pa.Schema) -> list[str]:
 def _match(
     source: pa.Schema, target: pa.Schema, table: str, schema_mode: SchemaMode
 ) -> tuple[pa.Schema, list[int | None]]:
-    """The columns to produce, and where each stands in the data."""
+    """Return the columns to produce, and the place of each in the data."""
     if schema_mode not in (None, "merge"):
         raise InvalidOperation(f"schema_mode {schema_mode!r} is neither None nor 'merge'")
     positions = match_fields(source.names, target.names, f"table {table!r}", table)
@@ -230,7 +232,7 @@ def _converted(
 
 
 def _typed(values: Sequence[object], column: pa.Field, table: str) -> pa.Array:
-    """Plain Python values in a column's type."""
+    """Return plain Python values in a column's type."""
     place = ColumnPath(table, column.name)
     array = inferred(values, column.name)
     if pa.types.is_floating(array.type) and pa.types.is_float32(column.type):
@@ -269,9 +271,9 @@ def _length(columns: Mapping[str, Sequence[object]]) -> int:
 
 
 def places_of_true(column: pa.ChunkedArray) -> pa.Array:
-    """The places of the values that are true.
+    """Return the places of the values that are true.
 
-    In one piece: before version 26 pyarrow ends the process at a column without any chunk, as a
-    table has from which a filter has taken all rows.
+    The column is combined into one piece: before version 26 pyarrow ends the process at a column
+    without any chunk, such as one of a table from which a filter has removed all rows.
     """
     return pc.indices_nonzero(column.combine_chunks())

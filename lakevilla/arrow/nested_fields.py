@@ -1,6 +1,6 @@
-"""Fields within structs, lists and maps: what data have beside a table's, and what they lack.
+"""Fields within structs, lists and maps: those that only the data has, and those that it lacks.
 
-Fields go by their names, without regard to case.
+Fields are matched by their names, without regard to case.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from lakevilla.arrow.cast import ColumnPath, is_list, plain_type, storable, with
 
 
 def widened(target: pa.DataType, source: pa.DataType, place: ColumnPath) -> pa.DataType:
-    """The type of a table's column with what the data's has besides, at any depth.
+    """Return the type of a table's column with the data's additional fields, at any depth.
 
-    New fields stand behind those that are there, in the types that a table stores, and may be
-    NULL: rows written before have none. Keys of maps never get any.
+    New fields follow the existing ones, in the types that a table stores, and may be
+    NULL: rows written before have no values for them. Keys of maps never get new fields.
 
     Raises
     ------
@@ -50,9 +50,9 @@ def widened(target: pa.DataType, source: pa.DataType, place: ColumnPath) -> pa.D
 
 
 def narrowed(target: pa.DataType, source: pa.DataType) -> pa.DataType:
-    """The type of a table's column without those fields of structs that the data's lacks.
+    """Return the type of a table's column without those fields of structs that the data lacks.
 
-    What is in lists and maps is as it is: they are taken as a whole.
+    Types within lists and maps stay unchanged: these are taken as a whole.
     """
     source = plain_type(source)
     if not (pa.types.is_struct(target) and pa.types.is_struct(source)):
@@ -67,9 +67,9 @@ def narrowed(target: pa.DataType, source: pa.DataType) -> pa.DataType:
 
 
 def typed_like(source: pa.DataType, like: pa.DataType | None) -> pa.DataType:
-    """The data's type, where it has nothing but nulls with the type that is there in ``like``.
+    """Return the data's type; a part of nothing but nulls gets its type from ``like``.
 
-    Where there is none, with the one that SQL gives a lone NULL.
+    Where ``like`` has no such part, it gets the type that SQL gives a lone NULL.
     """
     if like is None:
         return without_nulls(source)

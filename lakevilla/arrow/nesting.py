@@ -1,7 +1,7 @@
-"""JSON of others, which may be nested as deeply as they like.
+"""JSON of foreign writers, which may be nested to any depth.
 
-A parser, and whatever walks over what it gives, ends with ``RecursionError`` at some depth that
-depends on the caller's. Here that is one more way in which a text is no JSON of a table's.
+A parser, and any code that walks over its result, ends with ``RecursionError`` at some depth that
+depends on the caller's. Here such a text is invalid, like any other that is no JSON of a table's.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import msgspec
 
 __all__ = ["DEPTH", "JsonDecoder", "document"]
 
-#: Objects and lists within each other, at most, where nothing else bounds them: a column of a
-#: column takes three in the schema of a table.
+#: The greatest depth of objects and lists within each other, where nothing else bounds it: a
+#: column of a column takes three levels in the schema of a table.
 DEPTH = 250
 
 T = TypeVar("T")
 
 
 class JsonDecoder(Generic[T]):
-    """A decoder as msgspec's, for which a text that is nested too deeply is malformed.
+    """A decoder like msgspec's, for which a text that is nested too deeply is malformed.
 
     Parameters
     ----------
     kind : type, optional
-        What the text says. Without it anything, nested no deeper than ``DEPTH``.
+        The type of the content. Without it any content, nested no deeper than ``DEPTH``.
     """
 
     @overload
@@ -39,7 +39,7 @@ class JsonDecoder(Generic[T]):
         self._is_open = kind is Any
 
     def decode(self, text: str | bytes | msgspec.Raw) -> T:
-        """What a text says.
+        """Decode a text.
 
         Raises
         ------
@@ -59,12 +59,12 @@ _decoder: JsonDecoder[Any] = JsonDecoder()
 
 
 def document(text: str | bytes | msgspec.Raw) -> Any:
-    """What a text of JSON says, whatever it is. Raises ``ValueError``."""
+    """Decode any text of JSON. Raises ``ValueError``."""
     return _decoder.decode(text)
 
 
 def refuse_deep(value: Any) -> None:
-    """Raise ``msgspec.DecodeError`` if dicts and lists lie deeper in each other than ``DEPTH``."""
+    """Raise ``msgspec.DecodeError`` if dicts and lists are nested deeper than ``DEPTH``."""
     level, depth = [value], 0
     while level := [one for one in level if isinstance(one, dict | list)]:
         depth += 1

@@ -1,6 +1,6 @@
-"""Rows as callers have them: looked at once, and opened batch by batch.
+"""Rows as callers pass them: inspected once, and opened batch by batch.
 
-`open_data` knows every kind of data that the library takes. Nothing here holds more than
+`open_data` knows every kind of data that the library accepts. Nothing here holds more than
 a batch of a stream.
 """
 
@@ -42,12 +42,12 @@ _ITERATED_ALREADY = (
 #: The readers and iterators that callers still hold and that were read here.
 _READ: WeakSet[Any] = WeakSet()
 
-#: Rows of an iterator that are brought into Arrow together.
+#: Rows of an iterator that are converted to Arrow together.
 _ROWS_AT_ONCE = 10_000
 
 
 class LiveRows:
-    """Rows that are whatever a table has at the time somebody reads them.
+    """Rows with the content that a table has at the time when they are read.
 
     A verb refuses them: it would read them outside of its transaction, which then could not
     know that it depends on them, and would write rows that no serial order could have had.
@@ -59,19 +59,19 @@ class LiveRows:
 
 @dataclass(slots=True)
 class Source:
-    """Data that was handed over, with the types it came in.
+    """Data from a caller, in its own types.
 
     Attributes
     ----------
     schema : pyarrow.Schema
-        As the data has it; `schema_of` gives the types a table would store.
+        The data's own; `schema_of` returns the types that a table would store.
     one_shot : bool
-        The data can be read once only: who may need it again stores it first.
+        The data can be read only once: a caller that may need it again stores it first.
     values : Mapping or None
         Plain Python values by column. They have no type of their own and take
-        that of the column they go into.
+        that of their target column.
     parts : Parts or None
-        Data that comes part by part, of which no two need have the same columns.
+        Data that arrives part by part; any two parts may have different columns.
     """
 
     schema: pa.Schema
@@ -82,12 +82,13 @@ class Source:
     _spent: bool = field(default=False, repr=False)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The data in the types it came in.
+        """Return the data's batches in its own types.
 
         Raises
         ------
         InvalidOperation
-            It can be read once only and was, reading it failed, or it has text that is not UTF-8.
+            It can be read only once and was, reading it failed, or it has text that is not
+            UTF-8.
         """
         if self.one_shot and self._spent:
             raise InvalidOperation(_READ_ALREADY)
@@ -111,14 +112,14 @@ class Source:
 
 @dataclass(slots=True)
 class Parts:
-    """What an iterator yields, the first part looked at already."""
+    """The parts that an iterator yields; the first part is inspected already."""
 
     first: Source
     _rest: Iterator[Source]
     _spent: bool = False
 
     def rest(self) -> Iterator[Source]:
-        """The other parts, once.
+        """Return the other parts, once.
 
         Raises
         ------
@@ -132,7 +133,7 @@ class Parts:
 
 
 def open_data(data: object) -> Source:
-    """Look at data of any kind that the library takes.
+    """Inspect data of any kind that the library accepts.
 
     Parameters
     ----------
@@ -140,8 +141,8 @@ def open_data(data: object) -> Source:
         Anything Arrow (``__arrow_c_stream__`` or ``__arrow_c_array__``: tables,
         batches, readers, DuckDB relations), a pandas or polars frame, a polars
         lazy frame, a pyarrow dataset or scanner, a list of dicts, a dict of
-        lists, an iterator of dicts or of frames and batches, or a `Source`. An error that
-        an iterator raises goes through as it is.
+        lists, an iterator of dicts or of frames and batches, or a `Source`. An exception of
+        an iterator is passed on unchanged.
 
     Returns
     -------
@@ -174,7 +175,7 @@ def open_data(data: object) -> Source:
         raise InvalidOperation(
             f"data of type {_type_name(data)} cannot become Arrow: {text}: {advice}"
         ) from None
-    except Exception as error:  # of whatever library the data comes from
+    except Exception as error:  # of any library from which the data comes
         raise InvalidOperation(
             f"data of type {_type_name(data)} cannot become Arrow: {error}"
         ) from error
@@ -183,7 +184,7 @@ def open_data(data: object) -> Source:
 def _open(data: Any) -> Source:
     if isinstance(data, pa.RecordBatchReader):
         if data in _READ:
-            # It would pass for data without rows, as in a function that is run again.
+            # It would look like data without rows, as in a function that is run again.
             raise InvalidOperation(_READ_ALREADY)
         return Source(data.schema, True, lambda: _read_now(data))
     if isinstance(data, pa.Table | pa.RecordBatch):
@@ -209,8 +210,8 @@ def _open(data: Any) -> Source:
         refuse_unkept_of_polars(data.schema)
     if hasattr(data, "__arrow_c_stream__"):
         reader = pa.RecordBatchReader.from_stream(data)
-        # A polars frame is in memory; of anything else that streams it is not
-        # known whether a second stream would bring the same rows.
+        # A polars frame is in memory; of any other stream it is not known whether a second stream
+        # would have the same rows.
         if package == "polars":
             return _in_memory(reader.read_all())
         schema = reader.schema
@@ -260,7 +261,7 @@ def _in_memory(data: pa.Table | pa.RecordBatch) -> Source:
 
 
 def _from_pandas(frame: Any) -> Source:
-    # A named index is data (what set_index and groupby leave); an unnamed one
+    # A named index is data (set_index and groupby leave one); an unnamed one
     # only counts rows.
     named = [name for name in frame.index.names if name is not None]
     if named:
@@ -291,7 +292,7 @@ def _from_columns(columns: Mapping[Any, Any]) -> Source:
     if all(isinstance(values, list | tuple) for values in columns.values()):
         return _from_values({name: list(values) for name, values in columns.items()})
     for name, values in columns.items():
-        # Text would come apart into letters, and bytes into numbers.
+        # Text would be split into letters, and bytes into numbers.
         if isinstance(values, str | bytes | bytearray) or not hasattr(values, "__len__"):
             raise InvalidOperation(
                 f"column {name!r} of a dict of columns is of type {_type_name(values)}, not a list "
@@ -305,10 +306,10 @@ def _from_columns(columns: Mapping[Any, Any]) -> Source:
 
 
 def _from_iterator(items: Iterator[Any]) -> Source:
-    """What a generator yields; nothing is asked of it but its first rows."""
+    """Open the items of a generator; only its first rows are requested of it."""
     try:
         if items in _READ or (isgenerator(items) and getgeneratorstate(items) == GEN_CLOSED):
-            # What it has left would pass for all of it, as in a function that is run again.
+            # Its remaining items would be taken for all, as in a function that is run again.
             raise InvalidOperation(_ITERATED_ALREADY)
         _READ.add(items)
     except TypeError:
@@ -328,7 +329,7 @@ def _from_parts(items: Iterable[Any]) -> Source:
 
 
 def _parts(items: Iterator[Any]) -> Iterator[Source]:
-    """Rows some thousands at a time, or frames and batches as they come."""
+    """Yield rows some thousands at a time, or frames and batches one by one."""
     taken = 0
     for item in items:
         if _is_part(item):
@@ -346,7 +347,7 @@ def _parts(items: Iterator[Any]) -> Iterator[Source]:
 
 
 def _is_part(item: object) -> bool:
-    """Whether it has rows and columns of its own, and is no single row."""
+    """Return whether an item has rows and columns of its own, and is no single row."""
     return (
         hasattr(item, "__arrow_c_stream__")
         or hasattr(item, "__arrow_c_array__")
@@ -363,7 +364,7 @@ def _from_rows(rows: Sequence[Any], start: int = 0) -> Source:
                 f"row {position} of the data is of type {_type_name(row)}: a list holds dicts,"
                 " one a row"
             )
-        # Not only the first row's: a key that shows up later is a column too.
+        # Not only the keys of the first row: a key that first occurs later is a column too.
         names.update(dict.fromkeys(row))
     _check_names(names)
     return _from_values({name: [row.get(name) for row in rows] for name in names})
@@ -378,7 +379,7 @@ def _from_values(columns: dict[str, list[object]]) -> Source:
 
 
 def inferred(values: Sequence[object], name: str) -> pa.Array:
-    """Plain Python values in the one type that they have.
+    """Return plain Python values in the one type that they have.
 
     Raises
     ------
@@ -404,7 +405,7 @@ def inferred(values: Sequence[object], name: str) -> pa.Array:
 
 
 def _check_zones(values: Sequence[object], name: str) -> None:
-    # Arrow takes a naive datetime beside an aware one for UTC, without a word.
+    # Arrow silently takes a naive datetime next to an aware one for UTC.
     aware = {value.tzinfo is not None for value in values if hasattr(value, "tzinfo")}
     if len(aware) > 1:
         raise InvalidOperation(
@@ -425,6 +426,6 @@ def _type_name(data: object) -> str:
     kind = type(data)
     if kind.__module__ == "builtins":
         return kind.__qualname__
-    # The rooms of a library are its own: lakevilla.Table, duckdb.DuckDBPyConnection.
+    # The modules within a library are internal: lakevilla.Table, duckdb.DuckDBPyConnection.
     package = kind.__module__.partition(".")[0].lstrip("_")
     return f"{package}.{kind.__qualname__}"

@@ -1,7 +1,7 @@
-"""A digest of rows in their order, of what they are and not of how Arrow holds them.
+"""A digest of rows in their order: of their values, and not of Arrow's form of them.
 
-Chunks, slices, dictionaries, views, large types and what lies in the slots of NULLs do not show
-(docs/design/0038-reuse.md). Floats go by their bits: two zeros differ, and so do NaNs.
+Chunks, slices, dictionaries, views, large types and the contents of NULL slots make no difference
+(docs/design/0038-reuse.md). Floats count by their bits: two zeros differ, and so do NaNs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class RowDigest:
     Parameters
     ----------
     columns : pyarrow.Schema
-        The columns by what identifies them to readers: a field's id (``PARQUET:field_id``) where
+        The columns by their identity for readers: a field's id (``PARQUET:field_id``) where
         it has one, else its name.
     """
 
@@ -30,7 +30,7 @@ class RowDigest:
         self._rows = 0
 
     def update(self, arrays: Iterable[pa.Array]) -> None:
-        """More rows: one array for each column, all of one length."""
+        """Add rows: one array for each column, all of one length."""
         count = 0
         for column, array in zip(self._columns, arrays, strict=True):
             column.update(array)
@@ -38,7 +38,7 @@ class RowDigest:
         self._rows += count
 
     def hexdigest(self) -> str:
-        """The digest of the rows so far."""
+        """Return the digest of the rows so far."""
         whole = blake3(f"{self._rows}\n{self._head}\n".encode())
         for column in self._columns:
             column.add_to(whole)
@@ -46,7 +46,7 @@ class RowDigest:
 
 
 class _Column:
-    """The streams of one column: where it is NULL, its values, and what is below it."""
+    """The streams of one column: its NULLs, its values, and the columns below it."""
 
     def __init__(self) -> None:
         self._rows = 0
@@ -74,7 +74,7 @@ class _Column:
             self._add("values", _fixed(array))
 
     def add_to(self, whole: blake3) -> None:
-        """Put what was seen into a digest; without ambiguity, as each stream has one length."""
+        """Add this column to a digest; without ambiguity, as each stream has one length."""
         whole.update(f"{self._rows} {len(self._streams)} {len(self._below)}\n".encode())
         for name in sorted(self._streams):
             whole.update(name.encode() + self._streams[name].digest())
@@ -94,7 +94,7 @@ class _Column:
 
     def _add_list(self, array: pa.Array) -> None:
         if pa.types.is_map(array.type):
-            # Its entries as they come: what reads them by key or in order finds the same.
+            # The entries in their order: readers by key and readers in order find the same.
             starts = array.offsets
             entries = pa.StructArray.from_arrays([array.keys, array.items], names=["k", "v"])
             array = _list_like(array, starts, entries)
@@ -112,13 +112,13 @@ class _Column:
 
 
 def _list_like(array: pa.Array, starts: pa.Array, entries: pa.Array) -> pa.Array:
-    """A map as a list of its entries, NULL where the map is."""
+    """Return a map as a list of its entries, NULL where the map is NULL."""
     mask = array.is_null() if array.null_count else None
     return pa.LargeListArray.from_arrays(starts.cast(pa.int64()), entries, mask=mask)
 
 
 def _plain(array: pa.Array) -> pa.Array:
-    """The array in the one form of its kind that is looked at."""
+    """Return the array in the one form of its kind that is hashed."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     kind = array.type
@@ -138,7 +138,7 @@ def _plain(array: pa.Array) -> pa.Array:
 
 
 def _fixed(array: pa.Array) -> np.ndarray:
-    """The bytes of values of one width, zeros in the slots of NULLs."""
+    """Return the bytes of values of one width, with zeros in the slots of NULLs."""
     kind = array.type
     if pa.types.is_boolean(kind):
         array = array.cast(pa.uint8())
@@ -180,7 +180,7 @@ def _identity(field: pa.Field) -> str:
 
 
 def _type(kind: pa.DataType) -> str:
-    """A type by its meaning, with the identities of the fields within it."""
+    """Return a type by its meaning, with the identities of the fields within it."""
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         return _type(kind.value_type)
     if pa.types.is_struct(kind):

@@ -1,8 +1,8 @@
-"""Single values as callers have them, NumPy's, pandas' and Arrow's too, as plain Python ones.
+"""Single values of callers, including those of NumPy, pandas and Arrow, as plain Python ones.
 
-Those libraries' values pass for Python's own, and are not: ``numpy.float64`` is a ``float``
-that prints itself as ``np.float64(1.5)``, ``pandas.NaT`` a ``datetime``. They are told by
-where their types come from, so that nothing need be installed that a caller doesn't use.
+Those libraries' values look like Python's own, and are not: ``numpy.float64`` is a ``float``
+that prints itself as ``np.float64(1.5)``, ``pandas.NaT`` a ``datetime``. They are recognised by
+the package of their types, so that nothing need be installed that a caller doesn't use.
 """
 
 from __future__ import annotations
@@ -30,24 +30,26 @@ _TAKEN = (
 
 
 def plain(value: Any, what: str = "a value", *, nested: bool = False) -> object:
-    """A value as None, bool, int, float, Decimal, str, bytes, date, datetime, time, UUID, or a
+    """Return a value as a plain one of Python.
+
+    That is None, bool, int, float, Decimal, str, bytes, date, datetime, time, UUID, or a
     list of these.
 
     Parameters
     ----------
     value : object
         Of Python, NumPy, pandas or pyarrow; or several of them: a list, tuple, set, range,
-        array or series. Missing in a sense of theirs (``NaT``, ``NA``, NaN in a pandas
-        series) is None.
+        array or series. A value that is missing for its library (``NaT``, ``NA``, NaN in a pandas
+        series) becomes None.
     what : str
-        What the value is, for messages.
+        The name of the value, for messages.
     nested : bool
-        Take mappings too, as dicts of such values.
+        Accept mappings too, as dicts of such values.
 
     Raises
     ------
     InvalidOperation
-        It is of another kind, has digits that Python's type does not, or is a moment
+        It is of another kind, has digits that Python's type lacks, or is a timestamp
         beyond the years 1 to 9999 of UTC.
     """
     if isinstance(value, datetime) and value.tzinfo is not None:
@@ -85,7 +87,7 @@ def _check_in_years(value: datetime, what: str) -> None:
 
 
 def _of_subclass(value: Any, what: str) -> object:
-    """A value of a class that somebody made of one of Python's."""
+    """Return a value of a caller's subclass of one of Python's classes."""
     if isinstance(value, bool):
         return bool(value)
     if isinstance(value, int):
@@ -126,7 +128,7 @@ def _of_pandas(value: Any, what: str) -> object:
     if hasattr(value, "columns"):
         raise _refused(value, what, "pass one of its columns")
     if hasattr(value, "tolist") and isinstance(value, Iterable):
-        # As in a frame of pandas, NaN stands for what is missing.
+        # As in a frame of pandas, NaN means a missing value.
         return [None if _is_nan(item) else plain(item, what) for item in value]
     raise _refused(value, what, _TAKEN)
 
@@ -165,7 +167,7 @@ def _of_numpy(value: Any, what: str) -> object:
 
 
 def _moment(value: Any, what: str) -> date | datetime | None:
-    """A ``datetime64``, which has no zone; a day or a month is a date."""
+    """Return a ``datetime64``, which has no zone; a day or a month is a date."""
     if str(value) == "NaT":
         return None
     unit = value.dtype.str.partition("[")[2].rstrip("]")
@@ -212,7 +214,7 @@ def _of_arrow(value: Any, what: str) -> object:
 def _finer(value: object, what: str) -> InvalidOperation:
     try:
         text = str(value)
-    except (OverflowError, ValueError):  # one that Python has no type for
+    except (OverflowError, ValueError):  # Python has no type for the value
         text = f"of type {type(value).__name__}"
     return InvalidOperation(
         f"{what} is {text}, which is finer or larger than what columns hold: round it first"

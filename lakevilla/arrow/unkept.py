@@ -1,6 +1,6 @@
-"""Types that a table can't keep, and would store as what they are made of: refused by name.
+"""Types that a table can't keep, and would store as their parts: refused by name.
 
-Storing them would lose no byte and their meaning: a BIT is a number of unused bits and some bytes,
+Storing them would lose no byte, but their meaning: a BIT is a number of unused bits and some bytes,
 a time with a zone the time alone, a period of pandas a number of months or of days.
 """
 
@@ -15,13 +15,13 @@ import pyarrow as pa
 from lakevilla.arrow.nesting import document
 from lakevilla.errors import InvalidOperation
 
-#: What a field's metadata calls the type that its values had, where Arrow's does not tell.
+#: The key of a field's metadata with the type that its values had, where Arrow's does not show it.
 _ORIGIN = b"lakevilla:type"
-#: How Arrow notes a type that the reader does not know.
+#: The keys by which Arrow records a type that the reader does not know.
 _EXTENSION, _OF_EXTENSION = b"ARROW:extension:name", b"ARROW:extension:metadata"
-#: Of these the values are what they are stored as.
+#: Types whose values are the same as those stored.
 _KEPT = frozenset({"arrow.json", "arrow.uuid"})
-#: Types of DuckDB that Arrow has other values for, as DuckDB's Python calls them.
+#: Types of DuckDB that Arrow has other values for, by their names in DuckDB's Python.
 _OF_DUCKDB = frozenset({"bit", "time with time zone", "uhugeint", "bignum", "geometry"})
 #: Types of polars that Arrow has other values for, or none.
 _OF_POLARS = frozenset({"Object", "Int128", "UInt128"})
@@ -42,7 +42,7 @@ _ADVICE = {
 
 
 def refuse_unkept(schema: pa.Schema, table: str | None) -> None:
-    """Refuse columns of a type that a table can't keep, at any depth; None: of a query.
+    """Refuse columns of a type that a table can't keep, at any depth; None: columns of a query.
 
     Raises
     ------
@@ -56,9 +56,9 @@ def refuse_unkept(schema: pa.Schema, table: str | None) -> None:
 
 
 def refuse_zoned_times(values: Iterable[object], kind: pa.DataType, column: str) -> None:
-    """Refuse times of day with a zone among Python values that Arrow has made ``kind`` of.
+    """Refuse times of day with a zone among Python values that Arrow has converted to ``kind``.
 
-    It has left the zone out.
+    Arrow has dropped the zone.
 
     Raises
     ------
@@ -72,9 +72,9 @@ def refuse_zoned_times(values: Iterable[object], kind: pa.DataType, column: str)
 
 
 def as_in_duckdb(schema: pa.Schema, types: Iterable[Any]) -> pa.Schema:
-    """The columns that DuckDB gave, marked where its own types say more than Arrow's.
+    """Return DuckDB's columns, marked where DuckDB's own types say more than Arrow's.
 
-    ``schema`` itself where none does, so that nobody need cast its rows.
+    Return ``schema`` itself where none does, so that no caller need cast its rows.
     """
     names = list(map(_of_duckdb, types))
     return pa.schema(map(_marked, schema, names), schema.metadata) if any(names) else schema
@@ -87,7 +87,7 @@ def _marked(column: pa.Field, name: str | None) -> pa.Field:
 
 
 def refuse_unkept_of_polars(types: Mapping[str, Any]) -> None:
-    """Refuse columns of a polars frame whose types are none of Arrow's.
+    """Refuse columns of a polars frame whose types Arrow lacks.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Branches: their HEADs, their entries, and what deleted ones left."""
+"""Branches: their HEADs, their entries, and the remains of deleted ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from lakevilla.sublogs.record import record_key
 
 # -------------------- branches
 #
-# Branches: how one begins, is opened, and ends (docs/design/0031-branches.md).
+# Branches: the beginning, opening and end of one (docs/design/0031-branches.md).
 
 
 _MAX_RACES = 200
@@ -44,7 +44,7 @@ def store_first_head(
 ) -> Program[None]:
     """Store the HEAD with which a branch begins, before the lake's HEAD names the branch.
 
-    Were it made by the first commit, one that stalls until the branch is deleted and swept would be
+    If the first commit made it, a commit that stalls until the branch is deleted and swept would be
     acknowledged, and lost.
     """
     life = BranchLife(base.life, base.name, entry_id, ref, apart=bool(base.kept))
@@ -53,9 +53,9 @@ def store_first_head(
 
 
 def store_again(context: Context, closed: Head, life: str) -> Program[None]:
-    """Store the HEAD with which a branch goes on in another life, as it was when it was closed.
+    """Store the HEAD with which a branch goes on in another epoch, unchanged since it was closed.
 
-    What it names of the lives before stays where it is.
+    The objects of earlier epochs that it names stay where they are.
     """
     before = closed.life
     assert before is not None, "the HEAD of a branch"
@@ -72,7 +72,7 @@ def store_again(context: Context, closed: Head, life: str) -> Program[None]:
 
 
 def put_first(life: str, first: Head) -> Program[None]:
-    """Store the HEAD of a life that nobody knows yet. Raises ``StoreError``."""
+    """Store the HEAD of an epoch that no client knows yet. Raises ``StoreError``."""
     yield from store_leaves(first)
     stored = yield from at_home(life, put(HEAD_KEY, encode(first), ABSENT))
     if isinstance(stored, Unknown):
@@ -81,18 +81,18 @@ def put_first(life: str, first: Head) -> Program[None]:
 
 
 def close(context: Context, entry: RefEntry, at: int | None = None) -> Program[bool]:
-    """See to it that nothing is committed on a branch any more: its own HEAD says so.
+    """Make sure that nothing is committed on a branch any more: its own HEAD says so.
 
-    ``at``: only if it has come to this version, and no further; whether it is closed.
+    ``at``: only if it has come to this version, and no further; returns whether it is closed.
 
-    First of all that ends it. Were it taken out of the lake's HEAD before, a commit could be
-    acknowledged of which nobody would know that it has to be kept.
+    This is the first step of its end. If the branch was removed from the lake's HEAD before, a
+    commit could be acknowledged of which no client would know that it must be kept.
     """
     for _ in range(_MAX_RACES):
         try:
             held = yield from at_home(entry.life, load_head())
         except CorruptObject:
-            return True  # nobody can commit on what can't be read
+            return True  # no client can commit on what can't be read
         life = None if held is None else held.head.life
         if held is None or life is None:
             return True
@@ -107,7 +107,7 @@ def close(context: Context, entry: RefEntry, at: int | None = None) -> Program[b
 def close_as(
     context: Context, entry: RefEntry, held: HeldHead, why: Literal["deleted", "moved"]
 ) -> Program[bool]:
-    """One try to close the HEAD of a branch, as long as it is the one that was read."""
+    """Try once to close the HEAD of a branch, if it is still the one that was read."""
     following = successor(held.head, nonce=context.ids.nonce(), now_ms=context.now_ms())
     assert following.life is not None, "the HEAD of a branch"
     closed = msgspec.structs.replace(following.life, closed=why)
@@ -116,9 +116,10 @@ def close_as(
 
 
 def was_made(entry: RefEntry) -> Program[bool]:
-    """Whether a branch that its maker has no answer about came to be, and is ended by now.
+    """Return whether a branch that its maker has no answer about was made, and is ended by now.
 
-    Asked when the lake's HEAD has no such entry: only who saw it there closes a branch.
+    It is checked when the lake's HEAD has no such entry: only a client that saw the entry there
+    closes a branch.
     """
     held = yield from at_home(entry.life, load_head())
     return held is not None and is_closed(held)
@@ -126,18 +127,18 @@ def was_made(entry: RefEntry) -> Program[bool]:
 
 # -------------------- entries
 #
-# The entry of a ref in HEAD: found, replaced, and finished where others were cut off.
+# The entry of a ref in HEAD: found, replaced, and finished where other clients were cut off.
 
 
 T = TypeVar("T")
 
 
-#: So many lives of a branch stay in HEAD that it needs for no file.
+#: The most epochs of a branch that stay in HEAD though the branch needs them for no file.
 MOST_RECENT = 256
 
 
 def replace(context: Context, held: HeldHead, new: Head) -> Program[bool]:
-    """One try to replace HEAD; False, after a pause, if it was lost, or may be."""
+    """Try once to replace HEAD; False, after a pause, if the race was lost, or may be."""
     outcome = yield from replace_head(held, new)
     if isinstance(outcome, Stored):
         context.remember(HeldHead(new, outcome.token))
@@ -148,28 +149,29 @@ def replace(context: Context, held: HeldHead, new: Head) -> Program[bool]:
 
 @dataclass(frozen=True, slots=True)
 class LeftAsIs(Generic[T]):
-    """Nothing is left to be replaced: what it came to."""
+    """The result of a step that leaves nothing to be replaced."""
 
     value: T
 
 
 @dataclass(frozen=True, slots=True)
 class Next(Generic[T]):
-    """The HEAD that is to be stored, and what it has come to once it is."""
+    """The HEAD that must be stored, and the result once it is."""
 
     head: Head
     value: T
 
 
-#: Of a HEAD, the ref's entry in it, and the HEAD that may follow, what is to be done.
+#: A step decides from a HEAD, and the ref's entry in it, what to do: nothing, or to store the HEAD
+#: that may follow.
 Step = Callable[[HeldHead | None, RefEntry | None], Program[LeftAsIs[T] | Next[T]]]
 
 
 def until_replaced(context: Context, name: str, step: Step[T]) -> Program[T]:
-    """Change what HEAD says of a ref: again on each newer HEAD until that is stored, or needless.
+    """Change HEAD's entry of a ref: again on each newer HEAD until it is stored, or not needed.
 
-    The one loop of those who change an entry. After a lost answer the step is asked again, and
-    tells from the entry that is there whether it was its own replacement that has made it.
+    This is the one loop for all changes of an entry. After a lost answer the step runs again, and
+    finds out from the present entry whether its own replacement has made it.
     """
     for _ in range(_MAX_RACES):
         held = yield from context.head()
@@ -186,12 +188,12 @@ def until_replaced(context: Context, name: str, step: Step[T]) -> Program[T]:
 
 
 def following(context: Context, held: HeldHead) -> Head:
-    """The HEAD that comes after one, as yet without any change."""
+    """Return the HEAD that comes after one, as yet without any change."""
     return successor(held.head, nonce=context.ids.nonce(), now_ms=context.now_ms())
 
 
 def find_ref(context: Context, name: str) -> Program[tuple[Head, RefEntry]]:
-    """A ref by its name, with the HEAD that has it. Raises ``RefNotFound``."""
+    """Return a ref by its name, with the HEAD that has it. Raises ``RefNotFound``."""
     held = yield from context.head()
     head = None if held is None else held.head
     yield from load_refs(head, [name])
@@ -202,10 +204,10 @@ def find_ref(context: Context, name: str) -> Program[tuple[Head, RefEntry]]:
 
 
 def finish(context: Context, name: str, entry: RefEntry) -> Program[None]:
-    """Finish with a branch that is closed and still named: whoever has closed it may be dead.
+    """Finish with a branch that is closed and still named: the client that closed it may be dead.
 
-    One that was deleted is taken out of HEAD. One that is moved gets another life, with all that
-    it had: a rebase may find afterwards that it can't go on, and this always can.
+    A branch that was deleted is removed from HEAD. A branch that is moved gets another epoch, with
+    all that it had: a rebase may find afterwards that it can't go on, and this always can.
     """
     held = yield from context.head()
     context.refuse_foreign_root()
@@ -227,11 +229,11 @@ def finish(context: Context, name: str, entry: RefEntry) -> Program[None]:
 def with_life(
     context: Context, entry: RefEntry, life: str, *, kept: Collection[str] = ()
 ) -> RefEntry:
-    """The entry of a branch that has another life from now on.
+    """Return the entry of a branch that has another epoch from now on.
 
-    Of those before it has ``kept``, and those in which somebody may yet look for a commit whose
-    answer he has lost. If these are very many, only the newest: HEAD has them, which each commit
-    of the lake replaces, and he is told then that nobody can tell.
+    Of the epochs before it has ``kept``, and those in which a client may yet search for a commit
+    whose answer was lost. If these are very many, only the newest: they are in HEAD, which each
+    commit of the lake replaces. Then such a client gets the answer that the outcome is not known.
     """
     now_ms = context.now_ms()
     closed_ms: Mapping[str, int] = {**entry.closed_ms, entry.life: now_ms}
@@ -246,17 +248,18 @@ def with_life(
     )
 
 
-# -------------------- lives before
+# -------------------- epochs before
 #
-# What became of a transaction that was begun in a life of a branch before its present one.
+# The outcome of a transaction that was begun in an epoch of a branch before its present one.
 #
-# Nothing is committed there any more, so what such a HEAD and its pages tell is final.
+# Nothing is committed there any more, so what such a HEAD and its pages show is final.
 
 
 def committed_before(context: Context, name: str, txn_id: str) -> Program[CommitResult | None]:
-    """The commit of a transaction in an older life of a branch. ``context`` is the lake's.
+    """Return the commit of a transaction in an older epoch of a branch. ``context`` is the lake's.
 
-    Asked before the present one is, which would fence it, and say that it never committed.
+    It is searched for before the present epoch is, which would fence it, and say that it never
+    committed.
     """
     _, entry = yield from find_ref(context, name)
     for life in reversed(entry.lives[:-1]):
@@ -267,7 +270,7 @@ def committed_before(context: Context, name: str, txn_id: str) -> Program[Commit
 
 
 def refuse_begun_before(context: Context, name: str, txn_id: str) -> Program[None]:
-    """Refuse to resume what was saved before the branch was rebased.
+    """Refuse to resume a transaction that was saved before the branch was rebased.
 
     Raises
     ------
@@ -295,7 +298,7 @@ def _committed(context: Context, txn_id: str) -> Program[CommitResult | None]:
     try:
         held = yield from load_head()
     except CorruptObject:
-        return None  # as far as anybody can tell
+        return None  # as far as is known
     if held is None:
         return None
     try:

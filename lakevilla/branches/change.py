@@ -34,7 +34,7 @@ from lakevilla.transaction.state.values import Merging
 
 
 def delete_ref(context: Context, name: str) -> Program[None]:
-    """Take a ref out of HEAD. What it alone has held is gc's and vacuum's from then on.
+    """Remove a ref from HEAD. From then on gc and vacuum may delete what it alone has held.
 
     Raises
     ------
@@ -67,13 +67,13 @@ def delete_ref(context: Context, name: str) -> Program[None]:
         other = yield from _change(context, name, first, ended, is_closed=True)
         if other is None:
             return
-        # It was rebased meanwhile: nothing may be committed in that life of it either.
+        # It was rebased meanwhile: nothing may be committed in that epoch of it either.
         yield from close(context, other)
         first = other
 
 
 def finish_ended(context: Context, head: Head) -> Program[list[Finding]]:
-    """Finish branches that are closed: whoever was deleting, or rebasing, them was cut off."""
+    """Finish branches that are closed: the client that deleted, or rebased, them was cut off."""
     yield from load_refs(head)
     findings = []
     for name, entry in sorted(head.refs.items()):
@@ -91,14 +91,14 @@ def finish_ended(context: Context, head: Head) -> Program[list[Finding]]:
 
 
 def delete_merged(context: Context, name: str, merged: Base) -> Program[bool]:
-    """End a branch as it was merged. One that has moved on since, or was rebased, stays.
+    """End a branch as it was merged. A branch that has moved on since, or was rebased, stays.
 
     Raises ``RefNotFound``.
     """
     _, first = yield from find_ref(context, name)
     yield from refuse_older_head(context, f"ending branch {name!r}", waits=False)
     if first.life != merged.life:
-        return False  # its versions may be numbered as those of the life before
+        return False  # its versions may be numbered as those of the epoch before
     if not (yield from close(context, first, at=merged.sequence)):
         return False
     other = yield from _change(context, name, first, lambda entry: None, is_closed=True)
@@ -106,9 +106,9 @@ def delete_merged(context: Context, name: str, merged: Base) -> Program[bool]:
 
 
 def note_merged(context: Context, merging: Merging) -> Program[None]:
-    """Note that a branch is merged, where that has changed no table.
+    """Note that a branch is merged, where the merge has changed no table.
 
-    Not if its entry has changed since: then somebody else has merged it, or ended it.
+    It is not noted if its entry has changed since: then another client has merged it, or ended it.
     """
 
     def noted(
@@ -130,9 +130,10 @@ def protect(context: Context, name: str, *, on: bool) -> Program[None]:
 
 
 def protect_main(context: Context, *, on: bool) -> Program[None]:
-    """Set whether the lake itself takes only merges and upkeep.
+    """Set whether the lake itself accepts only merges and upkeep.
 
-    From the replacement of HEAD on that says so: who has a transaction open fails at its commit.
+    It counts from the replacement of HEAD on that says so: a transaction that is open then fails at
+    its commit.
     """
     policy = Policy("refuse" if on else "allow")
     held = yield from context.head()
@@ -153,7 +154,7 @@ def protect_main(context: Context, *, on: bool) -> Program[None]:
 
 
 def all_refs(context: Context) -> Program[dict[str, tuple[RefEntry, int]]]:
-    """The refs in HEAD, by name, and the global version that each has come to."""
+    """Return the refs in HEAD, by name, and the global version that each has come to."""
     held = yield from context.head()
     if held is None:
         return {}
@@ -168,9 +169,9 @@ def all_refs(context: Context) -> Program[dict[str, tuple[RefEntry, int]]]:
 
 
 def _version_of(entry: RefEntry) -> Program[int | None]:
-    """What a ref shows; None for a branch that was deleted, and will be taken out of HEAD.
+    """Return the version that a ref shows; None for a deleted branch, which will leave HEAD.
 
-    One whose own HEAD is lost or damaged is listed, at its base: it can be deleted.
+    A branch whose own HEAD is lost or damaged is listed, at its base: it can be deleted.
     """
     if entry.kind != "branch":
         return entry.base.sequence
@@ -181,7 +182,7 @@ def _version_of(entry: RefEntry) -> Program[int | None]:
 
 
 def _head_of(entry: RefEntry) -> Program[HeldHead | None]:
-    """The HEAD of a branch, closed or not; None where it is lost or damaged."""
+    """Return the HEAD of a branch, closed or not; None where it is lost or damaged."""
     try:
         return (yield from at_home(entry.life, load_head()))
     except CorruptObject:
@@ -196,11 +197,12 @@ def _change(
     *,
     is_closed: bool = False,
 ) -> Program[RefEntry | None]:
-    """Replace a ref's entry in HEAD, or take it out, again on each newer HEAD until it is stored.
+    """Replace a ref's entry in HEAD, or remove it, again on each newer HEAD until it is stored.
 
-    Only while it is the very one that was met ``first``: one that was made anew under its name is
-    none of the caller's, and after a lost answer it tells that the change was made. Returned, and
-    left as it is, where the life that the caller has closed (``is_closed``) is not its newest.
+    This is done only while it is the very entry that was found ``first``: one that was made again
+    under its name is not the caller's, and after a lost answer it shows that the change was made.
+    The entry is returned, unchanged, where the epoch that the caller has closed (``is_closed``) is
+    not its newest.
     """
     is_again = False
 
@@ -210,7 +212,7 @@ def _change(
         nonlocal is_again
         if held is None or entry is None or entry.id != first.id:
             if is_again or is_closed:
-                return LeftAsIs(None)  # whoever finds a branch that is closed takes it out
+                return LeftAsIs(None)  # any client that finds a closed branch removes it
             raise (yield from not_found(None if held is None else held.head, name))
         is_again = True
         if is_closed and entry.life != first.life:

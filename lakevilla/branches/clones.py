@@ -1,4 +1,4 @@
-"""Clones: copies of metadata, what they keep, and how they end."""
+"""Clones: copies of metadata, the files that they keep, and their end."""
 
 from __future__ import annotations
 
@@ -48,23 +48,23 @@ from lakevilla.transaction.verbs.bring_in import bring_in
 # See docs/design/0037-upkeep.md.
 
 
-#: How Delta ends the prefix of a vector's file.
+#: The length of the name that follows the prefix in Delta's path of a vector's file.
 _VECTOR_NAME = 20
 
 
 def unsafe_objects(
     context: Context, location: str, snapshot: TableSnapshot
 ) -> Program[dict[str, int]]:
-    """What a state needs and the table has not any more: keys of objects, with their sizes.
+    """Return what a state needs and the table has no longer: keys of objects, with their sizes.
 
-    Told from the log as it is known here, as those who clean up tell it. What lies in a directory
-    of branches they leave alone.
+    It is found in the log as it is known here, as a client that cleans up finds it. Such a client
+    leaves alone what is stored in a directory of branches.
     """
     return (yield from removed_since((yield from open_tail(context, location)), snapshot))
 
 
 def removed_since(tail: Tail, snapshot: TableSnapshot) -> Program[dict[str, int]]:
-    """As ``unsafe_objects``, by a log that was looked at."""
+    """Do the same as ``unsafe_objects``, by a log that was read."""
     location = tail.location
     live: set[str] = set()
     if tail.tip >= 0:
@@ -79,9 +79,9 @@ def removed_since(tail: Tail, snapshot: TableSnapshot) -> Program[dict[str, int]
 
 @dataclass
 class Copies:
-    """Where the objects of a state lie from now on: copies of what is ``unsafe``.
+    """The places of a state's objects from now on: copies of what is ``unsafe``.
 
-    Their names tell the source, so who begins anew finds what was copied before.
+    Their names show the source, so a client that begins again finds what was copied before.
     """
 
     location: str
@@ -114,7 +114,7 @@ class Copies:
         return branch_directory(self.location, self.entry.life)[len(self.location) + 1 :]
 
     def _name(self, key: str) -> str:
-        """As whoever wrote on a branch would call it: gc knows it by that once the tag has gone."""
+        """Name it as a writer on a branch would: gc knows it by that once the tag is deleted."""
         digest = blake3(key.encode()).digest(length=24)
         txn = uuid7(max(self.entry.created_ms, 0), int.from_bytes(digest[:10]) % 2**74)
         own = file_path("", txn, True, digest[16:].hex())
@@ -139,7 +139,10 @@ class Copies:
 
 
 def _naming(delete: DeleteFile, path: str) -> DeleteFile:
-    """An Iceberg file of positions names data files by their paths; the copy has another."""
+    """Note the path by which an Iceberg file of positions names its data file.
+
+    The copy of the data file has another path.
+    """
     if delete.kind != "position":
         return delete
     return msgspec.structs.replace(delete, names=delete.names or path)
@@ -159,7 +162,7 @@ def store_copies(moved: Copies) -> Program[int]:
 
 
 def _objects(location: str, files: list[DataFile]) -> dict[str, int]:
-    """The keys of all objects that files are made of."""
+    """Return the keys of all objects of which files consist."""
     found: dict[str, int] = {}
     for file in files:
         found[file_key(location, file.path)] = file.size
@@ -180,18 +183,18 @@ def _is_owned(location: str, key: str) -> bool:
 
 # -------------------- ending
 #
-# Ending a clone: whether somebody still needs what it keeps (docs/design/0039-clones.md).
+# Ending a clone, unless a table still needs what it keeps (docs/design/0039-clones.md).
 
 
-#: So many tables are named where a clone can't be ended.
+#: The most tables that are named in the error of a clone that can't be ended.
 _NAMED = 5
 
 
 def end_clone(context: Context, name: str, first: RefEntry) -> Program[None]:
-    """Take a clone out of HEAD, and what is left of tables that were dropped there unwritten.
+    """Remove a clone from HEAD, and the marks of tables that were dropped there unwritten.
 
-    Safe because it is asked of the very HEAD that is replaced which tables of it were written to:
-    whoever writes to one later finds no clone, and is in conflict.
+    This is safe because the very HEAD that is replaced shows which tables of it were written to:
+    a client that writes to one later finds no clone, and is in conflict.
 
     Raises
     ------
@@ -205,7 +208,7 @@ def end_clone(context: Context, name: str, first: RefEntry) -> Program[None]:
         nonlocal is_again
         if held is None or entry is None or entry.id != first.id:
             if is_again:
-                return LeftAsIs(None)  # an answer was lost, or another has ended it
+                return LeftAsIs(None)  # an answer was lost, or another client has ended it
             raise (yield from not_found(None if held is None else held.head, name))
         is_again = True
         if entry.protected:
@@ -224,14 +227,14 @@ def end_clone(context: Context, name: str, first: RefEntry) -> Program[None]:
 
 
 def tables_of(head: Head, name: str) -> Program[dict[str, TableState]]:
-    """The tables of HEAD itself at and below the place of a clone, dropped ones too."""
+    """Return the tables of HEAD itself at and below the place of a clone, dropped ones too."""
     yield from load_tables(head, [name])
     yield from load_tables_below(head, f"{name}/")
     return {place: one for place, one in head.tables.at_hand().items() if is_at(place, name)}
 
 
 def files_elsewhere(context: Context, head: Head, location: str) -> Program[set[str]]:
-    """The objects outside of its own directory that a table needs, as HEAD and its log have it."""
+    """Return the objects outside of its directory that a table needs, by HEAD and its log."""
     tail = yield from refresh(context, location)
     view = yield from build_view(context, head, location, tail)
     needed = yield from context.formats.of(view.snapshot).objects_of(view.snapshot)
@@ -260,14 +263,14 @@ def _needs_it(context: Context, head: Head, location: str) -> Program[bool]:
         return False
     if not head.tables[location].pending:
         return True
-    # Its log may name what was taken out by a commit that is not published: then others who read
-    # the log need it yet.
+    # Its log may name what was removed by a commit that is not published: then other
+    # readers of the log still need it.
     yield from publish_table(context, head, location)
     return bool((yield from files_elsewhere(context, head, location)))
 
 
 def _was_never_made(state: TableState) -> bool:
-    """Whether it is a mark alone that a table is not shown: there is no log, and none comes."""
+    """Return whether it only marks a table as not shown: there is no log, and none will be."""
     return state.dropped and state.published < 0 and not state.pending
 
 
@@ -275,19 +278,21 @@ def _was_never_made(state: TableState) -> bool:
 #
 # Giving the tables of a clone files of their own (docs/design/0039-clones.md).
 #
-# Each in a transaction of its own, which moves rows: whoever is cut off begins anew where it was.
+# Each table gets them in a transaction of its own, which moves rows: a client that is cut off
+# begins again where it was.
 
 
-#: How often a table is begun with anew, where others write it.
+#: The most tries with a table that other clients write.
 _TRIES = 20
 
 
 def keep_clone(
     context: Context, name: str, first: RefEntry, *, all_tables: bool = False
 ) -> Program[Report]:
-    """Copy what tables of a clone name of their source's files, so that it may end.
+    """Copy the files of the source that tables of a clone name, so that it may end.
 
-    Those that were written to; with ``all_tables`` also those that it only shows yet.
+    These are the tables that were written to; with ``all_tables`` also those that it only shows
+    yet.
 
     Raises
     ------
@@ -332,7 +337,7 @@ def _head_with(context: Context, name: str, first: RefEntry) -> Program[Head]:
 
 
 def _own(context: Context, location: str) -> Program[int]:
-    """Bring the files of one table in; how many."""
+    """Copy the files of one table into it; return how many."""
     for attempt in range(_TRIES):
         options = Options(Feature.R | Feature.I)
         state = TransactionState(context, context.ids.txn_id(), options, through_head=True)

@@ -44,7 +44,8 @@ from lakevilla.store.location import at_home
 
 _MAX_RACES = 200
 
-#: What a ref is to be of: the lake now, a version, a time (milliseconds), or another ref's name.
+#: The state of which a ref is made: the lake now, a version, a time (milliseconds), or another
+#: ref's name.
 At = tuple[str, int | str] | None
 
 
@@ -64,16 +65,16 @@ def create_ref(
     """Make a ref of a state of the lake; a clone is of what is at ``source`` and below it.
 
     Its base names only what the HEAD that is replaced holds, or what no vacuum may delete
-    (``refs.states``); so whoever deletes has seen the ref, or moved HEAD before it was made.
+    (``refs.states``); so a client that deletes has seen the ref, or moved HEAD before it was made.
 
     Raises
     ------
     RefExists
-        There is one of that name.
+        A ref of that name exists.
     VersionNotFound
         That state is not kept any more.
     InvalidOperation
-        The name can't be one.
+        The name can't be that of a ref.
     """
     _check_asked(name, at, absorb, source)
     described = {"created_by": created_by, "protected": protected, "metadata": dict(metadata)}
@@ -89,7 +90,7 @@ def create_ref(
             held = yield from context.make_head()
         context.refuse_foreign_root()
         head = held.head
-        # All: the base has the clones among them, as the lake shows them.
+        # Load all of them: the base has the clones among them, as the lake shows them.
         yield from load_refs(head)
         known = head.refs.get(name)
         if known is not None and known.id in tried:
@@ -122,7 +123,7 @@ def create_ref(
 
 
 def _refuse_mount(head: Head, source: str, to: str, *, is_first: bool) -> Program[None]:
-    """Refuse a place for a clone, by HEAD, and once by what lies there."""
+    """Refuse a place for a clone, by HEAD, and once by what is stored there."""
     yield from refuse_place(head, source, to)
     reason = (yield from found_there(to, head)) if is_first else None
     if reason is not None:
@@ -130,7 +131,7 @@ def _refuse_mount(head: Head, source: str, to: str, *, is_first: bool) -> Progra
 
 
 def _check_asked(name: str, at: At, absorb: Sequence[str] | None, source: str) -> None:
-    """Refuse what can't be asked of any lake. Raises ``InvalidOperation``."""
+    """Refuse a request that no lake can fulfil. Raises ``InvalidOperation``."""
     if source:
         refuse_outside(name)
     check_name(name)
@@ -144,7 +145,7 @@ def _check_asked(name: str, at: At, absorb: Sequence[str] | None, source: str) -
 def _narrowed(
     context: Context, head: Head, base: Base, tables: Sequence[str] | None, source: str
 ) -> Program[Base]:
-    """What a ref shows of a state."""
+    """Return the part of a state that a ref shows."""
     if source:
         return (yield from below_source(head, base, source))
     if tables is not None:
@@ -155,7 +156,7 @@ def _narrowed(
 
 
 def _stored(context: Context, head: Head, base: Base, made: int) -> Program[RefEntry]:
-    """The entry of a ref whose base is in the store, and beside it a branch's first HEAD."""
+    """Store the base of a ref, and with it a branch's first HEAD; return the entry of the ref."""
     entry_id = f"{made}-{context.ids.nonce()[:16]}"
     life = life_of(made, context.ids.nonce()) if base.kind == "branch" else ""
     base = msgspec.structs.replace(base, life=life)
@@ -170,14 +171,14 @@ def _stored(context: Context, head: Head, base: Base, made: int) -> Program[RefE
 
 
 def open_ref(context: Context, name: str) -> Program[Frozen | Branch]:
-    """The lake as a tag keeps it, a branch as it is, or as it was (``etl@57``).
+    """Return the lake as a tag keeps it, a branch as it is, or as it was (``etl@57``).
 
     Raises
     ------
     RefNotFound
     VersionNotFound
     CorruptObject
-        What it is kept by is damaged, or missing.
+        An object by which it is kept is damaged, or missing.
     """
     plain, version = parsed(name)
     for _ in range(_MAX_RACES):
@@ -203,7 +204,7 @@ def _is_over(entry: RefEntry) -> Program[bool]:
 
 
 def _tell_empty(context: Context, kind: RefKind, name: str) -> None:
-    """Tell of a ref without any table: mostly somebody has thought that the lake had some."""
+    """Report a ref without any table: mostly its maker has thought that the lake had some."""
     context.notify(
         Event(
             "left_out",
@@ -225,11 +226,11 @@ def _next(
     absorb: Sequence[str] | None,
     source: str,
 ) -> Program[Head]:
-    """The HEAD that is to follow, as far as its tables go."""
+    """Return the HEAD that follows, as far as its tables go."""
     if at is not None:
         return successor(head, nonce=context.ids.nonce(), now_ms=context.now_ms())
     new = yield from with_logs(context, head, tables, absorb, below=source or None)
-    # The base names its leaves, and is stored before it.
+    # The base names the leaves of this HEAD, and is stored before it.
     yield from store_leaves(new)
     return new
 
@@ -237,14 +238,14 @@ def _next(
 def _shown(
     head: Head, new: Head, at: At, tables: Sequence[str] | None, source: str
 ) -> Program[dict[str, Any]]:
-    """What a ref has of its base."""
+    """Return the fields of a ref's entry that say what it has of its base."""
     if source:
         return {"source": source, "since": new.sequence}
     return {"only": (yield from _only(head, at)) if tables is None else tuple(tables)}
 
 
 def _only(head: Head, at: At) -> Program[tuple[str, ...]]:
-    """The patterns of the tables that a ref has which is made of another one."""
+    """Return the patterns of the tables of a ref that is made of another one."""
     match at:
         case ("ref", str(other)):
             plain, _ = parsed(other)

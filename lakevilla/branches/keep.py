@@ -1,4 +1,4 @@
-"""Keep the states that tags and branches are made of."""
+"""Keep the states of which tags and branches are made."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ from lakevilla.store.effects import Program
 #
 # Keeping a ref from the clean-up of other clients (docs/design/0037-upkeep.md).
 #
-# What of a table's state the table itself has removed since is copied by the store into a
-# directory that the ref owns, and the state is stored apart from the table's log. Files that the
-# table still has stay where they are: nobody deletes those.
+# The store copies what the table itself has removed since from its state into a
+# directory that the ref owns, and the state is stored separate from the table's log. Files that the
+# table still has stay where they are: no client deletes those.
 
 
 _MAX_RACES = 200
 
 
 def keep(context: Context, name: str, owner: str = "") -> Program[Report]:
-    """See to it that a ref can be read whatever other clients clean up from now on.
+    """Make sure that a ref can be read, no matter what other clients clean up from now on.
 
-    Of a clone, that the tables which were written to need nothing of their source.
+    For a clone, make sure that the tables which were written to need nothing of their source.
 
-    Of what its tables remove later nothing is known here: it is to be called again.
+    What its tables remove later is not known here: then it must be called again.
 
     Raises
     ------
@@ -71,14 +71,14 @@ def keep(context: Context, name: str, owner: str = "") -> Program[Report]:
         )
         if new is None:
             return found.report
-        entry = new  # another has kept it meanwhile: what is left is little
+        entry = new  # another client has kept it meanwhile: little is left
     raise StoreError(f"keep: tag {name!r} was changed by others {_MAX_RACES} times in a row")
 
 
 def _with_life(context: Context, name: str, first: RefEntry) -> Program[RefEntry]:
-    """The entry with a directory of its own: before anything is stored there, HEAD says whose.
+    """Return the entry with a directory of its own: HEAD names the owner before anything is stored.
 
-    Were it stored first, gc might take it for what a dead client has left.
+    If files were stored there first, gc might consider them the remains of a dead client.
     """
 
     def owned(
@@ -98,7 +98,7 @@ def _with_life(context: Context, name: str, first: RefEntry) -> Program[RefEntry
 def _the_same(
     name: str, first: RefEntry, held: HeldHead | None, entry: RefEntry | None
 ) -> Program[tuple[HeldHead, RefEntry]]:
-    """The very ref that was met first, as it is now. Raises ``RefNotFound``."""
+    """Return the very ref that was found first, as it is now. Raises ``RefNotFound``."""
     if held is None or entry is None:
         raise (yield from not_found(None if held is None else held.head, name))
     if entry.id != first.id:
@@ -107,9 +107,9 @@ def _the_same(
 
 
 def _stored(context: Context, name: str, known: RefEntry, base: Base) -> Program[RefEntry | None]:
-    """Have HEAD name the new base in the place of the one that it was made from.
+    """Have HEAD name the new base in the place of the one from which it was made.
 
-    None once it does; the entry that is there if another has changed the base meanwhile.
+    None once it does; the present entry if another client has changed the base meanwhile.
     """
     tried: set[str] = set()
 
@@ -133,19 +133,19 @@ def _stored(context: Context, name: str, known: RefEntry, base: Base) -> Program
 
 # -------------------- keep branch
 #
-# Keeping a branch: its next life stands on copies (docs/design/0037-upkeep.md).
+# Keeping a branch: its next epoch is based on copies (docs/design/0037-upkeep.md).
 #
-# A branch has commits that name the files of its base. So its next life has both anew: its base as
-# it is kept apart, and what was done on the branch with the copies in the place of what was
+# A branch has commits that name the files of its base. So its next epoch has both again: its base,
+# kept separate, and what was done on the branch, with the copies in the place of what was
 # copied.
 
 
-#: What a branch is, as far as what is copied for it depends on it.
+#: The parts of a branch on which its copies depend.
 _Mark = tuple[tuple[BaseRef, ...], str]
 
 
 def keep_branch(context: Context, name: str, first: RefEntry, owner: str) -> Program[Report]:
-    """As ``refs.keep.keep``; older versions of the branch can't be read afterwards."""
+    """Keep a branch as ``refs.keep.keep`` does; its older versions can't be read afterwards."""
     ready: dict[_Mark, KeptTables] = {}
 
     def attempt(held: HeldHead, branch: Branch, tried: set[str]) -> Program[Came | None]:
@@ -159,7 +159,7 @@ def keep_branch(context: Context, name: str, first: RefEntry, owner: str) -> Pro
             ready[mark] = yield from keep_tables(context, since, entry, was)
             if ready[mark].kept == since.kept:
                 return entry, branch.held.head.sequence
-            # Copies take long: the branch is closed only by who has looked at both just before.
+            # Copies take long: a client closes the branch only if it has read both just before.
             return None
         found = ready[mark]
         base = yield from parted(msgspec.structs.replace(since, kept=found.kept))
@@ -180,7 +180,7 @@ def _refuse_other(name: str, entry: RefEntry) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Copied(SeenBase):
-    """What a branch shows, with copies in the place of the files that were copied."""
+    """The state that a branch shows, with copies in the place of the files that were copied."""
 
     copies: Mapping[str, Copies]
 
@@ -198,12 +198,12 @@ class _Copied(SeenBase):
 
 # -------------------- kept tables
 #
-# The tables of a ref that are kept apart: files are copied, and states stored.
+# The tables of a ref that are kept separate: files are copied, and states stored.
 
 
 @dataclass(frozen=True, slots=True)
 class KeptTables:
-    """All that a base keeps apart, the copies that were just made, and what there is to tell."""
+    """All that a base keeps separate, the copies just made, and the findings to report."""
 
     kept: dict[str, KeptTable]
     copies: Mapping[str, Copies]
@@ -217,9 +217,9 @@ class KeptTables:
 def keep_tables(
     context: Context, base: Base, entry: RefEntry, beside: Base | None = None
 ) -> Program[KeptTables]:
-    """Keep apart each table of a base that has to be.
+    """Keep each table of a base separate that must be.
 
-    ``beside``: what else the ref shows of these tables. Its files are copied, too.
+    ``beside``: a further state of these tables that the ref shows. Its files are copied, too.
     """
     yield from load_base_tables(base)
     kept = dict(base.kept)
@@ -247,7 +247,7 @@ def keep_tables(
 def _kept_table(
     context: Context, base: Base, entry: RefEntry, location: str, beside: Base | None
 ) -> Program[tuple[KeptTable, Copies, int] | None]:
-    """One table, if it has to be kept apart, or has lost more files since it was."""
+    """Keep one table, if it must be kept separate, or has lost more files since; else None."""
     view = yield from frozen_view(context, base, location)
     snapshots = [view.snapshot]
     if beside is not None:

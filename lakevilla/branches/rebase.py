@@ -44,18 +44,18 @@ from lakevilla.transaction.verbs.idempotency import keys_waiting
 #
 # Rebasing a branch: it goes on from the lake as it is now (docs/design/0034-rebase.md).
 #
-# The branch gets another life. Its new HEAD has the lake's tables, with what was done on the
-# branch since it was made, or last merged, applied to them. The one before is closed first; the
-# replacement of the lake's HEAD that names the new life decides it.
+# The branch gets another epoch. Its new HEAD has the lake's tables, with what was done on the
+# branch since it was made, or last merged, applied to them. The epoch before is closed first; the
+# replacement of the lake's HEAD that names the new epoch decides it.
 
 
 def rebase_branch(context: Context, name: str, wanted: Wanted) -> Program[tuple[RefEntry, int]]:
-    """Let a branch go on from the lake as it is now; its entry, and the version it has come to.
+    """Let a branch go on from the lake as it is now; return its entry and its new version.
 
     Raises
     ------
     MergeConflict
-        The lake has changed the same since. The branch is as it was.
+        The lake has changed the same since. The branch is unchanged.
     RefNotFound
     InvalidOperation
         It is a tag, or protected.
@@ -88,7 +88,7 @@ def _refuse_protected(name: str, entry: RefEntry) -> None:
 def _attempt(
     context: Context, held: HeldHead, branch: Branch, wanted: Wanted, tried: set[str]
 ) -> Program[Came | None]:
-    """One try, on one HEAD of the lake and one of the branch; None if either has moved on."""
+    """Try once, on one HEAD of the lake and one of the branch; None if either has moved on."""
     name, entry = branch.name, branch.entry
     bases = yield from parallel([load_base(ref) for ref in entry.bases])
     before, since = bases[0], bases[-1]
@@ -96,29 +96,29 @@ def _attempt(
     yield from load_refs(held.head)
     only = yield from those_that_fit(held.head, entry.only)
     following = yield from with_logs(context, held.head, only)
-    # The base names its leaves, and is stored before it.
+    # The base names the leaves of this HEAD, and is stored before it.
     yield from store_leaves(following)
     base = now(following, name, "branch")
     if only is not None:
         base = yield from chosen(base, only)
     if not _has_to(context, branch) and (yield from same_tables(before, base)):
-        return entry, branch.held.head.sequence  # it stands there already
+        return entry, branch.held.head.sequence  # it is based on that state already
     was = yield from frozen_now(branch)
     states = SeenBase(since, context), SeenBase(was, context)
     return (yield from go_on(context, held, branch, following, base, states, wanted, tried))
 
 
 def _has_to(context: Context, branch: Branch) -> bool:
-    """Whether it needs another life, though it may stand on the newest state of the lake."""
+    """Return whether it needs another epoch, though it may be based on the lake's newest state."""
     was_merged = branch.entry.synced is not None
     return has_moved(branch.held) or was_merged or branch.held.head.root != context.root
 
 
-# -------------------- next life
+# -------------------- next epoch
 #
-# A branch's next life: it stands on another base, with what was done on the branch.
+# A branch's next epoch: it is based on another base, with what was done on the branch.
 #
-# The one before is closed first; the replacement of the lake's HEAD that names the new life
+# The epoch before is closed first; the replacement of the lake's HEAD that names the new epoch
 # decides it (docs/design/0034-rebase.md).
 
 
@@ -126,7 +126,7 @@ _MAX_RACES = 200
 
 #: The entry of a branch, and the version that it has come to.
 Came = tuple[RefEntry, int]
-#: One try, on one HEAD of the lake and one of the branch; None to look at both again.
+#: One try, on one HEAD of the lake and one of the branch; None to read both again.
 Attempt = Callable[[HeldHead, Branch, set[str]], Program[Came | None]]
 
 
@@ -138,15 +138,15 @@ def until_it_has(
     refuse_other: Callable[[str, RefEntry], None],
     first: str | None = None,
 ) -> Program[Came]:
-    """Try to give a branch another life until one try has come to an end.
+    """Try to give a branch another epoch until one try has ended.
 
-    ``first``: the id of the branch that is meant; the first that is met if not given. An attempt
-    notes the lives that it makes, so that one whose answer was lost is known again.
+    ``first``: the id of the branch that is meant; the first that is found if not given. An attempt
+    notes the epochs that it makes, so that one whose answer was lost is known again.
 
     Raises
     ------
     RefNotFound
-        There is none, or it was deleted meanwhile.
+        No such branch exists, or it was deleted meanwhile.
     """
     tried: set[str] = set()
     for _ in range(_MAX_RACES):
@@ -172,7 +172,7 @@ def until_it_has(
         except RefNotFound:
             raise
         except LakeVillaError:
-            # Closed already, by an attempt that has lost its race, or by another client.
+            # It was closed already, by an attempt that has lost its race, or by another client.
             if has_moved(branch.held):
                 yield from finish(context, name, entry)
             raise
@@ -192,9 +192,9 @@ def go_on(
     wanted: Wanted,
     tried: set[str],
 ) -> Program[Came | None]:
-    """One try: the life that stands on ``base``, with what was done between the two states.
+    """Try once to make the epoch based on ``base``, with what was done between the two states.
 
-    ``following`` is the HEAD that is to name it. None if the branch, or the lake, has moved on.
+    ``following`` is the HEAD that must name it. None if the branch, or the lake, has moved on.
     """
     name, entry = branch.name, branch.entry
     made = following.replacement
@@ -202,7 +202,7 @@ def go_on(
     yield from store_leaves_of([base.tables, base.names], made)
     ref, body = seal_base(base, made)
     if base.kept:
-        yield from store_base(ref, body)  # it tells where tables lie, to whoever opens them
+        yield from store_base(ref, body)  # it shows clients where the tables are stored
     moved = yield from moved_to(context, entry, base, ref, *states, wanted)
     stores = [put_first(base.life, moved.head), *moved.uploads]
     yield from parallel(stores if base.kept else [store_base(ref, body), *stores])
@@ -217,9 +217,9 @@ def go_on(
 
 
 def refuse_keys(branch: Branch, since: Base, verb: str) -> Program[None]:
-    """Refuse while idempotency keys wait to be merged: a merge finds those of one life alone.
+    """Refuse while idempotency keys wait to be merged: a merge finds those of one epoch alone.
 
-    None comes meanwhile: the life is closed under ``Match``.
+    None is added meanwhile: the epoch is closed under ``Match``.
     """
     waiting = yield from keys_waiting(branch, since)
     if waiting:
@@ -230,9 +230,10 @@ def refuse_keys(branch: Branch, since: Base, verb: str) -> Program[None]:
 
 
 def _is_closed(context: Context, branch: Branch) -> Program[bool]:
-    """Whether nothing is committed any more in the life that is to end, and nothing was since.
+    """Close the epoch that must end; return whether nothing was committed in it since.
 
-    Before the next one counts: else a commit could be acknowledged that is not in it.
+    This is done before the next epoch counts: else a commit could be acknowledged that is not in
+    it.
     """
     if has_moved(branch.held):
         return True
@@ -241,18 +242,18 @@ def _is_closed(context: Context, branch: Branch) -> Program[bool]:
 
 # -------------------- moved
 #
-# The HEAD of a branch's next life: a state of the lake, and what was done on the branch.
+# The HEAD of a branch's next epoch: a state of the lake, and what was done on the branch.
 
 
-#: Of a HEAD that is not stored yet: nothing is ever replaced by it.
+#: The token of a HEAD that is not stored yet: nothing is ever replaced by it.
 _NONE = Token(None)
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked of a rebase: ``keys`` by location, and what counts in a conflict.
+    """The request for a rebase: ``keys`` by location, and the choice in a conflict.
 
-    ``verb``: what the history of a table calls it.
+    ``verb``: its name in the history of a table.
     """
 
     keys: Mapping[str, tuple[str, ...]]
@@ -263,9 +264,9 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A HEAD that is to be stored, and with it what ``uploads`` store.
+    """A HEAD that must be stored, and with it what ``uploads`` store.
 
-    ``lives``: those before whose files it names.
+    ``lives``: the epochs before whose files it names.
     """
 
     head: Head
@@ -282,15 +283,15 @@ def moved_to(
     was: AtBase,
     wanted: Wanted,
 ) -> Program[Moved]:
-    """What was done on a branch from ``since`` to ``was``, done to the state that ``base`` has.
+    """Apply what was done on a branch from ``since`` to ``was`` to the state that ``base`` has.
 
-    A transaction of the new life does it, on a HEAD that nobody has stored: it is stored with its
+    A transaction of the new epoch does it, on a HEAD that is not stored: it is stored with its
     commit, if there is anything to do. Errors as ``apply``.
     """
     assert context.held is not None, "a branch is found by the lake's HEAD"
     life = BranchLife(base.life, base.name, entry.id, ref, apart=bool(base.kept))
     nonce = context.ids.nonce()
-    # Its versions go on behind those that were, so that each names one state of the branch.
+    # Its versions follow the earlier ones, so that each names one state of the branch.
     first = first_head(
         context.held.head,
         life,
@@ -316,7 +317,7 @@ def moved_to(
 
 
 def _begun(own: Context, held: HeldHead, owner: str) -> TransactionState:
-    """A transaction on a life that has no HEAD in the store yet: it is bound without looking."""
+    """Return a transaction on an epoch that has no stored HEAD yet: it is bound without a read."""
     options = Options(Feature.R | Feature.I, owner=owner)
     txn = begin(TransactionState(own, own.ids.txn_id(), options, through_head=True))
     txn.bound.held = held
@@ -328,7 +329,7 @@ def _begun(own: Context, held: HeldHead, owner: str) -> TransactionState:
 
 
 def _following(txn: TransactionState, held: HeldHead, sealed: Sealed) -> Program[Head]:
-    """The HEAD with the transaction's commit, as a commit on a branch makes it."""
+    """Return the HEAD with the transaction's commit, as a commit on a branch makes it."""
     candidate = Candidate(txn, sealed.commit, sealed.digest, held, body=sealed.body)
     found = yield from admit(held, held.head, candidate)
     if isinstance(found, Head):
@@ -342,7 +343,7 @@ def _following(txn: TransactionState, held: HeldHead, sealed: Sealed) -> Program
 
 
 def _lives_named(commit: CommitObject) -> frozenset[str]:
-    """The lives in whose directories files lie that a commit adds."""
+    """Return the epochs in whose directories the files are stored that a commit adds."""
     found = {
         branch_of(path)
         for location, part in commit.tables.items()

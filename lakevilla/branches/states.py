@@ -48,17 +48,17 @@ from lakevilla.store.effects import Program, Stat, parallel
 
 # -------------------- states
 #
-# Which state a ref is made of, and whether all of it is still kept.
+# The state of which a ref is made, and whether all of it is still kept.
 #
 # The state of the HEAD that is replaced is kept, and so is that of a ref in it. An older version
-# of the lake is, where no vacuum that HEAD tells of may delete its files, and all of them are
-# there.
+# of the lake is kept where no vacuum that HEAD knows may delete its files, and all of them
+# exist.
 
 
 def now(head: Head, name: str, kind: RefKind) -> Base:
-    """The state of a HEAD, as the base of a ref. No object of a table is looked at.
+    """Return the state of a HEAD, as the base of a ref. No object of a table is read.
 
-    All refs of the HEAD are at hand.
+    All refs of the HEAD are cached.
     """
     return Base(
         FORMAT,
@@ -74,16 +74,16 @@ def now(head: Head, name: str, kind: RefKind) -> Base:
 
 
 def at_time(context: Context, head: Head, base: Base, timestamp_ms: int) -> Program[Base]:
-    """The newest version that is not later. Errors as ``at_version``."""
+    """Return the newest version that is not later. Errors as ``at_version``."""
     version = yield from Timeline.of(head).by(timestamp_ms)
     return (yield from at_version(context, head, base, version))
 
 
 def at_version(context: Context, head: Head, base: Base, version: int) -> Program[Base]:
-    """The state of an older version of the lake.
+    """Return the state of an older version of the lake.
 
-    A table that no commit since has touched is as HEAD has it. Each other one is looked up in its
-    log, and its files are looked for.
+    A table that no commit since has touched is as HEAD has it. Each other one is read in its
+    log, and its files are checked.
 
     Raises
     ------
@@ -113,14 +113,14 @@ def at_version(context: Context, head: Head, base: Base, version: int) -> Progra
 
 
 def chosen(base: Base, patterns: Sequence[str]) -> Program[Base]:
-    """The tables of a base that one of the patterns fits, by their names or their paths.
+    """Return the tables of a base that one of the patterns fits, by their names or their paths.
 
     Raises ``InvalidOperation`` if a pattern fits none.
     """
     mounted = yield from mounted_in_base(base)
     kept = yield from fitting(base.tables, base.names, "tables", patterns, mounted)
     own = {place: base.tables[place] for place in sorted(kept) if place not in mounted}
-    # What a clone shows and nobody has asked for, or was dropped there, is not to be found.
+    # A table that a clone shows must not be found if it was not requested, or was dropped there.
     hidden = {place: one for place, one in mounted.items() if place not in kept}
     hidden |= {place: one for place, one in base.tables.items() if one.dropped and base.clones}
     ended = {place: msgspec.structs.replace(one, dropped=True) for place, one in hidden.items()}
@@ -133,12 +133,12 @@ def chosen(base: Base, patterns: Sequence[str]) -> Program[Base]:
 
 
 def below_source(head: Head, base: Base, source: str) -> Program[Base]:
-    """What a clone shows of a base: nothing beside the source is kept by it.
+    """Return what a clone shows of a base: it keeps nothing next to the source.
 
     Raises
     ------
     TableNotFound
-        There is nothing.
+        No table is there.
     """
     clones = {
         name: one for name, one in base.clones.items() if is_at(name, source) or is_at(source, name)
@@ -166,10 +166,10 @@ def below_source(head: Head, base: Base, source: str) -> Program[Base]:
 
 
 def parted(base: Base) -> Program[Base]:
-    """A base on which a branch may commit, though it keeps tables apart from their logs.
+    """Return a base on which a branch may commit, though it keeps tables separate from their logs.
 
-    Of these the branch's HEAD has what is pending beyond the state that is kept, and no more: its
-    programs lay all of it over.
+    Of these tables the branch's HEAD has what is pending beyond the state that is kept, and no
+    more: its programs apply all of it over that state.
     """
     yield from load_base_tables(base, base.kept)
     states: dict[str, TableState] = {}
@@ -186,7 +186,7 @@ def parted(base: Base) -> Program[Base]:
 
 
 def those_that_fit(head: Head, patterns: Sequence[str]) -> Program[tuple[str, ...] | None]:
-    """Those of the patterns that fit a table of a HEAD; None if there are none to begin with."""
+    """Return those of the patterns that fit a table of a HEAD; None if none are given."""
     if not patterns:
         return None
     yield from load_all(head)
@@ -203,7 +203,7 @@ def fitting(
     patterns: Sequence[str],
     mounted: Iterable[str] = (),
 ) -> Program[set[str]]:
-    """The locations of the tables that one of the patterns fits; as ``chosen``.
+    """Return the locations of the tables that one of the patterns fits; as ``chosen``.
 
     ``mounted`` are those that clones show.
     """
@@ -220,7 +220,7 @@ def _kept_state(
     location: str,
     later: Sequence[CommitSummary],
 ) -> Program[TableState]:
-    """What HEAD said of a table then, if all of it is kept, and will be."""
+    """Return HEAD's state of a table at that version, if all of it is kept, and will be."""
     state = head.tables.get(location)
     if is_emptied(state):
         raise not_kept(past, location, "its data was deleted")
@@ -243,7 +243,7 @@ def _kept_state(
 
 
 def _refuse_replaced(head: Head, past: Past, view: View, later: Sequence[CommitSummary]) -> None:
-    """What was pending then, was replaced since, and is fenced: gc may be deleting its files."""
+    """Refuse pending commits that were replaced since and are fenced: gc may delete their files."""
     replaced = {sequence for commit in later for sequence in commit.replaces}
     for ref in view.placement.overlay:
         if ref.sequence in replaced and head.is_fenced(ref.txn):
@@ -265,9 +265,9 @@ def _refuse_let_go(context: Context, head: Head, past: Past, view: View) -> Prog
 def _refuse_vacuumed(
     context: Context, past: Past, view: View, vacuumed_ms: int | None
 ) -> Program[None]:
-    """Refuse a state of which files are gone, or may be deleted by a vacuum that HEAD tells of.
+    """Refuse a state of which files are gone, or may be deleted by a vacuum that HEAD knows.
 
-    What that vacuum leaves is told by the newest log as it is by the vacuum itself. No clock of
+    The newest log shows what that vacuum leaves as it shows it to the vacuum itself. No clock of
     this client counts: ``vacuumed_ms`` and the times in the log are the same for both.
     """
     location = view.location
@@ -293,15 +293,16 @@ def _refuse_vacuumed(
             raise not_kept(past, location, f"{key} was removed")
 
 
-# -------------------- taken in
+# -------------------- included
 #
-# What the logs hold beyond HEAD, taken in by the replacement that makes a ref.
+# The contents of the logs beyond HEAD, included by the replacement that makes a ref.
 #
-# So the ref shows what any reader sees now, and its tables lie as the log has them: nothing of
-# an older version of the log is needed for them, which other clients may clean up.
+# So the ref shows what any reader sees now, and its tables are stored as the log has them: nothing
+# of an older version of the log is needed for them, which other clients may clean up.
 
 
-#: With more tables the lake is taken as HEAD has it: a look at each would cost more than the ref.
+#: With more tables the lake is used as HEAD has it: a read of each log would cost more than the
+#: ref.
 MOST_TABLES = 256
 
 
@@ -312,20 +313,20 @@ def with_logs(
     absorb: Sequence[str] | None = None,
     below: str | None = None,
 ) -> Program[Head]:
-    """The HEAD that follows ``head``, with what the logs of its tables hold.
+    """Return the HEAD that follows ``head``, with what the logs of its tables hold.
 
     The logs are read after that HEAD was: a file that is live there now is so in a state which a
-    vacuum that has moved HEAD before keeps, and one that moves it later sees the ref.
+    vacuum that has moved HEAD before keeps, and a vacuum that moves it later sees the ref.
 
     Parameters
     ----------
     tables : sequence of str, optional
-        Patterns of the tables that the ref is to have.
+        Patterns of the tables that the ref must have.
     absorb : sequence of str, optional
-        Patterns of the tables whose logs are looked at. If not given, those that the ref is to
-        have and others can write, unless they are more than ``MOST_TABLES``.
+        Patterns of the tables whose logs are read. If not given, those that the ref must
+        have and other clients can write, unless they are more than ``MOST_TABLES``.
     below : str, optional
-        The ref is to have what is at this place or below it.
+        The ref must have what is at this place or below it.
     """
     if below is None:
         looked_at = yield from _looked_at(context, head, tables, absorb)
@@ -355,7 +356,7 @@ def with_logs(
 def _looked_at(
     context: Context, head: Head, tables: Sequence[str] | None, absorb: Sequence[str] | None
 ) -> Program[list[str]]:
-    """The tables whose logs are looked at."""
+    """Return the tables whose logs are read."""
     if absorb is not None:
         if not absorb:
             return []  # however many tables there are
@@ -397,7 +398,7 @@ def _none(context: Context) -> list[str]:
 
 
 def _log(context: Context, location: str) -> Program[Tail | None]:
-    """A table's log as it is now; None if it can't be read, which must not stop the others."""
+    """Return a table's present log; None if it can't be read, which must not stop the rest."""
     try:
         return (yield from refresh(context, location))
     except StoreError:

@@ -1,4 +1,4 @@
-"""The commands that have always been there, and the entry point; the others are in files beside.
+"""The oldest commands, and the entry point; all other commands are in files next to this one.
 
 Exit status: 0 well, 1 findings, 2 error.
 """
@@ -73,16 +73,16 @@ def about(
 
 
 def main() -> None:
-    """Entry point of the ``lakevilla`` script."""
+    """Run the ``lakevilla`` script."""
     for stream in (sys.stdout, sys.stderr):
-        # A value that the terminal's encoding lacks is shown escaped.
+        # A character that the terminal's encoding lacks is shown escaped.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
         app()
-    except OSError as error:  # of this machine: the disk that takes our output is full
+    except OSError as error:  # of this machine: the disk of the output is full
         print(f"the command ended: {error}", file=sys.stderr)
-        # What is left in the buffer would fail again when Python ends, with another status.
+        # The rest of the buffer would fail again when Python ends, with another status.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ERROR)
     except Exception:
@@ -131,7 +131,7 @@ def snapshot(
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
-    """Show the versions of all tables at one moment, for use with any other reader."""
+    """Show the versions of all tables at one time, for use with any other reader."""
     with (
         open_lake(root, option, profile, on=on) as lake,
         lake.snapshot(version, moment(timestamp)) as state,
@@ -157,7 +157,7 @@ def snapshot(
 def txns(
     root: Root, option: Options = None, profile: Profile = None, as_json: Json = False
 ) -> None:
-    """Show the transactions that are in a queue or were saved, and whom they wait for."""
+    """Show the transactions that are in a queue or were saved, and the ones they wait for."""
     with open_lake(root, option, profile) as lake:
         output = Output(as_json)
         if not lake.exists() and not as_json:
@@ -174,7 +174,7 @@ def abort(
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
-    """Abort a transaction that has not been decided, whoever owns it."""
+    """Abort an undecided transaction of any owner."""
     with open_lake(root, option, profile) as lake:
         known = any(info.id == txn_id for info in lake.transactions())
         lake.abort(txn_id)
@@ -193,7 +193,7 @@ def guard(
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
-    """Let only LakeVilla write a table; everyone can still read it."""
+    """Let only LakeVilla write a table; every client can still read it."""
     with open_lake(root, option, profile) as lake:
         lake.guard(table)
     Output(as_json).value({"guarded": table}, f"guarded {table}: other writers now refuse it")
@@ -298,7 +298,7 @@ def doctor(
     profile: Profile = None,
     as_json: Json = False,
 ) -> Report:
-    """Report what is pending, left over or wrong; change nothing, except with --adopt."""
+    """Report pending work, leftovers and errors; change nothing, except with --adopt."""
     with open_lake(root, option, profile) as lake:
         return lake.doctor(adopt=adopt, files=files)
 
@@ -324,7 +324,7 @@ def verify(
 ) -> Report:
     """Compare objects and data files with the hashes stored when they were written.
 
-    Exits with 1 if anything is not what was written.
+    Exits with 1 if anything differs from what was written.
     """
     asked = None if at is None else state(at, "--at")
     with open_lake(root, option, profile) as lake, time_hint(at):
@@ -366,7 +366,7 @@ def recover(
     profile: Profile = None,
     as_json: Json = False,
 ) -> Report:
-    """Finish what dead clients have decided, and give up their places in the queues.
+    """Finish the decided work of dead clients, and give up their places in the queues.
 
     Waits for a lease, if there are places whose owners may be dead.
     """

@@ -1,4 +1,4 @@
-"""Commands that hold two states of a lake against each other, and go back to one."""
+"""Commands that compare two states of a lake, and return to an earlier one."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def rollback(
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
-    """Make the tables what they were, by a new commit; no data is copied."""
+    """Return the tables to an earlier state, by a new commit; no data is copied."""
     with open_lake(root, option, profile) as lake, time_hint(to):
         _show(lake.rollback(state(to, "TO"), tables=table), as_json)
 
@@ -93,7 +93,7 @@ def revert(
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
-    """Take back what one commit did, and leave what came after it."""
+    """Undo one commit, and leave the commits after it."""
     with open_lake(root, option, profile) as lake:
         found = lake.revert(
             version,
@@ -119,7 +119,7 @@ def cherry_pick(
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
-    """Do again what one commit did; no data is copied."""
+    """Apply one commit again; no data is copied."""
     with open_lake(root, option, profile) as lake:
         found = lake.cherry_pick(
             int(version) if version.isascii() and version.isdigit() else version,
@@ -146,7 +146,7 @@ def restore(
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
-    """Make one table what it was, by a new commit; no data is copied."""
+    """Return one table to an earlier state, by a new commit; no data is copied."""
     with open_lake(root, option, profile) as lake, time_hint(to):
         _show(lake.table(table).restore(state(to, "TO")), as_json)
 
@@ -183,7 +183,7 @@ def merge(
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
-    """Do to the lake what was done on a branch; no data is copied."""
+    """Apply the changes of a branch to the lake; no data is copied."""
     with open_lake(root, option, profile) as lake:
         found = lake.merge(
             branch,
@@ -210,7 +210,7 @@ def rebase(
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
-    """Let a branch go on from the lake as it is now; no data is copied."""
+    """Continue a branch from the lake's present state; no data is copied."""
     with open_lake(root, option, profile) as lake:
         ref = lake.rebase(branch, keys=_keys(key), on_conflict=on_conflict, on_equal=on_equal)
     text = f"branch {branch} goes on from global version {ref.base_version}, as {ref.version}"

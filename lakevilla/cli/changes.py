@@ -1,4 +1,4 @@
-"""``lakevilla changes``: what changed since a version, by table; or on and on, by version."""
+"""``lakevilla changes``: changes since a version, by table; or continuously, by version."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakevilla.cli.output import Output
 from lakevilla.cli.upkeep import ending
 from lakevilla.errors import InvalidOperation
 
-#: So many commits may come between a look at the lake and one at its history.
+#: Commits that may be added between reading the lake and reading its history.
 _MEANWHILE = 64
 
 
@@ -58,7 +58,7 @@ def changes(
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
-    """Show the rows that changed since a global version; it says what to give --since next.
+    """Show the rows that changed since a global version, and the value for the next --since.
 
     With --follow and --json each version is one line.
     """
@@ -71,7 +71,7 @@ def changes(
             return
         start = lake.snapshot().version if since is None else since
         with ending() as end:
-            # By an event: an exception that comes within a destructor would be lost.
+            # By an event: an exception that is raised within a destructor would be lost.
             versions = lake.follow(
                 start,
                 tables=table,
@@ -103,13 +103,13 @@ def _refuse_together(
 def _show_versions(
     output: Output, versions: Iterable[lv.Version], position: int, limit: int | None
 ) -> None:
-    """Each version as it comes, until somebody interrupts."""
+    """Show each version as it is committed, until the user interrupts."""
     try:
         for version in versions:
             output.version(version, limit)
             position = version.version
     except KeyboardInterrupt:
-        pass  # asked twice
+        pass  # interrupted twice
     output.aside(f"up to global version {position}: continue with --since {position}")
 
 
@@ -146,7 +146,7 @@ def _show_by_table(
 
 
 def _like(asked: list[str], touched: list[str]) -> list[str]:
-    """The tables that were named, and those of the touched ones that a pattern fits."""
+    """Return the named tables, and the touched ones that fit a pattern."""
     names: dict[str, None] = {}
     for text in asked:
         names |= dict.fromkeys(
@@ -162,10 +162,10 @@ def _is_pattern(text: str) -> bool:
 
 
 def _touched(lake: lv.Lake[Any], state: lv.Snapshot[Any], since: int, last: int) -> list[str]:
-    """The tables of a state that commits after ``since`` have touched, by name."""
+    """Return the tables of a state that commits after ``since`` have touched, by name."""
     found = lake.history(last - since + _MEANWHILE)
     if len(found) == last - since + _MEANWHILE and found[-1].version > since + 1:
-        found = lake.history()  # others have committed more than that since the state was bound
+        found = lake.history()  # more was committed since the state was bound
     entries = [entry for entry in found if since < entry.version <= last]
     touched = {name for entry in entries for name in entry.tables}
     return sorted(touched & state.versions.keys())

@@ -24,22 +24,22 @@ from lakevilla.store.location import root_location
 
 # -------------------- command
 #
-# What all commands have in common: the options they share, how they are registered and end.
+# The common parts of all commands: their shared options, registration and exit status.
 #
-# Exit status: 0 well, 1 findings, 2 error. What takes long to load is loaded by the command that
-# needs it: to ask for help takes a moment.
+# Exit status: 0 well, 1 findings, 2 error. A module that loads slowly is loaded by the command
+# that needs it, so that help appears at once.
 
 
 FINDINGS = 1
 ERROR = 2
-#: Ended by Ctrl-C, as shells have it.
+#: Status after Ctrl-C, as in shells.
 INTERRUPTED = 130
 
 P = ParamSpec("P")
 
-#: The ref that every lake has, as ``global_log.refs`` calls it, which takes long to load.
+#: The ref that every lake has, named as in ``global_log.refs``, which loads slowly.
 MAIN = "main"
-#: What others call a command, and where that is here.
+#: Names that other tools use for a command, and the equivalent here.
 _ELSEWHERE = {
     "branches": "`lakevilla refs` lists the branches and tags",
     "checkout": "--on NAME is taken by each command about tables",
@@ -132,14 +132,15 @@ Timeout = Annotated[
 
 
 def limits_of(max_rows: int | None, max_bytes: int | None, timeout: float | None) -> dict[str, Any]:
-    """What sessions are given of these three."""
+    """Return these three as arguments of sessions."""
     return {"max_rows": max_rows, "max_bytes": max_bytes, "timeout_seconds": timeout}
 
 
 def command(function: Callable[P, Report | None], *, hidden: bool = False) -> Callable[P, None]:
-    """Register a command; it returns a report, raises our errors, or prints what it has.
+    """Register a command; it returns a report, raises our errors, or prints its result.
 
-    One about a lake that does not take ``--on`` refuses it with the reason, instead of as unknown.
+    A command for a lake that does not take ``--on`` refuses it with the reason, instead of as
+    unknown.
     """
     signature = inspect.signature(function, eval_str=True)
     takes_ref = "on" in signature.parameters
@@ -186,7 +187,7 @@ def _add_option(
 
 
 def _tell_where(name: str, where: str) -> None:
-    """Take a name that others have for a command, to say where that is here; no help lists it."""
+    """Register another tool's command name, which reports the equivalent here; no help lists it."""
 
     def tell() -> None:
         raise InvalidOperation(f"there is no command {name}: {where}")
@@ -196,7 +197,7 @@ def _tell_where(name: str, where: str) -> None:
 
 
 def moment(text: str | None, name: str = "--timestamp") -> datetime | None:
-    """A time as ``--timestamp`` takes it."""
+    """Return a time in the form that ``--timestamp`` takes."""
     if text is None:
         return None
     try:
@@ -214,7 +215,7 @@ def moment(text: str | None, name: str = "--timestamp") -> datetime | None:
 
 
 def pair(text: str, what: str, mark: str) -> tuple[str, str]:
-    """The two sides of an argument, as KEY=VALUE."""
+    """Return the two sides of an argument, as KEY=VALUE."""
     name, found, value = text.partition(mark)
     if not (name and found and (value or mark == "=")):
         wanted = "NAME:TYPE, such as id:bigint" if mark == ":" else "KEY=VALUE"
@@ -228,21 +229,21 @@ for _name, _where in _ELSEWHERE.items():
 
 # -------------------- connection
 #
-# The lake that a command is about: its root, and what ``--option`` says of its store.
+# The lake of a command: its root, and the options of its store from ``--option``.
 
 
 if TYPE_CHECKING:
     import boto3
 
 _CATALOG = "catalog."
-#: What stands for ``Settings.stores`` among them.
+#: Names of options that set ``Settings.stores`` and other arguments of ``connect``.
 _STORES = "stores"
 _OUTSIDE = "files_outside"
 _SQL_URIS = "sql_uris"
 
 
 def storage_options(pairs: list[str] | None) -> dict[str, str]:
-    """``KEY=VALUE`` pairs as a dict."""
+    """Return ``KEY=VALUE`` pairs as a dict."""
     options = {}
     for pair in pairs or ():
         key, equals, value = pair.partition("=")
@@ -254,7 +255,7 @@ def storage_options(pairs: list[str] | None) -> dict[str, str]:
 
 
 def session_of(profile: str | None) -> boto3.Session | None:
-    """The session of boto3 that a profile names."""
+    """Return the session of boto3 that a profile names."""
     if profile is None:
         return None
     try:
@@ -285,11 +286,11 @@ def open_lake(
     new: bool = False,
     on: str | None = None,
 ) -> Iterator[lv.Lake[Any]]:
-    """The lake of a command, at the ref that is named ``on``, closed when the block ends.
+    """Open the lake of a command, at the ref named ``on``, and close it when the block ends.
 
-    Only one that is ``new`` may have no directory yet.
+    Only a ``new`` lake may have no directory yet.
 
-    What is left out of an answer goes into ``left_out``.
+    The parts that an answer omits are added to ``left_out``.
     """
     options = storage_options(pairs)
     stores = tuple(_listed(options.pop(_STORES, "")))
@@ -305,7 +306,7 @@ def open_lake(
     sql_uris = _flag(_SQL_URIS, options.pop(_SQL_URIS, "false"))
 
     def tell(event: lv.Event) -> None:
-        """What a command leaves out is said on stderr, so that nobody takes the rest for all."""
+        """Print on stderr what a command leaves out, so that no user takes the rest for all."""
         if event.kind == "left_out":
             print(shown_text(event.message), file=sys.stderr)
             if left_out is not None:
@@ -326,7 +327,7 @@ def open_lake(
     _check_directory(lake.root, new)
     for warning in noted:
         print(shown_text(str(warning.message)), file=sys.stderr)
-    warnings.simplefilter("ignore", LakeVillaWarning)  # it is said by ``tell``
+    warnings.simplefilter("ignore", LakeVillaWarning)  # ``tell`` prints these
     with lake:
         yield lake if on is None else lake.on(on)
 

@@ -1,4 +1,4 @@
-"""Commands that make tables, name them and take them away."""
+"""Commands that create, rename and drop tables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from lakevilla.errors import (
     UnsupportedTableFeature,
 )
 
-#: What pyarrow reads, by the ending of a file's name.
+#: The formats that pyarrow reads, by the ending of a file's name.
 _FILE_FORMATS = {".parquet": "parquet", ".csv": "csv", ".arrow": "ipc", ".orc": "orc"}
 
 
@@ -94,7 +94,7 @@ def drop(
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
-    """Take a table out of the lake; its files stay, unless --delete-data says otherwise."""
+    """Drop a table from the lake; its files stay, unless --delete-data says otherwise."""
     with open_lake(root, option, profile, on=on) as lake:
         if delete_data and not yes:
             if as_json:
@@ -118,7 +118,7 @@ def rename(
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
-    """Call a table otherwise; its files stay where they are."""
+    """Rename a table; its files stay where they are."""
     with open_lake(root, option, profile, on=on) as lake:
         lake.rename_table(table, new)
         uri = lake.table(new).uri
@@ -128,11 +128,11 @@ def rename(
 
 def _confirm(lake: lv.Lake[Any], table: str) -> None:
     with contextlib.suppress(CorruptObject, UnsupportedFormat, UnsupportedTableFeature):
-        lake.table(table)  # nobody is asked about a table that is not there
+        lake.table(table)  # no question for a table that does not exist
     question = f"Delete all files of {table} in {lake.root} for good?"
     try:
         agreed = typer.confirm(question, err=True)
-    except typer.Abort:  # nobody is there to answer
+    except typer.Abort:  # no user is there to answer
         agreed = False
     if not agreed:
         raise InvalidOperation(
@@ -151,7 +151,7 @@ def _columns(texts: list[str]) -> dict[str, str]:
 
 
 def _rows_of(file: Path) -> Any:
-    """The rows of a file, read as they are written."""
+    """Return the rows of a file, to be read while they are written."""
     import pyarrow as pa
     from pyarrow import dataset
 

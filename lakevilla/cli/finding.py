@@ -1,4 +1,4 @@
-"""Commands that find tables and take them in."""
+"""Commands that find tables and add them to the lake."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def tables(
             }
             for table in lake.tables()
         ]
-        # What has not come into the lake yet is in none of its refs.
+        # Tables that were not added to the lake yet are in none of its refs.
         alone = registered or on not in (None, MAIN)
         others = [] if alone else [one for one in lake.discover() if one.state != "dropped"]
     rows += [_not_in_lake(table) for table in others]
@@ -102,9 +102,9 @@ def register(
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
-    """Let a table, or with --all each one under the root, take part in the lake's transactions.
+    """Add a table to the lake's transactions, or with --all each one under the root.
 
-    With --all it exits with 1 if one can't come in, and says which.
+    With --all it exits with 1 if one can't be added, and says which.
     """
     if (name is None) == (not every):
         raise InvalidOperation("register takes the NAME of a table, or --all")

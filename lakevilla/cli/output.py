@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for programs, errors on stderr."""
+"""Printing of results: tables for people, JSON for programs, errors on stderr."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SEVERITY_STYLE = {"note": "dim", "warning": "yellow", "error": "red"}
-#: What is printed of a version of the change feed, besides its rows.
+#: Fields of a version of the change feed that are printed besides its rows.
 _VERSION_FIELDS = (
     *("version", "since", "timestamp", "txn_id", "kind", "metadata", "entered", "left", "uris"),
 )
@@ -41,7 +41,7 @@ _ROWS_IN_CONFLICT = 20
 #: Characters in a line that is not cut.
 _NO_LIMIT = 100_000
 _GIVE = "give it by --param NAME=VALUE, in the shell by \\set NAME VALUE"
-#: What a program passes and calls, and what stands for it on the command line.
+#: Arguments and calls of programs, and their equivalents on the command line.
 _FOR_COMMANDS = {
     "in storage_options": "by --option",
     "storage_options": "--option",
@@ -70,7 +70,7 @@ _FOR_COMMANDS = {
     "on_conflict='ours'": "--on-conflict ours",
     "on_equal='keep'": "--on-equal keep",
 }
-#: The same for calls that name what they are about.
+#: The same for calls that name their subject.
 _CALLS_FOR_COMMANDS = {
     r"(branch '[^']*'.*)delete_ref\('([^']*)'\)": r"\1`lakevilla branch ROOT \2 --delete`",
     r"(clone '[^']*'.*)delete_ref\('([^']*)'\)": r"\1`lakevilla clone ROOT \2 --delete`",
@@ -91,14 +91,14 @@ _STATE_STYLE = {"running": "green", "waiting": "yellow", "unreadable": "red"}
 
 
 class Output:
-    """Prints results in one of two forms.
+    """A printer of results in one of two forms.
 
     Parameters
     ----------
     as_json : bool
         One JSON value on stdout and nothing else.
     form : Format
-        How the rows of a query are written.
+        The form of the rows of a query.
     """
 
     def __init__(self, as_json: bool, form: Format = "table") -> None:
@@ -108,27 +108,27 @@ class Output:
         self.errors = Console(stderr=True, emoji=False)
 
     def value(self, value: object, text: str) -> None:
-        """One result: ``value`` as JSON, ``text`` for people."""
+        """Print one result: ``value`` as JSON, ``text`` for people."""
         if self.as_json:
             _print_json(value)
         else:
             self.line(text)
 
     def line(self, text: str) -> None:
-        """One line for people, as it is: the terminal may break it."""
+        """Print one line for people, unchanged: the terminal may break it."""
         self.console.print(shown_text(text), soft_wrap=True, markup=False, highlight=False)
 
     def aside(self, text: str) -> None:
-        """What is said beside a result, on stderr in either form."""
+        """Print a remark on a result, on stderr in either form."""
         self.errors.print(shown_text(text), soft_wrap=True, markup=False, highlight=False)
 
     def rows(self, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:
-        """Rows under column heads; as JSON a list of objects."""
+        """Print rows under column heads; as JSON a list of objects."""
         rows = list(rows)
         if self.as_json:
             _print_json(rows)
             return
-        # A name or a place that is cut is of no use: it goes on below.
+        # A name or a place that is cut is of no use: it continues on the next line.
         cells = ([_cell(row.get(column)) for column in columns] for row in rows)
         self.table(columns, cells, overflow="fold")
 
@@ -138,7 +138,7 @@ class Output:
         rows: Iterable[Sequence[str]],
         overflow: Literal["fold", "ellipsis"] = "ellipsis",
     ) -> None:
-        """Cells that are ready to be shown, under column heads; whole lines in a pipe."""
+        """Print ready-made cells under column heads; whole lines in a pipe."""
         table = Table(box=box.SIMPLE_HEAD)
         for column in columns:
             table.add_column(_safe(column), overflow=overflow)
@@ -148,11 +148,11 @@ class Output:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether lines are cut: in a terminal, or where somebody says how wide they may be."""
+        """True if lines are cut: in a terminal, or where the user has set their width."""
         return self.console.is_terminal or "COLUMNS" in os.environ
 
     def look(self) -> Look:
-        """What the place shows to which results go."""
+        """Return the capabilities of the place that results go to."""
         return Look(
             width=self.console.width if self.is_narrow else None,
             colour=self.console.is_terminal and not self.console.no_color,
@@ -160,7 +160,7 @@ class Output:
         )
 
     def frame(self, frame: pa.Table, limit: int | None = None) -> None:
-        """The rows of a query; beyond ``limit`` they are counted, on stderr."""
+        """Print the rows of a query; rows beyond ``limit`` are counted, on stderr."""
         from lakevilla.cli.rendering import grid, lines_of
 
         shown = frame if limit is None else frame.slice(0, limit)
@@ -180,7 +180,7 @@ class Output:
         self.left_out(frame.num_rows - shown.num_rows, "row")
 
     def version(self, version: Version, limit: int | None) -> None:
-        """One version of the change feed: a line of JSON, or its rows by table."""
+        """Print one version of the change feed: a line of JSON, or its rows by table."""
         tables = dict(version.tables)
         if self.as_json:
             fields = {name: getattr(version, name) for name in _VERSION_FIELDS}
@@ -205,7 +205,7 @@ class Output:
         sys.stdout.flush()
 
     def left_out(self, count: int, what: str, most: bool = False) -> None:
-        """Say how many are not shown; ``most``: there may be fewer."""
+        """Print how many are not shown; ``most``: there may be fewer."""
         if count > 0:
             self.aside(
                 f"{'up to ' if most else ''}{count} more {what}{'' if count == 1 else 's'} "
@@ -213,7 +213,7 @@ class Output:
             )
 
     def report(self, report: Report) -> None:
-        """What recover, gc or doctor found and did."""
+        """Print what recover, gc or doctor found and did."""
         found = [replace(one, message=_for_commands(one.message)) for one in report.findings]
         report = replace(report, findings=tuple(found))
         if self.as_json:
@@ -222,7 +222,7 @@ class Output:
         for finding in report.findings:
             style = _SEVERITY_STYLE[finding.severity]
             of = (finding.table, finding.txn_id, finding.key)
-            # What the message has said is not said again.
+            # Text that the message contains is not repeated.
             about = "  ".join(text for text in of if text and text not in finding.message)
             self.console.print(
                 f"[{style}]{finding.severity:8}[/]{_safe(finding.kind)}: "
@@ -237,7 +237,7 @@ class Output:
         )
 
     def transactions(self, infos: Sequence[TransactionInfo]) -> None:
-        """Running and saved transactions; an id is shown whole, for ``lakevilla abort``."""
+        """Print running and saved transactions; an id is shown whole, for ``lakevilla abort``."""
         if self.as_json:
             _print_json(infos)
             return
@@ -259,7 +259,7 @@ class Output:
         self._tree(tree)
 
     def history(self, entries: Sequence[HistoryEntry]) -> None:
-        """The lake's commits; an id is shown whole, for ``Lake.outcome``."""
+        """Print the lake's commits; an id is shown whole, for ``Lake.outcome``."""
         if self.as_json:
             _print_json(entries)
             return
@@ -282,7 +282,7 @@ class Output:
         self._tree(tree)
 
     def table_history(self, entries: Sequence[TableHistoryEntry]) -> None:
-        """The entries of one table's log."""
+        """Print the entries of one table's log."""
         if self.as_json:
             _print_json(entries)
             return
@@ -298,11 +298,11 @@ class Output:
         self._tree(tree)
 
     def _tree(self, tree: Tree) -> None:
-        """Lines stay whole: the terminal may break them, and a pipe gets them as they are."""
+        """Print a tree in whole lines: a terminal may break them, a pipe gets them unchanged."""
         _endless().print(tree)
 
     def error(self, error: LakeVillaError) -> None:
-        """An error, on stderr in either form: stdout holds results only."""
+        """Print an error, on stderr in either form: stdout holds results only."""
         from lakevilla.api.execution.sources import without_frames
 
         if self.as_json:
@@ -323,7 +323,7 @@ class Output:
 
 
 def _rows_in_conflict(error: LakeVillaError) -> dict[str, list[dict[str, Any]]]:
-    """By table the rows that both sides have changed: on a command line nobody can ask again."""
+    """Return by table the rows that both sides have changed: no command queries them later."""
     if not isinstance(error, MergeConflict):
         return {}
     compared = {name: rows for name, rows in error.by_table.items() if rows is not None}
@@ -331,7 +331,7 @@ def _rows_in_conflict(error: LakeVillaError) -> dict[str, list[dict[str, Any]]]:
 
 
 def _for_commands(message: str) -> str:
-    """A message of the library, with the command line's names for what to do."""
+    """Return a message of the library, with the command line's names for the next steps."""
     for ours, theirs in _FOR_COMMANDS.items():
         message = message.replace(ours, theirs)
     for pattern, theirs in _CALLS_FOR_COMMANDS.items():
@@ -349,7 +349,7 @@ def _operation(
 
 
 def _queues(report: Report) -> Tree:
-    """Who is in which queue, in order, and behind whom."""
+    """Return the queues with their transactions in order, and the ones that each waits for."""
     tree = Tree("queues")
     for queue in report.queues:
         branch = tree.add(f"[bold]{_safe(queue.table)}[/]")
@@ -384,5 +384,5 @@ def _print_json(value: object) -> None:
 
 
 def _cell(value: object) -> str:
-    """What a field holds; nothing for none."""
+    """Return the text of a field; nothing for None."""
     return "" if value is None else escape(cell(value))

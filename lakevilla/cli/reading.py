@@ -28,7 +28,7 @@ from lakevilla.errors import InvalidOperation, RefNotFound
 
 # -------------------- reading
 #
-# Commands that look: at a table's columns and versions, at what became of a transaction.
+# Commands that read a table's columns and versions, and the outcome of a transaction.
 
 
 @command
@@ -40,7 +40,7 @@ def schema(
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
-    """Show a table's columns: names, types, where NULL may be, what it is partitioned by."""
+    """Show a table's columns: names, types, which may be NULL, and which partition it."""
     with open_lake(root, option, profile, on=on) as lake:
         known = lake.table(table)
     rows = [
@@ -68,7 +68,7 @@ def query(
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a path into the lake's catalog leads to: tables, files, columns, commits."""
+    """Show the result of a path into the lake's catalog: tables, files, columns, commits."""
     with open_lake(root, option, profile, on=on) as lake:
         found = lake.query(path)
     Output(as_json).frame(found, limit)
@@ -87,7 +87,7 @@ def export(
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
-    """Write a table, as it is, as one of its own elsewhere, for readers without LakeVilla."""
+    """Write a table, unchanged, as one of its own elsewhere, for readers without LakeVilla."""
     with open_lake(root, option, profile, on=on) as lake:
         uri = lake.export(table, to, copy=copy)
     Output(as_json).value(uri, uri)
@@ -125,7 +125,7 @@ def outcome(
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
-    """Tell how a transaction ended; one that is undecided is ended by asking.
+    """Show how a transaction ended; an undecided one is ended by this query.
 
     Exits with 1 unless it has committed. To look without ending it: `lakevilla txns`.
     """
@@ -138,7 +138,7 @@ def outcome(
     if result is not None and result.global_version is not None:
         text += f" as global version {result.global_version}"
     if result is not None and result.versions:
-        # A version of the table's own log is at hand only where that was asked already.
+        # A version of the table's own log is cached only where that was requested already.
         text += ": " + ", ".join(
             name if one is None else f"{name} {one}"
             for name, one in sorted(result.versions.items())
@@ -150,11 +150,14 @@ def outcome(
 
 # -------------------- states
 #
-# How commands name a state of the lake: a version, a time or a ref.
+# The forms in which commands name a state of the lake: a version, a time or a ref.
 
 
 def state(text: str, argument: str) -> int | datetime | str:
-    """What is meant. No ref is called like a number, and none has a colon in its name."""
+    """Return the state that a text names.
+
+    The name of a ref is no number, and has no colon.
+    """
     if text.isascii() and text.isdigit():
         return int(text)
     found = moment(text, argument) if ":" in text else None
@@ -163,7 +166,7 @@ def state(text: str, argument: str) -> int | datetime | str:
 
 @contextlib.contextmanager
 def time_hint(*given: str | None) -> Iterator[None]:
-    """Where a day was taken for the name of a ref, say how a time is written."""
+    """Add the form of a time to the error where a day was taken for the name of a ref."""
     try:
         yield
     except RefNotFound as error:

@@ -1,4 +1,4 @@
-"""Commands about refs: tags, branches and clones are made, listed, protected and deleted."""
+"""Commands on refs: make, list, protect and delete tags, branches and clones."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def branch(
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
-    """Begin a branch, on which commands with --on write unseen by others, or end one."""
+    """Begin a branch, on which commands with --on write unseen by the rest, or end one."""
     output = Output(as_json)
     given = _Given(at, tables, absorb, protected, metadata)
     with open_lake(root, option, profile) as lake:
@@ -184,7 +184,7 @@ def refs(
         output.rows(_COLUMNS, map(shown_ref, found))
         return
     lines = list(map(_line, found))
-    # A column in which nothing is said takes the place of one in which something is.
+    # A column without any value would take the place of one with values.
     filled = [name for name in lines[0] if any(line[name] not in (None, "") for line in lines)]
     output.rows(filled, lines)
 
@@ -197,7 +197,7 @@ def protect(
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
-    """Refuse to delete a ref from now on; main: to write it but by merges."""
+    """Refuse to delete a ref from now on; main: to write it except by merges."""
     with open_lake(root, option, profile) as lake:
         if name == MAIN:
             lake.protect_main()
@@ -216,7 +216,7 @@ def unprotect(
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
-    """Let a ref be deleted again; main: be written by everything."""
+    """Let a ref be deleted again; main: be written by all transactions."""
     with open_lake(root, option, profile) as lake:
         if name == MAIN:
             lake.protect_main(on=False)
@@ -228,7 +228,7 @@ def unprotect(
 
 @dataclass(frozen=True)
 class _Given:
-    """What a ref that is to be made is given."""
+    """The arguments for a new ref."""
 
     at: str | None
     tables: list[str] | None
@@ -242,7 +242,7 @@ class _Given:
         return self.at is not None or any(others)
 
     def make(self, verb: Callable[..., lv.Ref], name: str) -> lv.Ref:
-        """Make it by ``lake.tag`` or ``lake.branch``."""
+        """Make the ref by ``lake.tag`` or ``lake.branch``."""
         metadata = dict(pair(text, "--metadata", "=") for text in self.metadata or ())
         with time_hint(self.at):
             return verb(
@@ -269,12 +269,12 @@ def _delete(lake: lv.Lake[Any], kind: str, name: str, given: _Given) -> None:
 
 
 def shown_ref(ref: lv.Ref) -> dict[str, object]:
-    """A ref as the commands show it."""
+    """Return a ref in the form that the commands show."""
     return {column: getattr(ref, column) for column in _COLUMNS}
 
 
 def _line(ref: lv.Ref) -> dict[str, object]:
-    """A ref in the width of a terminal; JSON has the rest."""
+    """Return a ref in the width of a terminal; JSON has the rest."""
     return {
         "name": ref.name,
         "kind": ref.kind,

@@ -25,7 +25,7 @@ _BOLD, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Lines to print; ``hidden`` columns had no room, ``width`` is that of a line."""
+    """Lines to print; there was no room for ``hidden`` columns, ``width`` is that of a line."""
 
     lines: Iterable[str]
     hidden: tuple[str, ...]
@@ -33,7 +33,7 @@ class Grid:
 
 
 def grid(frame: pa.Table, look: Look) -> Grid:
-    """The rows of a table under the names of its columns."""
+    """Return the rows of a table under the names of its columns."""
     names = [shown_text(name) for name in frame.schema.names]
     cells = [
         [None if value is None else cell(value) for value in values_of(column)]
@@ -48,7 +48,7 @@ def grid(frame: pa.Table, look: Look) -> Grid:
     right = [is_number(field.type) for field in frame.schema]
     final = [_Column(widths[place] or 0, right[place]) for place in shown]
     rows = zip(*(cells[place] for place in shown), strict=True) if shown else iter(())
-    # Columns are left out of the middle alone: what follows goes behind the mark.
+    # Only columns in the middle are left out: the later columns follow the mark.
     mark = next((at for at, place in enumerate(shown) if place != at), len(shown))
     layout = _Layout(final, mark if hidden else None, look)
     return Grid(layout.lines([names[place] for place in shown], rows), hidden, layout.width)
@@ -62,7 +62,7 @@ class _Column:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Where each column of a line stands, and the mark for those that are left out."""
+    """The place of each column in a line, and the mark for the columns that are left out."""
 
     columns: Sequence[_Column]
     mark: int | None
@@ -104,7 +104,7 @@ class _Layout:
 
 
 def _widest(texts: Iterable[str | None], most: int | None) -> int:
-    """The width of a column; no more of a text is looked at than can be shown."""
+    """Return the width of a column; only as much of a text is read as can be shown."""
     found = max(
         cell_len(_NULL if text is None else text if most is None else text[: most + 1])
         for text in texts
@@ -118,7 +118,7 @@ def _widest(texts: Iterable[str | None], most: int | None) -> int:
 
 
 def values_of(column: pa.ChunkedArray) -> list[Any]:
-    """The values of a column; as text where Python has no such value: the year 10000."""
+    """Return the values of a column; as text where Python has no such value: the year 10000."""
     try:
         return _plain_values(column)
     except (ValueError, OverflowError, pa.ArrowException):
@@ -126,7 +126,7 @@ def values_of(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _plain_values(column: pa.ChunkedArray) -> list[Any]:
-    """With maps as mappings, where no key is twice in one and each can be a key in Python."""
+    """Return values with maps as mappings, if their keys are unique and hashable in Python."""
     try:
         return list(column.to_pylist(maps_as_pydicts="strict"))
     except (KeyError, TypeError):
@@ -141,20 +141,20 @@ def is_number(kind: pa.DataType) -> bool:
 
 # -------------------- widths
 #
-# Which columns fit on a line, and how wide each may be.
+# The choice of the columns that fit on a line, and their widths.
 
 
-#: A column is cut down to this width before others are left out.
+#: Width down to which a column is cut before others are left out.
 _NARROWEST = 8
 
 
 def fitted(widths: Sequence[int], room: int, gap: int) -> list[int | None]:
-    """The width of each column so that all fit into ``room``; None for one that is left out.
+    """Return the width of each column so that all fit into ``room``; None for one left out.
 
-    The widest are cut first, all to the same width, so that a short column stays whole. Where
-    even narrow ones do not fit, those in the middle are left out: the first ones tell rows apart,
-    and the last ones are what a query has computed. One more place of the ``gap`` and one
-    character is kept for the mark that stands for them.
+    The widest are cut first, all to the same width, so that a short column stays whole. Where even
+    narrow ones do not fit, those in the middle are left out: the first ones distinguish rows, and
+    the last ones are what a query has computed. One more place of the ``gap`` and one character is
+    kept for the mark that replaces the columns left out.
     """
     if _total(widths, gap) <= room:
         return list(widths)
@@ -170,7 +170,7 @@ def _total(widths: Sequence[int], gap: int) -> int:
 
 
 def _those_that_fit(narrowest: list[int], room: int, gap: int) -> list[int]:
-    """The places of the columns that stay: from both ends in turn, at least the first."""
+    """Return the places of the columns that stay: from both ends in turn, at least the first."""
     if _total(narrowest, gap) <= room:
         return list(range(len(narrowest)))
     left = room - (gap + 1)  # the mark
@@ -201,11 +201,11 @@ def _cut(widths: dict[int, int], room: int) -> dict[int, int]:
 
 # -------------------- formats
 #
-# The forms in which rows can be asked for.
+# The forms in which rows can be requested.
 
 
 def lines_of(frame: pa.Table, form: Format, look: Look | None = None) -> Iterator[str]:
-    """The lines of a table in one of the forms, for a terminal that looks so."""
+    """Return the lines of a table in one of the forms, for a terminal of these capabilities."""
     look = look or Look()
     match form:
         case "table":
@@ -223,7 +223,7 @@ def lines_of(frame: pa.Table, form: Format, look: Look | None = None) -> Iterato
 
 
 def _rows(frame: pa.Table) -> Iterator[tuple[object, ...]]:
-    """By place: two columns of a query may have one name."""
+    """Return the rows by place: two columns of a query may have one name."""
     return zip(*map(values_of, frame.columns), strict=True)
 
 
@@ -232,7 +232,7 @@ def _objects(frame: pa.Table) -> list[dict[str, object]]:
 
 
 def _csv(frame: pa.Table) -> Iterator[str]:
-    """RFC 4180 with line feeds. NULL is nothing, and an empty text is two quotes."""
+    """Yield RFC 4180 with line feeds. NULL is nothing, and an empty text is two quotes."""
     for row in (frame.schema.names, *_rows(frame)):
         yield ",".join("" if value is None else _quoted(text_of(value)) for value in row)
 
@@ -244,7 +244,7 @@ def _quoted(text: str) -> str:
 
 
 def _markdown(frame: pa.Table) -> Iterator[str]:
-    """A table as GitHub has them."""
+    """Yield a table in GitHub's form."""
     numbers = [is_number(field.type) for field in frame.schema]
     yield _markdown_row(frame.schema.names)
     yield "|" + "|".join(" ---: " if number else " --- " for number in numbers) + "|"
@@ -257,7 +257,7 @@ def _markdown_row(cells: list[str]) -> str:
 
 
 def _vertical(frame: pa.Table, look: Look) -> Iterator[str]:
-    """A block for each row, a line for each of its values: for rows that are wider than a line."""
+    """Yield a block for each row, a line for each value: for rows that are wider than a line."""
     names = [shown_text(name) for name in frame.schema.names]
     widest = max(map(len, names), default=0)
     dash, dot = ("-", "|") if look.ascii else ("─", "│")

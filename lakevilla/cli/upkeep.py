@@ -1,4 +1,4 @@
-"""The command for a scheduler: once, or every few minutes until it is told to end."""
+"""The command for a scheduler: once, or every few minutes until it is stopped."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def maintain(
     profile: Profile = None,
     as_json: Json = False,
 ) -> Report | None:
-    """Do what is due of the lake's upkeep: recover, keep, checkpoint, optimize, vacuum, gc.
+    """Do the due tasks of the lake's upkeep: recover, keep, checkpoint, optimize, vacuum, gc.
 
     One line for each task. For cron, Airflow, or, with --every, a service of its own.
     """
@@ -62,7 +62,7 @@ def keep(
     profile: Profile = None,
     as_json: Json = False,
 ) -> Report:
-    """Keep a ref from the clean-up of other clients: copy what its tables have removed since."""
+    """Keep a ref from the clean-up of other clients: copy files that its tables have removed."""
     with open_lake(root, option, profile) as lake:
         return lake.keep(name)
 
@@ -78,7 +78,7 @@ def absorb(
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
-    """Give what other clients have committed its place in the lake's history."""
+    """Give the commits of other clients their place in the lake's history."""
     with open_lake(root, option, profile) as lake:
         found = lake.absorb(table or None)
     text = f"taken in: {', '.join(found)}" if found else "nothing to take in"
@@ -88,7 +88,7 @@ def absorb(
 def _again(
     work: Callable[[], Report], end: EndRequest, pause: float, output: Output
 ) -> Report | None:
-    """Round after round; what the last one came to is the status of the command."""
+    """Work round after round; the result of the last one is the status of the command."""
     while True:
         output.aside(datetime.now(UTC).isoformat(sep=" ", timespec="seconds"))
         report = None
@@ -109,10 +109,10 @@ def _again(
 
 
 class EndRequest:
-    """Whether the process was told to end.
+    """The request to end the process.
 
-    A handler of signals may tell it at any moment, as it may not set a ``threading.Event``: that
-    takes a lock, which the very thread that it interrupts may hold at the end of a wait.
+    A handler of signals may make the request at any time. It may not set a ``threading.Event``:
+    that takes a lock, which the very thread that it interrupts may hold at the end of a wait.
     """
 
     def __init__(self) -> None:
@@ -129,13 +129,13 @@ class EndRequest:
             self._asked.get(timeout=timeout)
         except Empty:
             return False
-        self.ask()  # for whoever asks next
+        self.ask()  # for the next caller
         return True
 
 
 @contextmanager
 def ending() -> Iterator[EndRequest]:
-    """It is told by the first SIGTERM or Ctrl-C; a second one ends the process as ever."""
+    """Set the request at the first SIGTERM or Ctrl-C; a second one ends the process as usual."""
     end = EndRequest()
     if threading.current_thread() is not threading.main_thread():
         yield end

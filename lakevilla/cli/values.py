@@ -1,4 +1,4 @@
-"""Values as text, and how the output shall look."""
+"""Values as text, and the look of the output."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from lakevilla.display import shown_text
 
 # -------------------- values
 #
-# One value, as JSON has it and as a cell shows it.
+# One value, in JSON and in a cell.
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: decimals and times as text, structs as objects.
+    """Return a value in JSON's form: decimals and times as text, structs as objects.
 
     Numbers that JSON does not have are text: ``"NaN"``, ``"Infinity"``, ``"-Infinity"``.
     """
@@ -48,17 +48,17 @@ def plain(value: Any) -> Any:
 
 
 def _key(key: object) -> str:
-    """The key of a map as text, in the form that its values have."""
+    """Return the key of a map as text, in the form that its values have."""
     return key if isinstance(key, str) else text_of(key)
 
 
 def _is_interval(value: tuple[Any, ...]) -> bool:
-    """Whether it is Arrow's, which is not loaded for that."""
+    """Return whether a value is Arrow's interval; Arrow is not loaded for this check."""
     return type(value).__name__ == "MonthDayNano"
 
 
 def _interval(months: int, days: int, nanoseconds: int) -> str:
-    """An interval as SQL reads it: ``2 months 1 day 04:05:06.5``."""
+    """Return an interval in the form that SQL reads: ``2 months 1 day 04:05:06.5``."""
     parts = [
         f"{count} {unit}{'' if abs(count) == 1 else 's'}"
         for count, unit in ((months, "month"), (days, "day"))
@@ -74,12 +74,12 @@ def _interval(months: int, days: int, nanoseconds: int) -> str:
 
 
 def json_text(value: object) -> str:
-    """A value as JSON, on one line."""
+    """Return a value as JSON, on one line."""
     return json.dumps(plain(value), ensure_ascii=False, allow_nan=False)
 
 
 def text_of(value: object) -> str:
-    """A value that is not NULL as text: what SQL writes for it where SQL has a way."""
+    """Return a value that is not NULL as text, in the form that SQL writes where SQL has one."""
     match value:
         case str():
             return value
@@ -96,13 +96,13 @@ def text_of(value: object) -> str:
 
 
 def cell(value: object) -> str:
-    """The same on one line, for a terminal: nothing in it moves the cursor."""
+    """Return the text on one line, for a terminal: nothing in it moves the cursor."""
     return shown_text(text_of(value))
 
 
 # -------------------- look
 #
-# In which form rows are asked for, and what the place shows to which they go.
+# The form in which rows are requested, and the capabilities of the place that they go to.
 
 
 Format = Literal["table", "vertical", "csv", "json", "ndjson", "markdown"]
@@ -111,10 +111,10 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a terminal can show.
+    """The capabilities of a terminal.
 
-    ``width`` None is one without an end, where ``widest`` may still cut single cells. ``ascii``
-    is for an encoding without lines and dots.
+    ``width`` None is one without an end, where ``widest`` may still cut single cells. ``ascii`` is
+    for an encoding without lines and dots.
     """
 
     width: int | None = None

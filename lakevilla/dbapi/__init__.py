@@ -1,7 +1,7 @@
-"""Lakes as PEP 249 has databases: ``connect``, connections, cursors.
+"""Lakes in the form of PEP 249: ``connect``, connections, cursors.
 
-It lies above ``lakevilla.api`` and adds nothing to what a session does but PEP 249's names, states
-and errors. ``lakevilla.dbapi.sqlalchemy`` is the dialect above it.
+This package uses ``lakevilla.api`` and adds nothing to a session but PEP 249's names, states and
+errors. ``lakevilla.dbapi.sqlalchemy`` is the dialect on top of it.
 """
 
 from lakevilla.dbapi.connection import Connection, connect

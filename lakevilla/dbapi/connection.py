@@ -31,7 +31,7 @@ def connect(
     timeout_seconds: float | None = None,
     **options: Any,
 ) -> Connection:
-    """A connection to a lake, as PEP 249 has it.
+    """Connect to a lake, in the form of PEP 249.
 
     Parameters
     ----------
@@ -42,14 +42,14 @@ def connect(
     isolation : {"serializable", "snapshot", "write-serializable"}, optional
         Of its transactions; see ``Lake.transaction``.
     autocommit : bool
-        Whether each statement outside of BEGIN and COMMIT is a transaction by itself. If
+        True if each statement outside of BEGIN and COMMIT is a transaction by itself. If
         not, the first statement begins one, and ``commit`` or ``rollback`` ends it.
     fail_on_error : bool
-        Whether a statement that raises fails the whole transaction, as in PostgreSQL. If not, it
+        True if a statement that raises fails the whole transaction, as in PostgreSQL. If not, it
         has changed nothing, and the transaction goes on. SQLAlchemy's engines set it, since tools
-        above them (pandas) commit after an error.
+        that use them (pandas) commit after an error.
     max_rows, max_bytes, timeout_seconds : optional
-        Limits of its statements, as of ``Lake.session``: one that goes beyond is an
+        Limits of its statements, as of ``Lake.session``: a statement that goes beyond raises an
         ``OperationalError``.
     **options
         Of ``lakevilla.connect``: ``settings``, ``boto3_session``, ``catalogs`` and so on.
@@ -101,9 +101,9 @@ class Connection:
     Attributes
     ----------
     lake : Lake
-        What it is connected to.
+        The lake that it is connected to.
     in_transaction : bool
-        Whether ``commit`` or ``rollback`` has something to end.
+        True if there is a transaction for ``commit`` or ``rollback`` to end.
 
     Examples
     --------
@@ -116,7 +116,7 @@ class Connection:
     >>> connection.close()
     """
 
-    # PEP 249 has them here too, for code that knows the connection and not its module.
+    # PEP 249 has them here too, for code that has the connection and not its module.
     Warning = errors.Warning
     Error = errors.Error
     InterfaceError = errors.InterfaceError
@@ -153,12 +153,12 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """True if the connection was closed."""
         return self._state.is_closed
 
     @property
     def autocommit(self) -> bool:
-        """Whether each statement is a transaction by itself; set it between transactions."""
+        """True if each statement is a transaction by itself; set it between transactions."""
         return self._state.autocommit
 
     @autocommit.setter
@@ -176,7 +176,7 @@ class Connection:
         self._state.set_isolation(isolation)
 
     def cursor(self) -> Cursor:
-        """A cursor; all cursors of a connection are in its one transaction.
+        """Return a new cursor; all cursors of a connection are in its one transaction.
 
         Raises
         ------
@@ -205,22 +205,22 @@ class Connection:
         return self.cursor().execute(operation, parameters)
 
     def commit(self) -> None:
-        """Commit the transaction under way, if there is one. It is over also if this raises.
+        """Commit the current transaction, if there is one. It is over also if this raises.
 
         Raises
         ------
         TransactionConflict
-            Nothing of it is there: run it again from its beginning.
+            Nothing of it was stored: run it again from its beginning.
         OperationalError
-            Whether it has happened is not known, or a client without LakeVilla has interfered:
-            ``kind`` tells, and ``lake.outcome(error.txn_id)`` settles it.
+            The outcome is not known, or a client without LakeVilla has interfered: ``kind`` says
+            which, and ``lake.outcome(error.txn_id)`` settles it.
         InternalError
             It had failed before: ``rollback()``.
         """
         self._state.commit()
 
     def rollback(self) -> None:
-        """Undo the transaction under way, if there is one."""
+        """Undo the current transaction, if there is one."""
         self._state.rollback()
 
     def close(self) -> None:

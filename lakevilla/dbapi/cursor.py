@@ -1,4 +1,4 @@
-"""Cursors: a statement is run, and its rows are fetched as tuples or as Arrow."""
+"""Cursors: they run a statement, and fetch its rows as tuples or as Arrow."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = ["Cursor"]
 
 
 def rows_written(operations: Sequence[OperationResult]) -> int:
-    """How many rows they have inserted, updated and deleted; -1 if there are none."""
+    """Return the number of rows inserted, updated and deleted; -1 if there are no operations."""
     if not operations:
         return -1
     return sum(one.rows_inserted + one.rows_updated + one.rows_deleted for one in operations)
 
 
 class Cursor:
-    """Runs statements in its connection's transaction, and keeps the rows of the last one.
+    """A cursor that runs statements in its connection's transaction and keeps the last one's rows.
 
-    Rows stay what they were when the statement ran, whatever the transaction does afterwards.
+    Rows stay unchanged from when the statement ran, whatever the transaction does afterwards.
 
     Examples
     --------
@@ -41,7 +41,7 @@ class Cursor:
     """
 
     def __init__(self, connection: Any, state: ConnectionState) -> None:
-        #: How many rows ``fetchmany`` gives, if it is not told.
+        #: Number of rows that ``fetchmany`` returns by default.
         self.arraysize = 1
         self._connection = connection
         self._state = state
@@ -49,11 +49,11 @@ class Cursor:
         self._rows: Rows | None = None
         self._written: list[OperationResult] = []
 
-    # -- what it is in ------------------------------------------------------------
+    # -- state --------------------------------------------------------------------
 
     @property
     def connection(self) -> Any:
-        """The connection that it belongs to."""
+        """The connection of the cursor."""
         return self._connection
 
     @property
@@ -63,10 +63,10 @@ class Cursor:
 
     @property
     def rowcount(self) -> int:
-        """How many rows a query has found, or a write has inserted, updated and deleted.
+        """The number of rows that a query has found, or a write has inserted, updated and deleted.
 
-        -1 if that is not known. To look at the count of a write makes it part of the
-        transaction: if another client's commit would change it, the commit conflicts.
+        -1 if that is not known. Reading the count of a write makes it part of the transaction: if
+        another client's commit would change it, the commit conflicts.
         """
         if self._rows is not None:
             return self._rows.count
@@ -74,7 +74,7 @@ class Cursor:
 
     @property
     def operations(self) -> tuple[OperationResult, ...]:
-        """What the last statement has written; to have them looks at no count."""
+        """The writes of the last statement; to get them reads no count."""
         return tuple(self._written)
 
     # -- statements --------------------------------------------------------------
@@ -110,8 +110,8 @@ class Cursor:
         """Run a statement for each set of parameters, in one transaction; it gives no rows.
 
         INSERT with one row of VALUES takes all sets together, and makes few files of them. So do
-        UPDATE and DELETE by a key (``WHERE id = :id``), of an UPDATE if no key comes twice. Any
-        other statement is run once for each.
+        UPDATE and DELETE by a key (``WHERE id = :id``), of an UPDATE if no two sets have the same
+        key. Any other statement is run once for each.
 
         Parameters
         ----------
@@ -141,42 +141,42 @@ class Cursor:
         return self
 
     def setinputsizes(self, sizes: object) -> None:
-        """Do nothing: PEP 249 asks for it.
+        """Do nothing: PEP 249 requires it.
 
         Parameters
         ----------
         sizes : object
-            Not looked at.
+            Ignored.
         """
 
     def setoutputsize(self, size: int, column: int | None = None) -> None:
-        """Do nothing: PEP 249 asks for it.
+        """Do nothing: PEP 249 requires it.
 
         Parameters
         ----------
         size, column : int
-            Not looked at.
+            Ignored.
         """
 
     # -- rows --------------------------------------------------------------------
 
     def fetchone(self) -> tuple[Any, ...] | None:
-        """The next row; None after the last."""
+        """Return the next row; None after the last."""
         found = self._fetching().take(1)
         return found[0] if found else None
 
     def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
-        """The next rows; an empty list after the last.
+        """Return the next rows; an empty list after the last.
 
         Parameters
         ----------
         size : int, optional
-            How many at most. If not given, ``arraysize``.
+            The most rows to return. If not given, ``arraysize``.
         """
         return self._fetching().take(self.arraysize if size is None else max(size, 0))
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """All rows that are left."""
+        """Return all rows that are left."""
         return self._fetching().take(None)
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
@@ -189,11 +189,11 @@ class Cursor:
         return found
 
     def fetch_arrow_table(self) -> pa.Table:
-        """All rows that are left, as Arrow."""
+        """Return all rows that are left, as Arrow."""
         return self._fetching().rest()
 
     def fetch_record_batch(self, rows_per_batch: int = 65_536) -> pa.RecordBatchReader:
-        """All rows that are left, as batches of Arrow.
+        """Return all rows that are left, as batches of Arrow.
 
         Parameters
         ----------
@@ -207,17 +207,17 @@ class Cursor:
         return self._fetching().rest().to_reader(max_chunksize=rows_per_batch)
 
     def fetch_df(self) -> Any:
-        """All rows that are left, as a pandas DataFrame."""
+        """Return all rows that are left, as a pandas DataFrame."""
         return self._fetching().rest().to_pandas()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """All rows that are left, to whatever takes Arrow: ``pyarrow.table(cursor)``."""
+        """Return all rows that are left, for any Arrow consumer: ``pyarrow.table(cursor)``."""
         return self._fetching().rest().__arrow_c_stream__(requested_schema)
 
-    # -- life --------------------------------------------------------------------
+    # -- closing ------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of the rows; the cursor can't be used afterwards."""
+        """Release the rows; the cursor can't be used afterwards."""
         self._closed = True
         self._rows, self._written = None, []
 

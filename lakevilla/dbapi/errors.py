@@ -1,4 +1,4 @@
-"""PEP 249's errors, each made of one of LakeVilla's: a handler of either kind knows what to do."""
+"""PEP 249's errors, each made of one of LakeVilla's: a handler of either kind can decide by it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 
 
 class Warning(Exception):
-    """For PEP 249: nothing raises it. What a person should see is a ``LakeVillaWarning``."""
+    """PEP 249's warning, never raised. Warnings to users are ``LakeVillaWarning``."""
 
 
 class Error(Exception):
@@ -40,7 +40,7 @@ class Error(Exception):
     txn_id : str or None
         The id of the transaction in question.
     retryable : bool
-        Whether nothing of the transaction is there, and to run it again from its beginning is
+        True if nothing of the transaction was stored, and running it again from its beginning is
         right.
 
     Examples
@@ -76,7 +76,7 @@ class InterfaceError(Error):
 
 
 class DatabaseError(Error):
-    """What has to do with the lake."""
+    """An error of the lake."""
 
 
 class DataError(DatabaseError):
@@ -84,7 +84,7 @@ class DataError(DatabaseError):
 
 
 class OperationalError(DatabaseError):
-    """What the store or other clients have done: not the program's mistake."""
+    """An effect of the store or other clients: not the program's mistake."""
 
 
 class TransactionConflict(OperationalError):
@@ -102,11 +102,11 @@ class InternalError(DatabaseError):
 
 
 class ProgrammingError(DatabaseError):
-    """A wrong statement or parameter, a name that is not there or is there already."""
+    """A wrong statement or parameter, or a name that does not exist or exists already."""
 
 
 class NotSupportedError(DatabaseError):
-    """LakeVilla, the table or the store does not have what was asked for."""
+    """LakeVilla, the table or the store does not have the requested feature."""
 
 
 _BY_REASON: dict[str, type[Error]] = {
@@ -115,7 +115,7 @@ _BY_REASON: dict[str, type[Error]] = {
     "unsupported": NotSupportedError,
     "limit": OperationalError,
 }
-#: Anything else that LakeVilla raises, also of a later release, is an ``OperationalError``.
+#: All other errors of LakeVilla, also of a later release, become an ``OperationalError``.
 _BY_TYPE: dict[type[errors.LakeVillaError], type[Error]] = {
     errors.AlreadyCommitted: OperationalError,
     errors.AuditFailed: IntegrityError,
@@ -140,7 +140,7 @@ _BY_TYPE: dict[type[errors.LakeVillaError], type[Error]] = {
 
 
 def error_of(error: errors.LakeVillaError) -> Error:
-    """PEP 249's error for one of ours."""
+    """Return PEP 249's error for one of ours."""
     reason: Any = getattr(error, "reason", None)
     kind = _BY_REASON.get(reason) or _BY_TYPE.get(type(error), OperationalError)
     message = without_frames(error)  # no statement of a connection takes any
@@ -149,7 +149,7 @@ def error_of(error: errors.LakeVillaError) -> Error:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """A block whose errors of LakeVilla are raised as PEP 249's."""
+    """Raise LakeVilla's errors of a block as PEP 249's."""
     try:
         yield
     except errors.LakeVillaError as error:

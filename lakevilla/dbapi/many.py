@@ -29,11 +29,11 @@ from lakevilla.sql.statements.statement import parse_statement
 
 # -------------------- many
 #
-# One statement with many sets of parameters, as few statements that mean the same.
+# One statement with many sets of parameters, as few statements with the same meaning.
 #
 # ``INSERT ... VALUES (:a, :b)`` becomes ``INSERT ... SELECT`` from a table of the parameters;
 # UPDATE and DELETE by a key are joined with it (the second part). Each value keeps the type that
-# it would have had alone, so rows with values of unlike types go into different tables.
+# it would have had alone, so rows with values of unlike types are put into different tables.
 
 
 #: The most sets of parameters that one statement takes.
@@ -47,12 +47,12 @@ class Run(NamedTuple):
     text: str
     params: Values | None
     views: Mapping[str, pa.Table] | None
-    #: What to run, one after the other, if this is refused.
+    #: The sets to run one after the other, if this run is refused.
     instead: Sequence[Values] = ()
 
 
 def many(operation: str, given: object) -> Iterator[Run]:
-    """The statements that do what ``operation`` does with each set of parameters.
+    """Yield the statements that do what ``operation`` does with each set of parameters.
 
     Raises
     ------
@@ -79,14 +79,14 @@ def many(operation: str, given: object) -> Iterator[Run]:
             try:
                 table = as_table(group)
             except (pa.ArrowException, OverflowError, ValueError):
-                # Values that Arrow has no type for, and an engine may have one.
+                # Arrow has no type for these values, and an engine may have one.
                 yield from (Run(operation, row, None) for row in group)
             else:
                 yield bulk.run(table)
 
 
 def _changes(operation: str, change: BulkChange, given: object) -> Iterator[Run]:
-    """UPDATEs or DELETEs: together where that means the same, else one after the other."""
+    """Yield UPDATEs or DELETEs: together where that means the same, else one after the other."""
     tables = _arrow(given)
     sets = (
         _mappings(operation, given)
@@ -123,7 +123,7 @@ def _joined(change: BulkChange, rows: pa.Table) -> tuple[str, None, dict[str, pa
 
 @dataclass(frozen=True, slots=True)
 class BulkInsert:
-    """An INSERT with one row of VALUES, cut where its parameters stand.
+    """An INSERT with one row of VALUES, cut at its parameters.
 
     ``pieces`` are the texts between the parameters of the row, ``names`` the parameters.
     """
@@ -133,11 +133,11 @@ class BulkInsert:
     names: tuple[str, ...]
 
     def takes(self, names: Iterable[str]) -> bool:
-        """Whether these parameters are all that it names; else a single run tells what is wrong."""
+        """Return whether these are all its parameters; else a single run raises the error."""
         return set(self.names) == set(names)
 
     def run(self, rows: pa.Table) -> Run:
-        """The INSERT ... SELECT from rows whose columns are called as the parameters."""
+        """Return the INSERT ... SELECT from rows whose columns have the names of the parameters."""
         known = {
             name: "NULL" if pa.types.is_null(kind) else f"{PARAMETERS}.__p{place}"
             for place, (name, kind) in enumerate(
@@ -147,7 +147,7 @@ class BulkInsert:
         values = [self.pieces[0]]
         for name, piece in zip(self.names, self.pieces[1:], strict=True):
             values += [known[name], piece]
-        # A parameter's name may differ from another's in its case alone, a column's may not.
+        # Names of parameters may differ in their case alone, those of columns may not.
         view = rows.rename_columns([f"__p{place}" for place in range(rows.num_columns)])
         typed = [
             place for place, kind in enumerate(view.schema.types) if not pa.types.is_null(kind)
@@ -162,11 +162,11 @@ class BulkInsert:
 
 
 def bulk_insert(operation: str) -> BulkInsert | None:
-    """The statement, if it inserts one row of VALUES that asks no query and has a parameter."""
+    """Return the statement, if it inserts one row of VALUES without a query and has a parameter."""
     try:
         statement = parse_statement(operation)
     except InvalidOperation:
-        return None  # its first run tells
+        return None  # its first run raises the error
     if not isinstance(statement, InsertStatement) or statement.replaced is not None:
         return None
     source = statement.source.sql
@@ -191,7 +191,7 @@ def bulk_insert(operation: str) -> BulkInsert | None:
 
 
 def _only_row(source: str) -> Sequence[Token] | None:
-    """The tokens of ``(...)`` in ``VALUES (...)``; None if it is anything else."""
+    """Return the tokens of ``(...)`` in ``VALUES (...)``; None if it is anything else."""
     tokens = tokens_of(source)
     if len(tokens) < 4 or tokens[0].text.upper() != "VALUES":
         return None
@@ -227,7 +227,7 @@ def _mappings(operation: str, given: object) -> Iterator[Values]:
 
 
 def _arrow(given: object) -> Iterator[pa.Table] | None:
-    """Arrow data in parts; None if it is none."""
+    """Return Arrow data in parts; None if the data is no Arrow data."""
     if isinstance(given, pa.Table):
         return (given.slice(at, _PART_ROWS) for at in range(0, given.num_rows, _PART_ROWS))
     if isinstance(given, pa.RecordBatch):
@@ -244,7 +244,7 @@ def _parts(sets: Iterator[Values]) -> Iterator[list[Values]]:
 
 
 def alike(sets: Iterable[Values]) -> list[list[Values]]:
-    """The sets in groups whose values have one type for each name, or are missing."""
+    """Return the sets in groups whose values have one type for each name, or are missing."""
     groups: list[tuple[dict[str, object], list[Values]]] = []
     for one in sets:
         kinds = {name: _kind(value) for name, value in one.items() if value is not None}
@@ -259,11 +259,11 @@ def alike(sets: Iterable[Values]) -> list[list[Values]]:
 
 
 def _kind(value: object) -> object:
-    """What values of one column must have in common."""
+    """Return the common property of values that one column can hold."""
     if isinstance(value, datetime):
         return datetime, value.tzinfo is not None
     if isinstance(value, time) and value.tzinfo is not None:
-        return time, True  # no column's, as its single run tells
+        return time, True  # no column has this type: its single run raises
     if isinstance(value, list):
         kinds = {_kind(item) for item in value} - {type(None)}
         return list, frozenset(kinds)
@@ -286,7 +286,7 @@ _TYPES: dict[object, Callable[[], pa.DataType]] = {
 
 
 def as_table(sets: Sequence[Values]) -> pa.Table:
-    """Sets of parameters whose values are alike, as a table with a column for each name.
+    """Return sets of parameters with values alike as a table with a column for each name.
 
     Raises
     ------
@@ -326,8 +326,9 @@ def _type_of(kind: object, name: str) -> pa.DataType:
 #
 # Many UPDATEs or DELETEs, each by a key, as one that joins their parameters.
 #
-# One after the other they mean the same as all at once where no row is met by two of them, or
-# where it does not matter: of an UPDATE the keys differ, and what it looks for it does not set.
+# One after the other they mean the same as all at once if no two of them find the same row, or if
+# that does not matter: the keys of an UPDATE differ, and it does not set the columns of its
+# condition.
 
 
 _NAMES = (TokenType.VAR, TokenType.IDENTIFIER)
@@ -344,7 +345,7 @@ class BulkChange:
     names: frozenset[str]
 
     def takes(self, sets: Sequence[Values]) -> bool:
-        """Whether all sets together mean what they mean one after the other."""
+        """Return whether all sets together mean the same as one after the other."""
         if len(sets) < 2 or sets[0].keys() != self.names:
             return False
         if isinstance(self.statement, DeleteStatement):
@@ -358,9 +359,10 @@ class BulkChange:
         return len(set(keys)) == len(keys)
 
     def text(self, view: str, columns: dict[str, str]) -> str:
-        """The statement over rows of ``view``, whose ``columns`` stand for parameters.
+        """Return the statement over rows of ``view``, whose ``columns`` replace the parameters.
 
-        A MERGE, whose condition is held against the columns' types as that of the statement is.
+        It is a MERGE, whose condition is checked against the columns' types as that of the
+        statement is.
         """
         one = self.statement
         table = f"{one.written} AS {quoted(one.called)}"
@@ -377,11 +379,11 @@ class BulkChange:
 
 
 def bulk_change(operation: str) -> BulkChange | None:
-    """The statement, if its rows can be found by a key and it looks at no other rows."""
+    """Return the statement, if a key can find its rows and it reads no other rows."""
     try:
         one = parse_statement(operation)
     except InvalidOperation:
-        return None  # its first run tells
+        return None  # its first run raises the error
     if not isinstance(one, UpdateStatement | DeleteStatement):
         return None
     if one.common or looks_elsewhere(one, "duckdb"):
@@ -406,19 +408,19 @@ def _path(target: str) -> tuple[str, ...]:
 
 
 def _set(target: str, statement: UpdateStatement) -> tuple[str, ...]:
-    """The column that is assigned to, and what is named within it."""
+    """Return the assigned column, and the names within it."""
     path = _path(target)
     is_qualified = len(path) > 1 and path[0].lower() == statement.called.lower()
     return path[1:] if is_qualified else path
 
 
 def _has_braces(tokens: Sequence[Token]) -> bool:
-    """Whether a colon may be a slice, or a field of a struct."""
+    """Return whether a colon may be a slice, or a field of a struct."""
     return any(t.token_type in (TokenType.L_BRACKET, TokenType.L_BRACE) for t in tokens)
 
 
 def _key(tokens: Sequence[Token]) -> str | None:
-    """The parameter of ``column = :name``, written either way."""
+    """Return the parameter of ``column = :name``, written either way."""
     kinds = [token.token_type for token in tokens]
     if TokenType.EQ not in kinds:
         return None
@@ -433,7 +435,7 @@ def _key(tokens: Sequence[Token]) -> str | None:
 
 
 def _marked(tokens: Sequence[Token]) -> Iterator[Token]:
-    """The names of parameters."""
+    """Yield the names of parameters."""
     for colon, name in pairwise(tokens):
         if colon.token_type is TokenType.COLON and name.start == colon.end + 1:
             yield name

@@ -1,7 +1,8 @@
-"""What a connection is in the middle of: the one place that begins and ends transactions.
+"""The state of a connection: the one place that begins and ends transactions.
 
-A transaction that has ended by a conflict is *failed* until ``rollback`` says that the program
-knows: else what it does next would begin another one, and be committed without what it did before.
+A transaction that has ended by a conflict is *failed* until ``rollback`` shows that the program
+knows. Otherwise its next statement would begin another transaction, and be committed without the
+statements before it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _CONTROL = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "S
 
 
 class ConnectionState:
-    """A session, and which of its transactions is under way; safe across threads."""
+    """A session with its current transaction; safe across threads."""
 
     def __init__(
         self,
@@ -42,7 +43,7 @@ class ConnectionState:
         self._closed = False
         self._failed: str | None = None
 
-    # -- what it is ------------------------------------------------------------
+    # -- state ------------------------------------------------------------------
 
     @property
     def is_closed(self) -> bool:
@@ -82,7 +83,7 @@ class ConnectionState:
         *,
         may_be_refused: bool = False,
     ) -> Any:
-        """What a session gives for the text, in the transaction that is due.
+        """Run the text in a session and return its result, in the transaction that is due.
 
         ``may_be_refused``: None where the statement is refused and has changed nothing.
         """
@@ -106,7 +107,7 @@ class ConnectionState:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """A block whose statements are one transaction, with autocommit too."""
+        """Run the statements of a block as one transaction, with autocommit too."""
         with self._turn("statements can be run"):
             if not self._autocommit or self.in_transaction:
                 yield

@@ -14,7 +14,7 @@ from lakevilla.dbapi.errors import DataError, NotSupportedError, ProgrammingErro
 
 # -------------------- types
 #
-# PEP 249's types: how a column's type is called, and values of types that Python has.
+# PEP 249's types: names of columns' types, and values of types that Python has.
 
 
 __all__ = [
@@ -67,7 +67,7 @@ class TypeGroup:
 
 
 def _family(code: str) -> str:
-    """DECIMAL of DECIMAL(10,2)."""
+    """Return DECIMAL for DECIMAL(10,2)."""
     name, bracket, rest = code.partition("(")
     return name if not bracket or rest.endswith(")") else code
 
@@ -103,22 +103,22 @@ Binary = bytes
 
 
 def DateFromTicks(ticks: float) -> date:
-    """The local day at a number of seconds since the epoch."""
+    """Return the local day at a number of seconds since the epoch."""
     return TimestampFromTicks(ticks).date()
 
 
 def TimeFromTicks(ticks: float) -> time:
-    """The local time of the day at a number of seconds since the epoch."""
+    """Return the local time of the day at a number of seconds since the epoch."""
     return TimestampFromTicks(ticks).time()
 
 
 def TimestampFromTicks(ticks: float) -> datetime:
-    """The local date and time at a number of seconds since the epoch, without a zone."""
+    """Return the local date and time at a number of seconds since the epoch, without a zone."""
     return datetime.fromtimestamp(ticks)  # noqa: DTZ006 (PEP 249 says local time)
 
 
 class ColumnDescription(NamedTuple):
-    """What ``Cursor.description`` says of a column.
+    """The description of a column in ``Cursor.description``.
 
     ``type_code`` is the name of the SQL type, as the catalog shows it: ``BIGINT``,
     ``DECIMAL(10,2)``, ``STRUCT(a BIGINT, b VARCHAR)``.
@@ -134,7 +134,7 @@ class ColumnDescription(NamedTuple):
 
 
 def columns_of(schema: pa.Schema) -> tuple[ColumnDescription, ...]:
-    """The description of rows of a schema."""
+    """Return the description of rows of a schema."""
     return tuple(_columns(schema))
 
 
@@ -172,7 +172,7 @@ _CODES = {
 
 
 def type_code(kind: pa.DataType) -> str:
-    """The name of an Arrow type in SQL."""
+    """Return the name of an Arrow type in SQL."""
     types = pa.types
     if (known := _CODES.get(kind)) is not None:
         return known
@@ -219,23 +219,23 @@ def _quoted(name: str) -> str:
 # Rows of Arrow as Python's tuples, some thousand at a time.
 
 
-#: So many rows are Python objects at once, more than are asked for.
+#: Number of rows that are Python objects at once, more than are requested.
 _PART_ROWS = 4096
 
 
 class Rows:
-    """What a query has found, read once from its first row to its last; what was taken is freed."""
+    """The rows of a query, read once from the first to the last; rows that were taken are freed."""
 
     def __init__(self, table: pa.Table) -> None:
         self.schema: pa.Schema = table.schema
         self.count: int = table.num_rows
         self._table = table
-        #: How many rows of the table were taken; those before it were dropped.
+        #: Number of rows of the table that were taken; the rows before it were dropped.
         self._read = 0
         self._ready: Iterator[tuple[object, ...]] = iter(())
 
     def take(self, count: int | None) -> list[tuple[object, ...]]:
-        """The next rows: so many, or all that are left."""
+        """Return the next ``count`` rows, or all that are left."""
         found: list[tuple[object, ...]] = []
         while count is None or len(found) < count:
             part = list(
@@ -248,7 +248,7 @@ class Rows:
         return found
 
     def rest(self) -> pa.Table:
-        """The rows that were not taken yet; none is left afterwards."""
+        """Return the rows that were not taken yet; none is left afterwards."""
         rest = self._table.slice(self._read)
         self._table, self._read, self._ready = self.schema.empty_table(), 0, iter(())
         return rest
@@ -288,14 +288,14 @@ Values = Mapping[str, object]
 
 
 def one_set(operation: str, given: object) -> Mapping[str, object] | None:
-    """The parameters of one run of a statement.
+    """Return the parameters of one run of a statement.
 
     Raises
     ------
     ProgrammingError
         They are given by position, a name is none, or a value is of a type that no column holds.
     NotSupportedError
-        It is what pandas asks SQLite when it writes.
+        The statement is pandas' query to SQLite when it writes.
     """
     if given is None or (isinstance(given, list | tuple) and not given):
         return None

@@ -1,4 +1,4 @@
-"""Who waits for whom over all tables, and who gives way (design, section 7).
+"""Waits between transactions over all tables, and the choice of the one that yields.
 
-Values in, values out: no store, no clock, no state.
+See design, section 7. Values in, values out: no store, no clock, no state.
 """

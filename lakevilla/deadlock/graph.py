@@ -1,9 +1,8 @@
-"""The graph of who waits for whom, from the edges that the waiters wrote into their records.
+"""The graph of waits between transactions, from the edges that waiters wrote into their records.
 
-Every record is read at another moment, so the graph may be one that never was.
-That is harmless: an edge counts only while both of its tickets are held, and a
-cycle that has closed stays until one of its members shifts, so whoever looks
-again sees it.
+Every record is read at another time, so the graph may be one that never existed. That is harmless:
+an edge counts only while both of its tickets are held, and a cycle that has closed stays until one
+of its members shifts, so any client that checks again sees it.
 """
 
 from __future__ import annotations
@@ -16,15 +15,14 @@ from lakevilla.sublogs.record import RESERVATION, Edge, TxnRecord
 def live_edges(
     records: Mapping[str, TxnRecord], reserved: Collection[tuple[str, str]]
 ) -> frozenset[Edge]:
-    """The edges in ``records`` (by transaction) that hold back their waiters now.
+    """Return the edges in ``records`` (by transaction) that block their waiters now.
 
-    ``reserved`` are HEAD's reservations as (transaction, table): they are the
-    tickets ``RESERVATION``, which only HEAD tells to be held, whatever a record says.
+    ``reserved`` are HEAD's reservations as (transaction, table): they are the tickets
+    ``RESERVATION``. Only HEAD states that these are held, whatever a record says.
 
-    An edge is void when one of its two tickets is not held, its holder has no
-    record (it has ended, or was aborted), or it is not its writer's own: nobody
-    but the waiter knows whom it waits for, and a record under another's name
-    is nobody's word.
+    An edge does not count when one of its two tickets is not held, its holder has no record (the
+    holder has ended, or was aborted), or it is not its writer's own: only the waiter knows which
+    transaction it waits for, and a record under the name of another transaction is no evidence.
     """
     own = [(txn, record) for txn, record in records.items() if record.txn == txn]
     held = {
@@ -46,18 +44,18 @@ def live_edges(
 
 
 def cycles(edges: Iterable[Edge]) -> list[tuple[str, ...]]:
-    """The sets of transactions that wait for each other, each sorted, for people to read.
+    """Return the sets of transactions that wait for each other, each sorted, for people to read.
 
-    These are the strongly connected components with more than one member: two
-    cycles that share a transaction are one set. Tarjan's algorithm with a stack
-    of its own, since a queue may be longer than Python's recursion is deep.
+    These are the strongly connected components with more than one member: two cycles that share a
+    transaction are one set. This is Tarjan's algorithm with an explicit stack, since a queue may be
+    longer than Python's recursion is deep.
     """
     behind: dict[str, list[str]] = {}
     for edge in edges:
         behind.setdefault(edge.waiter, []).append(edge.holder)
     found: list[tuple[str, ...]] = []
     index: dict[str, int] = {}
-    lowest: dict[str, int] = {}  # of those on ``path``: the first met that it leads back to
+    lowest: dict[str, int] = {}  # of those on ``path``: the earliest index that it leads back to
     path: list[str] = []
     for root in behind:
         if root in index:

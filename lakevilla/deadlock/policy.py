@@ -1,4 +1,4 @@
-"""The youngest of a cycle gives way, and nobody else in it."""
+"""The rule that the youngest transaction of a cycle yields, and no other member."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from lakevilla.sublogs.record import Edge
 
 
 def gives_way(me: str, edges: Iterable[Edge]) -> frozenset[Edge]:
-    """The edges into ``me`` that it must dissolve by shifting; none: it may wait.
+    """Return the edges into ``me`` that it must dissolve by shifting; none: it may wait.
 
-    Each names a table and the ticket of ``me`` there that others of a cycle wait
-    behind. ``edges`` are the live ones; a larger id is a younger transaction.
+    Each names a table and the ticket of ``me`` there behind which other members of a cycle wait.
+    ``edges`` are the live ones; a larger id is a younger transaction.
 
-    Transactions younger than ``me`` are left out of the graph: a cycle with one
-    of them is for them to break. What is left is a cycle through ``me`` exactly
-    if somebody who waits for ``me`` can be reached from ``me``, that is, is in its
-    strongly connected component; and in each such cycle ``me`` is the youngest.
+    Transactions younger than ``me`` are left out of the graph: a cycle with one of them must be
+    broken by that one. The remaining graph has a cycle through ``me`` exactly if some transaction
+    that waits for ``me`` can be reached from ``me``, that is, is in its strongly connected
+    component. In each such cycle ``me`` is the youngest.
 
-    - Of each cycle one gives way: it has one youngest member, which finds the
+    - Of each cycle one member yields: the cycle has one youngest member, which finds the
       whole cycle among its elders, while every other member leaves the youngest out
       and with it the cycle. So two that see a cycle at once do not both shift.
-    - No cycle that was there is left once all who were asked have shifted: each
-      held an edge into its youngest, and that edge is returned here.
+    - No existing cycle is left once all transactions for which this was called have shifted: each
+      held an edge into its youngest member, and that edge is returned here.
     - It ends. A shift adds edges from ``me`` alone. Among any transactions the
-      oldest never shifts on account of the others; once it no longer moves, the
+      oldest never shifts because of the other ones; once it no longer moves, the
       second passes behind it at most once a table, and so on up by age.
     """
     into = []

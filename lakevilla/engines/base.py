@@ -1,8 +1,8 @@
-"""What the protocol needs of an engine: rows in, files and statistics out.
+"""The interface of an engine: rows in, files and statistics out.
 
-The protocol handles files; an engine handles rows. Its functions are programs:
-what they store goes through effects, so that the simulator sees it; large
-files are read and written by the engine itself, in bounded memory.
+The protocol handles files; an engine handles rows. Its functions are programs: what they store goes
+through effects, so that the simulator sees it. Large files are read and written by the engine
+itself, in bounded memory.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from lakevilla.store.effects import Program
 P = TypeVar("P")
 R = TypeVar("R")
 
-#: Gives a new unique path, relative to the table, for a data file in a
-#: partition directory ("" for none): the name carries the transaction's id.
-#: An engine that writes in other processes pickles it.
+#: Return a new unique path, relative to the table, for a data file in a partition directory ("" for
+#: none). The name contains the transaction's id. An engine that writes in other processes pickles
+#: it.
 FileNamer = Callable[[str], str]
 
-#: In front of a query whose plan is asked for.
+#: The prefix of a query that requests its plan.
 EXPLAIN = "EXPLAIN "
 
 #: Rows to be written: a stream, or what an engine made of a frame of its own kind.
@@ -39,12 +39,12 @@ Rows = Any
 
 
 def target_file_size(layout: Layout, settings: Settings) -> int:
-    """The bytes at which data files are cut: what the table says, else the setting."""
+    """Return the size in bytes at which data files are cut: the table's own, else the setting."""
     return layout.target_file_size_bytes or settings.target_file_size_bytes
 
 
 def projection(layout: Layout, columns: Sequence[str] | None) -> pa.Schema:
-    """The columns asked for, in that order; all of them for None.
+    """Return the requested columns, in that order; all of them for None.
 
     Raises
     ------
@@ -74,34 +74,34 @@ def projection(layout: Layout, columns: Sequence[str] | None) -> pa.Schema:
 
 
 class DataAccess(Protocol):
-    """How an engine reaches data files by itself, past the effects: they are immutable."""
+    """Access of an engine to data files by itself, past the effects: data files are immutable."""
 
     def admit(self, keys: Iterable[str], table: str) -> None:
-        """Refuse, naming the table, files that the lake does not read."""
+        """Refuse files that the lake does not read, with an error that names the table."""
 
     def local_path(self, key: str) -> str | None:
-        """Where the object lies in the local file system, or None if it is elsewhere."""
+        """Return the object's path in the local file system, or None if it is stored elsewhere."""
 
     def holding(self, bodies: Mapping[str, bytes]) -> AbstractContextManager[None]:
-        """A block in which these files, by key, are read from memory."""
+        """Return a block in which these files, by key, are read from memory."""
 
     def compared(
         self, files: Sequence[HashedFile], directory: str
     ) -> AbstractContextManager[list[str]]:
-        """A block in which files are on this machine, each compared with its hash.
+        """Return a block in which files are on this machine, each compared with its hash.
 
-        Copied into ``directory`` where they are elsewhere.
+        Files that are stored elsewhere are copied into ``directory``.
         """
 
     def open_input(self, key: str, size: int | None = None) -> pa.NativeFile:
-        """The object as a random-access file; a known ``size`` saves asking for it."""
+        """Return the object as a random-access file; a known ``size`` saves the request for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """One of ``count`` parts of a file, with about equally many rows: some of its row groups.
+    """One of ``count`` parts of a file, each with about equally many rows: some of its row groups.
 
-    A row group is of the part in which it begins. A part may have none.
+    A row group belongs to the part in which it begins. A part may have none.
     """
 
     number: int
@@ -112,9 +112,10 @@ class FilePart:
 class TableInput:
     """A table's files for an engine to read: ``files`` has ``FILES_SCHEMA``, already pruned.
 
-    ``verify``: a scan or query compares each file with the hash in its tags, if it has one,
-    before it gives a row of it. ``parts``: of each file what is read; None for all of it, as is
-    an empty tuple for all files. No file is there twice. A row's place is that in the whole file.
+    ``verify``: a scan or query compares each file with the hash in its tags, if it has one, before
+    it returns a row of it. ``parts``: the part of each file that is read; None means the whole
+    file, and an empty tuple means all of all files. No file is in it twice. A row's place is its
+    place in the whole file.
     """
 
     layout: Layout
@@ -125,9 +126,9 @@ class TableInput:
 
 @dataclass(frozen=True, slots=True)
 class StagedRows:
-    """Rows that lie on the store, to be read as often as they are needed.
+    """Rows that are stored in objects on the store, to be read as often as they are needed.
 
-    ``keys`` are Arrow IPC streams of ``schema``, and ``counts`` how many rows each holds.
+    ``keys`` are Arrow IPC streams of ``schema``; ``counts`` are the numbers of rows in each.
     """
 
     keys: tuple[str, ...]
@@ -135,7 +136,7 @@ class StagedRows:
     schema: pa.Schema
 
     def only(self, place: int) -> StagedRows:
-        """The rows of one object."""
+        """Return the rows of one object."""
         return StagedRows(self.keys[place : place + 1], self.counts[place : place + 1], self.schema)
 
 
@@ -143,21 +144,21 @@ class StagedRows:
 class Written:
     """A data file that an engine made.
 
-    ``body`` is its content while it is still to be stored (the commit stores it
-    beside the commit object); None once it is on the store.
+    ``body`` is its content while it has not been stored yet (the commit stores it in the same round
+    as the commit object); None once it is on the store.
     """
 
     file: DataFile
     body: bytes | None = field(default=None, repr=False)
 
 
-#: Says in ``DataFile.tags`` what a file's rows are: two files with the same one hold the same rows.
+#: Tag in ``DataFile.tags`` that identifies a file's rows: files with equal tags hold equal rows.
 ROWS_TAG = "lakevilla.rows"
 
 
 @dataclass(frozen=True, slots=True)
 class Refreshed:
-    """What it took to have some rows in files: those that were made, and those that were there."""
+    """The files that hold some rows: those that were written, and those that existed already."""
 
     written: tuple[Written, ...] = ()
     kept: tuple[DataFile, ...] = ()
@@ -165,7 +166,7 @@ class Refreshed:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """What update, delete, merge or overwrite did: files replaced, and row counts."""
+    """Result of an update, delete, merge or overwrite: files replaced, and row counts."""
 
     written: tuple[Written, ...] = ()
     removed: tuple[RemovedFile, ...] = ()
@@ -187,10 +188,10 @@ MergeKind = Literal[
 
 
 class MergeClause(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One WHEN clause; the first whose predicate is true applies to a row.
+    """One WHEN clause; the first clause whose predicate is true applies to a row.
 
-    ``assignments`` map target columns to expressions over both aliases. ``fields`` are the
-    ids of those columns where a stored operation has noted them; an engine goes by names.
+    ``assignments`` map target columns to expressions over both aliases. ``fields`` are the ids of
+    those columns where a stored operation has noted them; an engine uses names.
     """
 
     kind: MergeKind
@@ -209,19 +210,23 @@ class MergeSpec(msgspec.Struct, frozen=True):
 
 
 class Engine(Protocol):
-    """Rows of one or more tables. All predicates are bound trees (``expressions.bind``)."""
+    """Reader and writer of tables' rows. All predicates are bound trees (``expressions.bind``)."""
 
     @property
     def reads_by_parts(self) -> bool:
-        """Whether it asks the store for parts of files: then whole small ones save it requests."""
+        """Return whether it requests parts of files from the store.
+
+        If so, small files that are fetched whole save it requests.
+        """
 
     def holding(self, bodies: Mapping[str, bytes]) -> AbstractContextManager[None]:
-        """A block in which these files, by key, are read from memory."""
+        """Return a block in which these files, by key, are read from memory."""
 
     def write(self, layout: Layout, data: Rows, name: FileNamer) -> Program[tuple[Written, ...]]:
         """Write rows, already cast to ``layout.schema``, into files with statistics.
 
-        Checks NOT NULL and constraints before any file is stored. No rows, no files.
+        The engine checks NOT NULL and constraints before it stores any file. Without rows, it
+        writes no files.
         """
 
     def write_by_key(
@@ -232,35 +237,35 @@ class Engine(Protocol):
         live: Sequence[DataFile],
         name: FileNamer,
     ) -> Program[Refreshed]:
-        """Write rows as ``write`` does, ordered by ``key`` and cut where that says so.
+        """Write rows as ``write`` does, ordered by ``key`` and cut where the keys determine.
 
-        A file is not made where ``live`` has one, by its ``ROWS_TAG``, with the same rows and
-        partition values; those that are made carry the tag. All rows are looked at first.
+        A file is not made if ``live`` has one with the same rows (by its ``ROWS_TAG``) and the same
+        partition values; files that are made carry the tag. All rows are read first.
 
         Raises
         ------
         InvalidOperation
-            A key is NULL, or two rows have the same one.
+            A key is NULL, or two rows have the same key.
         """
 
     def scan(
         self, table: TableInput, columns: Sequence[str] | None, where: Expr | None
     ) -> Program[pa.RecordBatchReader]:
-        """Rows for which ``where`` is true, in bounded memory."""
+        """Return the rows for which ``where`` is true, in bounded memory."""
 
     def find_one(self, table: TableInput, where: Expr) -> Program[pa.RecordBatch | None]:
-        """One row for which ``where`` is true, if there is one."""
+        """Return one row for which ``where`` is true, if there is one."""
 
     @property
     def spreads(self) -> int:
-        """How many portions of work ``spread`` does at a time, or a few more."""
+        """Return the number of portions of work that ``spread`` does at a time, or a few more."""
 
     def spread(
         self, function: Callable[[P], Program[R]], portions: Sequence[P]
     ) -> Program[list[R]]:
-        """Run a program for each portion, wherever the engine works; what each comes to.
+        """Run a program for each portion, on any machine of the engine; return the result of each.
 
-        ``function`` is one of a module, and its effects are those of this lake's store.
+        ``function`` belongs to a module, and its effects are those of this lake's store.
         """
 
     def update(
@@ -282,20 +287,20 @@ class Engine(Protocol):
     def compact(
         self, parts: Sequence[TableInput], z_order_by: Sequence[str], name: FileNamer
     ) -> Program[tuple[tuple[Written, ...], ...]]:
-        """The same rows in new files: one for each part, whose files are of one partition.
+        """Write the same rows into new files: one for each part, whose files are of one partition.
 
-        With ``z_order_by`` each part is ordered along a Z curve over these columns, and cut at
-        about the target size. All parts are of one table; what is made of each comes back in
-        their order.
+        With ``z_order_by``, the rows of each part are ordered along a Z curve over these columns,
+        and cut at about the target size. All parts are of one table. The results have the order of
+        the parts.
         """
 
     def write_change_files(
         self, table: TableInput, change_type: Literal["insert", "delete"], name: FileNamer
     ) -> Program[tuple[tuple[ChangeFile, bytes | None], ...]]:
-        """Change files that tell every row of the files, for the table's change data feed."""
+        """Write change files with every row of the files, for the table's change data feed."""
 
     def matching_rows(self, table: TableInput, where: Expr) -> Program[str]:
-        """A digest of the multiset of rows for which ``where`` is true.
+        """Return a digest of the multiset of rows for which ``where`` is true.
 
         Equal digests mean equal rows.
         """
@@ -303,9 +308,10 @@ class Engine(Protocol):
     def rows_within(
         self, sql: str, params: Mapping[str, object], schemas: Mapping[str, pa.Schema]
     ) -> Mapping[str, Expr]:
-        """Of tables that a ``query`` names: what is true of each row that it looks at.
+        """Return, for tables that a ``query`` names, a predicate that holds for each row it uses.
 
-        By the same names as ``schemas``. Files whose rows it is not true of may be left out.
+        The result has the same names as ``schemas``. Files for whose rows the predicate does not
+        hold may be left out.
         """
 
     def query(
@@ -315,8 +321,8 @@ class Engine(Protocol):
         views: Mapping[str, pa.RecordBatchReader],
         params: Mapping[str, object],
     ) -> Program[pa.Table]:
-        """One SELECT in the engine's dialect over ``tables`` and ``views`` alone.
+        """Run one SELECT in the engine's dialect over ``tables`` and ``views`` alone.
 
-        With ``EXPLAIN`` in front it is not run, and its plan comes back in the column
+        With ``EXPLAIN`` in front, the SELECT is not run, and its plan is returned in the column
         explain_value.
         """

@@ -1,8 +1,8 @@
-"""Rows that a table's files hold and no longer count: deletion vectors and delete files.
+"""Rows that a table's files hold and that are deleted: deletion vectors and delete files.
 
-Deletion vectors and position deletes become row numbers, equality deletes the values
-that a row must not have (Delta protocol, "Deletion Vectors"; Iceberg spec, "Row-level
-deletes"). All are read through effects.
+Deletion vectors and position deletes become row numbers. Equality deletes become the values that a
+row must not have (Delta protocol, "Deletion Vectors"; Iceberg spec, "Row-level deletes"). All are
+read through effects.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ class EqualityDeletes:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """``positions``: the places of files in the table input (``file``) and of rows (``row``)."""
+    """Deleted rows of a table input.
+
+    ``positions``: the places of files in the table input (``file``) and of rows (``row``).
+    """
 
     positions: pa.Table | None = None
     equality: tuple[EqualityDeletes, ...] = ()
@@ -58,13 +61,13 @@ class Deleted:
 
     @property
     def nbytes(self) -> int:
-        """So much memory it takes."""
+        """Return the number of bytes of memory that it takes."""
         rows = sum(int(one.rows.nbytes) for one in self.equality)
         return rows if self.positions is None else rows + int(self.positions.nbytes)
 
 
 def read_deletes(table: TableInput) -> Program[Deleted]:
-    """All that is deleted of a table's files.
+    """Read all deletes of a table's files.
 
     Raises
     ------
@@ -108,7 +111,10 @@ def _vectors(layout: Layout, places: dict[int, DataFile]) -> Program[list[pa.Tab
 
 
 def _credible(layout: Layout, file: DataFile) -> DeletionVector:
-    """A file's vector, before a row is made of it: it deletes no more rows than there are."""
+    """Return a file's vector, checked before its rows are read.
+
+    It must not delete more rows than exist.
+    """
     vector, rows = file.deletion_vector, rows_in(file.stats)
     assert vector is not None
     if rows is not None and vector.cardinality > rows:
@@ -143,9 +149,9 @@ def _body(layout: Layout, delete: DeleteFile) -> Program[bytes]:
 def _rows_of_vector(
     layout: Layout, delete: DeleteFile, body: bytes, ordinal: int, limit: int | None
 ) -> pa.Table:
-    """A ``deletion-vector-v1`` blob: the same bytes as Delta's, with length and checksum.
+    """Read a ``deletion-vector-v1`` blob: the same bytes as Delta's, with length and checksum.
 
-    ``limit``: how many rows its data file has.
+    ``limit``: the number of rows of its data file.
     """
     data = body[4:-4]
     if int.from_bytes(body[:4], "big") != len(data):
@@ -172,7 +178,7 @@ def _rows_of_positions(
 
 
 def _values(layout: Layout, delete: DeleteFile, body: bytes) -> pa.Table:
-    """The values of an equality delete file, under the table's names and in its types."""
+    """Return the values of an equality delete file, under the table's names and in its types."""
     rows = _parquet(layout, delete, body)
     by_id = {(f.metadata or {}).get(_ID): f.name for f in rows.schema}
     fields = {(f.metadata or {}).get(_ID): i for i, f in enumerate(layout.physical)}
@@ -207,9 +213,9 @@ def _values(layout: Layout, delete: DeleteFile, body: bytes) -> pa.Table:
 def _as_type(
     values: pa.ChunkedArray, kind: pa.DataType
 ) -> tuple[pa.ChunkedArray, pa.ChunkedArray | None]:
-    """Values in a type, and where they are the same in it; None if they all are.
+    """Cast values to a type; return also the places where they stay the same, None if all do.
 
-    One that the type can't hold (beyond its range, or finer) equals no row's value.
+    A value that the type can't hold (beyond its range, or finer) equals no row's value.
     """
     try:
         return values.cast(kind), None
@@ -224,7 +230,7 @@ def _parquet(layout: Layout, delete: DeleteFile, body: bytes) -> pa.Table:
         return pq.read_table(
             io.BytesIO(body),
             page_checksum_verification=True,
-            # In nanoseconds a time after 2262 would come out as another one.
+            # In nanoseconds, a time after 2262 would be read as another one.
             coerce_int96_timestamp_unit="ns" if _has_nanoseconds(layout.schema) else "us",
         )
     except (pa.ArrowException, OSError) as error:

@@ -13,10 +13,10 @@ from lakevilla.formats.layout import Layout
 
 # -------------------- partitions
 #
-# Partitions of rows: by columns as Delta has them, or by what Iceberg makes of columns.
+# Partitions of rows: by columns as in Delta, or by Iceberg's transforms of columns.
 
 
-#: Bytes of a directory's name; file systems take up to 255.
+#: Bytes of a directory's name; file systems allow up to 255.
 _LONGEST_NAME = 200
 _NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
 # The characters that Hive and Spark escape in a directory name.
@@ -25,15 +25,15 @@ _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 (the zone is written by h
 
 
 def partition_columns(layout: Layout) -> frozenset[str]:
-    """The columns that decide which partition a row belongs to."""
+    """Return the columns that decide which partition a row belongs to."""
     made_of = {field.column for field in layout.partition_fields}
     return frozenset({*layout.partition_by, *made_of})
 
 
 class Partitioning:
-    """How rows of a table are told apart by partition.
+    """The rule that assigns rows of a table to partitions.
 
-    ``columns`` are those that rows are split by: the table's own in Delta, and in Iceberg
+    ``columns`` are the columns that rows are split by: the table's own in Delta, and in Iceberg
     columns that ``derived`` adds to the rows. A partition's key is their values as text.
     """
 
@@ -49,7 +49,7 @@ class Partitioning:
 
     @property
     def derived_fields(self) -> list[pa.Field]:
-        """The columns that ``derived`` adds."""
+        """Return the columns that ``derived`` adds."""
         kinds = [
             transformed_type(field.transform, source)
             for field, source in zip(self._fields, self._sources, strict=True)
@@ -58,38 +58,38 @@ class Partitioning:
         return [pa.field(name, kind) for name, kind in pairs]
 
     def derived(self, rows: pa.Table) -> pa.Table:
-        """The rows with the columns that partitions are made of, where the table has none."""
+        """Return the rows with the columns that partitions are made of, if the table has none."""
         for field, added in zip(self._fields, self.derived_fields, strict=False):
             values = partition_values(_values_at(rows, field.path), field.transform)
             rows = rows.append_column(added, values.cast(added.type))
         return rows
 
     def split(self, rows: pa.Table) -> list[pa.Table]:
-        """The rows of each partition, with the derived columns, in no order."""
+        """Return the rows of each partition, with the derived columns, in no order."""
         return split_by_partition(self.derived(rows), self.columns)
 
     def key_of(self, rows: pa.Table | pa.RecordBatch) -> tuple[str | None, ...]:
-        """The key of rows of one partition, which ``split`` or ``derived`` has given."""
+        """Return the key of rows of one partition, which ``split`` or ``derived`` has returned."""
         return tuple(self._text(rows.column(column)[0], column) for column in self.columns)
 
     def values(self, key: tuple[str | None, ...]) -> dict[str, str | None]:
-        """What ``DataFile.partition_values`` holds for a partition."""
+        """Return the value of ``DataFile.partition_values`` for a partition."""
         names = [field.key for field in self._fields] or self._names
         return dict(zip(names, key, strict=True))
 
     def directory(self, key: tuple[str | None, ...]) -> str:
-        """The directory of a partition's files; "" for a table without partitions."""
+        """Return the directory of a partition's files; "" for a table without partitions."""
         names = [field.name for field in self._fields] or self._names
         found = partition_directory(list(zip(names, key, strict=True)))
         if not self._fields:
             return found
-        # Iceberg reads nothing from a path, so a long value need not be in it whole.
+        # Iceberg reads nothing from a path, so the path need not contain the whole of a long value.
         return "/".join(_cut(part) for part in found.split("/"))
 
     def _text(self, scalar: pa.Scalar, column: str) -> str | None:
         text = serialise_partition_value(scalar, column, self._table)
         if text == "" and not self._fields:
-            # Iceberg tells it from NULL; rows for Delta were checked (``constraints``).
+            # Iceberg distinguishes it from NULL; rows for Delta were checked (``constraints``).
             raise InvalidOperation(
                 f"table {self._table}: partition column {column} must not be empty, which delta "
                 "cannot tell from NULL",
@@ -99,10 +99,10 @@ class Partitioning:
 
 
 def serialise_partition_value(scalar: pa.Scalar, column: str, table: str) -> str | None:
-    """The string of a log's ``partitionValues``; None for NULL.
+    """Return the string of a log's ``partitionValues``; None for NULL.
 
-    Zoned timestamps are written with ``Z``; without it, Spark would read
-    them in its session's time zone.
+    Zoned timestamps are written with ``Z``; without it, Spark would read them in its session's time
+    zone.
     """
     if not scalar.is_valid:
         return None
@@ -130,7 +130,7 @@ def serialise_partition_value(scalar: pa.Scalar, column: str, table: str) -> str
 
 
 def partition_directory(values: list[tuple[str, str | None]]) -> str:
-    """The directory of a file: ``column=value`` parts, escaped as Hive does; "" for no values."""
+    """Return a file's directory: ``column=value`` parts, escaped as Hive does; "" for no values."""
     return "/".join(
         f"{_escape(name)}={_NULL_DIRECTORY if value is None else _escape(value)}"
         for name, value in values
@@ -138,15 +138,15 @@ def partition_directory(values: list[tuple[str, str | None]]) -> str:
 
 
 def split_by_partition(rows: pa.Table, columns: tuple[str, ...]) -> list[pa.Table]:
-    """The rows of each distinct combination of values of ``columns``, in no order."""
+    """Return the rows of each distinct combination of values of ``columns``, in no order."""
     if not columns or rows.num_rows == 0:
         return [rows] if rows.num_rows else []
     codes = None
     for column in columns:
         encoded = rows.column(column).combine_chunks().dictionary_encode(null_encoding="encode")
         code = encoded.indices.cast(pa.int64())
-        # Codes of the columns so far times this column's count: each pair has
-        # its own number, and re-encoding keeps it below the number of rows.
+        # Multiply the codes of the columns so far by this column's count: each pair gets its own
+        # number, and re-encoding keeps it below the number of rows.
         codes = code if codes is None else _combine(codes, code, len(encoded.dictionary))
     order = pc.array_sort_indices(codes)
     ends = _run_ends(pc.take(codes, order))
@@ -173,7 +173,7 @@ def _type_at(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
 
 
 def _values_at(rows: pa.Table, path: tuple[str, ...]) -> pa.ChunkedArray:
-    """A column, or a field within it; NULL where what it lies in is NULL."""
+    """Return a column, or a field within it; NULL where the struct that contains it is NULL."""
     values = rows.column(path[0])
     for name in path[1:]:
         values = pc.struct_field(values, [values.type.get_field_index(name)])
@@ -190,18 +190,18 @@ def _escape(text: str) -> str:
 
 # -------------------- transforms
 #
-# Iceberg's partition transforms over Arrow columns, by pyiceberg's core.
+# Iceberg's partition transforms over Arrow columns, computed by pyiceberg's core.
 
 
 def transformed_type(transform: str, source: pa.DataType) -> pa.DataType:
-    """The type of a transform's values: a day is a date, other times and buckets are ints."""
+    """Return the type of a transform's values: a day is a date, other times and buckets ints."""
     if transform == "identity" or transform.startswith("truncate"):
         return source
     return pa.date32() if transform == "day" else pa.int32()
 
 
 def partition_values(column: pa.ChunkedArray, transform: str) -> pa.Array:
-    """``transformed``, to partition by.
+    """Return the values of ``transformed``, to partition by.
 
     Raises ``InvalidOperation`` for a value whose transform is beyond its type.
     """
@@ -212,7 +212,7 @@ def partition_values(column: pa.ChunkedArray, transform: str) -> pa.Array:
 
 
 def transformed(column: pa.ChunkedArray, transform: str) -> pa.Array:
-    """The values of a transform; NULL stays NULL (Iceberg spec, "Partition Transforms")."""
+    """Return the values of a transform; NULL stays NULL (Iceberg spec, "Partition Transforms")."""
     array = _joined(column)
     if transform == "identity":
         return array
@@ -231,10 +231,10 @@ def _joined(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _check_fits(array: pa.Array, values: pa.Array, transform: str) -> None:
-    """Refuse what the type can't hold, near its lowest value.
+    """Refuse a truncated value that the type can't hold, near its lowest value.
 
     Other clients wrap an integer around, and then no filter finds the row. Java and pyiceberg
-    refuse a decimal (apache/iceberg#17027) when they write the manifest: the files are there.
+    refuse a decimal (apache/iceberg#17027) when they write the manifest: by then the files exist.
     """
     lost = False
     if pa.types.is_integer(array.type):

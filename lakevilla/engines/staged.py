@@ -1,4 +1,4 @@
-"""Files that an operation has written, and the rows that meet in a merge."""
+"""Files that an operation has written, and the join of rows in a merge."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from lakevilla.store.effects import Program
 
 # -------------------- staged
 #
-# Rows put aside: as Arrow IPC streams, of which those on the store are read again.
+# Rows put aside: as Arrow IPC streams. Those that are on the store are read again.
 
 
 def read_staged(data: DataAccess, rows: StagedRows) -> pa.RecordBatchReader:
-    """The rows, object by object, in bounded memory.
+    """Read the rows, object by object, in bounded memory.
 
     Raises
     ------
     CorruptObject
-        While it is read: an object is gone, or cut short.
+        While it is read: an object is missing, or cut short.
     """
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -43,7 +43,7 @@ def read_staged(data: DataAccess, rows: StagedRows) -> pa.RecordBatchReader:
 
 
 def to_ipc(rows: pa.Table) -> bytes:
-    """The rows as one Arrow IPC stream, compressed."""
+    """Return the rows as one Arrow IPC stream, compressed."""
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
@@ -53,19 +53,19 @@ def to_ipc(rows: pa.Table) -> bytes:
 
 # -------------------- meeting
 #
-# Bringing rows of several sides together where they are equal, over the tasks of an engine.
+# Join of rows of several sides where they are equal, over the tasks of an engine.
 #
-# An engine that works by tasks has no place that holds all rows. It sends those that are equal in
-# some columns to one place, where a ``Judge`` looks at them; what that makes of them is put aside
-# on the store, and a little of it is said to the driver.
+# An engine that works by tasks has no place that holds all rows. It sends the rows that are equal
+# in some columns to one place, where a ``Judge`` examines them. The rows that result are put aside
+# on the store, and a small summary is sent to the driver.
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Some rows, of which those meet others that are equal in the columns ``by``.
+    """Some rows of a meeting, which are joined with rows that are equal in the columns ``by``.
 
-    ``where`` leaves out rows of a table's files. ``for_side`` is a side of rows that were put
-    aside, if rows that meet none of those are of no use.
+    ``where`` leaves out rows of a table's files. ``for_side`` names a side of rows that were put
+    aside; it is set if rows without an equal row on that side are of no use.
     """
 
     rows: TableInput | StagedRows
@@ -76,34 +76,34 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What comes of the rows at one place: rows to be put aside, and what the driver is told."""
+    """The result for the rows of one place: rows to be put aside, and a summary for the driver."""
 
     rows: pa.Table | None
     said: Any
 
 
-#: Runs a SELECT over the rows of a place, of which each side is a view that is named once in it.
+#: Run a SELECT over the rows of a place. Each side is a view, which the SELECT names once.
 Look = Callable[[str], pa.Table]
 
 
 class Judge(Protocol):
-    """Looks at the rows that meet; pickled to tasks. Two attempts judge alike."""
+    """The rule for rows that meet; it is pickled to tasks. Two attempts judge alike."""
 
     @property
     def table(self) -> str:
-        """Whose rows they are, for messages."""
+        """Return the name of the table of the rows, for messages."""
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of what is put aside."""
+        """Return the columns of the rows that are put aside."""
 
     def judged(self, look: Look) -> Judgement:
-        """What comes of the rows at a place; an error of ours ends the meeting."""
+        """Return the result for the rows of one place; an error of ours ends the meeting."""
 
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """What a meeting came to."""
+    """The result of a meeting."""
 
     rows: StagedRows
     said: Sequence[Any]
@@ -111,9 +111,11 @@ class Met:
 
 @runtime_checkable
 class MeetingEngine(Protocol):
-    """An engine whose rows are in no one place."""
+    """An engine that holds no table's rows in one place."""
 
     def meet(self, sides: Mapping[str, Side], judge: Judge, prefix: str) -> Program[Met]:
-        """Have rows meet, sides by the names of their views; ``prefix`` begins the keys of what
-        is put aside, which whoever calls deletes. Nothing is left if it fails.
+        """Join the rows of all sides; each side has the name of its view.
+
+        ``prefix`` begins the keys of what is put aside; the caller deletes these objects. If it
+        fails, no object is left.
         """

@@ -22,15 +22,15 @@ from lakevilla.errors import InvalidOperation
 #
 # Statistics of a data file, as the JSON text of Delta's ``stats``.
 #
-# Two sources give the same text: an Arrow table that is about to be written, and
-# the summary that DuckDB's ``COPY ... RETURN_STATS`` returns. A bound is written
-# only where every reader's comparison agrees with it: none for binary and nested
-# lists, none for floats with a NaN or an infinity among them.
+# Two sources give the same text: an Arrow table that is about to be written, and the summary that
+# DuckDB's ``COPY ... RETURN_STATS`` returns. A bound is written only where every reader's
+# comparison agrees with it: none for binary and nested lists, none for floats with a NaN or an
+# infinity among them.
 #
-# The Delta protocol calls an absent bound unknown. delta-rs takes it for NULL instead,
-# and finds no row of a file that bounds some columns and not others. So a file where
-# one column of the table's own can't be bounded gets no bounds at all (``all_or_none``):
-# it is read too often, and never missed.
+# The Delta protocol calls an absent bound unknown. delta-rs takes it for NULL instead, and finds no
+# row of a file that bounds some columns and not others. So a file where one of the table's own
+# columns can't be bounded gets no bounds at all (``all_or_none``): it is read more often than
+# necessary, and never missed.
 
 
 #: Strings are cut to this many characters, as Delta's other writers do.
@@ -47,11 +47,11 @@ def statistics_of_table(
     known_as: pa.Schema | None = None,
     all_or_none: bool = False,
 ) -> str:
-    """Statistics of the leaves named in ``columns`` (dotted names).
+    """Return statistics of the leaves named in ``columns`` (dotted names).
 
-    ``known_as``: the columns under the names by which statistics know them, if not their
-    own; those beyond it have none.
-    ``all_or_none``: no bounds where a column can't be bounded, as Delta's readers need.
+    ``known_as``: the columns under the names that statistics use for them, if not their own;
+    columns beyond it have no statistics.
+    ``all_or_none``: no bounds if one column can't be bounded, as Delta's readers need.
     """
     wanted = frozenset(columns)
     result = _Statistics(rows.num_rows, all_or_none)
@@ -71,7 +71,7 @@ def statistics_of_copy(
     known_as: pa.Schema | None = None,
     all_or_none: bool = False,
 ) -> str:
-    """Statistics from DuckDB's summary of a file with the physical ``schema``.
+    """Return statistics from DuckDB's summary of a file with the physical ``schema``.
 
     ``known_as`` and ``all_or_none`` as in ``statistics_of_table``.
     """
@@ -93,10 +93,10 @@ def statistics_of_copy(
 
 
 def string_ceiling(text: str) -> str:
-    """A string of at most ``STRING_PREFIX_LENGTH`` characters that is not below ``text``.
+    """Return a string of at most ``STRING_PREFIX_LENGTH`` characters that is not below ``text``.
 
-    Readers compare code points (UTF-8 bytes), so the last character of the
-    prefix that has a successor is raised by one. If there is no such string, ``text``.
+    Readers compare code points (UTF-8 bytes), so the last character of the prefix that has a
+    successor is raised by one. If there is no such string, return ``text``.
     """
     if len(text) <= STRING_PREFIX_LENGTH:
         return text
@@ -123,7 +123,8 @@ class _Statistics:
     def put(
         self, path: _Path, kind: pa.DataType, nulls: int | None, low: object, high: object
     ) -> None:
-        # Fields of structs are left out: readers that misread a missing bound use none of theirs.
+        # Leave out fields of structs: readers that misread a missing bound use none of their
+        # bounds.
         if len(path) == 1 and _has_bounds(kind) and nulls != self._rows:
             self._unbounded |= low is None or high is None
         for tree, value in ((self._nulls, nulls), (self._low, low), (self._high, high)):
@@ -146,7 +147,7 @@ def _leaves_of_array(
 ) -> Iterator[tuple[_Path, Any]]:
     if pa.types.is_struct(array.type):
         for index in range(array.type.num_fields):
-            # struct_field makes a child NULL where its parent is: what nullCount counts.
+            # struct_field makes a child NULL where its parent is NULL: nullCount counts these too.
             child, field = pc.struct_field(array, index), known.field(index)
             yield from _leaves_of_array((*path, field.name), child, field.type)
     else:
@@ -182,7 +183,7 @@ def _bounds_of_array(array: pa.ChunkedArray) -> tuple[object, object]:
 
 def _bounds_of_summary(kind: pa.DataType, values: Mapping[str, str]) -> tuple[object, object]:
     if pa.types.is_boolean(kind):
-        return False, True  # the summary has none of booleans, and these always hold
+        return False, True  # the summary has no bounds of booleans, and these always hold
     low, high = values.get("min"), values.get("max")
     if not _has_bounds(kind) or low is None or high is None:
         return None, None
@@ -213,8 +214,8 @@ def _bounds(kind: pa.DataType, low: object, high: object) -> tuple[object, objec
     if isinstance(low, float) and isinstance(high, float):
         if not math.isfinite(low) or not math.isfinite(high):
             return None, None
-        # Zeros compare equal whatever their sign; a reader that orders them
-        # (Java's Double.compare) must find both inside.
+        # Zeros compare equal whatever their sign. A reader that orders them (Java's Double.compare)
+        # must find both within the bounds.
         return (-0.0 if low == 0 else low), (0.0 if high == 0 else high)
     if isinstance(low, Decimal) and isinstance(high, Decimal):
         return _decimal(low), _decimal(high)
@@ -226,13 +227,13 @@ def _bounds(kind: pa.DataType, low: object, high: object) -> tuple[object, objec
 
 
 def _decimal(value: Decimal) -> msgspec.Raw:
-    """All digits and no exponent, which delta-rs takes for no number in a decimal's bounds."""
+    """Return all digits and no exponent: delta-rs reads no number from one in decimal bounds."""
     return msgspec.Raw(format(value, "f").encode())
 
 
 def _timestamp(microseconds: int, kind: pa.DataType) -> str | None:
-    # Other writers cut to milliseconds and their readers widen the maximum by
-    # one; the exact value is right for readers that widen and those that don't.
+    # Other writers cut to milliseconds, and their readers widen the maximum by one. The exact value
+    # is right both for readers that widen and for readers that don't.
     try:
         moment = _EPOCH + datetime.timedelta(microseconds=microseconds)
     except OverflowError:
@@ -255,22 +256,22 @@ def _has_bounds(kind: pa.DataType) -> bool:
 
 # -------------------- limits
 #
-# What a statement may cost at most: rows and bytes of what a query finds, and time.
+# Limits of a statement: the rows and bytes that a query finds, and its time.
 #
-# They hold for all that an engine does within a block of the thread that runs the statement, so
-# that no verb between has to hand them on. Time is told by the engine's machine, and only ends a
-# statement: nothing of the protocol depends on it.
+# The limits hold for everything that an engine does within a block of the thread that runs the
+# statement, so no function between has to pass them on. The time is measured by the engine's
+# machine, and only ends a statement: nothing of the protocol depends on it.
 
 
 __all__ = ["LIMITS", "StatementLimits", "limited", "running"]
 
-#: A query that has begun only now does not hear an interrupt that came before.
+#: Interrupt again after this time: a query does not notice an interrupt from before it began.
 _AGAIN_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class StatementLimits:
-    """The most rows and bytes that a query may find, and seconds of a statement; None: any."""
+    """The most rows and bytes that a query may find, and seconds of a statement; None: no limit."""
 
     max_rows: int | None = None
     max_bytes: int | None = None
@@ -280,7 +281,7 @@ class StatementLimits:
         return self != _NONE
 
 
-#: Their names, as settings and arguments.
+#: The names of the limits, as settings and arguments.
 LIMITS = ("max_rows", "max_bytes", "timeout_seconds")
 _NONE = StatementLimits()
 
@@ -300,12 +301,12 @@ class Running:
         self._connections: list[_Interruptible] = []
 
     def watch(self, connection: _Interruptible) -> None:
-        """Interrupt what this connection does when the time is over."""
+        """Interrupt this connection when the time is over."""
         with self._lock:
             self._connections.append(connection)
 
     def leave(self, connection: _Interruptible) -> None:
-        """Let it be: from here on others may use it."""
+        """Stop watching this connection: from here on other statements may use it."""
         with self._lock:
             self._connections = [one for one in self._connections if one is not connection]
 
@@ -320,7 +321,7 @@ class Running:
             raise error
 
     def expiry(self) -> InvalidOperation | None:
-        """What tells that the time is over; None if it is not."""
+        """Return the error of a statement whose time is over; None if it is not."""
         if not self._expired:
             return None
         seconds = self._limits.timeout_seconds
@@ -337,12 +338,12 @@ class Running:
             with self._lock:
                 self._expired = True
                 for connection in self._connections:
-                    with suppress(Exception):  # one that its owner has closed
+                    with suppress(Exception):  # a connection that its owner has closed
                         connection.interrupt()
             self._ended.wait(_AGAIN_SECONDS)
 
     def end(self) -> None:
-        """Nothing is interrupted any more when this returns."""
+        """End the statement: nothing is interrupted any more when this returns."""
         self._ended.set()
         with self._lock:
             self._connections = []
@@ -359,18 +360,18 @@ _running: ContextVar[Running | None] = ContextVar("lakevilla_running", default=N
 
 
 def running() -> Running | None:
-    """The statement of this thread that has limits; None if there is none."""
+    """Return the statement of this thread that has limits; None if there is none."""
     return _running.get()
 
 
 @contextmanager
 def limited(limits: StatementLimits) -> Iterator[None]:
-    """A block in which a statement runs within its limits.
+    """Return a block in which a statement runs within its limits.
 
     Raises
     ------
     InvalidOperation
-        It has gone beyond one (``reason`` is ``limit``).
+        The statement has exceeded one (``reason`` is ``limit``).
     """
     if not limits:
         yield

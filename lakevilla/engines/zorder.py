@@ -1,8 +1,8 @@
-"""Order along a Z curve: rows that are near in several columns come near each other.
+"""Order along a Z curve: rows that are near in several columns are placed near each other.
 
-Each column's values become their place among the values of a sample, and the
-bits of those places are interleaved (Morton, 1966). Places and not values, so that
-a column of any type and spread divides the rows as finely as the others do.
+Each column's values become their places among the values of a sample, and the bits of those places
+are interleaved (Morton, 1966). It takes places and not values, so that a column of any type and
+spread divides the rows as finely as the other columns do.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: Rows that tell how a column's values are spread.
+#: Rows of the sample that shows the distribution of a column's values.
 SAMPLE_ROWS = 100_000
 #: A column is cut into at most two to the power of this many parts.
 _MOST_BITS = 12
@@ -20,9 +20,9 @@ _WORD_BITS = 63
 
 
 def boundaries(sample: pa.Table) -> list[pa.Array]:
-    """For each column the values that cut its sample into parts of equal numbers of rows.
+    """Return for each column the values that cut its sample into parts of equal numbers of rows.
 
-    A frequent value is several of them: what it takes of the rows it takes of the places.
+    A frequent value occurs several times: its share of the places equals its share of the rows.
     """
     parts = 1 << _bits(sample.num_columns)
     cuts = []
@@ -38,7 +38,7 @@ def boundaries(sample: pa.Table) -> list[pa.Array]:
 
 
 def z_values(rows: pa.RecordBatch | pa.Table, cuts: Sequence[pa.Array]) -> pa.Array:
-    """The place of each row of ``rows``, whose columns are those of the sample, on the curve."""
+    """Return the place on the curve of each row of ``rows``, whose columns are the sample's."""
     bits = _bits(len(cuts))
     z = pa.repeat(pa.scalar(0, pa.uint64()), rows.num_rows)
     for number, (column, cut) in enumerate(zip(rows.columns, cuts, strict=True)):
@@ -56,17 +56,17 @@ def _bits(columns: int) -> int:
 
 
 def _places(values: pa.Array, cut: pa.Array, bits: int) -> pa.Array:
-    """How many cuts are at or below each value, as if there were two to the power of ``bits``.
+    """Return how many cuts are at or below each value, scaled to two to the power of ``bits`` cuts.
 
-    NULL comes before all. A stable sort with the cuts first puts a value after
-    the cuts that it equals.
+    NULL precedes all values. A stable sort with the cuts first puts a value after the cuts that it
+    equals.
     """
     both = pa.concat_arrays([cut, values])
     order = pc.array_sort_indices(both, null_placement="at_start")
     is_cut = pc.less(order, _word(len(cut))).cast(pa.uint64())
     below = pc.cumulative_sum(is_cut)
     places = below.take(pc.array_sort_indices(order)).slice(len(cut))
-    # Few cuts: the first bits tell most.
+    # Scale up the places if there are few cuts: the first bits distinguish the most rows.
     return pc.divide(pc.multiply(places, _word((1 << bits) - 1)), _word(max(len(cut), 1)))
 
 

@@ -1,5 +1,5 @@
-"""Table formats: what the protocol needs of a table's log, and the formats that give it.
+"""Table formats: the operations that the protocol needs of a table's log, and their formats.
 
-``base`` is the interface; each format has its package. May import the store's
-effects and expressions, nothing of transactions.
+``base`` is the interface; each format has its own package. The package may import the store's
+effects and expressions, but nothing of transactions.
 """

@@ -1,4 +1,4 @@
-"""What a format is to the rest of the library: tables, snapshots, upkeep."""
+"""The interface of a table format for the rest of the library: tables, snapshots, upkeep."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lakevilla.store.effects import Program
 
 # -------------------- base
 #
-# What the protocol needs of a table format, and nothing more.
+# The operations that the protocol needs of a table format, and nothing more.
 #
 # Snapshots keep their file list columnar (``FILES_SCHEMA``) from checkpoint to
 # pruning: a table of a million files never becomes a million Python objects.
@@ -29,21 +29,21 @@ from lakevilla.store.effects import Program
 
 #: The property that names a transaction whose commit object is gone: see ``void_change``.
 VOIDED = "lakevilla.voided"
-#: The property that counts how often the schema was replaced: rows written for the one before
-#: have columns that the new one has not, or has of another type (``still_fits``).
+#: The property that counts how often the schema was replaced: rows that were written for the
+#: schema before have columns that the new one lacks, or has with another type (``still_fits``).
 REPLACED = "lakevilla.schemaReplaced"
 
 
 def replaced_once_more(properties: Mapping[str, str]) -> str:
-    """The value of ``REPLACED`` after one more time."""
+    """Return the value of ``REPLACED`` after the schema was replaced one more time."""
     times = properties.get(REPLACED, "")
     return str(int(times) + 1) if times.isdecimal() else "1"
 
 
 def replaced_between(now: Mapping[str, str], wanted: Mapping[str, str]) -> str | None:
-    """The value of ``REPLACED`` where a table gets the properties ``wanted``; None for none.
+    """Return the value of ``REPLACED`` where a table gets the properties ``wanted``; None for none.
 
-    It never comes to a value again that it had with other columns.
+    The value never becomes one again that the table had with other columns.
     """
     before, after = now.get(REPLACED), wanted.get(REPLACED)
     if before == after:
@@ -57,10 +57,10 @@ FormatName = Literal["delta", "iceberg"]
 
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one commit does to one table.
+    """The change that one commit makes to one table.
 
     ``metadata`` and ``protocol`` are whole new values in the format's own form
-    (for Delta, the ``metaData`` and ``protocol`` actions); None leaves them.
+    (for Delta, the ``metaData`` and ``protocol`` actions); None leaves them unchanged.
     ``domains`` are Delta ``domainMetadata`` actions.
     """
 
@@ -84,7 +84,7 @@ _EMPTY = Change()
 
 
 class CommitInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a log entry tells about its commit.
+    """The description of a commit that its log entry records.
 
     ``txn_ids``: the LakeVilla transactions in the entry, in order. ``applications``
     are Delta ``txn`` actions (application id to version): the lake's own, with
@@ -119,7 +119,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class TableSnapshot(Protocol):
-    """The state of one table: immutable, cheap to derive the next one from."""
+    """The state of one table: immutable, and cheap to derive the next state from."""
 
     @property
     def format(self) -> FormatName: ...
@@ -127,11 +127,11 @@ class TableSnapshot(Protocol):
     def location(self) -> str: ...
     @property
     def version(self) -> int:
-        """The log version read, before any change laid over it; -1: not created."""
+        """The log version that was read, before any change laid over it; -1: not created."""
 
     @property
     def catalog(self) -> str:
-        """The key of the table's pointer in a catalog; empty where its log tells all."""
+        """The key of the table's pointer in a catalog; empty where its log suffices."""
 
     @property
     def snapshot_id(self) -> int | None:
@@ -139,7 +139,7 @@ class TableSnapshot(Protocol):
 
     @property
     def time_travel(self) -> int | None:
-        """What other readers are told to see ``version``: Delta's number, or ``snapshot_id``.
+        """The number by which other readers see ``version``: Delta's, or ``snapshot_id``.
 
         None where they would show other columns.
         """
@@ -150,13 +150,13 @@ class TableSnapshot(Protocol):
     def layout(self) -> Layout: ...
     @property
     def metadata(self) -> dict[str, Any]:
-        """In the format's own form."""
+        """The table's metadata in the format's own form."""
 
     @property
     def protocol(self) -> dict[str, Any]: ...
     @property
     def guarded(self) -> bool:
-        """Whether the writer feature ``lakevilla`` is on."""
+        """True if the writer feature ``lakevilla`` is on."""
 
     @property
     def append_only(self) -> bool: ...
@@ -168,40 +168,40 @@ class TableSnapshot(Protocol):
         """Raise ``UnsupportedTableFeature`` if LakeVilla may read this table but not write it."""
 
     def application_version(self, application: str) -> int | None:
-        """The last version that the application committed (Delta's ``txn`` action)."""
+        """Return the last version that the application committed (Delta's ``txn`` action)."""
 
     def keeps_contract(self, metadata: Mapping[str, Any]) -> bool:
-        """Whether data files that are right under this state are right under ``metadata``.
+        """Return whether data files that are right under this state are right under ``metadata``.
 
-        ``metadata`` is another state's, in the format's own form. Told without a look at files.
+        ``metadata`` is another state's, in the format's own form. No file is read for it.
         """
 
     @property
     def contract(self) -> str:
-        """The digest of what this state asks of data files."""
+        """The digest of what this state requires of data files."""
 
     def contract_of(self, metadata: Mapping[str, Any]) -> str:
-        """The same of other metadata, in the format's own form."""
+        """Return the same digest for other metadata, given in the format's own form."""
 
     def apply(self, change: Change) -> TableSnapshot:
-        """A state with ``change`` laid over this one; ``version`` stays."""
+        """Return a state with ``change`` laid over this one; ``version`` stays."""
 
     def files(self, where: Expr | None = None) -> Program[pa.Table]:
-        """The live files (``FILES_SCHEMA``) that may hold a row for which ``where`` is true."""
+        """Return the live files (``FILES_SCHEMA``) that may hold a row matching ``where``."""
 
     def forget_files(self) -> None:
-        """Let go of the list of files that is kept; whoever asks again has it made again."""
+        """Drop the cached list of files; the next call that needs the list makes it again."""
 
     def missing(self, refs: Sequence[FileRef]) -> Program[list[FileRef]]:
-        """Those of ``refs`` that are not live in this state."""
+        """Return the refs in ``refs`` that are not live in this state."""
 
     def known_size(self) -> TableSize | None:
-        """How large the table is, where that can be told without a look at the store."""
+        """Return the size of the table, where it is known without reading the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogVersion:
-    """A version of a table's own log: when it was made, and the Iceberg snapshot that it shows."""
+    """A version of a table's own log: its creation time and the Iceberg snapshot that it shows."""
 
     version: int
     timestamp_ms: int
@@ -210,10 +210,11 @@ class LogVersion:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The entry that is to follow a state, rendered: it counts once ``key`` has taken ``body``.
+    """The rendered entry that must follow a state: it counts once ``key`` has taken ``body``.
 
-    ``entry`` describes it, as it will be once it is stored. None where a catalog makes it, maybe
-    on top of a later state: then the log tells which version it became, and what it says.
+    ``entry`` describes the entry as it will be once it is stored. It is None where a catalog makes
+    the entry, maybe on top of a later state: then the log shows which version it became, and what
+    it contains.
     """
 
     key: str
@@ -224,10 +225,10 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """What lies in the log of a table whose data was deleted.
+    """The objects in the log of a table whose data was deleted.
 
-    A table that was made there since, or ``strays`` (keys): what clients that knew the old
-    one have written after that.
+    Either another table was made there since (``has_table``), or ``strays`` are the keys of
+    objects that clients which knew the old table have written after the deletion.
     """
 
     has_table: bool
@@ -238,13 +239,13 @@ class TableFormat(Protocol):
     """A format's log: read by number, extended by one entry at a time."""
 
     name: FormatName
-    #: What a table says of ``file_retention_seconds``, in words.
+    #: The setting that determines ``file_retention_seconds``, in words.
     file_retention_source: str
 
     def open(
         self, location: str, table: str, cached: TableSnapshot | None = None, *, catalog: str = ""
     ) -> Program[TableSnapshot]:
-        """The newest version.
+        """Return the newest version.
 
         ``cached``, a state that this process read within the hour, saves the LIST.
         ``catalog`` is the key of the pointer of a table in a catalog.
@@ -259,49 +260,49 @@ class TableFormat(Protocol):
         *,
         catalog: str = "",
     ) -> Program[TableSnapshot]:
-        """The table at a version. Raises ``VersionNotFound`` when it is gone."""
+        """Return the table at a version. Raises ``VersionNotFound`` when the version is gone."""
 
     def kept_versions(self, newest: TableSnapshot, limit: int | None) -> Program[list[LogVersion]]:
-        """The newest versions that can still be opened, newest first."""
+        """Return the newest versions that can still be opened, newest first."""
 
     def kept_range(self, newest: TableSnapshot) -> Program[tuple[LogVersion, LogVersion] | None]:
-        """The oldest version that can still be opened, and the newest; None without any."""
+        """Return the oldest version that can still be opened, and the newest; None without any."""
 
     def version_by(self, newest: TableSnapshot, timestamp_ms: int) -> Program[int | None]:
-        """The newest version that is not later; None if those that are kept all are."""
+        """Return the newest version that is not later; None if all kept versions are later."""
 
     def check_kept(self, newest: TableSnapshot, then: TableSnapshot) -> Program[None]:
-        """Refuse a state, opened by its number, that is none of the table's, or no longer.
+        """Refuse a state, opened by its number, that is not, or no longer, a state of the table.
 
-        Where numbers are free again, whoever slept for long may take one: what is stored there
-        was never the table's state. Raises ``VersionNotFound``.
+        Where numbers are free again, a client that was suspended for long may take one: the entry
+        that is stored there was never the table's state. Raises ``VersionNotFound``.
         """
 
     def at_ref(self, newest: TableSnapshot, ref: int | str) -> Program[TableSnapshot]:
-        """The state that a snapshot id, a branch or a tag of Iceberg's names.
+        """Return the state that a snapshot id, a branch or a tag of Iceberg's names.
 
         Raises
         ------
         VersionNotFound
-            The table has no such snapshot, branch or tag, or no longer.
+            The table has no such snapshot, branch or tag, or no longer has it.
         InvalidOperation
-            The format has nothing of the kind.
+            The format has no snapshot ids, branches or tags.
         """
 
     def entry(self, known: TableSnapshot, version: int) -> Program[Entry | None]:
-        """One log entry, or None if the number is absent (which proves nothing by itself).
+        """Return one log entry, or None if the number is absent (which proves nothing by itself).
 
         ``known`` is any state of the same table.
         """
 
     def table_id(self, metadata: Mapping[str, Any]) -> str:
-        """The id of the table that has ``metadata``, in the format's own form."""
+        """Return the id of the table that has ``metadata``, in the format's own form."""
 
     def advance(self, snapshot: TableSnapshot, entry: Entry) -> TableSnapshot:
-        """The state after ``entry``, which must be the next version."""
+        """Return the state after ``entry``, which must be the next version."""
 
     def blank(self, location: str, table: str, *, catalog: str = "") -> TableSnapshot:
-        """The state before version 0: no table, version -1."""
+        """Return the state before version 0: no table, version -1."""
 
     def create(
         self,
@@ -313,114 +314,118 @@ class TableFormat(Protocol):
         properties: Mapping[str, str],
         created_ms: int,
     ) -> Change:
-        """The change that creates a table."""
+        """Return the change that creates a table."""
 
     def alter(
         self,
         snapshot: TableSnapshot,
         alteration: TableAlteration,
     ) -> Change:
-        """The change of metadata; empty if there is none. Raises ``InvalidOperation``.
+        """Return the change of metadata; empty if there is none. Raises ``InvalidOperation``.
 
-        Whether the rows present satisfy new constraints is for the caller to check.
+        The caller checks whether the existing rows satisfy new constraints.
         """
 
     def merge_schema(self, snapshot: TableSnapshot, schema: pa.Schema) -> Change:
-        """The change that adds the columns of ``schema`` that the table lacks; empty if none."""
+        """Return the change that adds the columns of ``schema`` that the table lacks.
+
+        The change is empty if there are none.
+        """
 
     def replace_schema(self, snapshot: TableSnapshot, schema: pa.Schema) -> Change:
-        """The change after which the table has the columns of ``schema``; its rows go with it.
+        """Return the change after which the table has the columns of ``schema``, without rows.
 
-        A column that stays, by name and type, stays the same one with its rules.
+        A column that keeps its name and type stays the same column with its rules.
 
         Raises
         ------
         InvalidOperation
-            Something of the table goes by a column that would be gone.
+            Some part of the table depends on a column that would be removed.
         """
 
     def replace_definition(self, snapshot: TableSnapshot, wanted: NewDefinition) -> Change:
-        """The change after which the table is as one just made; its rows go with it.
+        """Return the change after which the table is like a new one; its rows are dropped.
 
-        It stays the same table, with its log. A column that stays, by name and type, keeps its id.
+        It stays the same table, with its log. A column that keeps its name and type keeps its id.
 
         Raises
         ------
         InvalidOperation
-            As of a table that is made.
+            For the same reasons as for the creation of a table.
         """
 
     def redefine(
         self, snapshot: TableSnapshot, metadata: Mapping[str, Any], protocol: Mapping[str, Any]
     ) -> Change:
-        """The change after which the table is defined as another state of it is; empty if it is.
+        """Return the change after which the table is defined as in another of its states.
 
-        What only counts up stays as high as it is, a protocol loses no feature, and a guard is
-        left alone.
+        The change is empty if it is defined so already. Counters keep at least their present value,
+        a protocol loses no feature, and a guard is left unchanged.
 
         Raises
         ------
         InvalidOperation
-            The two can't be brought together.
+            The two definitions can't be reconciled.
         """
 
     def guard_change(self, snapshot: TableSnapshot) -> Change:
-        """The change that makes other clients refuse to write; empty if they do."""
+        """Return the change that makes other clients refuse to write; empty if they already do."""
 
     def unguard_change(self, snapshot: TableSnapshot) -> Change:
-        """The change that lifts the guard; empty if there is none."""
+        """Return the change that lifts the guard; empty if there is none."""
 
     def void_change(self, snapshot: TableSnapshot, txn: str) -> Change:
-        """The change after which nothing fits that was decided before (``keeps_contract``)."""
+        """Return the change after which nothing decided before still fits (``keeps_contract``)."""
 
     def prepare(
         self, snapshot: TableSnapshot, change: Change, info: CommitInfo, timestamp_ms: int
     ) -> Program[Attempt]:
-        """The log entry that follows ``snapshot``, ready to be tried; what it names is stored.
+        """Return the log entry that follows ``snapshot``, ready to be tried; its objects exist.
 
-        Fills in what depends on its place: in-commit timestamps, row ids, removal times.
+        Fills in the fields that depend on the entry's place: in-commit timestamps, row ids, removal
+        times.
         """
 
     def check_whole(self, snapshot: TableSnapshot) -> Program[None]:
-        """Raise what would keep an entry from following the newest state, as far as it is known.
+        """Raise any error that would keep an entry from following the newest state, if it is known.
 
-        Asked before anything is decided: what is damaged is told then, and no table of a
-        transaction commits without the others. Costs nothing that publishing would not.
+        Called before anything is decided: damage is reported at that time, and no table of a
+        transaction commits without the other tables. Costs nothing that publishing would not cost.
         """
 
     def stands(self, snapshot: TableSnapshot) -> Program[bool]:
-        """Whether a version that was just created counts: others go on from it.
+        """Return whether a version that was just created counts: other clients continue from it.
 
-        Asked where numbers may be free again soon after they were taken
-        (``log_retention_seconds``): a create there succeeds and is seen by nobody.
+        Called where numbers may be free again soon after they were taken
+        (``log_retention_seconds``): a create at such a number succeeds, and no client sees it.
         """
 
     def announce(self, snapshot: TableSnapshot) -> Program[None]:
         """Point other clients' hints at a version that was just published."""
 
     def is_announced(self, snapshot: TableSnapshot) -> Program[bool]:
-        """Whether other clients' hints name this version, or a newer one."""
+        """Return whether other clients' hints name this version, or a newer one."""
 
     def log_retention_seconds(self, snapshot: TableSnapshot) -> float:
-        """How long other clients' clean-up leaves an entry in the log."""
+        """Return the time for which other clients' clean-up leaves an entry in the log."""
 
     def file_retention_seconds(self, snapshot: TableSnapshot) -> float:
-        """How long a file that was removed must stay for those who still read it."""
+        """Return the time for which a removed file must stay for clients that still read it."""
 
     def may_name(self, path: str) -> bool:
-        """Whether a path, relative to the table, may be that of an object that a state names."""
+        """Return whether a path, relative to the table, may name an object of one of its states."""
 
     def check_cleanable(self, snapshot: TableSnapshot, keys: Iterable[str]) -> None:
-        """Refuse to delete files of a table, or what lies in its directory, where nobody should.
+        """Refuse to delete files of a table, or objects in its directory, if that is not allowed.
 
-        ``keys`` are those of all objects of the directory.
+        ``keys`` are the keys of all objects of the directory.
 
         Raises
         ------
         InvalidOperation
-            The table says so, or another table may have files there.
+            The table forbids it, or another table may have files there.
         UnsupportedTableFeature
-            Others clean up such tables.
+            Other clients clean up such tables.
         """
 
     def without_expired(
@@ -430,7 +435,7 @@ class TableFormat(Protocol):
         now_ms: int,
         held: Collection[int] = (),
     ) -> TableSnapshot:
-        """The table as ``expire`` would leave it."""
+        """Return the table as ``expire`` would leave it."""
 
     def expire(
         self,
@@ -439,42 +444,43 @@ class TableFormat(Protocol):
         now_ms: int,
         held: Collection[int] = (),
     ) -> Program[bool]:
-        """Let go of the states that were replaced before; False: there is nothing that lists them.
+        """Forget the states that were replaced before that time; return False if none are listed.
 
-        ``held`` are the ids of Iceberg snapshots that stay, for a ref of the lake needs them.
+        ``held`` are the ids of Iceberg snapshots that stay because a ref of the lake needs them.
 
         Raises
         ------
         ConflictError
-            Others wrote the table each time that it was tried.
+            Another client wrote the table at each attempt.
         """
 
     def objects_of(self, snapshot: TableSnapshot) -> Program[set[str]]:
-        """The keys of all objects below the log that this one state needs.
+        """Return the keys of all objects below the log that this one state needs.
 
-        Data files, deletion vectors, manifests; those that the log names by URIs by their URIs.
+        These are data files, deletion vectors and manifests. Files that the log names by URIs are
+        given by their URIs.
         """
 
     def named_objects(self, snapshot: TableSnapshot, removed_since_ms: int) -> Program[set[str]]:
-        """The keys of all data files and deletion vectors of a state, and of those removed since.
+        """Return the keys of a state's data files and deletion vectors, and of those removed since.
 
-        Files that the log names by URIs are told by URIs. Removals may be forgotten
+        Files that the log names by URIs are given by their URIs. Removals may be forgotten
         once they are older than ``file_retention_seconds``.
         """
 
     def named_in_log(self, snapshot: TableSnapshot) -> Program[set[str]]:
-        """The paths of all files that any entry still in the log adds or removes."""
+        """Return the paths of all files that any entry still in the log adds or removes."""
 
     def log_directory(self, location: str) -> str:
-        """The directory without which there is no table."""
+        """Return the directory without which there is no table."""
 
     def leftovers(self, location: str, table_id: str) -> Program[Leftovers]:
-        """What lies in the log of the table ``table_id``, whose data was deleted: one LIST."""
+        """List, in one LIST, the log of the table ``table_id``, whose data was deleted."""
 
     def checkpoint_due(self, version: int, snapshot: TableSnapshot) -> bool: ...
 
     def checkpoint_overdue(self, snapshot: TableSnapshot) -> bool:
-        """Whether the checkpoint that a state was read from is older than the table asks for."""
+        """Return whether a state's checkpoint is older than the table requires."""
 
     def checkpoint(self, snapshot: TableSnapshot) -> Program[None]:
         """Write a checkpoint of a published version and point ``_last_checkpoint`` at it."""
@@ -482,13 +488,15 @@ class TableFormat(Protocol):
 
 # -------------------- upkeep
 #
-# What a table says of its own upkeep, by properties: when it is optimized, and whether vacuumed.
+# The properties by which a table controls its own upkeep: the times at which it is optimized, and
+# whether it is vacuumed.
 #
-# A value that another client has written, and that says nothing here, counts as unset.
+# A value that another client has written, and that has no meaning here, counts as unset.
 
 
-#: As many small files in one partition are worth a commit that puts them together: each read of
-#: it then asks for that many objects less. Spark's auto compaction begins at as many.
+#: So many small files in one partition justify a commit that combines them: each read of the
+#: partition then requests that many objects fewer. Spark's auto compaction begins at the same
+#: number.
 SMALL_FILES = 50
 
 _OPTIMIZE = "lakevilla.optimize"
@@ -499,15 +507,15 @@ _VACUUM = "lakevilla.vacuum"
 
 @dataclass(frozen=True, slots=True)
 class UpkeepRules:
-    """What ``maintain`` may do to a table.
+    """The upkeep that ``maintain`` may do for a table.
 
     Attributes
     ----------
     small_files : int or None
-        It is optimized once a partition has so many files below half the size that files should
-        have; None: never.
+        The table is optimized once a partition has so many files below half the size that files
+        should have; None: never.
     days : int or None
-        It is also optimized once a partition has two of them, one of which is so old.
+        The table is also optimized once a partition has two such files, one of which is so old.
     vacuum : bool
     """
 
@@ -517,7 +525,7 @@ class UpkeepRules:
 
 
 def upkeep_of(properties: Mapping[str, str]) -> UpkeepRules:
-    """What a table's properties say."""
+    """Return the rules that a table's properties set."""
     optimizes = _flag(properties.get(_OPTIMIZE, "")) != "false"
     few, days = _number(properties.get(_SMALL_FILES, "")), _number(properties.get(_DAYS, ""))
     return UpkeepRules(
@@ -528,13 +536,13 @@ def upkeep_of(properties: Mapping[str, str]) -> UpkeepRules:
 
 
 def is_upkeep(name: str) -> bool:
-    """Whether a property is one of these, or is meant to be."""
+    """Return whether a property is one of the upkeep properties, or is meant to be."""
     meant = name.startswith((_OPTIMIZE, _VACUUM))
     return meant or bool(get_close_matches(name, _KNOWN, n=1, cutoff=0.9))
 
 
 def check_upkeep(name: str, value: str, table: str) -> None:
-    """Refuse a property of upkeep that says nothing.
+    """Refuse a property of upkeep that has no meaning.
 
     Raises
     ------

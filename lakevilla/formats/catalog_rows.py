@@ -1,4 +1,4 @@
-"""Files and their statistics as the rows in which a lake shows them (docs/design/0035)."""
+"""Files and their statistics as the rows by which a lake shows them (docs/design/0035)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 
 def file_row(root: str, table: str, layout: Layout, file: DataFile) -> Row:
-    """A file as the catalog table of files shows it."""
+    """Return a file as the catalog table of files shows it."""
     key = file_key(layout.location, file.path)
     deleted = 0 if file.deletion_vector is None else file.deletion_vector.cardinality
     names = {one.key: one.name for one in layout.partition_fields}
@@ -30,7 +30,7 @@ def file_row(root: str, table: str, layout: Layout, file: DataFile) -> Row:
         "size_bytes": file.size,
         "rows": rows_of(file),
         "partition": {names.get(key, key): text for key, text in file.partition_values.items()},
-        # Iceberg's manifests don't tell.
+        # Iceberg's manifests don't record this time.
         "modified": file.modification_time * 1000 or None,
         "deletes": None if file.deletes else deleted,
     }
@@ -46,7 +46,7 @@ _decoder = JsonDecoder(_Statistics)
 
 
 def statistics_of(table: str, layout: Layout, file: DataFile) -> Iterator[Row]:
-    """What a file says of each of its columns, as text; of those within columns nothing."""
+    """Yield the statistics of each column of a file, as text; nested columns are left out."""
     try:
         known = _Statistics() if file.stats is None else _decoder.decode(file.stats)
     except ValueError:

@@ -1,6 +1,6 @@
-"""What a file's log entry says of its rows: partition values and statistics as columns.
+"""The partition values and statistics in a file's log entry, as columns.
 
-Both are text in the log. A text that cannot be read is as good as none: the file is kept.
+Both are text in the log. A text that cannot be read counts as absent: the file is kept.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ColumnStatistics:
 
 
 def partition_value(text: str | None, type_: str) -> Any:
-    """The value of a partition column from Delta's text; null and "" are NULL.
+    """Return the value of a partition column from Delta's text; null and "" are NULL.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def partition_value(text: str | None, type_: str) -> Any:
 
 
 def partition_column(maps: pa.Array, key: str, type_: str) -> PartitionColumn:
-    """The values under one key of a ``partition_values`` column."""
+    """Return the values under one key of a ``partition_values`` column."""
     found = pc.map_lookup(maps, query_key=scalar(key, pa.string()), occurrence="first")
     encoded = found.dictionary_encode()
     read = [_read_partition_value(text, type_) for text in encoded.dictionary.to_pylist()]
@@ -73,9 +73,9 @@ def partition_column(maps: pa.Array, key: str, type_: str) -> PartitionColumn:
 
 @lru_cache(maxsize=4096)
 def _read_partition_value(text: str | None, type_: str) -> tuple[Any, bool]:
-    """The value, and whether its text could be read.
+    """Return the value, and whether its text could be read.
 
-    Remembered, for a table's few partitions come again in each batch of its files.
+    The result is cached, for a table's few partitions occur again in each batch of its files.
     """
     try:
         return partition_value(text, type_), True
@@ -86,7 +86,7 @@ def _read_partition_value(text: str | None, type_: str) -> tuple[Any, bool]:
 def read_statistics(
     stats: pa.Array, columns: Mapping[tuple[str, ...], str]
 ) -> dict[tuple[str, ...], ColumnStatistics]:
-    """Bounds of some columns, by physical path and Delta type, from the log's JSON."""
+    """Return bounds of some columns, by physical path and Delta type, from the log's JSON."""
     decoder, places = _decoder(tuple(columns)), _places(tuple(columns))
     rows = [_decode(decoder, text) for text in stats.to_pylist()]
     counts = _integers([None if row is None else row.numRecords for row in rows])
@@ -127,7 +127,7 @@ def _tree(paths: Sequence[tuple[str, ...]]) -> dict[str, Any]:
 
 @lru_cache(maxsize=256)
 def _decoder(paths: tuple[tuple[str, ...], ...]) -> _Decoder:
-    """Reads the leaves asked for and skips the rest; field names are positions."""
+    """Return a decoder of the requested leaves that skips the rest; field names are positions."""
 
     def struct(tree: dict[str, Any]) -> Any:
         fields = [
@@ -136,7 +136,7 @@ def _decoder(paths: tuple[tuple[str, ...], ...]) -> _Decoder:
                 msgspec.Raw if inner is None else struct(inner) | None,
                 msgspec.field(
                     default=_ABSENT if inner is None else None,
-                    # The decoder can't name what JSON escapes: such a column
+                    # The decoder can't handle a name that JSON escapes: such a column
                     # has no statistics here, so its files are kept.
                     name=f"\ufffe{at}" if _ESCAPED.search(name) else name,
                 ),
@@ -158,7 +158,7 @@ _ESCAPED = re.compile(r'[\\"\x00-\x1f]')
 
 @lru_cache(maxsize=256)
 def _places(paths: tuple[tuple[str, ...], ...]) -> dict[tuple[str, ...], tuple[str, ...]]:
-    """The decoder's names of fields along each path."""
+    """Return the decoder's names of fields along each path."""
     found: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def walk(tree: dict[str, Any], path: tuple[str, ...], fields: tuple[str, ...]) -> None:
@@ -182,7 +182,7 @@ def _leaf(row: Any, part: str, fields: tuple[str, ...]) -> bytes | None:
 
 
 def _plain(raws: Sequence[bytes | None]) -> list[Any]:
-    """JSON leaves as Python values; nested ones are of no use here."""
+    """Return JSON leaves as Python values; nested ones have no use here."""
     found: list[Any] = []
     for raw in raws:
         if raw is None or raw[:1] in b"{[":
@@ -191,7 +191,7 @@ def _plain(raws: Sequence[bytes | None]) -> list[Any]:
         try:
             found.append(_leaves.decode(raw))
         except ValueError:
-            found.append(None)  # a number beyond all that can be told
+            found.append(None)  # a number beyond the representable range
     return found
 
 
@@ -217,7 +217,7 @@ def _read_integers(raws: Sequence[bytes | None], type_: str) -> pa.Array:
 
 
 def _read_floats(raws: Sequence[bytes | None], type_: str) -> pa.Array:
-    # NaN and infinities come as strings, or not at all: no bound.
+    # NaN and infinities are written as strings, or not at all: no bound.
     return array([_float(v) for v in _plain(raws)], arrow_type(type_))
 
 
@@ -289,13 +289,13 @@ _READERS: dict[str, _Reader] = {
 
 
 def _widen(low: pa.Array, high: pa.Array, type_: str) -> tuple[pa.Array, pa.Array]:
-    """Bounds that hold although writers cut them.
+    """Return bounds that hold although writers cut them.
 
-    Timestamps are cut to milliseconds. Decimals beyond 15 digits pass through doubles in
-    some writers, which lose the digits after the fifteenth, and whole ones end at those of a long
-    in deltalake: that one means it, or anything beyond. A double may have been a float when
-    the file was written, and its bounds the shortest texts of floats: 0.1 stands for the
-    nearest float then, which is above it.
+    Timestamps are cut to milliseconds. Decimals beyond 15 digits pass through doubles in some
+    writers, which lose the digits after the fifteenth. Whole decimals end at the limits of a long
+    in deltalake: such a limit means itself, or any value beyond. A double may have been a float
+    when the file was written, and its bounds the shortest texts of floats: then 0.1 means the
+    nearest float, which is above it.
     """
     if type_ in ("timestamp", "timestamp_ntz"):
         step = pa.scalar(1000, pa.duration("us"))
@@ -316,7 +316,7 @@ _LEAST_LONG, _GREATEST_LONG = Decimal(-(2**63)), Decimal(2**63 - 1)
 
 
 def _unless(bounds: pa.Array, end: Decimal) -> pa.Array:
-    """Null for ``end``."""
+    """Return ``bounds`` with null in place of ``end``."""
     return array([None if value == end else value for value in bounds.to_pylist()], bounds.type)
 
 
@@ -330,7 +330,7 @@ def _moved(bounds: pa.Array, share: Decimal, type_: str) -> pa.Array:
     moved: list[Decimal | None] = []
     for value in bounds.to_pylist():
         if value is not None and len(value.as_tuple().digits) > 15:
-            # Not the thread's own context: 28 digits are too few for a decimal(38).
+            # The thread's own context is not used: 28 digits are too few for a decimal(38).
             slack = DECIMAL_CONTEXT.multiply(value.copy_abs(), share)
             value = DECIMAL_CONTEXT.add(value, slack)
             value = DECIMAL_CONTEXT.add(value, unit.copy_sign(share))

@@ -46,11 +46,11 @@ DELETE_FILE_TYPE = pa.struct(
 )
 
 
-#: One row a live file. ``partition_values`` maps physical column names (Iceberg: ids of
+#: One row per live file. ``partition_values`` maps physical column names (Iceberg: ids of
 #: partition fields) to Delta's serialised strings (null = NULL); ``stats`` is JSON text
 #: as in Delta's log, under ``Layout.statistics_schema``'s names. A file's identity is
-#: (``path``, ``dv_id``), where ``dv_id`` stands for all deletes that apply to it.
-#: ``raw_path`` is the path as the log spells it, where that is not how LakeVilla would.
+#: (``path``, ``dv_id``), where ``dv_id`` represents all deletes that apply to it.
+#: ``raw_path`` is the path as the log spells it, where LakeVilla would spell it otherwise.
 FILES_SCHEMA = pa.schema(
     [
         pa.field("path", pa.string(), nullable=False),
@@ -70,7 +70,7 @@ FILES_SCHEMA = pa.schema(
 
 
 #: The tag of a file's hash (``store.content``): of the bytes at its path, which never change, so
-#: it stays true whatever entry names the path.
+#: it stays true in every entry that names the path.
 HASH_TAG = "lakevilla.blake3"
 
 #: (path, id of the deletion vector or None)
@@ -88,7 +88,7 @@ class DeletionVector(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def id(self) -> str:
-        """Delta's unique id: storage type, path or inline data, ``@offset`` where there is one."""
+        """Delta's unique id: storage type, path or inline data, ``@offset`` if there is one."""
         at = "" if self.offset is None else f"@{self.offset}"
         return f"{self.storage_type}{self.path_or_inline}{at}"
 
@@ -98,7 +98,7 @@ class DeleteFile(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``kind``: ``position`` (paths and row numbers), ``equality`` (rows that agree in the
     columns ``equality_ids``) or ``vector`` (``length`` bytes from ``offset`` on). ``names``: the
-    path by which it names the data file, where that is a copy and lies elsewhere.
+    path by which it names the data file, where that is a copy and is stored elsewhere.
     """
 
     path: str
@@ -113,9 +113,9 @@ class DeleteFile(msgspec.Struct, frozen=True, omit_defaults=True):
 class DataFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """A file that a commit adds. Paths are decoded, relative to the table or absolute URIs.
 
-    ``raw_path`` is the path as the log spells it, where that is not how
-    LakeVilla would: some readers match a removal with its file by spelling.
-    ``sort_order_id`` is the sort order of the table in which its rows lie, if any.
+    ``raw_path`` is the path as the log spells it, where LakeVilla would spell it
+    otherwise: some readers match a removal with its file by spelling.
+    ``sort_order_id`` is the table's sort order in which its rows are stored, if any.
     """
 
     path: str
@@ -139,7 +139,7 @@ class DataFile(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RemovedFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file that a commit removes, with what the removal must repeat of it.
+    """A file that a commit removes, with the properties of it that the removal must repeat.
 
     ``deletion_timestamp`` (milliseconds since the epoch) is None until the
     entry is rendered.
@@ -172,7 +172,7 @@ class ChangeFile(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def removal(file: DataFile, *, data_change: bool = True) -> RemovedFile:
-    """What removes ``file``, repeating of it what the format wants repeated."""
+    """Return the removal of ``file``, with the properties that the format requires repeated."""
     return RemovedFile(
         path=file.path,
         size=file.size,
@@ -189,7 +189,7 @@ def removal(file: DataFile, *, data_change: bool = True) -> RemovedFile:
 
 
 def restored(file: RemovedFile) -> DataFile:
-    """The file that was removed, as far as its removal tells of it."""
+    """Return the file that was removed, as far as its removal describes it."""
     return DataFile(
         path=file.path,
         size=file.size or 0,
@@ -203,20 +203,20 @@ def restored(file: RemovedFile) -> DataFile:
 
 
 def _count_alone(stats: str | None) -> str | None:
-    """Of a removed file's statistics the number of rows: by it the table has fewer."""
+    """Return, of a removed file's statistics, only the row count that the table loses."""
     rows = rows_in(stats)
     return None if rows is None else f'{{"numRecords":{rows}}}'
 
 
 def _without_hash(tags: dict[str, str | None] | None) -> dict[str, str | None] | None:
-    """What a removal repeats of a file's tags: whoever removes it needs no hash of it."""
+    """Return the tags that a removal repeats: the remover of a file needs no hash of it."""
     if tags is None or HASH_TAG not in tags:
         return tags
     return {name: value for name, value in tags.items() if name != HASH_TAG} or None
 
 
 def data_files(files: pa.Table) -> list[DataFile]:
-    """The rows of a ``FILES_SCHEMA`` table as structs, for the few that a commit touches."""
+    """Return the rows of a ``FILES_SCHEMA`` table as structs, for the few that a commit changes."""
     return [_data_file(row) for row in files.to_pylist()]
 
 
@@ -241,7 +241,7 @@ def _data_file(row: dict[str, Any]) -> DataFile:
 
 
 def hashes(files: pa.Table) -> list[str | None]:
-    """The stored hashes of the rows of a ``FILES_SCHEMA`` table, in order; None where none is."""
+    """Return the stored hashes of the rows of a ``FILES_SCHEMA`` table, in order, or None each."""
     if files["tags"].null_count == len(files):
         return [None] * len(files)
     found = pc.map_lookup(files["tags"].combine_chunks(), query_key=HASH_TAG, occurrence="first")
@@ -250,7 +250,7 @@ def hashes(files: pa.Table) -> list[str | None]:
 
 
 class TableSize(msgspec.Struct, frozen=True):
-    """How large a table is; ``rows`` and ``bytes`` are None where its files do not say."""
+    """The size of a table; ``rows`` and ``bytes`` are None where its files don't record them."""
 
     rows: int | None
     files: int
@@ -262,13 +262,13 @@ class _Rows(msgspec.Struct):
 
 
 _rows = JsonDecoder(_Rows)
-#: So wide a row is taken to be where a file does not say how many it has: rather too narrow, so
-#: that what is deleted of it is still the smaller side of a join.
+#: The assumed width of a row where a file does not record its row count: rather too narrow, so
+#: that the deleted rows of the file are still the smaller side of a join.
 _ROW_BYTES = 32
 
 
 def size_of(files: Iterable[DataFile | RemovedFile]) -> TableSize:
-    """How much files hold together, as they say themselves."""
+    """Return the total size of files, by their own records."""
     rows: int | None = 0
     size: int | None = 0
     count = 0
@@ -282,7 +282,7 @@ def size_of(files: Iterable[DataFile | RemovedFile]) -> TableSize:
 
 
 def rows_in(stats: str | None) -> int | None:
-    """How many rows a file has by its statistics, the deleted ones among them."""
+    """Return the number of rows of a file by its statistics, including deleted rows."""
     try:
         return None if stats is None else _rows.decode(stats).numRecords
     except msgspec.DecodeError:
@@ -290,7 +290,7 @@ def rows_in(stats: str | None) -> int | None:
 
 
 def about_rows(stats: pa.ChunkedArray | None, sizes: Sequence[int]) -> int:
-    """About so many rows, at least one, are in files of these statistics and sizes."""
+    """Estimate the number of rows, at least one, in files of these statistics and sizes."""
     counts = [None] * len(sizes) if stats is None else map(rows_in, stats.to_pylist())
     found = [
         size // _ROW_BYTES if count is None else count
@@ -300,14 +300,14 @@ def about_rows(stats: pa.ChunkedArray | None, sizes: Sequence[int]) -> int:
 
 
 def rows_of(file: DataFile | RemovedFile) -> int | None:
-    """How many rows a file has that are not deleted; None if that is not known."""
+    """Return the number of rows of a file that are not deleted; None if it is not known."""
     rows = rows_in(file.stats)
     deleted = 0 if file.deletion_vector is None else file.deletion_vector.cardinality
     return None if rows is None or file.deletes else rows - deleted
 
 
 def files_from_structs(files: Iterable[DataFile]) -> pa.Table:
-    """Structs as a ``FILES_SCHEMA`` table."""
+    """Return structs as a ``FILES_SCHEMA`` table."""
     rows = list(files)
     if not rows:
         return pa.Table.from_batches([], FILES_SCHEMA)
@@ -344,12 +344,12 @@ def files_from_structs(files: Iterable[DataFile]) -> pa.Table:
 
 
 def file_refs(files: pa.Table) -> list[FileRef]:
-    """The identities of the rows of a ``FILES_SCHEMA`` table, in order."""
+    """Return the identities of the rows of a ``FILES_SCHEMA`` table, in order."""
     return list(zip(files["path"].to_pylist(), files["dv_id"].to_pylist(), strict=True))
 
 
 def file_ref(file: DataFile | RemovedFile) -> FileRef:
-    """A file's identity: a new deletion vector, or new deletes, make a new file."""
+    """Return a file's identity: a new deletion vector, or new deletes, make a new file."""
     vector = file.deletion_vector
     if vector is None and file.deletes:
         return file.path, deletes_id(file.deletes)
@@ -357,7 +357,7 @@ def file_ref(file: DataFile | RemovedFile) -> FileRef:
 
 
 def deletes_id(deletes: Iterable[DeleteFile]) -> str:
-    """What stands for a set of deletes in a file's identity."""
+    """Return the text that represents a set of deletes in a file's identity."""
     named = sorted(f"{one.path}@{one.offset}" for one in deletes)
     return blake2b("\n".join(named).encode(), digest_size=16).hexdigest()
 
@@ -366,7 +366,7 @@ _ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.\-]*:/")
 
 
 def paths_elsewhere(files: pa.Table) -> list[str]:
-    """The absolute paths by which files of a ``FILES_SCHEMA`` table, and deletes, are named."""
+    """Return the absolute paths of files and deletes that a ``FILES_SCHEMA`` table names."""
     columns = [files["path"]]
     if files["deletion_vector"].null_count < len(files):
         vectors = pc.struct_field(files["deletion_vector"], "path_or_inline")
@@ -382,7 +382,7 @@ def paths_elsewhere(files: pa.Table) -> list[str]:
 
 
 def file_key(location: str, path: str) -> str:
-    """The key of a data file, given its decoded path: relative to the table, or absolute."""
+    """Return the key of a data file, given its decoded path: relative to the table, or absolute."""
     return path if _ABSOLUTE.match(path) else f"{location}/{path}"
 
 
@@ -398,7 +398,7 @@ _NONE: AbstractSet[str | None] = frozenset()
 
 
 def by_path(refs: Iterable[FileRef]) -> Masks:
-    """These files and no others."""
+    """Return masks of exactly these files."""
     found: dict[str, set[str | None]] = {}
     for path, deletes in refs:
         found.setdefault(path, set()).add(deletes)
@@ -406,14 +406,14 @@ def by_path(refs: Iterable[FileRef]) -> Masks:
 
 
 def is_masked(ref: FileRef, masks: Masks) -> bool:
-    """Whether a file is one of those."""
+    """Return whether a file is in the masks."""
     path, deletes = ref
     masked = masks.get(path, _NONE)
     return masked is None or deletes in masked
 
 
 def masked_out(files: pa.Table, masks: Masks) -> pa.Table:
-    """``files`` without those that later commits removed or added anew.
+    """Return ``files`` without those that later commits removed or added again.
 
     Most files share no path with any: one vectorised look-up sorts them out.
     """
@@ -440,7 +440,7 @@ def masked_out(files: pa.Table, masks: Masks) -> pa.Table:
 
 
 def present(files: pa.Table, refs: Collection[FileRef]) -> set[FileRef]:
-    """Those of ``refs`` that ``files`` holds."""
+    """Return the refs in ``refs`` that ``files`` contains."""
     paths = {path for path, _ in refs}
     if not paths or files.num_rows == 0:
         return set()
@@ -451,9 +451,9 @@ def present(files: pa.Table, refs: Collection[FileRef]) -> set[FileRef]:
 
 
 def all_differ(texts: pa.ChunkedArray) -> bool:
-    """Whether no text is there twice; now and then False where none is.
+    """Return whether no text occurs twice; rarely False although none does.
 
-    Of a million paths Arrow's own count takes 0.5 s, and this 0.1 s.
+    For a million paths Arrow's own count takes 0.5 s, and this 0.1 s.
     """
     if len(texts) == 0:
         return True
@@ -469,16 +469,16 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 def _digests(texts: pa.StringArray) -> npt.NDArray[np.uint64]:
-    """A number for each text, eight bytes at a time: equal texts have equal ones."""
+    """Return a number for each text, read eight bytes at a time: equal texts have equal ones."""
     data = np.frombuffer(texts.buffers()[2], np.uint8)
     offsets = np.frombuffer(texts.buffers()[1], np.int32)
     ends = offsets[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
     starts, ends = ends[:-1], ends[1:]
-    # The eight bytes at each place, whatever its alignment; the last of a text may overlap.
+    # The eight bytes at each offset, at any alignment; the last word of a text may overlap.
     words = np.ndarray((len(data) - _WORD_BYTES + 1,), "<u8", data, strides=(1,))
     found = (ends - starts).astype(np.uint64)
     for step in range(0, int((ends - starts).max()), _WORD_BYTES):
         mixed = (found ^ words[np.minimum(starts + step, ends - _WORD_BYTES)]) * _MIX
-        # A text's number must not depend on how long the others beside it are.
+        # A text's number must not depend on the length of other texts in the array.
         found = np.where(starts + step < ends, mixed ^ (mixed >> np.uint64(29)), found)
     return found

@@ -1,4 +1,4 @@
-"""Columns and properties of a table, and how they change."""
+"""Columns and properties of a table, and their changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lakevilla.sql.expressions.types import INTEGERS, decimal_parts, is_decimal
 
 # -------------------- layout
 #
-# What a table's rows look like, and how its files are laid out.
+# The columns of a table, and the layout of its files.
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class PartitionField:
-    """One part of what a file's rows have in common: a value made of a column of theirs.
+    """One part of the common values of a file's rows: a value computed from one of their columns.
 
     ``key`` names its value in ``DataFile.partition_values``, ``name`` in directories. ``path``
     is the column, or leads to a field within it. ``transform`` is Iceberg's (``identity``,
@@ -45,12 +45,12 @@ class PartitionField:
 
     @property
     def column(self) -> str:
-        """The column in which the value lies."""
+        """The column that holds the value."""
         return self.path[0]
 
     @property
     def spelled(self) -> str:
-        """As ``create_table`` takes it: ``c``, ``day(c.d)``, ``bucket(16, c)``."""
+        """The spelling that ``create_table`` accepts: ``c``, ``day(c.d)``, ``bucket(16, c)``."""
         source = ".".join(self.path)
         if self.transform == "identity":
             return source
@@ -60,7 +60,7 @@ class PartitionField:
 
 @dataclass(frozen=True, slots=True)
 class SortField:
-    """One part of the order of rows within a file: by what a transform makes of a column."""
+    """One part of the order of rows within a file: by a transform of a column."""
 
     column: str
     transform: str
@@ -70,7 +70,7 @@ class SortField:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How rows of a table are laid out in files: all that an engine needs to read and write them.
+    """The layout of a table's rows in files: all that an engine needs to read and write them.
 
     Attributes
     ----------
@@ -99,32 +99,32 @@ class Layout:
     compression : str
         Parquet compression codec.
     target_file_size_bytes : int, optional
-        Where the table says at how many bytes data files are cut.
+        The number of bytes at which data files are cut, where the table sets it.
     known_as : pyarrow.Schema, optional
-        The same fields under the names by which statistics know them, where these are
+        The same fields under the names that statistics use for them, where these are
         not the physical ones.
     partition_fields : tuple of PartitionField
-        Iceberg's partitioning of new files, whose columns are in the files too:
+        Iceberg's partitioning of new files, whose columns are stored in the files too:
         ``partition_by`` is empty then.
     constants : tuple of (str, str)
-        Columns, and keys of ``DataFile.partition_values`` that have their value for all rows
-        of a file which lacks the column, as its footer tells.
+        Columns, and keys of ``DataFile.partition_values``. A file whose footer shows that it
+        lacks the column has the value under the key in all its rows.
     constants_within : tuple of (int, str)
-        The same of fields within columns, by field id: files that lack one are not read.
+        The same for fields within columns, by field id: files that lack one are not read.
     defaults : tuple of (str, str)
-        Columns, and the value (in the text of partition values) that rows have there whose
-        files lack the column and have no constant for it.
+        Columns, and the value (in the text of partition values) of rows
+        whose files lack the column and have no constant for it.
     uri : str
-        The table's directory as an Iceberg table's files spell it.
+        The table's directory as the files of an Iceberg table spell it.
     data_directory : str
-        Where new data files go, below the table's directory.
+        The directory of new data files, below the table's directory.
     sort_by : tuple of SortField
         The order of rows within each new file.
     sort_order_id : int, optional
-        What the table calls that order.
+        The table's id of that order.
     identifier : tuple of paths
-        The columns, or fields within them, that tell one row from another, as Iceberg's
-        identifier fields say.
+        The columns, or fields within them, that identify a row, as Iceberg's
+        identifier fields define.
     """
 
     location: str
@@ -152,35 +152,35 @@ class Layout:
 
     @property
     def statistics_schema(self) -> pa.Schema:
-        """The fields under the names by which statistics know them."""
+        """The fields under the names that statistics use for them."""
         return self.physical if self.known_as is None else self.known_as
 
 
 # -------------------- fields
 #
-# Columns as the fields that they are: what stays theirs when names change.
+# Columns as fields: the identity that a column keeps when names change.
 #
 # A name means a column only on one schema. A tree that outlives it is *tied* to fields once,
 # and *located* in each layout on which it is evaluated (docs/design/0020-bound-to-fields.md).
-# A field is told by a path of ids: Delta's physical names, Iceberg's field ids, as statistics
-# know it.
+# A field is identified by a path of ids: Delta's physical names, Iceberg's field ids, as
+# statistics use them.
 
 
 Path = tuple[str, ...]
-#: The ids of a field, and of those that it is within, the outermost first.
+#: The ids of a field, and of the fields that contain it, the outermost first.
 Ids = tuple[str, ...]
 
-#: The ids of a column that never came to be: no field has them.
+#: The ids of a column that was never created: no field has them.
 REMOVED: Ids = ("",)
 
 _NULL = Literal("void")
 
 
 def tied(expr: Expr, layout: Layout, *, table: str | None = None) -> Expr:
-    """The tree with each column tied to its field; columns have their exact names.
+    """Return the tree with each column tied to its field; columns have their exact names.
 
     ``table``: the alias under which columns are the layout's, in a merge.
-    A column that the layout lacks stays as it is: binding refuses it.
+    A column that the layout lacks stays unchanged: binding refuses it.
     """
 
     def tie(column: Column) -> Expr:
@@ -192,9 +192,10 @@ def tied(expr: Expr, layout: Layout, *, table: str | None = None) -> Expr:
 
 
 def located(expr: Expr, layout: Layout, *, nulls: bool = False) -> Expr:
-    """The tree in the names that its fields have in ``layout``; what is not tied goes by name.
+    """Return the tree with the names that its fields have in ``layout``.
 
-    With ``nulls`` a field that the layout lacks is NULL.
+    A column that is not tied is found by its name. With ``nulls`` a field that the layout lacks is
+    NULL.
 
     Raises
     ------
@@ -216,7 +217,7 @@ def located(expr: Expr, layout: Layout, *, nulls: bool = False) -> Expr:
 
 
 def lacks(layout: Layout, path: Path) -> InvalidOperation:
-    """What is told of a field that is gone."""
+    """Return the error for a field that was dropped."""
     return InvalidOperation(
         f"column {'.'.join(path)} of table {layout.table} was dropped, or created again, since it "
         "was named: run the statement again on its present columns",
@@ -225,9 +226,9 @@ def lacks(layout: Layout, path: Path) -> InvalidOperation:
 
 
 def as_of(where: Expr | None, layout: Layout) -> Expr | None:
-    """A predicate on a state that may not have all of its columns yet; None: all rows.
+    """Return a predicate for a state that may lack some of its columns; None: all rows.
 
-    What the state does not have was added after it, and is NULL in all of its rows.
+    A column that the state lacks was added after it, and is NULL in all of its rows.
     """
     if where is None:
         return None
@@ -236,12 +237,12 @@ def as_of(where: Expr | None, layout: Layout) -> Expr | None:
         return bind(located(where, layout, nulls=True), layout.schema)
     except InvalidOperation:
         if absent:
-            return None  # nothing is known of its type, so it may not go with a function
+            return None  # its type is not known, so it may not fit a function
         raise
 
 
 def renumbered(expr: Expr, moved: Mapping[Ids, Ids]) -> Expr:
-    """The tree with other ids in place of those in ``moved``, all at once."""
+    """Return the tree with other ids in place of those in ``moved``, all at once."""
 
     def renumber(column: Column) -> Expr:
         return Column(column.path, column.table, moved.get(column.ids, column.ids))
@@ -250,17 +251,17 @@ def renumbered(expr: Expr, moved: Mapping[Ids, Ids]) -> Expr:
 
 
 def ids_of(layout: Layout, path: Path) -> Ids | None:
-    """The ids of the field at an exact path of names; None if there is none."""
+    """Return the ids of the field at an exact path of names; None if there is none."""
     return _follow(path, layout.schema, layout.statistics_schema)
 
 
 def path_of(layout: Layout, ids: Ids) -> Path | None:
-    """The names by which the layout knows a field; None if it has none."""
+    """Return the names of a field in the layout; None if the layout lacks it."""
     return _follow(ids, layout.statistics_schema, layout.schema)
 
 
 def _follow(path: Path, names: Any, others: Any) -> Path | None:
-    """The names that ``others``, of the same shape as ``names``, has along a path."""
+    """Return the names that ``others``, of the same shape as ``names``, has along a path."""
     found: list[str] = []
     for name in path:
         if found and not pa.types.is_struct(names):
@@ -275,7 +276,7 @@ def _follow(path: Path, names: Any, others: Any) -> Path | None:
 
 
 def fields(layout: Layout) -> Iterator[tuple[Path, Ids]]:
-    """All columns and the fields within them that a name can reach, with their ids."""
+    """Yield all columns and the fields within them that a name can reach, with their ids."""
     yield from _fields(layout.schema, layout.statistics_schema, (), ())
 
 
@@ -291,11 +292,11 @@ def _fields(
 
 # -------------------- defined
 #
-# What a table's definition says of each of its states, in either format.
+# The part of a table's definition that is common to all its states, in either format.
 
 
 class Definition(Protocol):
-    """What stays from state to state until somebody alters the table."""
+    """The definition of a table, which stays from state to state until an alteration."""
 
     location: str
     table: str
@@ -313,7 +314,7 @@ class Definition(Protocol):
 
 
 def contract_digest(asked: Mapping[str, object]) -> str:
-    """A short name of what is asked of data files: the same if, and only if, the same is asked."""
+    """Return a short digest of the requirements for data files: equal exactly if they are."""
     return blake3(msgspec.json.encode(asked, order="deterministic")).hexdigest(length=8)
 
 
@@ -350,17 +351,17 @@ class DefinedSnapshot(Generic[D]):
         self.definition.check_writable()
 
     def forget_files(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: no list is kept."""
 
 
 # -------------------- alteration
 #
-# What may be changed of a table by one ``alter``, in any format.
+# The parts of a table that one ``alter`` may change, in any format.
 
 
 @dataclass(frozen=True, slots=True)
 class NewDefinition:
-    """All that a table is defined as from then on."""
+    """The whole new definition of a table."""
 
     schema: pa.Schema
     partition_by: Sequence[str] = ()
@@ -372,9 +373,9 @@ class NewDefinition:
 class TableAlteration:
     """The changes of a table's schema, constraints and properties that are made together.
 
-    Columns are named as they are before it: what is renamed is found by its old name. One that
-    is added is a field of a struct if its dotted name begins with the struct's. Types are named
-    as by ``expressions.types``.
+    Columns have their names from before it: a renamed column is found by its old name. A new column
+    is a field of a struct if its dotted name begins with the struct's name. Types have the names of
+    ``expressions.types``.
     """
 
     add_columns: pa.Schema | None = None
@@ -382,7 +383,7 @@ class TableAlteration:
     rename_columns: Mapping[str, str] = field(default_factory=dict)
     change_types: Mapping[str, str] = field(default_factory=dict)
     drop_not_null: Sequence[str] = ()
-    #: What is said of a column; None takes it back.
+    #: Comments of columns; None removes the comment.
     set_comments: Mapping[str, str | None] = field(default_factory=dict)
     add_constraints: Mapping[str, str] = field(default_factory=dict)
     drop_constraints: Sequence[str] = ()
@@ -392,13 +393,13 @@ class TableAlteration:
 
 # -------------------- widening
 #
-# Which type a column may get in place of its own: one that holds all its values, and that readers
-# of the format know how to read old files as.
+# The types that a column may get in place of its own: types that hold all its values, and as
+# which readers of the format can read old files.
 
 
 Widens = Callable[[str, str], bool]
 
-#: What may become of a type, for messages.
+#: The types to which a type may be widened, for messages.
 _DELTA = {
     **dict.fromkeys(
         ("byte", "short", "integer"), "a wider integer, double or decimal(p,s) with p - s >= 10"
@@ -416,7 +417,10 @@ _ICEBERG = {
 
 
 def in_delta(old: str, new: str) -> bool:
-    """Delta's table feature typeWidening: https://github.com/delta-io/delta/blob/master/PROTOCOL.md."""
+    """Return whether Delta's table feature typeWidening allows the change.
+
+    See https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
+    """
     if old in INTEGERS and new in INTEGERS:
         return INTEGERS[old] < INTEGERS[new]
     if is_decimal(new) and (old in INTEGERS or is_decimal(old)):
@@ -435,7 +439,7 @@ def in_delta(old: str, new: str) -> bool:
 
 
 def in_iceberg(old: str, new: str) -> bool:
-    """Iceberg's schema evolution: https://iceberg.apache.org/spec/#schema-evolution."""
+    """Return whether Iceberg allows it: https://iceberg.apache.org/spec/#schema-evolution."""
     if is_decimal(old) and is_decimal(new):
         (digits, places), (precision, scale) = decimal_parts(old), decimal_parts(new)
         return scale == places and precision > digits
@@ -443,7 +447,7 @@ def in_iceberg(old: str, new: str) -> bool:
 
 
 def check_widens(table: str, column: str, old: str, new: str, widens: Widens) -> None:
-    """Refuse a type that does not hold what the column has, or that the format can't widen to.
+    """Refuse a type that can't hold the column's values, or to which the format can't widen.
 
     Raises
     ------

@@ -1,8 +1,8 @@
 """The files that changes added and removed on top of a file list, newest last.
 
-A chain of nodes, one a commit, shared between snapshots: laying a commit over
-a state makes one node. A node is folded into the sum of all before it when its
-files are first asked for, and lets its predecessors go.
+The tail is a chain of nodes, one per commit, shared between snapshots: laying a commit over
+a state makes one node. When the files of a node are first requested, the node is folded into
+the sum of all nodes before it, and drops its references to them.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from lakevilla.formats.files import DataFile, FileRef, Masks, RemovedFile, by_pa
 
 @dataclass(frozen=True)
 class Folded:
-    """The sum of a tail: files live through it, and files it removed from before."""
+    """The sum of a tail: files that it added and that are live, and files that it removed."""
 
     adds: Mapping[FileRef, DataFile]
     removes: Mapping[FileRef, RemovedFile]
 
     def spoken_of(self) -> Masks:
-        """Files of which a commit of the tail speaks, by their whole identity.
+        """Return the files that a commit of the tail names, by their whole identity.
 
-        Made anew each time: only a checkpoint asks, and it is larger than all the rest.
+        The result is not cached: only a checkpoint requests it, and is larger than all the rest.
         """
         return by_path((*self.adds, *self.removes))
 
     @cached_property
     def masks(self) -> Masks:
-        """Files of which the list below no longer has the last word.
+        """The files for which the list below is not authoritative any more.
 
-        A path that was added anew masks all before: its newest entry is the file,
-        whatever deletes applied to it.
+        A path that was added again masks all earlier files of the path: its newest entry is the
+        file, no matter which deletes applied to it.
         """
         return {**by_path(self.removes), **dict.fromkeys((path for path, _ in self.adds), None)}
 
@@ -46,7 +46,7 @@ class _Link:
 
 
 class Overlay:
-    """An immutable tail; ``with_change`` gives the next."""
+    """An immutable tail; ``with_change`` returns the next tail."""
 
     __slots__ = ("_state",)
 
@@ -54,7 +54,7 @@ class Overlay:
         self._state = state
 
     def with_change(self, change: Change) -> Overlay:
-        """The tail that has one more commit."""
+        """Return the tail that has one more commit."""
         if not change.adds and not change.removes:
             return self
         return Overlay(_Link(self, change))
@@ -65,14 +65,14 @@ class Overlay:
         return isinstance(folded, Folded) and not folded.adds and not folded.removes
 
     def live(self, ref: FileRef) -> bool | None:
-        """Whether a file is live; None if no commit of the tail speaks of it."""
+        """Return whether a file is live; None if no commit of the tail names it."""
         folded = self.fold()
         if ref in folded.adds:
             return True
         return False if is_masked(ref, folded.masks) else None
 
     def fold(self) -> Folded:
-        """The sum of the tail."""
+        """Return the sum of the tail."""
         node: Overlay = self
         changes: list[Change] = []
         while True:
@@ -95,7 +95,7 @@ class Overlay:
             for added in change.adds:
                 ref = added.ref
                 if ref[0] in live and live[ref[0]] != ref[1]:
-                    # Its rows would be there twice: the newest entry of a path counts.
+                    # Its rows would be counted twice: the newest entry of a path counts.
                     adds.pop((ref[0], live[ref[0]]), None)
                 live[ref[0]] = ref[1]
                 removes.pop(ref, None)

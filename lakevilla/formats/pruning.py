@@ -1,9 +1,9 @@
-"""Which files may hold a row for which a predicate is true, from the log alone.
+"""The files that may hold a row for which a predicate is true, from the log alone.
 
-Every part of the predicate is followed over all files at once, as what it may be: a
-value between two bounds, NULL, true, false. A file is left out only if the whole can
-be true for no row; what is unknown keeps it. Partition values come first; statistics
-are parsed for the files that they leave.
+Every part of the predicate is evaluated over all files at once, as the set of its possible
+values: a value between two bounds, NULL, true, false. A file is left out only if the whole can
+be true for no row; unknown parts keep it. Partition values are used first; statistics
+are parsed only for the files that they leave.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _BATCH = 1 << 16
 
 
 def may_match(files: pa.Table, layout: Layout, where: Expr) -> pa.BooleanArray:
-    """For each file whether it may hold a row for which ``where`` is true.
+    """Return for each file whether it may hold a row for which ``where`` is true.
 
     Parameters
     ----------
@@ -54,9 +54,9 @@ def may_match(files: pa.Table, layout: Layout, where: Expr) -> pa.BooleanArray:
 
 
 def always_true(files: pa.Table, layout: Layout, where: Expr) -> pa.BooleanArray:
-    """For each file whether ``where`` is true for all its rows, by partition values alone.
+    """Return for each file whether ``where`` is true for all its rows, by partition values alone.
 
-    Statistics are not asked: a wrong one would cost rows rather than time. Exact if
+    Statistics are not used: a wrong one would cost rows rather than time. The result is exact if
     ``where`` depends on partition columns alone.
     """
     pruner = _Pruner(layout, where)
@@ -74,7 +74,7 @@ def _concat(parts: Sequence[pa.Array]) -> pa.BooleanArray:
     return pa.concat_arrays(parts) if parts else array([], pa.bool_())
 
 
-# Conditions over a batch of files: an array, or a scalar that holds for all.
+# Conditions over a batch of files: an array, or a scalar that holds for all files.
 _Mask = Any
 _NO, _YES = scalar(False, pa.bool_()), scalar(True, pa.bool_())
 _ZERO = scalar(0, pa.int64())
@@ -82,7 +82,7 @@ _ZERO = scalar(0, pa.int64())
 
 @dataclass(frozen=True, slots=True)
 class _Truth:
-    """What a condition may be in some row of each file."""
+    """The possible results of a condition in the rows of each file."""
 
     true: _Mask
     false: _Mask
@@ -91,9 +91,9 @@ class _Truth:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """What a value may be: between bounds that are null where unknown, or NULL, or NaN.
+    """The possible values: between bounds that are null where unknown, or NULL, or NaN.
 
-    ``exact``: the two bounds are equal and hold the value of every row.
+    ``exact``: the two bounds are equal, and are the value of every row.
     """
 
     low: Any
@@ -104,13 +104,13 @@ class _Range:
     exact: bool = False
 
     def of_all(self) -> _Range:
-        """The range of one file as that of all files."""
+        """Return the range of one file as the range of all files."""
         low, high, null, value = (part[0] for part in (self.low, self.high, self.null, self.value))
         return _Range(low, high, null, value, self.nan, self.exact)
 
 
 class _Pruner:
-    """A predicate made ready to be followed over batches of files."""
+    """A predicate prepared for evaluation over batches of files."""
 
     def __init__(self, layout: Layout, where: Expr) -> None:
         self._where = bind(where, layout.schema)
@@ -159,7 +159,7 @@ class _Pruner:
 
 
 def _physical(column: Column, layout: Layout) -> tuple[tuple[str, ...], str]:
-    """The path under which the log knows a column, and its type."""
+    """Return the path by which the log names a column, and its type."""
     logical: Any = layout.schema
     physical: Any = layout.statistics_schema
     path: list[str] = []
@@ -175,7 +175,7 @@ def _as_array(mask: _Mask, length: int) -> pa.Array:
 
 
 class _Follower:
-    """Follows a bound expression over a batch of files."""
+    """The evaluation of a bound expression over a batch of files."""
 
     def __init__(
         self,
@@ -224,7 +224,7 @@ class _Follower:
         constants = [value_of(item) for item in items if isinstance(item, Literal)]
         some = [c for c in constants if c is not None and c == c]
         if isinstance(value.low, pa.Scalar):
-            own = value.low.as_py()  # None: what is computed without columns may be NULL
+            own = value.low.as_py()  # None: a value without columns may be NULL
             equal_one = own is not None and any(compare(c, own) == 0 for c in some)
             found: _Mask = _NO if value.exact and not equal_one else _YES
         elif value.exact and not is_fractional(type_):
@@ -242,7 +242,7 @@ class _Follower:
         return _Truth(pc.and_(value.value, found), value.value, null)
 
     def _prefixed(self, call: Call) -> _Truth:
-        """``like 'abc%'``: values between two bounds begin with what both begin with."""
+        """Evaluate ``like 'abc%'``: values between two bounds begin with their common prefix."""
         value, pattern = self.range(call.args[0]), call.args[1]
         null = pc.or_(value.null, self.range(pattern).null)
         prefix = value_of(pattern) if isinstance(pattern, Literal) else None
@@ -291,7 +291,7 @@ class _Follower:
         return all(column in self._partitions for column in columns(expr))
 
     def _evaluated(self, expr: Expr) -> _Range:
-        """An expression over partition columns alone, once for each combination of values."""
+        """Evaluate an expression over partition columns, once for each combination of values."""
         used = columns(expr)
         type_ = arrow_type(type_of(expr, self._schema))
         if not used:
@@ -311,7 +311,7 @@ class _Follower:
         return _exact_range(values, sure)
 
     def _rising(self, expr: Expr) -> _Range:
-        """A function that never falls keeps the order of its operand's bounds."""
+        """Map bounds by a function that never falls: it keeps the order of its operand's bounds."""
         at = rising_operand(expr, self._schema)
         if at is None:
             return self._unknown(expr)
@@ -324,7 +324,7 @@ class _Follower:
         low, high = (
             mapped_bounds(expr, at, bound, source, type_) for bound in (inner.low, inner.high)
         )
-        # A sum of infinities is NaN; a cast makes none that was not there.
+        # A sum of infinities is NaN; a cast makes no NaN that did not exist before.
         nan = is_fractional(type_) and (inner.nan or not isinstance(expr, Cast))
         return _Range(low, high, inner.null, inner.value, nan=nan)
 
@@ -346,7 +346,7 @@ def _compared(name: str, a: _Range, b: _Range) -> _Truth:
     if name in (">", ">="):
         return _compared({">": "<", ">=": "<="}[name], b, a)
     if pa.types.is_null(a.low.type) or pa.types.is_null(b.low.type):
-        true = false = _YES  # of a NULL without a type there are no bounds to compare
+        true = false = _YES  # a NULL without a type has no bounds to compare
     elif name in ("<", "<="):
         below, above = (pc.less, pc.greater_equal) if name == "<" else (pc.less_equal, pc.greater)
         true, false = _may(below(a.low, b.high), b.nan), _may(above(a.high, b.low), a.nan)
@@ -381,7 +381,7 @@ def _may_differ(a: _Range, b: _Range) -> _Mask:
 
 
 def _any_between(constants: Sequence[Any], low: pa.Array, high: pa.Array) -> pa.Array:
-    """Whether one of the sorted constants lies between the bounds of each file."""
+    """Return for each file whether one of the sorted constants is between its bounds."""
     if len(constants) <= 8:
         pairs = [
             pc.and_(
@@ -416,7 +416,7 @@ def _partition_range(part: PartitionColumn, type_: str) -> _Range:
 
 
 def _exact_range(values: pa.Array, sure: _Mask) -> _Range:
-    """One value a file; where it is not sure, anything."""
+    """Return the range of one value per file; where the value is not sure, it may be any."""
     there = pc.is_valid(values)
     nan = False
     if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
@@ -436,7 +436,7 @@ def _exact_range(values: pa.Array, sure: _Mask) -> _Range:
 def _leaf_range(stats: ColumnStatistics) -> _Range:
     null = pc.fill_null(pc.greater(stats.nulls, _ZERO), _YES)
     value = pc.fill_null(pc.less(stats.nulls, stats.rows), _YES)
-    # No statistic tells of NaN, which writers leave out of the maximum or not.
+    # No statistic records NaN, which writers include in the maximum or not.
     return _Range(stats.low, stats.high, null, value, nan=pa.types.is_floating(stats.low.type))
 
 
@@ -446,7 +446,7 @@ def _once(
     parts: Sequence[PartitionColumn],
     place: tuple[int | None, ...],
 ) -> tuple[Any, bool]:
-    """The value for one combination of partition values, and whether it is sure."""
+    """Return the value for one combination of partition values, and whether it is sure."""
     if any(at is not None and not part.readable[at] for part, at in zip(parts, place, strict=True)):
         return None, False
     row = {
@@ -456,4 +456,4 @@ def _once(
     try:
         return evaluate(expr, row), True
     except InvalidOperation:
-        return None, False  # the engine will meet it, and raise
+        return None, False  # the engine evaluates it too, and raises

@@ -1,4 +1,4 @@
-"""The table formats of a lake, and which of them a table has."""
+"""The table formats of a lake, and the choice of the format of a table."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lakevilla.formats.delta import DeltaFormat
 from lakevilla.formats.iceberg.metadata.definition import metadata_directory, metadata_version
 from lakevilla.store.effects import Program, list_objects
 
-#: What a Delta table also tells readers of: UniForm writes Iceberg metadata beside its log.
+#: The property of UniForm, which writes Iceberg metadata next to a Delta table's log for readers.
 _UNIFORM = "delta.universalFormat.enabledFormats"
 
 
 class Formats:
-    """Formats by name, in the order in which a directory is asked for them.
+    """Formats by name, in the order in which a directory is checked for them.
 
-    ``later`` makes those that are dear to load, when they are first asked for.
+    ``later`` makes formats that are expensive to load, when they are first requested.
     """
 
     def __init__(
@@ -30,10 +30,10 @@ class Formats:
         self._later = dict(later or {})
 
     def __getitem__(self, name: FormatName) -> TableFormat:
-        """Raises ``InvalidOperation`` for one that is not installed."""
+        """Return a format. Raises ``InvalidOperation`` for one that is not installed."""
         found = self._known.get(name)
         if found is None and name in self._later:
-            # Two threads may both make one: they are alike, but for what they have cached.
+            # Two threads may both make one: they are alike, except for their caches.
             found = self._known.setdefault(name, self._later[name]())
         if found is None:
             raise InvalidOperation(
@@ -48,14 +48,14 @@ class Formats:
     def open(
         self, location: str, table: str, name: FormatName | None = None, catalog: str = ""
     ) -> Program[TableSnapshot]:
-        """The newest version of a table; without ``name`` the directory tells its format.
+        """Return the newest version of a table; without ``name`` the directory decides the format.
 
         ``catalog`` is the key of the pointer of a table in a catalog.
 
         Raises
         ------
         TableNotFound
-            There is none, of any format.
+            There is no table of any format.
         """
         if name is not None:
             return (yield from self[name].open(location, table, catalog=catalog))
@@ -69,7 +69,7 @@ class Formats:
 
 
 def installed_formats(uri_of: Callable[[str], str]) -> Formats:
-    """Delta, and Iceberg where pyiceberg is installed, which is loaded when it is needed."""
+    """Return Delta, and Iceberg if pyiceberg is installed; Iceberg is loaded when it is needed."""
     if find_spec("pyiceberg") is None:
         return Formats(DeltaFormat())
 
@@ -82,13 +82,13 @@ def installed_formats(uri_of: Callable[[str], str]) -> Formats:
 
 
 def refuse_two_tables(snapshot: TableSnapshot) -> Program[None]:
-    """Refuse a directory that is a Delta table and an Iceberg table too.
+    """Refuse a directory that is both a Delta table and an Iceberg table.
 
-    Which of the two is meant nobody can tell, and each would take the other's files for
-    garbage. It costs a LIST, so it is asked when a lake first takes a table in, and not when
-    one is opened. No second table are metadata files that a catalog numbers (``00001-...``),
-    for they are found through the catalog alone; nor those of UniForm, which are the same
-    table once more, for readers.
+    No client can know which of the two is meant, and each would take the other's files for
+    garbage. The check costs a LIST, so it is made when a lake first includes a table, and not when
+    one is opened. Metadata files that a catalog numbers (``00001-...``) are no second table,
+    for they are found through the catalog alone. Neither are UniForm's files, which describe the
+    same table a second time, for readers.
     """
     if snapshot.format != "delta" or snapshot.version < 0:
         return

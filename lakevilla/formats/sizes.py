@@ -1,7 +1,7 @@
-"""How much a table holds, and by how much a commit changes that (docs/design/0035).
+"""The size of a table, and the amount by which a commit changes it (docs/design/0035).
 
-Sizes add up: what several commits change is the sum of what each changes, in any order. What
-can't be told is None, and stays so in every sum.
+Sizes add up: the change of several commits is the sum of each commit's change, in any order. An
+unknown number is None, and stays None in every sum.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lakevilla.formats.files import DataFile, RemovedFile, TableSize, rows_in, s
 
 
 class Size(msgspec.Struct, frozen=True, array_like=True):
-    """Files, rows and bytes of a table, or their change; what can't be told is None."""
+    """Files, rows and bytes of a table, or their change; an unknown number is None."""
 
     files: int | None
     rows: int | None
@@ -43,7 +43,7 @@ class Size(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def possible(self) -> Size:
-        """The same as the size of a table: what is below zero was never right."""
+        """The same as the size of a table: a number below zero was never right, and is unknown."""
         return Size(_positive(self.files), _positive(self.rows), _positive(self.bytes))
 
 
@@ -51,15 +51,15 @@ NOTHING, UNKNOWN = Size(0, 0, 0), Size(None, None, None)
 
 
 def growth_of(change: Change) -> Size:
-    """By how much a change that LakeVilla has made changes the size of its table."""
+    """Return the amount by which a change that LakeVilla has made changes its table's size."""
     return _of(change.adds) + -_of(change.removes)
 
 
 def growth_by_others(change: Change) -> Size:
-    """The same of an entry of any client's.
+    """Return the same for an entry of any client.
 
-    One that adds files, removes none and says that no rows have changed, repeats files that are
-    there, with other statistics (Delta's ANALYZE, the backfill of row ids).
+    An entry that adds files, removes none and declares that no rows have changed, repeats existing
+    files with other statistics (Delta's ANALYZE, the backfill of row ids).
     """
     if change.adds and not change.removes and not change.changes_data:
         return UNKNOWN
@@ -67,12 +67,12 @@ def growth_by_others(change: Change) -> Size:
 
 
 def size_from(known: TableSize | None) -> Size:
-    """The size that a snapshot tells without a look at the store."""
+    """Return the size that a snapshot knows without reading the store."""
     return UNKNOWN if known is None else Size(known.files, known.rows, known.bytes)
 
 
 def counted(files: pa.Table) -> Size:
-    """The size of a table with these live files (``FILES_SCHEMA``)."""
+    """Return the size of a table with these live files (``FILES_SCHEMA``)."""
     size = pc.sum(files.column("size")).as_py() or 0
     rows: int | None = 0
     for batch in files.select(["stats", "deletion_vector", "deletes"]).to_batches():
@@ -82,7 +82,7 @@ def counted(files: pa.Table) -> Size:
 
 def _rows_of(batch: pa.RecordBatch) -> int | None:
     if pc.any(pc.greater(pc.list_value_length(batch.column("deletes")), 0)).as_py():
-        return None  # which rows they delete is in files of their own
+        return None  # the rows that they delete are in separate files
     deleted = pc.sum(pc.struct_field(batch.column("deletion_vector"), "cardinality")).as_py() or 0
     rows = -deleted
     for stats in batch.column("stats"):

@@ -25,13 +25,13 @@ from lakevilla.store.effects import Program, get_immutable, parallel, put
 class Base(msgspec.Struct, frozen=True, omit_defaults=True):
     """``_lakevilla/bases/<made>-<hash>.json``: the tables of the lake at one global version.
 
-    ``tables`` and ``names`` are as in HEAD: whole, or the list of its leaves, none of them copied.
-    ``name``, ``kind`` and ``life`` are those of the ref that it was stored for, so that one can be
-    found again whose HEAD was lost. ``kept`` has the tables, by location, that are read from an
-    object of their own, and no more from their logs. ``origin`` is the branch whose state it is:
-    in the history of that one ``sequence`` is a number. ``clones`` are those of that state, by
-    name, and ``source`` of a clone's base is the place that it shows: nothing beside it is kept
-    (docs/design/0039-clones.md).
+    ``tables`` and ``names`` are as in HEAD: whole, or the list of its leaves. No leaf is copied.
+    ``name``, ``kind`` and ``life`` are those of the ref that the base was stored for, so that a ref
+    can be found again if its HEAD was lost. ``kept`` has the tables, by location, that are read
+    from an object of their own and no longer from their logs. ``origin`` is the branch whose state
+    the base is: ``sequence`` is a number in the history of that branch. ``clones`` are the clones
+    of that state, by name. In the base of a clone, ``source`` is the place that the clone shows:
+    the base keeps nothing outside of it (docs/design/0039-clones.md).
     """
 
     format: int
@@ -49,51 +49,58 @@ class Base(msgspec.Struct, frozen=True, omit_defaults=True):
     source: str = ""
 
     def has(self, location: str) -> bool:
-        """Whether it has a table; its leaf is at hand."""
+        """Return whether the base has a table; the leaf of the table must be cached."""
         state = self.tables.get(location) if self.covers(location) else None
         return state is not None and not state.dropped
 
     def covers(self, location: str) -> bool:
-        """Whether a place is one that it keeps."""
+        """Return whether the base keeps a place."""
         return not self.source or is_at(location, self.source)
 
     def kept_of(self, location: str) -> KeptTable | None:
-        """Where a table's state lies, if not in its log. Another may have its path on a branch."""
+        """Return where a table's state is stored, if not in its log.
+
+        Another table may have the same path on a branch.
+        """
         return kept_for(self.kept, location, self.tables.get(location))
 
 
 def kept_for(
     kept: Mapping[str, KeptTable], location: str, state: TableState | None
 ) -> KeptTable | None:
-    """Of what is kept apart that which is of this very table."""
+    """Return the separately kept state of this very table, if ``kept`` has it."""
     found = kept.get(location)
     is_it = found is not None and state is not None and found.table_id in ("", state.table_id)
     return found if is_it else None
 
 
 def seal_base(base: Base, made: int) -> tuple[BaseRef, bytes]:
-    """A base as it is stored for the replacement of HEAD of that number; its leaves are."""
+    """Return a base in its stored form, for the replacement of HEAD with the number ``made``.
+
+    The leaves of the base are stored already.
+    """
     body = encode(base)
     return BaseRef(made, digest_of(body), base.sequence, base.timestamp_ms), body
 
 
 def store_base(ref: BaseRef, body: bytes) -> Program[None]:
     """Store a base before HEAD names it."""
-    # There already: this attempt's own, whose answer was lost. The name tells the content.
+    # If the object exists already, this attempt has stored it and the answer was lost: the name
+    # is the hash of the content.
     outcome = yield from put(ref.key, body, ABSENT)
     if isinstance(outcome, Unknown):
         raise StoreError(f"could not store {ref.key} ({outcome.reason}): try again")
 
 
 def load_base(ref: BaseRef) -> Program[Base]:
-    """A base that HEAD names.
+    """Return a base that HEAD names.
 
     Raises
     ------
     VersionNotFound
-        No ref of the newest HEAD names it any more.
+        No ref of the newest HEAD names the base any more.
     CorruptObject
-        It is damaged, or is missing although HEAD names it.
+        The base is damaged, or it is missing although HEAD names it.
     """
     outcome = yield from get_immutable(ref.key)
     if not isinstance(outcome, Found):
@@ -118,16 +125,16 @@ def load_base(ref: BaseRef) -> Program[Base]:
 
 
 def load_bases(head: Head) -> Program[list[Base]]:
-    """All bases that a HEAD holds. Each has the name of the ref that it was stored for.
+    """Return all bases that a HEAD holds. Each has the name of the ref that it was stored for.
 
-    Those of the clones that a base shows too: whoever keeps a state keeps all of it, also where
-    the clone itself has ended since.
+    The bases of the clones that a base shows are included: a client that keeps a state keeps all
+    of it, also where the clone itself has ended since.
     """
     return list((yield from load_bases_by_ref(head)).values())
 
 
 def load_bases_by_ref(head: Head) -> Program[dict[BaseRef, Base]]:
-    """The same, by what names them."""
+    """Return the bases as ``load_bases`` does, by the reference that names each."""
     yield from load_refs(head)
     entries: Iterable[RefEntry] = head.refs.values()
     found: dict[BaseRef, Base] = {}
@@ -143,14 +150,14 @@ def load_bases_by_ref(head: Head) -> Program[dict[BaseRef, Base]]:
 
 
 def load_base_tables(base: Base, locations: Iterable[str] | None = None) -> Program[None]:
-    """Fetch the leaves in which these tables of a base lie, or all."""
+    """Fetch the leaves in which these tables of a base are stored, or all leaves."""
     yield from fetch_leaves(base.tables, base.tables.missing(locations))
 
 
 def head_of(base: Base, entry: RefEntry, now: Head) -> Head:
-    """What HEAD was when the base was its state, as far as a reader asks.
+    """Return the HEAD of the time when the base was its state, as far as a reader needs it.
 
-    Of commits only that last one, for its time.
+    Of the commits it has only the last one, for its time.
     """
     shown = CommitSummary(base.sequence, base.timestamp_ms, "register", entry.id, "", {})
     return msgspec.structs.replace(
@@ -167,6 +174,6 @@ def head_of(base: Base, entry: RefEntry, now: Head) -> Head:
 
 
 def named_leaves(head: Head, bases: Iterable[Base]) -> set[str]:
-    """The keys of all leaves that a HEAD and its bases need."""
+    """Return the keys of all leaves that a HEAD and its bases need."""
     maps = [*maps_of(head), *(one for base in bases for one in (base.tables, base.names))]
     return {ref.key for found in maps for ref in found.refs}

@@ -1,7 +1,7 @@
-"""Commit objects: what a transaction decided, immutable and without a parent.
+"""Commit objects: the decision of a transaction, immutable and without a parent.
 
-A commit object names no HEAD, so a lost race rewrites nothing. Its key carries
-a hash of its body: a redo makes a new object, and HEAD says which one counts.
+A commit object names no HEAD, so a lost race rewrites nothing. Its key carries a hash of its body:
+a redo makes a new object, and HEAD says which one counts.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ COMMITS_PREFIX = "_lakevilla/commits"
 
 
 class TablePart(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the commit does to one table.
+    """The change that a commit makes to one table.
 
-    ``blind``: nothing of the table was read. ``created`` and ``dropped`` say
-    that the commit begins or ends the table's life in the lake. ``operation``
-    and its companions are for the log entry's ``commitInfo``. ``contract`` is the
-    digest of what the table asked of data files when these were made, the commit's own
-    changes among it (note 3); empty where an older client decided. ``redefines``: rows that others
-    write before it is published are not right under what it makes of the table.
+    ``blind``: nothing of the table was read. ``created`` and ``dropped``: the commit adds the table
+    to the lake, or removes it. ``operation`` and its companions are for the log entry's
+    ``commitInfo``. ``contract`` is the digest of what the table required of data files when these
+    were made; the commit's own changes are included (note 3). It is empty where an older client
+    decided the commit. ``redefines``: rows that other clients write before the commit is published
+    are not right under the new definition of the table.
     """
 
     table_id: str
@@ -45,15 +45,15 @@ class TablePart(msgspec.Struct, frozen=True, omit_defaults=True):
 class CommitObject(msgspec.Struct, frozen=True, omit_defaults=True):
     """``_lakevilla/commits/<txn>-<hash>.json``.
 
-    ``after``: the newest commit of the HEAD that its maker had read; whoever finds a HEAD of fewer
-    looks at an older one (docs/design/0053-gone-back.md). It is no parent: a commit is decided
-    behind any HEAD that it fits.
-    ``merged``: the branch that it merges, and the version that this has come to (``etl@57``).
-    ``catalog``: what its caller had seen of the lake's catalog.
-    ``replaces`` to ``quiet`` are a ``reconcile`` commit's. ``replaces``: the commits whose
-    place it takes (sequence, txn, hash). ``voided``: those that could not be
-    replayed, and why. ``touched_reads``: transactions that had read rows which
-    the foreign change touched. ``quiet``: the foreign change only moved rows.
+    ``after``: the newest commit of the HEAD that the maker of this object had read. A client that
+    finds a HEAD with fewer commits sees an older HEAD (docs/design/0053-gone-back.md). ``after`` is
+    no parent: a commit is decided behind any HEAD that it fits. ``merged``: the branch that the
+    commit merges, and the version that the branch has reached (``etl@57``). ``catalog``: the part
+    of the lake's catalog that the caller had seen. ``replaces`` to ``quiet`` belong to a
+    ``reconcile`` commit. ``replaces``: the commits whose place it takes (sequence, txn, hash).
+    ``voided``: the commits that could not be replayed, and the reasons. ``touched_reads``:
+    transactions that had read rows which the foreign change touched. ``quiet``: the foreign change
+    only moved rows.
     """
 
     format: int
@@ -75,18 +75,18 @@ class CommitObject(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def commit_key(txn: str, digest: str, life: str = "") -> str:
-    """Where a commit object lies; ``life``: the branch that it was made on."""
+    """Return where a commit object is stored; ``life``: the epoch of the branch that made it."""
     return f"{home_of(life)}/commits/{txn}-{digest}.json"
 
 
 def seal(commit: CommitObject) -> tuple[str, bytes]:
-    """The commit's hash and body."""
+    """Return the commit's hash and body."""
     body = encode(commit)
     return digest_of(body), body
 
 
 def read_commit(key: str, body: bytes) -> CommitObject:
-    """Decode a commit object; its key tells whether these are the bytes that were decided."""
+    """Decode a commit object; its key shows whether these are the bytes that were decided."""
     commit = decode(key, body, CommitObject)
     if not key.endswith(f"/commits/{commit.txn}-{digest_of(body)}.json"):
         raise CorruptObject(
@@ -98,5 +98,5 @@ def read_commit(key: str, body: bytes) -> CommitObject:
 
 
 def digest_of(body: bytes) -> str:
-    """The hash of an immutable object's body that goes into its name."""
+    """Return the hash of an immutable object's body that is a part of its name."""
     return blake3(body).hexdigest(length=16)

@@ -1,7 +1,7 @@
 """HEAD: the newest global version, as a value and as pure functions on it.
 
-Nothing here does I/O. ``successor`` is the only way a new HEAD comes about, so
-that ``replacement`` counts every replacement and no two HEADs have equal bytes.
+Nothing here does I/O. ``successor`` is the only way to make a new HEAD, so that ``replacement``
+counts every replacement and no two HEADs have equal bytes.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from lakevilla.ids import NO_TXN
 
 HEAD_KEY = "_lakevilla/HEAD.json"
 PAGES_PREFIX = "_lakevilla/pages"
-#: Older commits move to pages of this many, so HEAD keeps this many to twice less one.
+#: Number of commits in a page of older commits. HEAD keeps this many to twice less one.
 PAGE_LENGTH = 64
 COMMITS_IN_HEAD = 2 * PAGE_LENGTH
-#: Wide commits leave sooner: the list takes no more than this, but for what came last.
+#: Limit of the list's size. Wide commits leave HEAD sooner; only the last commit may exceed this.
 COMMITS_BYTES = 80 * 1024
-#: From the first ref, vacuum or size of a table on: a client that does not know of them would
-#: drop them.
+#: Format from the first ref, vacuum or size of a table on: a client that does not know of them
+#: would drop them.
 FORMAT_WITH_REFS = 2
-#: From the first clone on: a client that does not know of them would take their places for free.
+#: Format from the first clone on: a client that does not know of clones would take their places
+#: for free.
 FORMAT_WITH_CLONES = 3
 
 
 class Touch(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one commit did to one table, in short.
+    """The effect of one commit on one table, in short.
 
-    ``published`` is the table's ``published`` that the commit set: all log
-    entries up to it were validated against. Where the log held foreign entries that
-    no HEAD had known before, ``first`` is the first version that the commit took in
-    (``published`` the last).
+    ``published`` is the table's ``published`` that the commit set: all log entries up to it were
+    validated against. Where the log held foreign entries that no HEAD had known before, ``first``
+    is the first version that the commit absorbed, and ``published`` is the last.
 
-    ``left`` and ``entered`` are the ids of the table that went out of the lake by this
-    commit, and of the one that came in: no later HEAD tells when that was.
+    ``left`` and ``entered`` are the ids of the table that this commit removed from the lake, and of
+    the table that it added: no later HEAD shows when that was.
 
-    ``summary`` is what it wrote there, where there was room to tell. ``grown``: by how much the
-    table has grown by it (docs/design/0035-catalog-tables.md). ``refreshed``: it tells the tags of
-    all files that a refresh may keep (docs/design/0038-reuse.md).
+    ``summary`` describes what the commit wrote to the table, where there was room for it. ``grown``
+    is the growth of the table by the commit (docs/design/0035-catalog-tables.md). ``refreshed``:
+    the commit lists the tags of all files that a refresh may keep (docs/design/0038-reuse.md).
     """
 
     published: int
@@ -62,9 +62,9 @@ class Touch(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def growth(self) -> Size:
-        """By how much the table has grown; unknown where a commit of an older client added files.
+        """The growth of the table; unknown where a commit of an older client added files.
 
-        What is not there counts as unknown only where something was done.
+        A missing ``grown`` counts as unknown only where the commit added or removed files.
         """
         if self.grown is not None:
             return self.grown
@@ -74,9 +74,9 @@ class Touch(msgspec.Struct, frozen=True, omit_defaults=True):
 class CommitSummary(msgspec.Struct, frozen=True, omit_defaults=True):
     """One commit in HEAD's list.
 
-    ``hash`` names the commit object ``_lakevilla/commits/<txn>-<hash>.json``;
-    it is empty for a ``foreign`` commit whose content is in the table's log.
-    ``replaces``: the sequences that a ``reconcile`` commit stands in for.
+    ``hash`` names the commit object ``_lakevilla/commits/<txn>-<hash>.json``; it is empty for a
+    ``foreign`` commit, whose content is in the table's log. ``replaces``: the sequences that a
+    ``reconcile`` commit replaces.
     """
 
     sequence: int
@@ -91,9 +91,9 @@ class CommitSummary(msgspec.Struct, frozen=True, omit_defaults=True):
 class PendingRef(msgspec.Struct, frozen=True, omit_defaults=True):
     """A decided commit that HEAD does not know to be in the table's log.
 
-    ``base``: the log version up to which the commit was validated; only
-    foreign entries above it can make it unfit. ``life``: whose commit object it is, a branch's or
-    ``""``, the lake's own.
+    ``base``: the log version up to which the commit was validated; only foreign entries above it
+    can make the commit inapplicable. ``life``: the owner of the commit object, the epoch of a
+    branch or ``""``, the lake itself.
     """
 
     sequence: int
@@ -104,7 +104,7 @@ class PendingRef(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CommitRef(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A commit object, and under whose directory it lies: a branch's, or the lake's (``""``)."""
+    """A commit object and its directory: that of a branch's epoch, or of the lake (``""``)."""
 
     txn: str
     hash: str
@@ -114,15 +114,16 @@ class CommitRef(msgspec.Struct, frozen=True, omit_defaults=True):
 class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     """A table in HEAD: log[..published] plus ``pending``, and never anything else.
 
-    ``emptied_ms``: when somebody last noted that he deletes the data of a table that was
-    dropped; until ``emptying`` is taken out again he is not through
+    ``emptied_ms``: when a client last noted that it deletes the data of a dropped table. The
+    deletion is not complete until ``emptying`` is removed again
     (docs/design/0013-names-used-again.md). ``catalog`` is the key of the table's pointer in a
     catalog (docs/design/0016-catalogs.md). ``vacuumed_ms``: files that no state since then needs
-    may have been deleted, or may be yet (docs/design/0030-refs.md). ``size`` is how much the
-    state holds; None where nothing of that is known. ``changed``: the last commit that changed its
-    rows or metadata; 0 where that was before HEAD told. ``refreshed``: of an Iceberg table, the
-    commit object that tells the tags of its files (docs/design/0038-reuse.md). ``let_go``: which
-    ``unregister`` gives its claim away (docs/design/0051-claims-let-go.md).
+    may have been deleted, or may still be deleted (docs/design/0030-refs.md). ``size`` is the size
+    of the state; None where nothing of that is known. ``changed``: the last commit that changed the
+    table's rows or metadata; 0 where that was before HEAD recorded it. ``refreshed``: for an
+    Iceberg table, the commit object that lists the tags of its files (docs/design/0038-reuse.md).
+    ``let_go``: the ``unregister`` that releases the table's claim
+    (docs/design/0051-claims-let-go.md).
     """
 
     table_id: str
@@ -149,37 +150,38 @@ class TableMap(LeafMap[TableState]):
     leaf = Leaf[TableState]
 
 
-#: Where a path leads that is no name of its table any more (docs/design/0023-renames.md).
+#: Target of a path that is no name of its table any more (docs/design/0023-renames.md).
 NOWHERE = ""
 
 
 class NameMap(LeafMap[str]):
-    """Where the tables with a registered name are; ``NOWHERE`` for the path of a renamed one."""
+    """The tables' locations by registered name; ``NOWHERE`` for the path of a renamed table."""
 
     __slots__ = ()
     value = str
     leaf = Leaf[str]
 
 
-#: Shared by all lakes without any: what is empty is never cut into leaves.
+#: Shared by all lakes without any: an empty map is never cut into leaves.
 _NO_TABLES, _NO_NAMES, _NO_REFS = TableMap(), NameMap(), RefMap()
 _NO_POLICY = Policy()
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """An escalated transaction that others let go first in these tables (design, section 7)."""
+    """An escalated transaction: others yield to it in these tables (design, section 7)."""
 
     txn: str
     tables: tuple[str, ...]
 
 
 class BranchLife(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which branch a HEAD is of (docs/design/0031-branches.md).
+    """The branch that a HEAD belongs to, in one epoch (docs/design/0031-branches.md).
 
-    ``ref_id`` is the id of its entry in the lake's HEAD, ``base`` the state that it was made of.
-    ``closed``: nothing is committed on it any more, and why. One that is ``moved`` goes on in
-    another life (docs/design/0034-rebase.md). ``keyed``: a commit of it has an idempotency key.
-    ``apart``: its base keeps tables apart from their logs (docs/design/0037-upkeep.md).
+    ``ref_id`` is the id of the branch's entry in the lake's HEAD, ``base`` the state that the
+    branch was made of. ``closed``: nothing is committed on the branch any more, and the reason. A
+    branch that is ``moved`` continues in another epoch (docs/design/0034-rebase.md). ``keyed``: a
+    commit of the branch has an idempotency key. ``apart``: the base keeps tables separate from
+    their logs (docs/design/0037-upkeep.md).
     """
 
     id: str
@@ -192,17 +194,17 @@ class BranchLife(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def begins_with_base(self) -> bool:
-        """Whether its first HEAD had the tables of its base, and no others besides."""
+        """True if the first HEAD had the tables of the base, and no other tables."""
         return made_of_life(self.id) == self.base.made
 
     @property
     def is_first(self) -> bool:
-        """Whether the branch had no life before."""
+        """True if this is the branch's first epoch."""
         return str(made_of_life(self.id)) == self.ref_id.partition("-")[0]
 
 
 class PageRef(msgspec.Struct, frozen=True):
-    """An immutable page of older commits and what it covers."""
+    """An immutable page of older commits, with the range that it covers."""
 
     hash: str
     first_sequence: int
@@ -227,19 +229,19 @@ class Page(msgspec.Struct, frozen=True):
 class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     """``_lakevilla/HEAD.json`` (design, section 9).
 
-    ``history_start`` is the last commit that is no longer kept, ``forgotten`` the
-    largest id among those: about a larger one the history that is kept tells all.
-    ``adopted`` is the last commit of the lake that this one was copied from: what was
-    published before then is marked in the logs with that lake's id, not with this one's.
-    ``as_log``: it is not replaced, its successor is created beside it (``head_log``).
-    ``rebuilt`` is the commit with which it was created again after it was lost, from what lakes
-    ``former`` had left at this root; ``unconfirmed`` until somebody has looked at what could not
-    be told (docs/design/0021-head-lost.md). ``keys_lost``: nothing but tables was left, so nobody
-    can tell which idempotency keys were used; until somebody has confirmed that, too.
-    ``crowd`` and ``listed`` are hints (docs/design/0029-inbox.md): how many commits the last HEAD
-    held that was made by a look at the inbox, and that HEAD's ``replacement``. Whoever has not
-    looked there leaves both as they are.
-    ``life``: whose HEAD it is; None for the lake's own. ``policy`` is of the lake's own alone.
+    ``history_start`` is the last commit that is no longer kept, ``forgotten`` the largest id among
+    these: the kept history has all commits with a larger id. ``adopted`` is the last commit of the
+    lake that this lake was copied from: commits published before then are marked in the logs with
+    that lake's id, not with this one's. ``as_log``: HEAD is not replaced; its successor is created
+    next to it (``head_log``). ``rebuilt`` is the commit with which HEAD was created again after it
+    was lost, from what the lakes ``former`` had left at this root. ``unconfirmed`` holds until a
+    person has checked what could not be determined (docs/design/0021-head-lost.md). ``keys_lost``:
+    nothing but tables was left, so no client can determine which idempotency keys were used. It
+    holds until a person has confirmed that too. ``crowd`` and ``listed`` are hints
+    (docs/design/0029-inbox.md): the number of commits in the last HEAD that was made after listing
+    the inbox, and that HEAD's ``replacement``. A client that has not listed the inbox leaves both
+    unchanged. ``life``: the epoch of the branch that the HEAD belongs to; None for the lake's own
+    HEAD. ``policy`` exists only in the lake's own HEAD.
     """
 
     FORMAT = FORMAT_WITH_CLONES
@@ -274,26 +276,26 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def home(self) -> str:
-        """The life that its leaves and commit objects are of."""
+        """The epoch that HEAD's leaves and commit objects belong to."""
         return "" if self.life is None else self.life.id
 
     @property
     def is_protected(self) -> bool:
-        """Whether it takes no transaction that writes directly."""
+        """True if the lake takes no transaction that writes directly."""
         return self.policy.direct_writes == "refuse"
 
     def is_fenced(self, txn: str) -> bool:
-        """Whether ``txn`` can never commit through HEAD (any more)."""
+        """Return whether ``txn`` can never commit through HEAD (any more)."""
         return txn <= self.floor or txn in self.aborted
 
 
 def shown_names(head: Head) -> dict[str, str]:
-    """Per location the one name by which it is shown, as far as HEAD is at hand.
+    """Return for each location the one name that is shown for it, as far as HEAD is cached.
 
-    The first that it was registered under: HEAD keeps names in that order; those of a lake so
-    large that they lie in leaves are in the order of the alphabet. Either way all clients show
-    the same. A table that a catalog keeps, and that has no such name, has its name there. The
-    others have their location for one.
+    It is the first name that the table was registered under: HEAD keeps names in that order. The
+    names of a lake so large that they are stored in leaves are in alphabetical order. Either way
+    all clients show the same name. A table that a catalog keeps, and that has no registered name,
+    is shown by its name in the catalog. All other tables are shown by their location.
     """
     shown: dict[str, str] = {}
     names, tables = head.names.at_hand(), head.tables.at_hand()
@@ -308,7 +310,7 @@ def shown_names(head: Head) -> dict[str, str]:
 
 
 def shown_tables(head: Head) -> dict[str, str]:
-    """The locations of the tables by the names that are shown, as far as HEAD is at hand."""
+    """Return the locations of the tables by their shown names, as far as HEAD is cached."""
     names = shown_names(head)
     return {
         names.get(location, location): location
@@ -318,7 +320,7 @@ def shown_tables(head: Head) -> dict[str, str]:
 
 
 def application_id(head: Head) -> str:
-    """The application id of Delta's ``txn`` action that proves publishing."""
+    """Return the application id of Delta's ``txn`` action that proves publishing."""
     return f"lakevilla/{head.lake_id}"
 
 
@@ -344,13 +346,13 @@ def successor(
     reserved: tuple[Reservation, ...] | None = None,
     sizes: Mapping[str, Size] | None = None,
 ) -> Head:
-    """The HEAD that replaces ``head``.
+    """Return the HEAD that replaces ``head``.
 
-    ``commits`` must carry consecutive sequences from ``head.sequence + 1``;
-    their timestamps are raised so that they grow strictly. With ``page`` the
-    oldest commits of ``head`` have moved there. ``tables`` and ``names`` are what
-    changes; None takes a name out. ``sizes`` are of tables whose size is known anew; that of
-    each other one is what it was, with what the commits say of its growth.
+    ``commits`` must carry consecutive sequences from ``head.sequence + 1``; their timestamps are
+    raised so that they grow strictly. With ``page`` the oldest commits of ``head`` have moved
+    there. ``tables`` and ``names`` are the changed entries; None removes a name. ``sizes`` has the
+    tables whose size is newly known. Every other table keeps its size, plus the growth that the
+    commits state.
     """
     kept = head.commits
     if page is not None:
@@ -387,7 +389,7 @@ def successor(
 
 
 def moment_of(head: Head) -> int:
-    """When the newest commit that a HEAD holds was made; 0 for an empty lake."""
+    """Return the timestamp of the newest commit that a HEAD holds; 0 for an empty lake."""
     if head.commits:
         return head.commits[-1].timestamp_ms
     return 0 if head.life is None else head.life.base.timestamp_ms
@@ -402,10 +404,11 @@ def first_head(
     sequence: int = 0,
     clones: Mapping[str, RefEntry] | None = None,
 ) -> Head:
-    """The first HEAD of a life of a branch: its tables, and the version that it goes on from.
+    """Return the first HEAD of an epoch of a branch: its tables and the version to continue from.
 
-    That is its base's, or ``sequence`` if the branch had come further before. ``now`` is the lake's
-    HEAD. Nothing from before is in the branch's history. ``clones`` are those of its base.
+    The version is that of the base, or ``sequence`` if the branch had a higher version before.
+    ``now`` is the lake's HEAD. The branch's history has nothing from before. ``clones`` are those
+    of the base.
     """
     sequence = max(sequence, life.base.sequence)
     return Head(
@@ -424,14 +427,17 @@ def first_head(
 
 
 def with_refs(new: Head, refs: Mapping[str, RefEntry | None]) -> Head:
-    """A HEAD that is about to be stored, with other refs; None takes one out."""
+    """Return a HEAD that is about to be stored, with changed refs; None removes a ref."""
     has_clone = any(entry is not None and entry.kind == "clone" for entry in refs.values())
     asked = FORMAT_WITH_CLONES if has_clone else FORMAT_WITH_REFS
     return msgspec.structs.replace(new, format=max(new.format, asked), refs=new.refs.updated(refs))
 
 
 def with_policy(new: Head, policy: Policy) -> Head:
-    """A HEAD that is about to be stored, with another policy. Who knows of none is refused."""
+    """Return a HEAD that is about to be stored, with another policy.
+
+    Clients that do not know of policies are refused.
+    """
     return msgspec.structs.replace(new, format=max(new.format, FORMAT_WITH_REFS), policy=policy)
 
 
@@ -440,9 +446,9 @@ def _with_lives(
     after: Mapping[str, TableState],
     commits: Sequence[CommitSummary],
 ) -> list[CommitSummary]:
-    """The commits of one replacement, each telling which tables it took out or brought in.
+    """Return the commits of one replacement, each with the tables that it added or removed.
 
-    Of those that touch the same table the first brings it in, and the last takes it out.
+    Of the commits that touch the same table, the first adds it and the last removes it.
     """
     first: dict[str, int] = {}
     last: dict[str, int] = {}
@@ -474,7 +480,7 @@ def _with_lives(
 
 
 def _with_vacuum(before: Mapping[str, TableState], name: str, state: TableState) -> TableState:
-    """A new state of a table, with the last vacuum: whoever makes one need not think of it."""
+    """Return a new state of a table with the last vacuum, so that makers of states can omit it."""
     known = before.get(name)
     if known is None or known.vacuumed_ms is None or state.vacuumed_ms is not None:
         return state
@@ -488,12 +494,12 @@ def with_sizes(
     known: Mapping[str, Size],
     life: str = "",
 ) -> dict[str, TableState]:
-    """The new states of tables with their sizes, and who has changed and refreshed them last.
+    """Return the new states of tables, with their sizes and last changing and refreshing commits.
 
-    Whoever makes a state need not think of these.
+    Makers of states can omit these values.
 
     The commits of one replacement are added one after the other, so it does not matter which of
-    them come together in one.
+    them are together in one replacement.
     """
     sized = {}
     for location, state in after.items():
@@ -521,7 +527,7 @@ def with_sizes(
 
 
 def _touches(commits: Sequence[CommitSummary], location: str) -> list[tuple[CommitSummary, Touch]]:
-    """What the commits did to one table."""
+    """Return the commits that touch one table, each with its effect there."""
     return [(commit, commit.tables[location]) for commit in commits if location in commit.tables]
 
 
@@ -530,24 +536,24 @@ def _live_id(state: TableState | None) -> str | None:
 
 
 def overfull(head: Head) -> bool:
-    """Whether the oldest commits must move to a page before more are added."""
+    """Return whether the oldest commits must move to a page before more are added."""
     return _leaving(head.commits) > 0
 
 
 def split_page(head: Head, nonce: str, format_version: int) -> Page:
-    """The oldest commits of an ``overfull`` HEAD as a page."""
+    """Return the oldest commits of an ``overfull`` HEAD as a page."""
     return Page(format_version, nonce, head.commits[: _leaving(head.commits)], head.page)
 
 
 def _leaving(commits: Sequence[CommitSummary]) -> int:
-    """How many of the oldest commits must go."""
+    """Return the number of the oldest commits that must leave HEAD."""
     by_number = PAGE_LENGTH if len(commits) >= COMMITS_IN_HEAD - 1 else 0
     # All at once is several times faster than one by one, and nearly always enough.
     if len(msgspec.json.encode(commits)) <= COMMITS_BYTES:
         return by_number
     sizes = [len(msgspec.json.encode(commit)) for commit in commits]
     # Down to three quarters, so that not every commit from now on makes a page.
-    # The last one stays: it tells what time HEAD is of.
+    # The last commit stays: it states the time of HEAD.
     by_size, left = 0, sum(sizes)
     while left > COMMITS_BYTES * 3 // 4 and by_size < len(sizes) - 1:
         left -= sizes[by_size]
@@ -556,7 +562,7 @@ def _leaving(commits: Sequence[CommitSummary]) -> int:
 
 
 def commits_after(head: Head, sequence: int) -> tuple[CommitSummary, ...] | None:
-    """The commits of ``head`` after ``sequence``; None if some have moved to pages."""
+    """Return the commits of ``head`` after ``sequence``; None if some have moved to pages."""
     first = head.commits[0].sequence if head.commits else head.sequence + 1
     if sequence + 1 < first:
         return None
@@ -564,7 +570,7 @@ def commits_after(head: Head, sequence: int) -> tuple[CommitSummary, ...] | None
 
 
 def find_commit(commits: Iterable[CommitSummary], txn: str) -> CommitSummary | None:
-    """The transaction's own commit among ``commits``."""
+    """Return the transaction's own commit among ``commits``."""
     for commit in commits:
         if commit.txn == txn and commit.kind == "transaction":
             return commit

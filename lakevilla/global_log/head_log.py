@@ -17,9 +17,9 @@ from lakevilla.store.location import HOMES_PREFIX
 #
 # HEAD as a log, where the store only creates: which object holds which HEAD (design, section 9).
 #
-# Number 0 is ``_lakevilla/HEAD.json`` itself, and it says so (``as_log``). It is created if
-# absent like any HEAD, so a lake has one form for ever, whichever clients make it at
-# the same time: no client can replace what another one appends to. What follows it is
+# Number 0 is ``_lakevilla/HEAD.json`` itself, and it says so (``as_log``). It is created if absent
+# like any HEAD, so a lake has one form for ever, whichever clients create it at the same time:
+# no client can replace an object to which another client appends. Its successors are
 # ``_lakevilla/heads/<replacement, 20 digits>.json``.
 
 
@@ -28,19 +28,19 @@ _HEAD = re.compile(rf"(?:_lakevilla|{HOMES_PREFIX}/[^/]+)/(?:HEAD\.json|heads/.*
 
 
 def head_key(head: Head) -> str:
-    """Where a HEAD is stored."""
+    """Return where a HEAD is stored."""
     if head.as_log and head.replacement > 0:
         return entry_key(HEADS_PREFIX, head.replacement)
     return HEAD_KEY
 
 
 def is_head(key: str) -> bool:
-    """Whether a key holds a HEAD, the newest or an old one, of the lake or of a branch."""
+    """Return whether a key holds a HEAD, the newest or an old one, of the lake or of a branch."""
     return _HEAD.fullmatch(key) is not None
 
 
 def newest_head(known: Head, *, is_far: bool) -> Program[tuple[Head, Found] | None]:
-    """The newest HEAD of a log of which ``known`` is one, or None if that is the newest."""
+    """Return the newest HEAD of the log that ``known`` is in, or None if that is the newest."""
     entry = yield from newest(HEADS_PREFIX, known.replacement, is_far=is_far)
     if entry is None:
         return None
@@ -58,36 +58,37 @@ def newest_head(known: Head, *, is_far: bool) -> Program[tuple[Head, Found] | No
 
 # -------------------- recent heads
 #
-# Recent HEADs: copies of those that were replaced, for who has to go back to one.
+# Recent HEADs: copies of replaced HEADs, for a user that has to go back to one.
 #
-# One is stored beside each page of older commits, and one at the beginning of each gc, so that no
-# commit waits for it and few cost a request more (docs/design/0053-gone-back.md). Nothing rests on
-# them: they are read by ``recover --reset-head``, and each is a sign that HEAD has come so far.
+# A copy is stored with each page of older commits, and at the beginning of each gc, so that no
+# commit waits for it and few commits cost a request more (docs/design/0053-gone-back.md). Nothing
+# depends on the copies: ``recover --reset-head`` reads them, and each is a sign that HEAD has
+# advanced so far.
 
 
 RECENT_PREFIX = "_lakevilla/recent"
-#: So many are kept, the newest.
+#: Number of the newest copies that are kept.
 MOST_RECENT = 16
 
 
 def put_copy(head: Head) -> Program[PutOutcome]:
-    """Store a copy of a HEAD that was read. To store it twice changes nothing."""
+    """Store a copy of a HEAD that was read. Storing it twice changes nothing."""
     return put(entry_key(RECENT_PREFIX, head.replacement), encode(head), ANY)
 
 
 def keep_recent(head: Head) -> Program[None]:
-    """Store a copy of a HEAD; one that is a log has all of them."""
+    """Store a copy of a HEAD; a HEAD that is a log keeps all of them anyway."""
     if not head.as_log:
         yield from put_copy(head)
 
 
 def too_old(keys: Iterable[str]) -> list[str]:
-    """Of the keys of copies those that are more than ``MOST_RECENT`` behind."""
+    """Return the keys of copies that are not among the newest ``MOST_RECENT``."""
     return sorted(keys)[:-MOST_RECENT]
 
 
 def recent_heads() -> Program[list[Head]]:
-    """The copies that are kept and can be read, the newest first."""
+    """Return the copies that are kept and can be read, the newest first."""
     listed = yield from list_objects(RECENT_PREFIX)
     outcomes = yield from parallel([get(info.key) for info in listed])
     heads = []
@@ -101,5 +102,5 @@ def recent_heads() -> Program[list[Head]]:
 
 
 def said_of(heads: Iterable[Head]) -> str:
-    """The copies in words, for who has to choose one."""
+    """Return the copies in words, for a user that has to choose one."""
     return ", ".join(f"{head.replacement} (global version {head.sequence})" for head in heads)

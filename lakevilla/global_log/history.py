@@ -13,15 +13,15 @@ from lakevilla.store.effects import Program
 
 # -------------------- history
 #
-# The lake's history: its commits, back from HEAD through as many pages as are asked for.
+# The lake's history: its commits, back from HEAD through as many pages as are requested.
 
 
 @dataclass(slots=True)
 class Timeline:
-    """The commits of ``head`` that are at hand, oldest first, and the page before them.
+    """The commits of ``head`` that are cached, oldest first, and the page before them.
 
-    Pages name their predecessor, so they are read one after the other, and only
-    as far back as somebody asks.
+    Pages name their predecessor, so they are read one after the other, and only as far back as a
+    caller requests.
     """
 
     head: Head
@@ -34,7 +34,7 @@ class Timeline:
         return cls(head, list(head.commits), head.page)
 
     def base(self) -> Program[Base]:
-        """What a branch was made of: the state with which its history begins."""
+        """Return the base that the branch was made of: the state with which its history begins."""
         assert self.head.life is not None, "only a branch begins with a state"
         if self._base is None:
             self._base = yield from load_base(self.head.life.base)
@@ -42,21 +42,21 @@ class Timeline:
 
     @property
     def first(self) -> int:
-        """The oldest sequence at hand."""
+        """The oldest cached sequence."""
         return self.commits[0].sequence if self.commits else self.head.sequence + 1
 
     def at(self, sequence: int) -> Program[CommitSummary | None]:
-        """One commit; None where its number stands for a state alone: 0, and the last forgotten."""
+        """Return one commit; None where only a state has the number: 0, and the last forgotten."""
         found = yield from self.after(sequence - 1) if self._is_kept(sequence) else ()
         return found[0] if found else None
 
     def after(self, sequence: int) -> Program[Sequence[CommitSummary]]:
-        """All commits after ``sequence``, oldest first.
+        """Return all commits after ``sequence``, oldest first.
 
         Raises
         ------
         VersionNotFound
-            It is not there yet, or some of them are not kept any more.
+            The version does not exist yet, or some of the commits are not kept any more.
         """
         self.check(sequence)
         while self.first > sequence + 1:
@@ -70,7 +70,7 @@ class Timeline:
     def newest(
         self, limit: int | None, last: int | None = None
     ) -> Program[Sequence[CommitSummary]]:
-        """The newest commits that are kept, up to ``last`` if that is given, newest first."""
+        """Return the newest kept commits, up to ``last`` if that is given, newest first."""
         start, last = self.head.history_start, self.head.sequence if last is None else last
         if limit is not None:
             start = max(start, last - limit)
@@ -79,12 +79,14 @@ class Timeline:
         return [c for c in reversed((yield from self.after(start))) if c.sequence <= last]
 
     def by(self, timestamp_ms: int) -> Program[int]:
-        """The newest version that is not later. Raises ``VersionNotFound`` if all kept ones are.
+        """Return the newest version that is not later.
 
-        The last that is forgotten is kept as a state, and its time with it: its commit is at
-        hand, or was the last of the page that is gone, whose time the next page tells.
+        Raises ``VersionNotFound`` if all kept versions are later.
+
+        The last forgotten version is kept as a state, and its time with it: its commit is cached,
+        or was the last of the page that is gone, whose time the next page states.
         """
-        # Before a HEAD that was rebuilt there is no state to tell.
+        # Before a HEAD that was rebuilt no state is known.
         start = max(self.head.history_start, self.head.rebuilt)
         while self.first > start + 1 and self.commits[0].timestamp_ms > timestamp_ms:
             yield from self.after(self.first - 2)
@@ -106,7 +108,7 @@ class Timeline:
         )
 
     def check(self, sequence: int) -> None:
-        """Refuse a global version that is not kept, or not there yet.
+        """Refuse a global version that is not kept, or does not exist yet.
 
         Raises
         ------
@@ -122,11 +124,11 @@ class Timeline:
             raise self._forgotten(sequence)
 
     def settled(self, sequence: int) -> Program[int]:
-        """The version whose state ``sequence`` has.
+        """Return the version whose state ``sequence`` has.
 
-        A ``reconcile`` commit stands in one replacement with the ``foreign`` one before
-        it: no HEAD ever ended between them, and there the table has no state, because
-        what was decided does not fit the log any more.
+        A ``reconcile`` commit is in one replacement with the ``foreign`` commit before it. No HEAD
+        ever ended between them, and there the table has no state, because the decided commits do
+        not fit the log any more.
         """
         following = yield from self.after(sequence)
         return sequence + 1 if following and following[0].kind == "reconcile" else sequence
@@ -156,15 +158,15 @@ class Timeline:
 
 # -------------------- lineage
 #
-# Lineage: a HEAD that a client reads comes from every HEAD that it has read before.
+# Lineage: a HEAD that a client reads descends from every HEAD that the client has read before.
 #
-# HEAD is only ever replaced by its successor, so whoever has seen one and then finds an
-# older one, or one that has grown from an older one, looks at a HEAD that was put back by
-# hand. To go on with it would give sequences away a second time: the tables' logs hold them
-# as published already, and rows that were acknowledged would be lost.
+# HEAD is only ever replaced by its successor. So a client that has read one HEAD, and then finds
+# an older one, or one that has grown from an older one, sees a HEAD that was put back by hand. If
+# the client continued with it, sequences would be assigned a second time: the tables' logs hold
+# them as published already, and acknowledged rows would be lost.
 
 
-#: What to do about a HEAD that is an older one, in words.
+#: Remedy for a HEAD that is an older one, in words.
 NEWEST = (
     "restore the newest copy of it (from the bucket's older versions, or a backup); if there is "
     "none, `lakevilla recover ROOT --reset-head N` goes on from HEAD number N, this one or another "
@@ -175,7 +177,7 @@ NEWEST = (
 def went_back(
     head: Head, evidence: str, *, before: str = "", table: str | None = None
 ) -> CorruptObject:
-    """The error of one who holds a HEAD that something shows to be an older one."""
+    """Return the error for a client whose HEAD is shown by some evidence to be an older one."""
     return CorruptObject(
         f"{before}{HEAD_KEY} (global version {head.sequence}, replacement {head.replacement}) was "
         f"set back, as by an old backup: {evidence}; {NEWEST}",
@@ -185,16 +187,16 @@ def went_back(
 
 
 def check_lineage(known: Head, found: Head | None) -> None:
-    """Refuse what can't have come from ``known``.
+    """Refuse a HEAD that can't descend from ``known``.
 
-    ``found`` must have been asked for after ``known`` was read: an answer that another
-    request has overtaken is old and nothing worse.
+    ``found`` must have been requested after ``known`` was read: an answer that another request has
+    overtaken is merely old.
 
     Raises
     ------
     CorruptObject
-        HEAD is gone, is older, or has another past. A lake of another id is another lake
-        (one that was adopted, or created again), and no business of this.
+        HEAD is gone, is older, or has another past. A lake of another id is another lake (one that
+        was adopted, or created again), and this check does not apply to it.
     """
     if found is None:
         raise CorruptObject(
@@ -216,7 +218,7 @@ def check_lineage(known: Head, found: Head | None) -> None:
 
 
 def _holds(found: Head, known: Head) -> bool:
-    """Whether the last commit that ``known`` holds is in ``found`` too, as far as that shows."""
+    """Return whether the last commit of ``known`` is in ``found`` too, as far as that shows."""
     if found.replacement == known.replacement:
         return found.nonce == known.nonce
     if not known.commits or not found.commits:

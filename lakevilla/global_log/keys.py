@@ -1,10 +1,10 @@
 """Idempotency keys: which transaction used a key last (design, section 9).
 
-``_lakevilla/keys/<hash>.json`` is created, or replaced under ``Match``, before
-the commit point. It never says that a transaction committed; HEAD does.
+``_lakevilla/keys/<hash>.json`` is created, or replaced under ``Match``, before the commit point. It
+never says that a transaction committed; HEAD does.
 
-Where HEAD is a log, so is each key: its first use is number 0 of it and says so, and what
-would replace it is created as ``_lakevilla/keys/<hash>/<number, 20 digits>.json``.
+Where HEAD is a log, each key is a log too: its first use is number 0 of the log and says so. The
+object that would replace it is created as ``_lakevilla/keys/<hash>/<number, 20 digits>.json``.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.store.effects import Program, get, put
 
 KEYS_PREFIX = "_lakevilla/keys"
-#: A pair's version goes into Delta's ``txn`` action, where it is a 64-bit integer.
+#: A pair's version is stored in Delta's ``txn`` action, where it is a 64-bit integer.
 _LARGEST_VERSION = 2**63 - 1
 
 
 class KeyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """The last use of a key.
 
-    ``version`` is the pair's, None for a plain key. ``sequence`` is HEAD's when
-    the key was bound: the transaction's commit, if any, comes after it.
-    ``committed`` is the last version of the application known to be committed
-    before this use. ``as_log``: it is not replaced, its successor is created beside it.
-    ``checkpoint``: of a stream, in which ``version`` counts its batches (note 46); or empty.
-    ``planned``: a digest of what the stream has planned for that batch (note 48); or empty.
-    ``due``: the batch that is waited for, or the one after ``version`` if that has committed and
-    is higher (note 49). None where batches are not counted. Above ``version`` it also says that
-    ``version`` has committed if it is ``committed``, and else never will.
+    ``version`` is the pair's, None for a plain key. ``sequence`` is HEAD's when the key was bound:
+    the commit of the transaction, if any, has a higher one. ``committed`` is the last version of
+    the application known to be committed before this use. ``as_log``: the record is not replaced;
+    its successor is created next to it. ``checkpoint``: of a stream, in which ``version`` counts
+    its batches (note 46); or empty. ``planned``: a digest of what the stream has planned for that
+    batch (note 48); or empty. ``due``: the batch that is expected, or the one after ``version`` if
+    that has committed and is higher (note 49). None where batches are not counted. A ``due`` above
+    ``version`` also says that ``version`` has committed if it is ``committed``, and else never
+    will.
     """
 
     REMEDY: ClassVar[str] = (
@@ -58,12 +58,12 @@ class KeyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_settled(self) -> bool:
-        """Whether it says by itself how the use that it is of has ended."""
+        """True if the record states by itself how the use that it describes has ended."""
         return self.due is not None and self.version is not None and self.due > self.version
 
 
 class HeldKey(msgspec.Struct, frozen=True):
-    """A key's last use with the token under which, or the number after which, the next comes."""
+    """A key's last use; the next is stored under its token, or after its number."""
 
     record: KeyRecord
     token: Token
@@ -71,7 +71,7 @@ class HeldKey(msgspec.Struct, frozen=True):
 
 
 def parse_key(key: object) -> tuple[str, int | None]:
-    """An idempotency key as (text, version): a string, or (application, version)."""
+    """Return an idempotency key as (text, version): a string, or (application, version)."""
     match key:
         case str() if key and is_unicode(key):
             return key, None
@@ -89,18 +89,22 @@ def parse_key(key: object) -> tuple[str, int | None]:
 
 
 def key_object(key: str, version: int | None) -> str:
-    """A pair hashes its application alone; a plain key never meets a pair of the same text."""
+    """Return the name of a key's object.
+
+    The name of a pair is the hash of its application alone; a plain key never collides with a pair
+    of the same text.
+    """
     kind = "key" if version is None else "application"
     return f"{KEYS_PREFIX}/{blake3(f'{kind}:{key}'.encode()).hexdigest(length=20)}.json"
 
 
 def is_key_object(name: str) -> bool:
-    """Whether a key's first use is stored there: all keys are found by these."""
+    """Return whether a key's first use is stored under a name: all keys are found by these."""
     return name.count("/") == KEYS_PREFIX.count("/") + 1 and name.endswith(".json")
 
 
 def load_key(key: str, version: int | None) -> Program[HeldKey | None]:
-    """The last use of a key, None if it was never used."""
+    """Return the last use of a key, None if it was never used."""
     return (yield from load_key_object(key_object(key, version)))
 
 
@@ -120,9 +124,9 @@ def load_key_object(name: str) -> Program[HeldKey | None]:
 
 
 def put_key(name: str, held: HeldKey | None, record: KeyRecord) -> Program[PutOutcome]:
-    """Create a key's object, or what comes after ``held`` if that is still its last use.
+    """Create a key's object, or the successor of ``held`` if that is still the last use.
 
-    In a log refused as surely as a replacement is: the next number is taken for ever.
+    In a log the write is refused as surely as a replacement is: the next number is taken for ever.
     """
     if held is None:
         return (yield from put(name, bound(record), ABSENT))
@@ -153,7 +157,7 @@ def new_record(
     planned: str = "",
     due: int | None = None,
 ) -> KeyRecord:
-    """A record of the current format."""
+    """Return a record of the current format."""
     return KeyRecord(
         FORMAT, nonce, key, txn, sequence, version, committed, as_log, checkpoint, planned, due
     )

@@ -1,11 +1,11 @@
-"""Leaves: a map in HEAD that has grown large is cut into objects of its own.
+"""Leaves: a map in HEAD that has grown large is cut into separate objects.
 
-HEAD holds a small map whole. Past ``INLINE_BYTES`` it holds a list of leaves sorted by
-name, and each leaf, an immutable object, holds the entries from its ``first`` name on.
-A replacement of HEAD rewrites the leaves that it changes, and nothing else.
+HEAD holds a small map whole. Past ``INLINE_BYTES`` it holds a list of leaves sorted by name, and
+each leaf, an immutable object, holds the entries from its ``first`` name on. A replacement of HEAD
+rewrites the leaves that it changes, and nothing else.
 
-What is here does no I/O: ``repo`` fetches what ``missing`` names, and stores what
-``planned`` gives before the HEAD that names it (docs/design/0011-scale.md).
+This module does no I/O: ``repo`` fetches the leaves that ``missing`` names, and stores those that
+``planned`` returns before the HEAD that names them (docs/design/0011-scale.md).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ V = TypeVar("V")
 
 
 class LeafRef(msgspec.Struct, frozen=True, array_like=True):
-    """One leaf in HEAD's list: it holds the names from ``first`` up to the next one's.
+    """One leaf in HEAD's list: it holds the names from ``first`` up to the next leaf's ``first``.
 
-    ``made``: the number of the replacement that it was made for. Once HEAD has come so
-    far and does not name it, no HEAD ever will: that replacement was refused, or has
-    been followed by one that let the leaf go. ``life``: the branch whose replacement it was.
+    ``made``: the number of the replacement that the leaf was made for. Once HEAD has reached this
+    number and does not name the leaf, no HEAD ever will: that replacement was refused, or a later
+    one has dropped the leaf. ``life``: the epoch of the branch whose replacement it was.
     """
 
     first: str
@@ -51,14 +51,14 @@ class LeafRef(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Leaf(msgspec.Struct, Generic[V], frozen=True):
-    """``_lakevilla/leaves/<made>-<hash>.json``. The same content under the same name, always."""
+    """``_lakevilla/leaves/<made>-<hash>.json``. The same name always has the same content."""
 
     format: int
     entries: dict[str, V]
 
 
 class LeafMark(msgspec.Struct, frozen=True):
-    """``_lakevilla/leaves/<replacement>-named.json``: what HEAD named when gc looked at it."""
+    """``_lakevilla/leaves/<replacement>-named.json``: the leaves in HEAD when gc read it."""
 
     format: int
     nonce: str
@@ -76,13 +76,13 @@ def is_mark(key: str) -> bool:
 
 
 def made_of(key: str) -> int:
-    """The number in a leaf's key."""
+    """Return the number in a leaf's key."""
     return int(key.removeprefix(f"{LEAVES_PREFIX}/")[:20])
 
 
 @dataclass(frozen=True, slots=True)
 class LeafPlan(Generic[V]):
-    """How a map is to lie in the store: all its leaves, and what those hold that are new."""
+    """The planned form of a map in the store: all its leaves, and the content of the new ones."""
 
     refs: tuple[LeafRef, ...]
     leaves: dict[str, dict[str, V]]
@@ -90,32 +90,32 @@ class LeafPlan(Generic[V]):
 
 
 class LeafMap(Mapping[str, V]):
-    """A map of names, whole in HEAD or in leaves. What it says never changes.
+    """A map of names, whole in HEAD or in leaves. Its content never changes.
 
-    How much of it is at hand does: leaves are fetched on use. To ask for a name whose leaf
-    was not fetched is a mistake of the program, and raises; it is never "not there".
-    Threads may share it: safe because what is fetched was always part of what it says, is
-    added by one step of a dict, and is never taken out of it.
+    The cached part of it does change: leaves are fetched on use. Access to a name whose leaf was
+    not fetched is a mistake of the program, and raises; it never means that the name is absent.
+    Threads may share the map: safe because a fetched leaf was always part of its content, is added
+    by one step of a dict, and is never removed from it.
     """
 
     __slots__ = ("_changed", "_leaves", "_refs")
 
-    #: What a value is, and how a leaf of such values is read.
+    #: The type of a value, and the type by which a leaf of such values is decoded.
     value: ClassVar[Any]
     leaf: ClassVar[Any]
 
     def __init_subclass__(cls) -> None:
-        # Learnt while the module is imported, by one thread (see ``codec``).
+        # Built while the module is imported, by one thread (see ``codec``).
         msgspec.convert({}, dict[str, cls.value])  # type: ignore[name-defined]
         msgspec.convert([], tuple[LeafRef, ...])
 
     def __init__(self, entries: Mapping[str, V] | None = None) -> None:
         self._refs: tuple[LeafRef, ...] = ()
         self._leaves: dict[str, dict[str, V]] = {}
-        #: What lies over the leaves, or all there is without any; None: taken out.
+        #: Entries laid over the leaves, or all entries if there are no leaves; None: removed.
         self._changed: dict[str, V | None] = dict(entries or {})
 
-    # -- looking ------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> V:
         changed, refs = self._lying()
@@ -136,7 +136,7 @@ class LeafMap(Mapping[str, V]):
         return sum(1 for _ in self)
 
     def __bool__(self) -> bool:
-        # In leaves it is not empty: a map is cut because it is large, and no leaf is empty.
+        # A map in leaves is not empty: a map is cut because it is large, and no leaf is empty.
         return bool(self._refs) or any(value is not None for value in self._changed.values())
 
     def __eq__(self, other: object) -> bool:
@@ -151,12 +151,12 @@ class LeafMap(Mapping[str, V]):
 
     @property
     def refs(self) -> tuple[LeafRef, ...]:
-        """The leaves that it lies in; none if HEAD holds it whole."""
+        """The leaves that store the map; none if HEAD holds it whole."""
         return self._refs
 
     def _lying(self) -> tuple[dict[str, V | None], tuple[LeafRef, ...]]:
-        # In this order, and ``settle`` the other way round: safe because what lies over the
-        # leaves says the same over those that it was already written into.
+        # In this order, and in ``settle`` in the opposite order: safe because the entries over the
+        # leaves say the same over leaves that they were already written into.
         changed = self._changed
         return changed, self._refs
 
@@ -169,10 +169,11 @@ class LeafMap(Mapping[str, V]):
     # -- growing ------------------------------------------------------------------
 
     def updated(self, changes: Mapping[str, V | None]) -> Self:
-        """The map with ``changes`` laid over; None takes a name out."""
+        """Return the map with ``changes`` laid over; None removes a name."""
         new = type(self)()
         new._refs = self._refs
-        # Its own, without those that no longer count: so what is at hand does not grow for ever.
+        # A new map caches only the leaves that it refers to, so that the cache does not grow for
+        # ever.
         new.share(self)
         new._changed = {**self._changed, **changes}
         if not new._refs:
@@ -182,7 +183,7 @@ class LeafMap(Mapping[str, V]):
     # -- fetching -----------------------------------------------------------------
 
     def at_hand(self) -> dict[str, V]:
-        """As much of it as can be looked at without fetching anything."""
+        """Return all entries that can be read without fetching anything."""
         changed, refs = self._lying()
         known: dict[str, V | None] = {}
         for ref in refs:
@@ -191,7 +192,7 @@ class LeafMap(Mapping[str, V]):
         return {name: value for name, value in known.items() if value is not None}
 
     def beyond(self, common: Collection[str]) -> dict[str, V]:
-        """What it says but for the leaves of these hashes, which another map has too."""
+        """Return the entries outside of the leaves of these hashes, which another map shares."""
         changed, refs = self._lying()
         known: dict[str, V | None] = {}
         for ref in refs:
@@ -201,7 +202,7 @@ class LeafMap(Mapping[str, V]):
         return {name: value for name, value in known.items() if value is not None}
 
     def missing(self, names: Iterable[str] | None = None) -> list[LeafRef]:
-        """The leaves to fetch before these names, or all, can be looked at."""
+        """Return the leaves to fetch before these names, or all, can be read."""
         changed, refs = self._lying()
         if not refs:
             return []
@@ -211,11 +212,11 @@ class LeafMap(Mapping[str, V]):
         return [ref for ref in refs if ref.hash not in self._leaves]
 
     def missing_below(self, prefix: str) -> list[LeafRef]:
-        """The leaves to fetch before the names that begin with ``prefix`` can be looked at."""
+        """Return the leaves to fetch before the names that begin with ``prefix`` can be read."""
         return self.missing_between(prefix, prefix + HIGHEST)
 
     def missing_between(self, first: str, last: str | None) -> list[LeafRef]:
-        """The leaves to fetch before the names from ``first`` to ``last`` can be looked at."""
+        """Return the leaves to fetch before the names from ``first`` to ``last`` can be read."""
         refs = self._lying()[1]
         if not refs:
             return []
@@ -224,12 +225,12 @@ class LeafMap(Mapping[str, V]):
         return [ref for ref in refs[max(begin, 0) : end] if ref.hash not in self._leaves]
 
     def ranges(self, first: str, last: str) -> list[tuple[str, str]]:
-        """The names from ``first`` to before ``last``, cut where another leaf begins."""
+        """Return the range from ``first`` to before ``last``, cut where another leaf begins."""
         starts = [ref.first for ref in self._lying()[1] if first < ref.first < last]
         return list(pairwise([first, *starts, last]))
 
     def within(self, first: str, last: str) -> dict[str, V]:
-        """What it says of the names from ``first`` to before ``last``, whose leaves are at hand."""
+        """Return the entries from ``first`` to before ``last``, whose leaves must be cached."""
         changed, refs = self._lying()
         known: dict[str, V | None] = {}
         if refs:
@@ -259,7 +260,7 @@ class LeafMap(Mapping[str, V]):
         self._leaves[ref.hash] = leaf.entries
 
     def share(self, other: LeafMap[V]) -> None:
-        """Take over what another map of the lake has fetched: equal hashes are equal leaves."""
+        """Copy leaves that another map of the lake has fetched: equal hashes are equal leaves."""
         if self is other or not other._leaves:
             return
         for ref in self._refs:
@@ -269,14 +270,14 @@ class LeafMap(Mapping[str, V]):
     # -- storing ------------------------------------------------------------------
 
     def unread(self) -> list[LeafRef]:
-        """The leaves to fetch before ``planned``: changed, and never looked at."""
+        """Return the leaves to fetch before ``planned``: changed, and not fetched yet."""
         changed = {_leaf_of(self._refs, name) for name in self._changed} if self._refs else set()
         return [ref for ref in self._refs if ref in changed and ref.hash not in self._leaves]
 
     def planned(self, made: int, life: str = "") -> LeafPlan[V] | None:
-        """What to store before the HEAD numbered ``made``; None if HEAD itself tells it all.
+        """Return the leaves to store before the HEAD numbered ``made``; None if HEAD holds all.
 
-        ``life``: the branch whose HEAD that is.
+        ``life``: the epoch of the branch whose HEAD that is.
         """
         if not self._refs:
             if len(msgspec.json.encode(self._changed)) <= INLINE_BYTES:
@@ -306,18 +307,18 @@ class LeafMap(Mapping[str, V]):
             leaves.update(part.leaves)
             bodies.update(part.bodies)
         if refs and refs[0].first:
-            # The first leaf has gone: the next holds whatever name comes before it.
+            # The first leaf is gone: the next one holds every name before its own.
             refs[0] = msgspec.structs.replace(refs[0], first="")
         return LeafPlan(tuple(refs), leaves, bodies)
 
     def settle(self, plan: LeafPlan[V]) -> None:
-        """Lie in the store as planned from now on. It says the same as before."""
+        """Refer to the stored leaves of ``plan`` from now on. The content is unchanged."""
         self._leaves.update(plan.leaves)
         self._refs = plan.refs
         self._changed = {}
 
     def to_wire(self) -> object:
-        """For ``encode``: the entries themselves, or the list of the leaves."""
+        """Return the form for ``encode``: the entries themselves, or the list of the leaves."""
         if not self._refs:
             return self._changed
         assert not self._changed, "leaves are stored before the HEAD that names them"
@@ -327,7 +328,7 @@ class LeafMap(Mapping[str, V]):
 
     @classmethod
     def from_wire(cls, found: object) -> Self:
-        """For ``decode``."""
+        """Return the map that ``decode`` has found."""
         if not isinstance(found, list):
             return cls(msgspec.convert(found, dict[str, cls.value]))  # type: ignore[name-defined]
         new = cls()
@@ -338,7 +339,7 @@ class LeafMap(Mapping[str, V]):
         return new
 
 
-#: Above every name that begins alike: no path holds this code point.
+#: Above every name with the same beginning: no path holds this code point.
 HIGHEST = chr(0x10FFFF)
 
 
@@ -347,7 +348,7 @@ def _leaf_of(refs: tuple[LeafRef, ...], name: str) -> LeafRef:
 
 
 def _laid_out(pieces: list[tuple[str, dict[str, V]]], made: int, life: str) -> LeafPlan[V]:
-    """Each piece as one leaf, or cut in half until each half fits."""
+    """Lay out each piece as one leaf, or cut in half until each half fits."""
     refs: list[LeafRef] = []
     leaves: dict[str, dict[str, V]] = {}
     bodies: dict[str, bytes] = {}
@@ -371,7 +372,10 @@ def _laid_out(pieces: list[tuple[str, dict[str, V]]], made: int, life: str) -> L
 
 
 def _between(before: str, after: str) -> str:
-    """The shortest name after ``before`` and not after ``after``: HEAD lists one for each leaf."""
+    """Return the shortest name after ``before`` and not after ``after``.
+
+    HEAD lists one such name for each leaf.
+    """
     length = next(
         (n for n, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), len(before)
     )

@@ -1,12 +1,12 @@
-"""Logs of numbered objects: each created if absent, none ever replaced or deleted.
+"""Logs of numbered objects: each is created if absent, and none is ever replaced or deleted.
 
-What a store that only creates can do in the place of replacing an object: number n + 1
-stands for what replaces number n. ``docs/design/0009-head-as-a-log.md`` argues it.
+A store that only creates objects uses such a log instead of replacing an object: number n + 1 is
+the replacement of number n. ``docs/design/0009-head-as-a-log.md`` argues it.
 
-Two things hold, and everything here rests on them. The log is dense: number n + 1 is
-created only by one who has read number n. And it only grows. So, unlike in a table's log,
-the absence of number n + 1 proves that n was the newest at that moment; and
-whether a number is taken grows monotonously, so that the newest can be searched for.
+Everything here depends on two properties. The log is dense: only a client that has read number n
+creates number n + 1. And it only grows. So, unlike in a table's log, the absence of number n + 1
+proves that n was the newest at that time. And whether a number is taken grows monotonously, so
+that the newest can be found by a search.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from lakevilla.errors import CorruptObject
 from lakevilla.store.base import Found, ObjectInfo
 from lakevilla.store.effects import Program, get, list_objects, parallel, stat
 
-#: A LIST answers with so many keys at once: nearer than this the newest is listed.
+#: Number of keys in one answer to a LIST: a newest entry that is nearer than this is listed.
 _PAGE = 1000
 
-#: A number and what is stored under it.
+#: A number and the object that is stored under it.
 Entry = tuple[int, Found]
 
 
@@ -29,17 +29,17 @@ def entry_key(prefix: str, number: int) -> str:
 
 
 def newest(prefix: str, known: int, *, is_far: bool = False) -> Program[Entry | None]:
-    """The newest entry, or None if it is still ``known``: one GET while nothing is new.
+    """Return the newest entry, or None if it is still ``known``: one GET while nothing is new.
 
-    Ends with a GET that finds the next number absent, whatever a hint or a list has said
-    before: those may be old, and only tell from where to look on.
+    The last request is a GET that finds the next number absent, whatever a hint or a list has said
+    before: hints and lists may be old, and only give the number from which the search continues.
 
     Parameters
     ----------
     known : int
         A number that is taken.
     is_far : bool
-        Much may have come since: search before the first look.
+        Many entries may have been added since: search before the first GET.
     """
     found: Entry | None = None
     number, taken = known, known
@@ -61,10 +61,10 @@ def newest(prefix: str, known: int, *, is_far: bool = False) -> Program[Entry | 
 
 
 def _search(prefix: str, low: int) -> Program[int]:
-    """A number that is taken, ``low`` or above it: the newest, unless the list is old.
+    """Return a number that is taken, ``low`` or above it: the newest, unless the list is old.
 
-    In a log of a million entries that takes 32 requests in eight rounds; to list it
-    all would take a thousand, one after the other.
+    In a log of a million entries that takes 32 requests in eight rounds. To list the whole log
+    would take a thousand requests, one after the other.
     """
     width = _PAGE
     while (yield from _is_taken(prefix, low + width)):

@@ -1,7 +1,7 @@
 """Refs: names in HEAD for states of the lake that are kept (docs/design/0030-refs.md).
 
-A ref names a *base*, an immutable object with the map of tables of that state. It is made,
-moved and ended by the replacement of HEAD that decides commits, so HEAD alone tells what is kept.
+A ref names a *base*, an immutable object with the map of tables of that state. Refs are made, moved
+and ended by the replacement of HEAD that decides commits, so HEAD alone says which states are kept.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from lakevilla.global_log.leaves import Leaf, LeafMap
 from lakevilla.store.location import home_of
 
 BASES_PREFIX = "_lakevilla/bases"
-#: The ref that every lake has: what is committed outside of any branch.
+#: The ref that every lake has: the commits outside of any branch.
 MAIN = "main"
 
 RefKind = Literal["tag", "branch", "clone"]
 
-#: No sequence has more.
+#: The most digits of a sequence.
 _MOST_DIGITS = 18
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
 
 
 class BaseRef(msgspec.Struct, frozen=True):
-    """The base that a ref names: what it is of, and where it lies.
+    """The base that a ref names: its state, and its place in the store.
 
-    ``made``: the number of the replacement of HEAD that it was stored for. Once HEAD has come so
-    far and names it nowhere, no HEAD ever will.
+    ``made``: the number of the replacement of HEAD that the base was stored for. Once HEAD has
+    reached this number and names the base nowhere, no HEAD ever will.
     """
 
     made: int
@@ -45,11 +45,11 @@ class BaseRef(msgspec.Struct, frozen=True):
 
 
 class KeptTable(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a table's state lies that is kept apart from its log (docs/design/0037-upkeep.md).
+    """The place of a table's state that is kept separate from its log (docs/design/0037-upkeep.md).
 
-    ``through``: the last commit that is in it; what is pending after that is laid over it. None:
-    all that is pending is in it. ``table_id``: of which table it is; another may have its path on a
-    branch.
+    ``through``: the last commit that the kept state includes; pending commits after it are laid
+    over the state. None: the state includes all pending commits. ``table_id``: the table of the
+    state; another table may have its path on a branch.
     """
 
     life: str
@@ -65,14 +65,16 @@ class KeptTable(msgspec.Struct, frozen=True, omit_defaults=True):
 class RefEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A ref in HEAD.
 
-    ``id`` tells it from one of the same name that was made before or after it. ``protected``:
-    it is not deleted before that is lifted. ``lives``: the directories that a branch owns, the
-    newest last (docs/design/0031-branches.md). ``synced``: what it was when it was last merged.
-    ``only``: patterns of the tables that it has; all if there are none. ``closed_ms``: when each of
-    its older lives was closed (docs/design/0034-rebase.md). ``source``: of which place in its base
-    a clone is, ``since`` the global version from which on it shows (docs/design/0039-clones.md).
-    ``reached``: the number of the branch's own HEAD when the lake's was last replaced by one who
-    had read it. It never goes back (docs/design/0053-gone-back.md).
+    ``id`` distinguishes the ref from one of the same name that was made before or after it.
+    ``protected``: the ref is not deleted before the protection is lifted. ``lives``: the
+    directories that a branch owns, one for each epoch, the newest last
+    (docs/design/0031-branches.md). ``synced``: the state of the branch when it was last merged.
+    ``only``: patterns of the tables that the ref has; all tables if there are no patterns.
+    ``closed_ms``: when each of its older epochs was closed (docs/design/0034-rebase.md).
+    ``source``: the place in its base that a clone shows, ``since`` the global version from which on
+    it shows that (docs/design/0039-clones.md). ``reached``: the number of the branch's own HEAD
+    when a client that had read it last replaced the lake's HEAD. It never decreases
+    (docs/design/0053-gone-back.md).
     """
 
     id: str
@@ -92,30 +94,30 @@ class RefEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def bases(self) -> tuple[BaseRef, ...]:
-        """All that it names."""
+        """All bases that the ref names."""
         return (self.base,) if self.synced is None else (self.base, self.synced)
 
     @property
     def life(self) -> str:
-        """The life of a branch, or what `keep` has given a tag; else ``""``."""
+        """The newest epoch of a branch, or the one that `keep` has given a tag; else ``""``."""
         return self.lives[-1] if self.lives else ""
 
     def having_reached(self, number: int) -> RefEntry:
-        """The entry of a branch whose own HEAD was seen with that number."""
+        """Return the entry of a branch whose own HEAD was seen with that number."""
         return msgspec.structs.replace(self, reached=max(self.reached, number))
 
     def is_as(self, other: RefEntry | None) -> bool:
-        """Whether it says the same, whatever has been seen of the branch's own HEAD."""
+        """Return whether both entries are equal, whatever each knows of the branch's own HEAD."""
         if other is None:
             return False
         return msgspec.structs.replace(other, reached=self.reached) == self
 
 
 class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a lake lets its clients do.
+    """The operations that a lake permits to its clients.
 
-    ``direct_writes``: whether main takes more than what comes from states that are there, as by a
-    merge, and upkeep (docs/design/0030-refs.md).
+    ``direct_writes``: whether main accepts more than upkeep and states that exist already, as by a
+    merge (docs/design/0030-refs.md).
     """
 
     direct_writes: Literal["allow", "refuse"] = "allow"
@@ -130,39 +132,39 @@ class RefMap(LeafMap[RefEntry]):
 
 
 def is_at(location: str, place: str) -> bool:
-    """Whether a location is a place, or lies below it."""
+    """Return whether a location is a place, or is below it."""
     return location == place or location.startswith(f"{place}/")
 
 
 def clone_around(clones: Iterable[str], location: str) -> str | None:
-    """The clone at or around a place, if there is one."""
+    """Return the clone at or around a place, if one exists."""
     return next((name for name in clones if is_at(location, name)), None)
 
 
 def clone_below(clones: Iterable[str], location: str) -> str | None:
-    """A clone below a place, if there is one."""
+    """Return a clone below a place, if one exists."""
     return next((name for name in sorted(clones) if name.startswith(f"{location}/")), None)
 
 
 def parts_of(key: str) -> tuple[int, str] | None:
-    """The number and the hash in a base's key; None if it is none."""
+    """Return the number and the hash in a base's key; None if the key is none of a base."""
     found = re.fullmatch(rf"{BASES_PREFIX}/(\d{{20}})-([0-9a-f]+)\.json", key)
     return None if found is None else (int(found[1]), found[2])
 
 
 def life_of(made: int, nonce: str) -> str:
-    """The name of a life that is made for the replacement of HEAD of that number; used once."""
+    """Return the name of an epoch made for the replacement of HEAD of that number; used once."""
     return f"{made:020}-{nonce[:16]}"
 
 
 def made_of_life(life: str) -> int | None:
-    """The number in a life's name; None if it is none."""
+    """Return the number in an epoch's name; None if the text is no such name."""
     found = re.fullmatch(r"(\d{20})-[0-9a-f]{16}", life)
     return None if found is None else int(found[1])
 
 
 def parsed(text: str) -> tuple[str, int | None]:
-    """A ref's name, and the version of a branch where it is written ``etl@57``.
+    """Return a ref's name, and the version of a branch where the text is written ``etl@57``.
 
     Raises ``InvalidOperation``.
     """
@@ -181,7 +183,7 @@ def parsed(text: str) -> tuple[str, int | None]:
 
 
 def check_name(name: object) -> str:
-    """Refuse what can't be the name of a ref. Raises ``InvalidOperation``."""
+    """Refuse a value that can't be the name of a ref. Raises ``InvalidOperation``."""
     if type(name) is not str or _NAME.fullmatch(name) is None:
         raise InvalidOperation(
             f"{name!r} can't be the name of a ref: letters, digits and . _ - /, at most 128, the "

@@ -1,4 +1,4 @@
-"""Load and replace HEAD, and what it refers to."""
+"""Load and replace HEAD, and the objects that it refers to."""
 
 from __future__ import annotations
 
@@ -73,15 +73,15 @@ from lakevilla.store.effects import (
 
 # -------------------- repo
 #
-# Reading and replacing HEAD and what hangs on it: programs over the store.
+# Reading and replacing HEAD and the objects that it refers to: programs over the store.
 
 
-#: How often a claim is tried while others write it.
+#: Number of tries to write a claim while other clients write it.
 _MAX_CLAIMS = 16
 
 
 class HeldHead(msgspec.Struct, frozen=True):
-    """A HEAD with the token under which it may be replaced."""
+    """A HEAD with the version token under which it may be replaced."""
 
     head: Head
     token: Token
@@ -90,11 +90,12 @@ class HeldHead(msgspec.Struct, frozen=True):
 class LakeFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """``<table>/_lakevilla/lake.json``: the one lake whose HEAD rules the table.
 
-    ``aliases`` are the names that HEAD has for it, in its order, and ``catalog`` is the key of
-    its pointer in a catalog: what would be lost with HEAD. ``renamed``: its path is no name of
-    it any more. One without a ``lake_id`` was let go, and stands for none
-    (docs/design/0051-claims-let-go.md). ``table_id`` is the table that it was written for: outside
-    of the root nothing of another one is deleted (docs/design/0052-deletion-stays-inside.md).
+    ``aliases`` are the names that HEAD has for the table, in HEAD's order, and ``catalog`` is the
+    key of its pointer in a catalog: these would be lost with HEAD. ``renamed``: the path is no name
+    of the table any more. A claim without a ``lake_id`` was released, and counts as none
+    (docs/design/0051-claims-let-go.md). ``table_id`` is the table that the claim was written for:
+    outside of the root nothing of another table is deleted
+    (docs/design/0052-deletion-stays-inside.md).
     """
 
     format: int
@@ -107,14 +108,17 @@ class LakeFile(msgspec.Struct, frozen=True, omit_defaults=True):
     table_id: str = ""
 
     def names(self, head: Head) -> bool:
-        """Whether it names the lake of ``head``, or one whose lost HEAD was rebuilt as that."""
+        """Return whether it names ``head``'s lake, or one whose lost HEAD was rebuilt as that."""
         return self.lake_id == head.lake_id or (
             self.root == head.root and self.lake_id in head.former
         )
 
 
 def load_head(known: HeldHead | None = None) -> Program[HeldHead | None]:
-    """The newest HEAD, or None if there is none. An unchanged ``known`` one costs no body."""
+    """Return the newest HEAD, or None if there is none.
+
+    If ``known`` is unchanged, no body is read.
+    """
     if known is not None and known.head.as_log:
         return (yield from _newest(known, is_far=False))
     outcome = yield from get(HEAD_KEY, None if known is None else known.token)
@@ -130,7 +134,7 @@ def load_head(known: HeldHead | None = None) -> Program[HeldHead | None]:
 
 
 def glance(known: HeldHead | None = None) -> Program[HeldHead | None]:
-    """HEAD by one GET at most: for looking alone, as one that is a log may have gone on."""
+    """Return HEAD by one GET at most: only for reading, as a log may have advanced."""
     if known is not None and known.head.as_log:
         return known
     outcome = yield from get(HEAD_KEY, None if known is None else known.token)
@@ -149,9 +153,10 @@ def _newest(held: HeldHead, *, is_far: bool) -> Program[HeldHead]:
 
 
 def create_head(ids: Ids, root: str, *, as_log: bool = False) -> Program[HeldHead]:
-    """The lake's HEAD, made empty if it was absent. Whoever loses the race reads the winner's.
+    """Return the lake's HEAD, created empty if it was absent.
 
-    ``as_log`` where the store does not replace; the winner's form holds for all.
+    A client that loses the race reads the winner's HEAD. ``as_log`` where the store does not
+    replace; the winner's form holds for all clients.
     """
     for _ in range(8):
         head = empty_head(ids.uuid(), root, ids.nonce(), FORMAT, as_log=as_log)
@@ -165,10 +170,12 @@ def create_head(ids: Ids, root: str, *, as_log: bool = False) -> Program[HeldHea
 
 
 def replace_head(held: HeldHead, successor: Head) -> Program[PutOutcome]:
-    """One conditional write: the lake's commit point. The leaves that it changes come before it.
+    """Replace HEAD by one conditional write, the lake's commit point.
 
-    In a log, a create of the next number. Safe because that number is absent as long as
-    ``held`` is the newest, and taken for ever once it is not.
+    The leaves that the successor changes are stored before it.
+
+    In a log, the write is a create of the next number. Safe because that number is absent as long
+    as ``held`` is the newest, and taken for ever once it is not.
     """
     assert successor.replacement == held.head.replacement + 1
     assert successor.nonce != held.head.nonce
@@ -181,7 +188,7 @@ def replace_head(held: HeldHead, successor: Head) -> Program[PutOutcome]:
 
 
 def check_not_closed(head: Head) -> None:
-    """Refuse the HEAD of a branch that has ended, or goes on in another life.
+    """Refuse the HEAD of a branch that has ended, or that continues in another epoch.
 
     Raises ``RefNotFound`` or ``ConflictError``.
     """
@@ -197,44 +204,44 @@ def check_not_closed(head: Head) -> None:
 
 
 def load_tables(head: Head | None, locations: Iterable[str] | None = None) -> Program[None]:
-    """Fetch the leaves of HEAD that these tables, or all, lie in, if they are not at hand.
+    """Fetch the leaves of HEAD that store these tables, or all, unless they are cached.
 
     Raises
     ------
     VersionNotFound
-        HEAD has moved on for so long that gc has removed what this one needs.
+        HEAD has advanced for so long that gc has removed a leaf that this HEAD needs.
     CorruptObject
-        A leaf is damaged, or is missing although the newest HEAD names it.
+        A leaf is damaged, or it is missing although the newest HEAD names it.
     """
     if head is not None:
         yield from fetch_leaves(head.tables, head.tables.missing(locations))
 
 
 def load_tables_below(head: Head | None, prefix: str) -> Program[None]:
-    """The same for all tables whose location begins with ``prefix``."""
+    """Do the same as ``load_tables`` for all tables whose location begins with ``prefix``."""
     if head is not None:
         yield from fetch_leaves(head.tables, head.tables.missing_below(prefix))
 
 
 def load_names(head: Head | None, names: Iterable[str] | None = None) -> Program[None]:
-    """The same for registered names."""
+    """Do the same as ``load_tables`` for registered names."""
     if head is not None:
         yield from fetch_leaves(head.names, head.names.missing(names))
 
 
 def load_refs(head: Head | None, names: Iterable[str] | None = None) -> Program[None]:
-    """The same for refs."""
+    """Do the same as ``load_tables`` for refs."""
     if head is not None:
         yield from fetch_leaves(head.refs, head.refs.missing(names))
 
 
 def load_all(head: Head | None) -> Program[None]:
-    """The same for all tables and names, in one round."""
+    """Do the same as ``load_tables`` for all tables and names, in one round."""
     yield from parallel([load_tables(head), load_names(head)])
 
 
 def fetch_sound(head: Head) -> Program[list[CorruptObject]]:
-    """Fetch all leaves of tables and names that can be read; what is wrong with the others."""
+    """Fetch all readable leaves of tables and names; return the errors of all other leaves."""
     damaged: list[CorruptObject] = []
     for found in maps_of(head):
         missing = found.missing()
@@ -252,7 +259,7 @@ def _damage(found: LeafMap[Any], ref: LeafRef) -> Program[CorruptObject | None]:
 
 
 def fetch_leaves(found: LeafMap[Any], missing: Sequence[LeafRef]) -> Program[None]:
-    """Fetch leaves of a map. Errors as ``load_tables``."""
+    """Fetch leaves of a map. Raises the errors of ``load_tables``."""
     if not missing:
         return
     outcomes = yield from parallel([get_immutable(ref.key) for ref in missing])
@@ -275,11 +282,12 @@ def _missing_leaf(ref: LeafRef) -> Program[LakeVillaError]:
 
 
 def store_leaves(head: Head) -> Program[None]:
-    """Store the leaves of a HEAD that is about to be stored, and note there where they lie.
+    """Store the leaves of a HEAD that is about to be stored, and note in it where they are stored.
 
-    Before HEAD, so that whoever reads it finds them. Without a condition: a name tells the
-    content, so to write it twice changes nothing. Those of a HEAD that then loses its race are
-    named by nobody, ever, and are gc's. Sent again, the very same HEAD stores nothing more.
+    The leaves are stored before HEAD, so that every client that reads HEAD finds them. No condition
+    is needed: a name is the hash of the content, so writing it twice changes nothing. The leaves of
+    a HEAD that then loses its race are never named by any HEAD, and are left to gc. If the very
+    same HEAD is sent again, nothing more is stored.
     """
     yield from store_leaves_of(maps_of(head), head.replacement, head.home)
 
@@ -299,16 +307,16 @@ def store_leaves_of(maps: Sequence[LeafMap[Any]], made: int, life: str = "") -> 
 
 
 def maps_of(head: Head) -> tuple[LeafMap[Any], ...]:
-    """All maps of a HEAD that may lie in leaves."""
+    """Return all maps of a HEAD that may be stored in leaves."""
     return (head.tables, head.names, head.refs)
 
 
 def head_found(outcome: PutOutcome) -> HeldHead | None:
-    """The HEAD that a refused replacement has met, where its read-back saw one.
+    """Return the HEAD that a refused replacement has found, where its read-back saw one.
 
-    As good as reading it now: it was read after our write was refused. Not so in a log,
-    which shows the first of those that came since: whoever went on from there would
-    stay as far behind as he is.
+    It is as good as a HEAD that is read now: it was read after this client's write was refused.
+    That does not hold in a log, whose answer is the first of the HEADs added since: a client that
+    continued from that one would stay as far behind as it is.
     """
     if not isinstance(outcome, Refused) or outcome.current is None:
         return None
@@ -319,9 +327,10 @@ def head_found(outcome: PutOutcome) -> HeldHead | None:
 def make_room(head: Head, ids: Ids, *, is_stored: bool = True) -> Program[PageRef | None]:
     """Move the oldest commits of ``head`` to a page if it is full.
 
-    Returns the page to name in its successor, None if there is room. The page is
-    immutable and hash-named; one that loses the race is an orphan for gc, and nothing
-    else. Beside it a copy of the HEAD is kept, if that ``is_stored`` and no intermediate one.
+    Returns the page that the successor must name, None if there is room. The page is immutable and
+    named by its hash; a page whose replacement of HEAD loses the race is an orphan for gc, and
+    nothing else. A copy of ``head`` is kept with the page, if it ``is_stored`` and not an
+    intermediate HEAD.
     """
     if not overfull(head):
         return None
@@ -341,14 +350,14 @@ def make_room(head: Head, ids: Ids, *, is_stored: bool = True) -> Program[PageRe
 
 
 def load_page(ref: PageRef) -> Program[Page]:
-    """A page that HEAD names.
+    """Return a page that HEAD names.
 
     Raises
     ------
     VersionNotFound
-        gc has let go of it since that HEAD was read.
+        gc has released the page since that HEAD was read.
     CorruptObject
-        It is damaged, or is missing although the newest HEAD keeps it.
+        The page is damaged, or it is missing although the newest HEAD keeps it.
     """
     outcome = yield from get_immutable(ref.key)
     if not isinstance(outcome, Found):
@@ -376,21 +385,21 @@ def load_page(ref: PageRef) -> Program[Page]:
 
 
 def is_forgotten(sequence: int) -> Program[bool]:
-    """Whether gc has let go of a commit since the HEAD at hand was read.
+    """Return whether gc has released a commit since the cached HEAD was read.
 
-    Then what that HEAD names may be missing, and nothing is wrong.
+    Then an object that this HEAD names may be missing, and nothing is wrong.
     """
     held = yield from load_head()
     return held is not None and sequence <= held.head.history_start
 
 
 def pages_before(head: Head) -> Program[list[Page]]:
-    """All pages still kept, newest first.
+    """Return all pages that are still kept, newest first.
 
     Raises
     ------
     VersionNotFound
-        gc has let go of some since HEAD was read.
+        gc has released some of them since HEAD was read.
     """
     pages: list[Page] = []
     ref = head.page
@@ -403,7 +412,7 @@ def pages_before(head: Head) -> Program[list[Page]]:
 
 
 def commits_since(head: Head, sequence: int) -> Program[tuple[CommitSummary, ...] | None]:
-    """All commits after ``sequence``, from HEAD and as many pages as it takes.
+    """Return all commits after ``sequence``, from HEAD and as many pages as needed.
 
     None if some are no longer kept: then nothing may be inferred about them.
     """
@@ -427,13 +436,13 @@ def commits_since(head: Head, sequence: int) -> Program[tuple[CommitSummary, ...
 
 
 def load_commit(txn: str, digest: str, life: str = "") -> Program[CommitObject]:
-    """A commit object that HEAD names: it was stored before HEAD was."""
+    """Return a commit object that HEAD names: it was stored before HEAD was."""
     commit, _ = yield from load_sized_commit(txn, digest, life)
     return commit
 
 
 def load_sized_commit(txn: str, digest: str, life: str = "") -> Program[tuple[CommitObject, int]]:
-    """The same, with the bytes that it has in the store."""
+    """Return a commit object that HEAD names, with its size in the store in bytes."""
     key = commit_key(txn, digest, life)
     outcome = yield from get(key)
     if not isinstance(outcome, Found):
@@ -446,7 +455,7 @@ def load_sized_commit(txn: str, digest: str, life: str = "") -> Program[tuple[Co
 
 
 def lake_key(location: str) -> str:
-    """Where a table says which lake rules it."""
+    """Return the key of the object in which a table names the lake that rules it."""
     return f"{location}/_lakevilla/lake.json"
 
 
@@ -461,9 +470,9 @@ def claim_table(
 ) -> Program[Token | None]:
     """Make ``lake.json`` say that this lake rules the table, or refuse a table of another lake.
 
-    One that says so already is written anew, with what it says, for the table that is there now:
-    whoever has begun to let the table go finds another one than it has read, and leaves it. Returns
-    the token of one that was made where there was none.
+    A claim that says so already is written again, with the same content, for the table that exists
+    now: a client that has begun to release the table finds a claim other than the one that it has
+    read, and leaves it. Returns the token of a claim that was made where there was none.
     """
     key = lake_key(location)
     nonce = ids.nonce()
@@ -474,7 +483,7 @@ def claim_table(
             case Stored(token=token):
                 return token
             case Unknown(reason=reason):
-                # A claim that lands late is as good as one that did at once.
+                # A claim that is stored late is as good as one that was stored at once.
                 raise StoreError(
                     f"could not settle whether {key} was stored ({reason}), so nothing was "
                     "committed: try again",
@@ -496,7 +505,10 @@ def claim_table(
 
 
 def _rewritten(key: str, head: Head, ids: Ids, owner: LakeFile, token: Token) -> Program[None]:
-    """Write a claim of this lake's anew. Refused: another of its clients has, after it was read."""
+    """Write a claim of this lake again.
+
+    A refusal means that another client of the lake has written it after it was read.
+    """
     if not head.as_log:
         again = msgspec.structs.replace(owner, nonce=ids.nonce())
         if isinstance((yield from put(key, encode(again), Match(token))), Unknown):
@@ -506,8 +518,8 @@ def _rewritten(key: str, head: Head, ids: Ids, owner: LakeFile, token: Token) ->
 def let_go(location: str, token: Token, head: Head, ids: Ids) -> Program[bool]:
     """Make ``lake.json`` say that no lake rules the table, if it is still the one of ``token``.
 
-    Not deleted: hardly a store deletes under a condition, and a deletion that comes late takes
-    away another lake's claim. Where HEAD is a log nothing is replaced, and it is.
+    The claim is not deleted: hardly any store deletes under a condition, and a late deletion
+    removes another lake's claim. Where HEAD is a log nothing is replaced, and the claim is deleted.
     """
     if head.as_log:
         yield from delete(lake_key(location))
@@ -529,9 +541,9 @@ def check_lake(location: str, head: Head | None, root: str) -> Program[None]:
     Raises
     ------
     InvalidOperation
-        It belongs to the lake at another root.
+        The table belongs to the lake at another root.
     CorruptObject
-        It belongs to a lake of another id at this very root: that one's HEAD was lost.
+        The table belongs to a lake of another id at this very root: that lake's HEAD was lost.
     """
     owner = yield from claim_of(location)
     if owner is None or (head is not None and owner.names(head)):
@@ -552,13 +564,13 @@ def check_lake(location: str, head: Head | None, root: str) -> Program[None]:
 
 
 def claim_of(location: str) -> Program[LakeFile | None]:
-    """What ``lake.json`` says; None if it is not there, or the table was let go."""
+    """Return the content of ``lake.json``; None if it is absent, or the table was released."""
     held = yield from held_claim(location)
     return None if held is None or not held[0].lake_id else held[0]
 
 
 def held_claim(location: str) -> Program[tuple[LakeFile, Token] | None]:
-    """What ``lake.json`` says, with the token under which it may be replaced."""
+    """Return the content of ``lake.json``, with the token under which it may be replaced."""
     key = lake_key(location)
     outcome = yield from get(key)
     if not isinstance(outcome, Found):
@@ -567,22 +579,22 @@ def held_claim(location: str) -> Program[tuple[LakeFile, Token] | None]:
 
 
 def rules_table(location: str, head: Head) -> Program[bool]:
-    """Whether ``lake.json`` names this lake."""
+    """Return whether ``lake.json`` names this lake."""
     owner = yield from claim_of(location)
     return owner is not None and owner.names(head)
 
 
 # -------------------- remains
 #
-# What a lake leaves behind when its HEAD is lost (docs/design/0021-head-lost.md).
+# The objects that a lake leaves behind when its HEAD is lost (docs/design/0021-head-lost.md).
 #
-# HEAD is created before anything else of a lake, and nobody ever deletes it. So whoever lists
-# remains and then finds no HEAD looks at a lake that has lost it, and not at a new one.
+# HEAD is created before all other objects of a lake, and no client ever deletes it. So a client
+# that lists remains and then finds no HEAD sees a lake that has lost its HEAD, and not a new lake.
 
 
-#: The directory of all that a lake has of its own at its root.
+#: The directory of all objects that a lake has of its own at its root.
 HOME = "_lakevilla"
-#: Where objects lie that can only be there because a HEAD was.
+#: Directories of objects that can exist only because a HEAD existed.
 PREFIXES = (
     COMMITS_PREFIX,
     PAGES_PREFIX,
@@ -594,21 +606,21 @@ PREFIXES = (
 )
 _KINDS = tuple(f"{prefix}/" for prefix in PREFIXES)
 
-#: What to do about it, in words.
+#: Remedy for a lost HEAD, in words.
 REBUILD = "restore the newest copy, or rebuild it with `lakevilla recover ROOT --rebuild-head`"
 
 
 def is_remains(key: str) -> bool:
-    """Whether an object can only be there because a HEAD was."""
+    """Return whether an object can exist only because a HEAD existed."""
     return key.startswith(_KINDS)
 
 
 def find_remains() -> Program[list[str]]:
-    """The keys of what a lake has left here: one LIST."""
+    """Return the keys of the objects that a lake has left here: one LIST."""
     listed = yield from list_objects(HOME)
     return [info.key for info in listed if is_remains(info.key)]
 
 
 def head_lost(evidence: str, *, table: str | None = None) -> CorruptObject:
-    """The error of one who finds a lake without its HEAD."""
+    """Return the error for a client that finds a lake without its HEAD."""
     return CorruptObject(f"{HEAD_KEY} is lost: {evidence}; {REBUILD}", key=HEAD_KEY, table=table)

@@ -19,14 +19,14 @@ from lakevilla.sql.expressions.tree import Expr
 #
 # R1, R2 and R3: the paper's rules of validation, by version numbers alone (module #4.2).
 #
-# Pure. A transaction is compatible with the lake's newest version on a table if no
-# rule fires. The numbers say nothing about rows, so a rule that fires is a reason
-# to look closer (``validation="precise"``), or to give up (``"rules"``). One that does
-# not fire needs no look: nothing came between.
+# Pure. A transaction is compatible with the lake's newest version on a table if no rule fires. The
+# numbers say nothing about rows, so a rule that fires is a reason for a closer check
+# (``validation="precise"``), or for giving up (``"rules"``). If no rule fires, no check is needed:
+# no commit came between.
 #
-# The paper prints R3 as "log version + written logs != write version - written logs";
-# what it explains is that the table's version in the log and the number of entries
-# written make the version to write, which is what stands here.
+# The paper prints R3 as "log version + written logs != write version - written logs". Its
+# explanation says that the table's version in the log and the number of entries written make the
+# version to write; the code here follows the explanation.
 
 
 Isolation = Literal["serializable", "snapshot", "write-serializable"]
@@ -34,7 +34,7 @@ Validation = Literal["precise", "rules"]
 
 
 class Rule(Enum):
-    """A rule that fires, by the paper's name and what it means."""
+    """A rule that fires, by the paper's name and its meaning."""
 
     R1 = "outdated read"
     R2 = "number taken"
@@ -43,21 +43,21 @@ class Rule(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """One table's versions at validation, as the paper tells them apart.
+    """One table's versions at validation, as the paper distinguishes them.
 
     Attributes
     ----------
     read : int
         The version that the transaction works on, foreign commits laid over included.
     hidden : int
-        The newest version known at validation, HEAD's and what the log has besides.
+        The newest version known at validation: HEAD's, and the further entries of the log.
     log : int or None
-        The version in the global version log at validation; None: not in it.
+        The version in the global version log at validation; None: the log lacks the table.
     write : int
         The version that the transaction's entry takes.
     written : int
-        Entries that it brings to the global version log: its own, and the foreign
-        ones that it laid over and absorbs.
+        Number of entries that the transaction adds to the global version log: its own, and the
+        foreign ones that it laid over and absorbs.
     """
 
     read: int
@@ -68,17 +68,17 @@ class Versions:
 
 
 def r1_outdated_read(read: int, hidden: int, slack: int = 0) -> bool:
-    """R1, r < h - s: what was read is more than ``slack`` versions behind."""
+    """Return whether R1 fires, r < h - s: the read is more than ``slack`` versions behind."""
     return read < hidden - slack
 
 
 def r2_number_taken(write: int, hidden: int) -> bool:
-    """R2, w <= h: another commit has the number by now."""
+    """Return whether R2 fires, w <= h: another commit has taken the number already."""
     return write <= hidden
 
 
 def r3_lost_update(log: int, write: int, written: int) -> bool:
-    """R3, g != w - k: what is to be written ignores a change that came before."""
+    """Return whether R3 fires, g != w - k: the write ignores a change that was made before."""
     return log != write - written
 
 
@@ -90,13 +90,12 @@ def fires(
     isolation: Isolation = "serializable",
     slack: int = 0,
 ) -> Rule | None:
-    """The first rule that fires on a table; None: compatible.
+    """Return the first rule that fires on a table; None: compatible.
 
-    ``reads`` and ``writes``: whether the table is in the transaction's read set, and in
-    its write set. A table that is only appended to blindly is in neither: the
-    append takes the next number. An update is in both, and is held against all
-    three. Snapshot isolation holds no read against anything. A table that the
-    global version log lacks has no version there to differ from.
+    ``reads`` and ``writes``: whether the table is in the transaction's read set, and in its write
+    set. A table that only gets a blind append is in neither: the append takes the next number. An
+    update is in both, and is checked against all three rules. Snapshot isolation checks no read. A
+    table that the global version log lacks has no version there to differ from.
     """
     held = reads and isolation != "snapshot"
     if held and r1_outdated_read(versions.read, versions.hidden, slack):
@@ -112,23 +111,23 @@ def fires(
 
 # -------------------- overlap
 #
-# Whether files that came to a table may hold rows that somebody has asked for.
+# Whether files that were added to a table may hold rows that a caller has queried.
 #
-# By partition values and statistics alone, as the log or HEAD tells them: "no" is sure, and what
-# is not known is a "maybe".
+# The check uses partition values and statistics alone, as the log or HEAD states them: "no" is
+# sure, and what is not known is a "maybe".
 
 
-#: What is known of an added file: its partition values and statistics, as in the log.
+#: The known facts of an added file: its partition values and statistics, as in the log.
 Known = tuple[dict[str, str | None], str | None]
 
 
 def known_of(added: Added) -> Known:
-    """What a summary tells of a file."""
+    """Return the facts of a file that a summary states."""
     return added.partition_values, statistics_text(added)
 
 
 def may_hold(layout: Layout, asked: Sequence[Expr | None], added: Iterable[Known]) -> bool:
-    """Whether one of the files may hold a row that was asked for; None asks for all rows."""
+    """Return whether one of the files may hold a row that was queried; None queries all rows."""
     files = list(added)
     if not files or not asked:
         return False

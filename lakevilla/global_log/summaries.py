@@ -1,9 +1,9 @@
-"""Summaries: what a commit wrote in one table, short enough to stand in HEAD (design, section 9).
+"""Summaries: what a commit wrote in one table, short enough to be in HEAD (design, section 9).
 
-Whoever validates asks of each commit since his own state whether it can touch what he
-relies on. A summary answers that without a request, or says that it can't tell: bounds
-of a few columns for each file that came, a fingerprint for each that went. It may be
-taken for more than the commit wrote, and never for less.
+A client that validates checks for each commit since its own state whether the commit can touch what
+the client relies on. A summary answers that without a request, or says that it can't answer: it has
+bounds of a few columns for each file that was added, and a fingerprint for each that was removed.
+It may describe more than the commit wrote, and never less.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from lakevilla.arrow.nesting import JsonDecoder
 from lakevilla.formats.base import Change
 from lakevilla.formats.files import FileRef
 
-#: What the summaries of one commit take in HEAD at most, all its tables together.
+#: Most bytes that the summaries of one commit take in HEAD, all its tables together.
 SUMMARY_BYTES = 448
-#: Of which columns: these many that lead the table. Keys mostly do.
+#: Number of leading columns of the table that a summary has bounds of. Keys are mostly among them.
 _COLUMNS = 4
 _FINGERPRINT = 11
 
-#: Least and greatest value as the log spells them, and the number of nulls. Never parsed
-#: here: a number that were read and written again might come out on the wrong side.
+#: Least and greatest value as the log spells them, and the number of nulls. They are never parsed
+#: here: a number that is parsed and written again might come out on the wrong side.
 Bounds = tuple[msgspec.Raw, msgspec.Raw, int | None]
 
 
 class Added(msgspec.Struct, frozen=True, array_like=True):
-    """A file that a commit added: as much of its statistics as there was room for."""
+    """A file that a commit added, with as much of its statistics as there was room for."""
 
     rows: int | None
     bounds: dict[str, Bounds]
@@ -55,21 +55,21 @@ _NULL = msgspec.Raw(b"null")
 
 
 def fingerprint(ref: FileRef) -> int:
-    """A short hash of a file's identity. Equal ones may be different files."""
+    """Return a short hash of a file's identity. Equal hashes may belong to different files."""
     path, vector = ref
     name = path if vector is None else f"{path}\0{vector}"
     return int.from_bytes(blake3(name.encode()).digest(4), "big")
 
 
 def summarize(changes: Sequence[Change], columns: Sequence[str], allowance: int) -> Summary | None:
-    """What the changes wrote, in at most ``allowance`` bytes of JSON; None if there is no room.
+    """Return a summary of changes in at most ``allowance`` bytes of JSON; None if it has no room.
 
     Parameters
     ----------
     changes
-        Of one table, in order.
+        The changes of one table, in order.
     columns
-        Physical names of the table's columns, the most telling first.
+        Physical names of the table's columns, the most useful first.
     allowance
         Bytes.
     """
@@ -90,7 +90,7 @@ def summarize(changes: Sequence[Change], columns: Sequence[str], allowance: int)
 
 
 def together(summaries: Sequence[Summary]) -> Summary:
-    """One that tells what all of them tell."""
+    """Return one summary that has the content of all of them."""
     return Summary(
         tuple(file for one in summaries for file in one.added),
         tuple(file for one in summaries for file in one.removed),
@@ -98,7 +98,7 @@ def together(summaries: Sequence[Summary]) -> Summary:
 
 
 def statistics_text(added: Added) -> str:
-    """The statistics as the log's JSON, with the columns that are known."""
+    """Return the statistics as the log's JSON, with the columns that are known."""
     bounds = added.bounds
     return msgspec.json.encode(
         {
@@ -116,7 +116,7 @@ def _shortened(
     columns: Sequence[str],
     allowance: int,
 ) -> Added | None:
-    """The file with as many columns as there is room for; None if that tells nothing of it."""
+    """Return the file with as many columns as fit; None if the result says nothing of the file."""
     try:
         known = _Statistics() if stats is None else _decoder.decode(stats)
     except ValueError:

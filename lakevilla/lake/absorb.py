@@ -1,4 +1,4 @@
-"""Absorbing: giving foreign commits their one place in HEAD's order."""
+"""Absorbing: give foreign commits their one place in HEAD's order."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from lakevilla.store.effects import Program
 
 @dataclass(frozen=True, slots=True)
 class Absorbed:
-    """Where each table stands, and one ``foreign`` commit for each with hidden versions.
+    """The placement of each table, and one ``foreign`` commit for each with hidden versions.
 
-    ``sizes`` are of tables whose size HEAD did not know, or that nobody can tell from what has
-    been done to it: those that what is at hand tells.
+    ``sizes`` are of tables whose size HEAD did not know, or whose size can't be computed from what
+    has been done to them: those for which the cache shows it.
     """
 
     placements: dict[str, Placement]
@@ -39,10 +39,10 @@ class Absorbed:
 def absorb(context: Context, head: Head, tails: Mapping[str, Tail]) -> Program[Absorbed]:
     """Place the tables against ``head``; what ``tails`` hold besides becomes foreign commits.
 
-    Readers who lay hidden versions over HEAD for themselves may disagree on
-    their order; from this commit on everybody agrees. The tails are the caller's,
-    not the newest that the process knows: a foreign commit that came in after he
-    validated must stay behind his own, where publishing looks for it.
+    Readers that lay hidden versions over HEAD on their own may disagree on
+    their order; from this commit on all agree. The tails are the caller's,
+    not the newest that the process knows: a foreign commit that was added after the caller
+    validated must stay behind the caller's own commit, where publishing checks for it.
     """
     placements: dict[str, Placement] = {}
     commits: list[CommitSummary] = []
@@ -52,7 +52,7 @@ def absorb(context: Context, head: Head, tails: Mapping[str, Tail]) -> Program[A
         placements[location] = placement
         known = head.tables.get(location)
         growth = NOTHING
-        # What came to a table that is not in the lake is of no version of the lake.
+        # Entries of a table that is not in the lake are of no version of the lake.
         if known is not None and not known.dropped and placement.hidden:
             sequence = head.sequence + len(commits) + 1
             commit = _foreign(sequence, location, placement.hidden, tail)
@@ -66,7 +66,7 @@ def absorb(context: Context, head: Head, tails: Mapping[str, Tail]) -> Program[A
 
 
 def measured(context: Context, tail: Tail, placement: Placement) -> Size:
-    """How much a table holds where it was placed, as far as that needs no request."""
+    """Return how much a table holds in its placement, as far as that needs no request."""
     snapshot = tail.snapshots.get(placement.logged)
     if snapshot is None:
         return UNKNOWN
@@ -82,9 +82,9 @@ def measured(context: Context, tail: Tail, placement: Placement) -> Size:
 def counted_sizes(
     context: Context, head: Head, tail: Tail, absorbed: Absorbed
 ) -> Program[dict[str, Size]]:
-    """The sizes that ``absorbed`` tells, and the table's own, counted where HEAD can't tell it.
+    """Return the sizes of ``absorbed``, with the table's own, counted where HEAD does not know it.
 
-    For those who read the list of its files anyhow.
+    Used where the list of its files is read anyhow.
     """
     state = head.tables[tail.location]
     growth = sum((commit.tables[tail.location].growth for commit in absorbed.commits), NOTHING)
@@ -98,7 +98,7 @@ def counted_sizes(
 
 
 def moved_to(state: TableState, placement: Placement) -> TableState:
-    """A table's state in HEAD once it stands where it was placed."""
+    """Return a table's state in HEAD that is based on its placement."""
     return msgspec.structs.replace(state, published=placement.logged, pending=placement.overlay)
 
 

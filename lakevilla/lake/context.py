@@ -1,4 +1,4 @@
-"""What the programs of a process know of their lake and its tables."""
+"""The knowledge of a process's programs about their lake and its tables."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ from lakevilla.sublogs.lease import Leases, Renewable
 
 # -------------------- context
 #
-# What the programs of one lake share: injected parts, and caches of immutable things.
+# The state that the programs of one lake share: injected parts, and caches of immutable things.
 
 
-#: A commit object in memory takes up to so many times what it has in the store.
+#: A commit object in memory takes up to so many times its size in the store.
 _DECODED = 4
 _MARKERS_CACHED = 65_536
-#: How long it is believed that a place without a HEAD is new: a lake that is made and loses its
-#: HEAD in between is told by the claims of its tables.
+#: For so long a place without a HEAD counts as new. A lake that is made and loses its HEAD in
+#: between is detected by the claims of its tables.
 _NEW_SECONDS = 60.0
 
 
@@ -59,14 +59,14 @@ class Event:
 
     ``detail`` has plain values, among them the tables in question.
 
-    Two kinds go to ``on_event`` alone. A ``phase`` is a stretch of a transaction's time: its detail
-    has ``phase`` (``version``, ``metadata``, ``data``, ``marker``, ``wait``, ``validate``,
+    Two kinds are sent only to ``on_event``. A ``phase`` is a stretch of a transaction's time: its
+    detail has ``phase`` (``version``, ``metadata``, ``data``, ``marker``, ``wait``, ``validate``,
     ``decide``, ``publish`` or ``free``), ``table`` or None, ``began`` and ``ended`` (seconds on the
-    monotonic clock), ``seconds``, and ``own_seconds``, which leave out phases inside it and beside
-    it, so that they can be added up. A ``transaction`` is told at its end: ``outcome``
-    (``committed``, ``read``, ``aborted``, ``failed`` or ``unknown``), ``error`` (the error's kind
-    or None), ``features``, ``tables``, ``operations``, ``retries``, ``redos``, ``began``, ``ended``
-    and ``seconds``.
+    monotonic clock), ``seconds``, and ``own_seconds``, which leave out phases inside it and
+    concurrent with it, so that they can be added up. A ``transaction`` is reported at its end:
+    ``outcome`` (``committed``, ``read``, ``aborted``, ``failed`` or ``unknown``), ``error`` (the
+    error's kind or None), ``features``, ``tables``, ``operations``, ``retries``, ``redos``,
+    ``began``, ``ended`` and ``seconds``.
 
     Examples
     --------
@@ -107,7 +107,7 @@ class Event:
 
 
 def lost_branch(known: HeldHead | None) -> RefNotFound:
-    """The error for a branch whose HEAD is not there any more."""
+    """Return the error for a branch whose HEAD does not exist any more."""
     life = None if known is None else known.head.life
     name = "that was opened" if life is None else repr(life.name)
     return RefNotFound(
@@ -128,7 +128,7 @@ def _always() -> Program[bool]:
 
 @dataclass(slots=True)
 class GivenUp:
-    """Whom nobody waits for any more.
+    """Holders and markers that no transaction waits for any more.
 
     ``holders`` of reservations that were found dead, and ``markers`` that can't be read.
     """
@@ -139,11 +139,12 @@ class GivenUp:
 
 @dataclass(slots=True)
 class Asked:
-    """When HEAD was last asked for, and until when it is believed that there is none.
+    """The time of the last request for HEAD, and the times until which no HEAD is expected.
 
-    ``unclaimed_until``: so long it is believed that no table is left of a lake, either.
-    ``is_newest``: the first HEAD of this client was looked at for signs of a newer one; all since
-    come from it.
+    ``at``: the time of that request. ``new_until``: until then the lake is taken to have no HEAD.
+    ``unclaimed_until``: until then no table is expected to be left of a lake, either.
+    ``is_newest``: the first HEAD of this client was checked for signs of a newer one; all later
+    HEADs follow from it.
     """
 
     at: float = float("-inf")
@@ -154,7 +155,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class OfBranch:
-    """Which branch a context is of: its life, and the context of the lake itself."""
+    """The branch of a context: the branch's epoch, and the context of the lake itself."""
 
     life: str
     lake: Context
@@ -167,15 +168,15 @@ class Context:
     The caches hold immutable values under single assignments, so threads may
     share a context: a lost update costs a request, never a wrong answer.
 
-    ``branch`` is of which branch it is, None for the lake itself; a branch's logs stand still.
-    ``leases`` is what was seen of others' records.
-    ``renewed`` is told of each record that a transaction has from now on.
-    ``replaces`` asks whether the store replaces an object under a condition, ``proposes`` whether
-    commits may be proposed to other processes. ``lanes`` are where its transactions meet.
-    ``expected`` has the formats of tables that transactions create here, ``catalogs`` the keys
-    of the pointers of tables that were named by their catalogs, ``connected`` the names of the
-    catalogs that there are.
-    ``is_callers`` tells whether the running thread has the transaction open itself.
+    ``branch`` names the context's branch, None for the lake itself; a branch's logs do not advance.
+    ``leases`` is what was seen of the records of other transactions.
+    ``renewed`` is called with each record that a transaction has from now on.
+    ``replaces`` returns whether the store replaces an object under a condition, ``proposes``
+    whether commits may be proposed to other processes. ``lanes`` has the groups that its
+    transactions join. ``expected`` has the formats of tables that transactions create here,
+    ``catalogs`` the keys of the pointers of tables that were named by their catalogs, ``connected``
+    the names of the connected catalogs. ``is_callers`` returns whether the running thread has the
+    transaction open itself.
     """
 
     root: str
@@ -206,19 +207,19 @@ class Context:
 
     @property
     def life(self) -> str:
-        """The branch's; ``""`` for the lake itself."""
+        """The branch's epoch; ``""`` for the lake itself."""
         return "" if self.branch is None else self.branch.life
 
     @property
     def lake(self) -> Context:
-        """The lake's own, where this is a branch's."""
+        """The context of the lake itself, also where this is a branch's."""
         return self if self.branch is None else self.branch.lake
 
     def __post_init__(self) -> None:
         self.leases = Leases(self.settings.lease_seconds, MOST_LEASE_SECONDS)
 
     def of_branch(self, held: HeldHead) -> Context:
-        """A branch of this lake, by its HEAD. Its programs run at its home (``store.home``)."""
+        """Return the context of a branch by its HEAD. Programs run at its home (``store.home``)."""
         return Context(
             self.root,
             self.clock,
@@ -236,14 +237,14 @@ class Context:
         )
 
     def head(self) -> Program[HeldHead | None]:
-        """HEAD as it is now, by one conditional GET; remembered.
+        """Return HEAD as it is now, by one conditional GET; it is remembered.
 
         Raises
         ------
         CorruptObject
-            It is damaged, was set back, or is lost: what it leaves behind is there.
+            HEAD is damaged, was set back, or is lost: what it leaves behind exists.
         RefNotFound
-            It was a branch's, and is not there any more.
+            It was a branch's HEAD, and does not exist any more.
         """
         known, started = self.held, self.clock.elapsed()
         held = yield from load_head(known)
@@ -258,12 +259,12 @@ class Context:
         return held
 
     def head_of_late(self, seconds: float) -> Program[None]:
-        """Have a HEAD at hand that was asked for at most so many seconds ago."""
+        """Make sure that the cached HEAD was requested at most so many seconds ago."""
         if self.clock.elapsed() - self.asked.at > seconds:
             yield from self.head()
 
     def _head_of_new_lake(self) -> Program[HeldHead | None]:
-        """None if no lake was ever here. Another client may make one meanwhile."""
+        """Return None if no lake was ever here. Another client may make one meanwhile."""
         if self.clock.elapsed() < self.asked.new_until:
             return None
         started = self.clock.elapsed()
@@ -271,14 +272,15 @@ class Context:
         if not remains:
             self.asked.new_until = started + _NEW_SECONDS
             return None
-        # Safe to say so: nothing of a lake is stored before its HEAD, and that is never deleted.
+        # This conclusion is safe: nothing of a lake is stored before its HEAD, and HEAD is never
+        # deleted.
         held = yield from load_head()
         if held is None:
             raise head_lost(f"a lake was here, and left {remains[0]} and {len(remains) - 1} more")
         return held
 
     def existing(self) -> Program[HeldHead | None]:
-        """HEAD as ``head`` gives it; None is said only where no table is left of a lake, either.
+        """Return HEAD as ``head`` does; None only where no table is left of a lake, either.
 
         Errors as ``head``.
         """
@@ -302,7 +304,7 @@ class Context:
         return held
 
     def make_head(self) -> Program[HeldHead]:
-        """HEAD of a lake that had none, in the form that the store allows; remembered.
+        """Make HEAD of a lake that had none, in the form that the store allows; it is remembered.
 
         Raises
         ------
@@ -319,11 +321,11 @@ class Context:
 
     @property
     def only_creates(self) -> bool:
-        """Whether HEAD is known to be a log: then nothing in this lake is ever replaced."""
+        """True if HEAD is known to be a log: then nothing in this lake is ever replaced."""
         return self.held is not None and self.held.head.as_log
 
     def is_only_creating(self) -> Program[bool]:
-        """``only_creates``, found out; where there is no HEAD yet, what it will be."""
+        """Return ``only_creates``, by a request if needed; without a HEAD yet, as it will be."""
         held = self.held or (yield from self.head())
         return not (yield from self.replaces()) if held is None else held.head.as_log
 
@@ -331,7 +333,7 @@ class Context:
         """Keep the newest HEAD seen: another thread may have seen a newer one meanwhile."""
         known = self.held
         if held is not None and known is not None:
-            # What was fetched of the one need not be fetched again of the other.
+            # What was fetched for one of them need not be fetched again for the other.
             held.head.tables.share(known.head.tables)
             held.head.names.share(known.head.names)
             held.head.refs.share(known.head.refs)
@@ -345,7 +347,7 @@ class Context:
         self.held = held
 
     def commit_object(self, txn: str, digest: str) -> Program[CommitObject]:
-        """The object of a commit in HEAD's list, cached: it is immutable."""
+        """Return the object of a commit in HEAD's list, cached: it is immutable."""
         known = self.known_commit(txn, digest)
         if known is not None:
             return known
@@ -354,7 +356,7 @@ class Context:
         return found
 
     def commit_objects(self, wanted: Sequence[PendingRef]) -> Program[list[CommitObject]]:
-        """The objects of pending commits, in order; what is not cached is read in one round."""
+        """Return the objects of pending commits, in order; missing ones are read in one round."""
         known = {ref: self.known_commit(ref.txn, ref.hash) for ref in wanted}
         missing = [ref for ref, commit in known.items() if commit is None]
         read = yield from self._loaded(
@@ -375,7 +377,7 @@ class Context:
             raise
 
     def refuse_ended(self) -> Program[None]:
-        """Say so if what is missing was of a branch that has ended. Raises ``RefNotFound``."""
+        """Raise ``RefNotFound`` if the missing object was of a branch that has ended."""
         if not self.life:
             return
         held = yield from self.head()
@@ -383,7 +385,7 @@ class Context:
             check_not_closed(held.head)
 
     def known_commit(self, txn: str, digest: str) -> CommitObject | None:
-        """The object of a commit, if it is at hand."""
+        """Return the object of a commit, if it is cached."""
         found = self.commits.get(_name_of(txn, digest))
         return found if isinstance(found, CommitObject) else None
 
@@ -393,13 +395,13 @@ class Context:
         self.commits.keep(_name_of(commit.txn, digest), commit, _DECODED * size)
 
     def known_markers(self) -> dict[tuple[str, Token], Marker | Unreadable]:
-        """Markers read so far; they never change."""
+        """Return the markers read so far; they never change."""
         if len(self.markers) > _MARKERS_CACHED:
             self.markers = {}
         return self.markers
 
     def keep_tail(self, tail: Tail) -> Tail:
-        """Remember how far a table's log has come; another thread may know more by now."""
+        """Remember how far a table's log was read; another thread may know more by now."""
         known = self.tails.get(tail.location)
         ahead = known is not None and known.tip > tail.tip
         if known is None or not ahead or known.snapshot.table_id != tail.snapshot.table_id:
@@ -407,13 +409,13 @@ class Context:
         return tail
 
     def is_anothers(self, tail: Tail) -> bool:
-        """Whether the known log is that of a table in whose place HEAD has another by now.
+        """Return whether the known log is of a table that HEAD has replaced by another since.
 
-        Its numbers then say nothing of the log that is there. (A client that replaces a
-        table in its log gives it another id too: that costs a LIST until HEAD knows it. One that
-        is dropped and not made again stays known: a list that is behind would not show its log.)
-        While the leaf is not at hand nobody can tell, so the log is not relied on: who can
-        fetch it does so first.
+        Its numbers then say nothing about the present log. (A client that replaces a table in its
+        log gives it another id too: that costs a LIST until HEAD knows it. A table that is dropped
+        and not made again stays known: a list that is behind would not show its log.)
+        Without the cached leaf this is not known, so the log is not relied on: a program that can
+        fetch the leaf does so first.
         """
         tables = None if self.held is None else self.held.head.tables
         if tables is None or tail.tip < 0:
@@ -424,7 +426,7 @@ class Context:
         return not (state is None or state.dropped or state.table_id == tail.snapshot.table_id)
 
     def note_unpublished(self, txn_id: str, table: str, error: Exception) -> None:
-        """Tell that a decided commit could not be published now; the next client does it."""
+        """Report that a decided commit could not be published now; the next client does it."""
         self.notify(
             Event(
                 "published",
@@ -439,7 +441,7 @@ class Context:
         return int(self.clock.now() * 1000)
 
     def refuse_unconfirmed(self, what: str) -> None:
-        """Refuse to delete anything by a HEAD that was rebuilt and that nobody has looked at."""
+        """Refuse to delete anything by a HEAD that was rebuilt and that no user has checked."""
         if self.held is not None and self.held.head.unconfirmed:
             raise InvalidOperation(
                 f"{what}: this lake's HEAD was rebuilt, and files of commits that could "
@@ -467,27 +469,27 @@ class Context:
 
 # -------------------- file names
 #
-# The names of data files: whose they are, and by which kind of commit point.
+# The names of data files: they show a file's owner, and the kind of its commit point.
 
 
 #: An engine that writes into a local lake may leave its temporary ``tmp_`` name.
-#: Iceberg's manifests and manifest lists are stored by whoever publishes them.
+#: Iceberg's manifests and manifest lists are stored by the publisher.
 _OWN = re.compile(
     r"(?:.*/)?(?:tmp_|snap-\d+-)?lv-([hl])-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-[0-9a-f]+"
     r"(?:\.parquet|(?:-m\d+)?\.avro)"
 )
 
-#: Below the table, so that its log can name them relatively once they are merged, and where the
-#: clean-up of Spark and deltalake does not look.
+#: The place of a branch's files: below the table, so that its log can name them relatively once
+#: they are merged, and where the clean-up of Spark and deltalake does not search.
 _BRANCH_FILES = "_lakevilla/b"
 _OF_BRANCH = re.compile(rf"{_BRANCH_FILES}/(\d{{20}}-[0-9a-f]{{16}})/")
 
 
 def file_path(partition: str, txn: str, through_head: bool, nonce: str) -> str:
-    """A data file's path: its name says whose it is, and by which kind of commit point.
+    """Return a data file's path: its name shows its owner, and the kind of its commit point.
 
     Files of transactions that commit by their own log entry can't be fenced,
-    so nobody but VACUUM ever deletes those.
+    so only VACUUM ever deletes those.
     """
     kind = "h" if through_head else "l"
     name = f"lv-{kind}-{txn}-{nonce}.parquet"
@@ -495,18 +497,18 @@ def file_path(partition: str, txn: str, through_head: bool, nonce: str) -> str:
 
 
 def branch_directory(location: str, life: str) -> str:
-    """Where the files of a table lie that were written on a branch."""
+    """Return the directory of the files of a table that were written on a branch."""
     return f"{location}/{_BRANCH_FILES}/{life}"
 
 
 def branch_of(path: str) -> str | None:
-    """The life that a data file was written for, by its path in the table; None if none."""
+    """Return the epoch that a data file was written for, by its path in the table; else None."""
     found = _OF_BRANCH.match(path)
     return None if found is None else found[1]
 
 
 def owner_of(path: str) -> tuple[str, str] | None:
-    """Whose file it is by its name: "h" (through HEAD) or "l" (by log entry), and the id."""
+    """Return a file's owner by its name: "h" (through HEAD) or "l" (by log entry), and the id."""
     found = _OWN.fullmatch(path)
     return None if found is None else (found[1], found[2])
 
@@ -524,13 +526,13 @@ class _Namer:
 
     def __call__(self, partition: str) -> str:
         if self.life:
-            # With its partition's directories: there are readers that take values from paths.
+            # The path has the partition's directories: some readers take values from paths.
             partition = f"{_BRANCH_FILES}/{self.life}/{partition}".rstrip("/")
         return file_path(partition, self.txn, self.through_head, self.ids.nonce()[:16])
 
     def __reduce__(self) -> tuple[object, ...]:
-        # In another process it draws from that one's randomness: each attempt of a task
-        # has names of its own, so none writes over another's file.
+        # In another process it draws from that process's randomness: each attempt of a task
+        # has names of its own, so no attempt writes over another's file.
         return _namer, (self.txn, self.through_head, self.life)
 
 
@@ -540,17 +542,17 @@ def _namer(txn: str, through_head: bool, life: str) -> _Namer:
 
 # -------------------- relied on
 #
-# Which objects decide something by what is read in them.
+# The objects whose content decides something.
 
 
 _LOG_ENTRY = re.compile(r"/_delta_log/\d{20}\.json$")
 
 
 def is_relied_on(key: str) -> bool:
-    """Whether a reader of ``key`` acts on what it finds there: HEAD, and each log entry.
+    """Return whether a reader of ``key`` acts on what it finds there: HEAD, and each log entry.
 
     On a store without conditional writes (``connect(conditional_writes="check")``) these are
-    read until they have settled. All else is safe to read at once: data files, commit
+    read until they have settled. All other objects are safe to read at once: data files, commit
     objects and pages have one writer; markers and records are hints; what binds an
     idempotency key is followed to HEAD.
     """
@@ -567,7 +569,7 @@ _KEPT = 160
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Entries up to ``tip`` and snapshots at some versions, the tip's among them.
+    """The entries up to ``tip`` and snapshots at some versions, the tip's among them.
 
     ``tip`` is -1 for a table that has no log yet.
     """
@@ -583,10 +585,11 @@ class Tail:
         return self.snapshots[self.tip]
 
     def extended(self, entry: Entry, snapshot: TableSnapshot, seen_at: float) -> Tail:
-        """This tail one entry on; the oldest are forgotten."""
+        """Return this tail with one more entry; the oldest entries are forgotten."""
         assert entry.version == self.tip + 1
-        # Lists of all files would be a lot of memory, one a version. Who still reads at the last
-        # one keeps his, and whoever goes on at an older one has it made once more.
+        # A list of all files for each version would need much memory. A program that still reads at
+        # the last version keeps its list, and one that continues at an older version has it made
+        # again.
         outdated = self.snapshots.get(self.tip - 1)
         if outdated is not None:
             outdated.forget_files()
@@ -602,23 +605,23 @@ class Tail:
 
 # -------------------- claimed
 #
-# Tables that were a lake's of this root, where nothing else of that lake is left.
+# Tables that were claimed by a lake of this root, where nothing else of that lake is left.
 #
-# With ``_lakevilla`` gone a root looks like a new one. But each table of a lake says whose it is,
-# so before the first HEAD is made there, or somebody is told that there is no lake, the
-# directories are walked once (docs/design/0053-gone-back.md).
+# With ``_lakevilla`` gone a root looks like a new one. But each table of a lake names its lake. So
+# before the first HEAD is made there, or a client reports that no lake exists, the directories are
+# walked once (docs/design/0053-gone-back.md).
 
 
-#: Directories asked for in one round.
+#: The number of directories that are listed in one round.
 _AT_ONCE = 256
-#: What the directory of a table has.
+#: Directories of which a table's directory has one.
 _LOGS = frozenset({"_delta_log/", "metadata/"})
 
 
 def find_claimed(root: str) -> Program[tuple[str, LakeFile] | None]:
-    """A table below the root that a lake of this very root has claimed; None if there is none.
+    """Return a table below the root that a lake of this very root has claimed, or None.
 
-    Nothing is listed below a table. It ends with the first that is found.
+    Nothing is listed below a table. The walk ends with the first table that is found.
     """
     level = [""]
     while level:
@@ -639,7 +642,7 @@ def find_claimed(root: str) -> Program[tuple[str, LakeFile] | None]:
 
 
 def _directories(parent: str, names: Sequence[str]) -> list[str]:
-    """The directories in which tables may lie: not hidden ones, and no partitions of files."""
+    """Return the directories that may contain tables: not hidden ones, no partitions of files."""
     return [
         f"{parent}/{name[:-1]}" if parent else name[:-1]
         for name in names

@@ -1,7 +1,8 @@
-"""Fitness: which pending commits are not in the log yet, and which can't go there any more.
+"""Applicability: pending commits that are not in the log yet, and those that can't be added to it.
 
-One that a foreign entry has made unfit, or whose files are gone for good: another client's
-clean-up knows nothing of what is decided and not published (hazards 29 and 38, note 19).
+A commit can't be added if a foreign entry has made it unfit, or if its files are gone for good:
+another client's clean-up knows nothing of what is decided and not published (hazards 29 and 38,
+note 19).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ UNREADABLE = ("store", "corrupt_object", "unsupported_format")
 
 
 def is_lost(context: Context, head: Head, location: str, tail: Tail) -> Program[bool]:
-    """Whether the table that HEAD means is gone: its log was deleted, or created again."""
+    """Return whether the table that HEAD means is gone: its log was deleted, or created again."""
     state = head.tables[location]
     if state.published < 0:
         return False
@@ -35,7 +36,7 @@ def is_lost(context: Context, head: Head, location: str, tail: Tail) -> Program[
 
 
 def unpublished(head: Head, location: str, tail: Tail) -> tuple[PendingRef, ...]:
-    """The commits of the table that HEAD decided and the known log does not hold."""
+    """Return the commits of the table that HEAD decided and the known log does not hold."""
     state = head.tables.get(location)
     if state is None:
         return ()
@@ -53,11 +54,11 @@ def first_unfit(
     waiting: Sequence[PendingRef],
     parts: Sequence[TablePart],
 ) -> Program[int | None]:
-    """The first of ``waiting`` that a foreign entry has made unfit, or whose files are gone.
+    """Return the first of ``waiting`` that a foreign entry has made unfit, or whose files are gone.
 
     A commit is unfit from the first entry on that removes one of its files or
-    breaks its metadata; a later entry that brings the file back (RESTORE)
-    changes nothing (hazard 31), so entries are looked at one by one.
+    breaks its metadata; a later entry that adds the file again (RESTORE)
+    changes nothing (hazard 31), so entries are checked one by one.
     """
     if (yield from is_lost(context, head, location, tail)):
         return 0
@@ -72,28 +73,29 @@ def first_unfit(
 
 
 def is_old(context: Context, ref: PendingRef) -> bool:
-    """Whether a decided commit's files are so old that somebody may have cleaned them up.
+    """Return whether a decided commit's files are so old that clean-up may have deleted them.
 
-    The files of one that is not are not asked for: nobody deletes what is an hour old. One that
-    seems to come from the future is of a client whose clock is not this one's: nobody knows.
+    The files of a younger commit are not checked: no client deletes what is an hour old. A commit
+    that seems to be of the future is of a client whose clock differs from this one's: it counts as
+    old.
     """
     age = context.clock.now() - started_at(ref.txn)
     return abs(age) > context.settings.checked_tip_seconds
 
 
 def lost_for_good(keys: Collection[str]) -> Program[list[str]]:
-    """Those of the keys at which nothing is: no key of a file is ever written twice."""
+    """Return the keys at which no object exists: no key of a file is ever written twice."""
     own = [key for key in keys if "://" not in key]
     found: list[ObjectInfo | Missing] = yield from parallel([HeadOf(key) for key in own])
     return [key for key, info in zip(own, found, strict=True) if isinstance(info, Missing)]
 
 
 def needed_files(context: Context, location: str, refs: Sequence[PendingRef]) -> Program[set[str]]:
-    """The paths of the files that pending commits need, to be published or to be replayed.
+    """Return the paths of the files that pending commits need, to be published or to be replayed.
 
     A replay begins from what the operations were given: also from files that a later
-    operation of the same transaction has rewritten, which its change does not name. One that
-    does again what changed between two states may read the files that went, too.
+    operation of the same transaction has rewritten, which its change does not name. An operation
+    that applies again what changed between two states may read the removed files, too.
     """
     paths: set[str] = set()
     for ref in refs:
@@ -110,13 +112,13 @@ def needed_files(context: Context, location: str, refs: Sequence[PendingRef]) ->
 
 
 def paths_written(location: str, change: Change) -> list[str]:
-    """The paths, relative to the table, of all that a change names and that may be gone."""
+    """Return the paths, relative to the table, of all that a change names and that may be gone."""
     paths = [path for file in change.adds for path in sorted(paths_of(location, file))]
     return [*paths, *(file.path for file in change.change_files)]
 
 
 def paths_of(location: str, file: DataFile) -> set[str]:
-    """The paths, relative to the table, of a file and of the objects that tell of its deletes."""
+    """Return the paths, relative to the table, of a file and of the objects with its deletes."""
     paths = {file.path, *(delete.path for delete in file.deletes)}
     vector = file.deletion_vector
     if vector is not None and vector.storage_type != "i":

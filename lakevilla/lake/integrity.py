@@ -1,7 +1,8 @@
 """The tags of an Iceberg table's files, whose manifests have no room for them.
 
-Commit objects have them: hashes of their bytes the one that has added a file, hashes of their rows
-the newest refresh, of the files that it made and of those that it kept (docs/design/0038-reuse.md).
+Commit objects have them. The commit object that has added a file has the hash of its bytes. That
+of the newest refresh has hashes of rows, of the files that it made and of those that it kept
+(docs/design/0038-reuse.md).
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, parallel
 from lakevilla.sublogs.operations import Refresh
 
-#: Commit objects asked for in one round.
+#: The number of commit objects that are requested in one round.
 _AT_ONCE = 64
 
 
 def with_hashes(
     context: Context, location: str, format: FormatName, files: pa.Table
 ) -> Program[pa.Table]:
-    """``files`` with all the hashes in their tags that are kept.
+    """Return ``files`` with all the hashes in their tags that are kept.
 
-    A file's name carries the transaction whose commit object has its hash. One that a merge
-    brought from a branch is in the merge's commit object, too.
+    A file's name contains the transaction whose commit object has its hash. A file that a merge
+    added from a branch is in the merge's commit object, too.
     """
     if format == "delta":
         return files
@@ -65,9 +66,9 @@ def with_hashes(
 def with_tags(
     context: Context, head: Head | None, location: str, files: Sequence[DataFile]
 ) -> Program[list[DataFile]]:
-    """The files, with the tags that the newest refresh has given them: one GET.
+    """Return the files, with the tags that the newest refresh has given them: one GET.
 
-    HEAD names its commit object, which gc leaves alone for as long.
+    HEAD names its commit object, which gc does not delete for as long.
     """
     if head is None or not files:
         return list(files)
@@ -86,7 +87,7 @@ def with_tags(
 def _added(
     context: Context, location: str, commits: Sequence[CommitSummary]
 ) -> Program[dict[str, str]]:
-    """The hashes of what some commits added to a table, by path."""
+    """Return the hashes of what some commits added to a table, by path."""
     found: dict[str, str] = {}
     for first in range(0, len(commits), _AT_ONCE):
         read = yield from parallel(
@@ -111,7 +112,7 @@ def _commit(context: Context, commit: CommitSummary) -> Program[CommitObject | N
 
 
 def _object(context: Context, ref: CommitRef) -> Program[CommitObject | None]:
-    """A commit object; None if gc has let it go: its tags are not known any more then."""
+    """Return a commit object; None if gc has released it: its tags are not known any more then."""
     known = context.known_commit(ref.txn, ref.hash)
     if known is not None:
         return known

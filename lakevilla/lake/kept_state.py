@@ -1,7 +1,7 @@
-"""States of tables that refs keep apart from the tables' logs (docs/design/0037-upkeep.md).
+"""States of tables that refs keep separate from the tables' logs (docs/design/0037-upkeep.md).
 
-Such a state is one object: its files as Parquet, its definition in the footer. It is read as a
-table is that is being created by one commit, so nothing of the log is needed for it.
+Such a state is one object: its files as Parquet, its definition in the footer. It is read like a
+table that is being created by one commit, so nothing of the log is needed for it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FOOTER = b"lakevilla.kept"
 
 
 class _Definition(msgspec.Struct, frozen=True):
-    """What a table's state is beside its files."""
+    """The state of a table apart from its files."""
 
     format: int
     metadata: dict[str, Any]
@@ -41,7 +41,7 @@ _definitions = JsonDecoder(_Definition)
 
 
 def kept_object(snapshot: TableSnapshot, files: pa.Table) -> tuple[str, bytes]:
-    """A state as it is stored, and the hash that names it; ``files`` may lie elsewhere by now."""
+    """Return a state as it is stored, and its hash; ``files`` may have moved by now."""
     footer = {_FOOTER: msgspec.json.encode(_definition_of(snapshot))}
     sink = pa.BufferOutputStream()
     pq.write_table(files.replace_schema_metadata(footer), sink, compression="zstd")
@@ -60,14 +60,14 @@ def _definition_of(snapshot: TableSnapshot) -> _Definition:
 
 
 def store_kept(kept: KeptTable, body: bytes) -> Program[bool]:
-    """Store it; False if nobody can tell whether it is there. Its name tells its content."""
+    """Store it; return False if it is not known to exist. Its name identifies its content."""
     return not isinstance((yield from put(kept.key, body, ABSENT)), Unknown)
 
 
 def kept_snapshot(
     context: Context, location: str, state: TableState, kept: KeptTable
 ) -> Program[TableSnapshot]:
-    """The state of a table by its own object.
+    """Return the state of a table by its own object.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def with_files(
     snapshot: TableSnapshot,
     files: Sequence[DataFile],
 ) -> TableSnapshot:
-    """A state as it would be kept with these files in the place of its own."""
+    """Return a state as it would be kept with these files in the place of its own."""
     return _made_of(context, location, state, _definition_of(snapshot), files)
 
 

@@ -1,12 +1,12 @@
-"""Lanes: one program of a process does the work for all that wait to have it done.
+"""Commit groups: one program of a process does the work for all programs that wait for it.
 
-A lane has members in order of arrival, and the first of them leads: it works for as
-many as there are, and answers each. The others wait at their gates, and cost nothing.
-Nobody waits for company: whoever finds the lane empty leads at once, and those who
-come while it works make up the next batch.
+A group has members in order of arrival, and the first of them leads: it works for all
+members present, and answers each. The other members wait at their gates, and cost nothing.
+No member waits for company: a member that finds the group empty leads at once, and members
+that join while it works make up the next batch.
 
-A leader may fail anywhere, by an error or by Ctrl-C, and it leaves the lane however
-its program ends. The first of those that are left leads on.
+A leader may fail anywhere, by an error or by Ctrl-C, and it leaves the group however
+its program ends. The first of the remaining members leads on.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ M = TypeVar("M", bound="Member[Any]")
 
 @dataclass(slots=True, eq=False)
 class Member(Generic[A]):
-    """What somebody wants to have done.
+    """A request for work, by one program.
 
-    ``gate`` opens with the answer, or once the member is to lead; ``has_left`` tells that
-    its program has ended or was interrupted, so that nobody asks for the answer.
+    ``gate`` opens with the answer, or once the member must lead; ``has_left`` says that
+    its program has ended or was interrupted, so that it does not wait for the answer.
     """
 
     gate: Gate = field(default_factory=Gate, init=False)
@@ -36,16 +36,16 @@ class Member(Generic[A]):
 
 
 class Lane(Generic[M]):
-    """The members of one lane, and who of them leads.
+    """The members of one group, and the leader among them.
 
     The lock is held for a few lines that wait for nothing. Ctrl-C may strike in the
-    middle of them; so each method leaves what it does to be done over by another call
+    middle of them; so the effect of each method can be completed by another call
     of it, and by ``leave``, which every program calls at its end.
 
     Attributes
     ----------
     unsettled : object
-        Work that a leader has begun and whoever leads next must finish first.
+        Work that a leader has begun and that the next leader must finish first.
     """
 
     def __init__(self) -> None:
@@ -64,15 +64,15 @@ class Lane(Generic[M]):
         return self._leader is member
 
     def present(self, most: int | None = None) -> list[M]:
-        """The first ``most`` members that wait for an answer, or all."""
+        """Return the first ``most`` members that wait for an answer, or all."""
         with self._lock:
             return [member for member in self._members if not member.has_left][:most]
 
     def begin(self, work: object, members: Iterable[M], note: Callable[[M], None]) -> bool:
         """Begin work that can't be taken back, unless a member of it has left.
 
-        Safe because ``leave`` takes the same lock: a member either left before and is
-        not in the work, or it knows, by what ``note`` has noted, that it may be done.
+        This is safe because ``leave`` takes the same lock: a member either left before and is
+        not in the work, or it knows, by what ``note`` has noted, that the work may be done.
         """
         with self._lock:
             chosen = list(members)
@@ -102,11 +102,11 @@ class Lane(Generic[M]):
             member.gate.open()
 
     def leave(self, member: M) -> None:
-        """Leave the lane, answered or not; whoever is first now leads. Harmless twice."""
+        """Leave the group, answered or not; the first member leads now. Harmless twice."""
         try:
             self._leave(member)
         except BaseException:
-            self._leave(member)  # Ctrl-C in the middle of it: nobody may be left waiting
+            self._leave(member)  # Ctrl-C in the middle of it: no member may wait for ever
             raise
 
     def _leave(self, member: M) -> None:
@@ -127,25 +127,25 @@ class Lane(Generic[M]):
 
 
 class Lanes:
-    """The lanes of one lake in one process, by name: whoever works in one says whose it is."""
+    """The groups of one lake in one process, by name: the name says which work a group does."""
 
     def __init__(self) -> None:
         self.empty()
 
     def empty(self) -> None:
-        """Begin again, with nobody in them."""
+        """Begin again, with no members."""
         self._lanes: dict[str, Lane[Any]] = {}
 
     def named(self, name: str, make: Callable[[], Lane[Any]] = Lane) -> Lane[Any]:
-        """The lane of this name, made by ``make`` where there is none yet."""
+        """Return the group of this name, made by ``make`` where there is none yet."""
         # One step of the interpreter, so that two threads get the same.
         return self._lanes.setdefault(name, make())
 
 
 def pass_through(lane: Lane[M], member: M, lead: Callable[[], Program[None]]) -> Program[None]:
-    """Stay in the lane until the member is answered, by another's work or by one's own.
+    """Stay in the group until the member is answered, by another leader or by leading itself.
 
-    ``lead`` answers ``member`` and whomever it can besides.
+    ``lead`` answers ``member`` and all other members that it can.
     """
     try:
         lane.enter(member)

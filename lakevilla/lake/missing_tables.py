@@ -1,7 +1,7 @@
-"""A table that is not there: what was meant by its name, as far as can be told.
+"""The error for a table that does not exist, with what its name may mean, as far as known.
 
-A wrong name costs two LISTs more: of the directory around it, for tables that are not in the
-lake yet, and to tell the directory of a catalog's table from one that is no table.
+A wrong name costs two more LISTs: of the directory around it, for tables that are not in the
+lake yet, and to distinguish the directory of a catalog's table from one that is no table.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from lakevilla.sql.catalog import PREFIX, SCHEMAS, is_reserved
 from lakevilla.store.effects import Program, list_names
 
 _OFFERED = 3
-#: What a file's name ends with; SQL takes the dot before it for a slash.
+#: Endings of files' names; SQL takes the dot before one for a slash.
 _FILES = frozenset({"parquet", "csv", "tsv", "json", "ndjson", "arrow", "xlsx"})
 LISTED = "`tables()` lists the lake's tables, `discover()` those that are not in it yet"
 
 
 def missing_table(context: Context, location: str) -> Program[TableNotFound]:
-    """The error for a location at which there is no table that LakeVilla can open by itself.
+    """Return the error for a location at which there is no table that LakeVilla can open by itself.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def missing_table(context: Context, location: str) -> Program[TableNotFound]:
 
 
 def wrong_root(context: Context, names: Sequence[str]) -> Program[str | None]:
-    """What is wrong with the lake's root, and what may be meant, by the ``names`` in it."""
+    """Return what is wrong with the lake's root, and what may be meant, by the ``names`` in it."""
     parent, _, own = context.root.rpartition("/")
     is_table = "_delta_log/" in names
     if "metadata/" in names and not is_table:
@@ -101,7 +101,7 @@ def wrong_root(context: Context, names: Sequence[str]) -> Program[str | None]:
 
 
 def _has_no_tables(context: Context) -> bool:
-    """A first transaction at a mistyped root makes a lake there."""
+    """Return whether the lake is empty: a transaction at a mistyped root makes a lake there."""
     return context.held is not None and not context.held.head.tables
 
 
@@ -113,14 +113,14 @@ def names_in(directory: str) -> Program[Sequence[str]]:
 
 
 def kept_by_a_catalog(context: Context, location: str, files: Sequence[str]) -> str | None:
-    """What to do about a directory with metadata files as catalogs call them, ``00000-<uuid>``."""
+    """Return advice for a directory with metadata files that catalogs name so, ``00000-<uuid>``."""
     found = [name for name in files if number_of(name) is not None]
     if not found:
         return None
     newest = f"{metadata_directory(location)}/{max(found)}"
     connect = "connect with catalogs={...} and open or register it by its name there, catalog"
     if context.connected:
-        # Which of their tables it is only a walk through the catalogs would tell.
+        # Only a walk through the catalogs would show which of their tables it is.
         connect = "open or register it by its name there, " + " or ".join(sorted(context.connected))
     return (
         f"it is kept by a catalog ({newest} is its metadata), and only the catalog knows "
@@ -129,7 +129,7 @@ def kept_by_a_catalog(context: Context, location: str, files: Sequence[str]) -> 
 
 
 def catalog_hint(context: Context, name: str) -> str | None:
-    """What to say of a name with so many dots that a catalog's table may be meant."""
+    """Return a hint for a name with so many dots that a catalog's table may be meant."""
     catalog, *rest = name.split(".")
     if len(rest) < 2 or "/" in name:
         return None
@@ -160,7 +160,7 @@ def _hint(context: Context, location: str, siblings: Sequence[str]) -> str:
 
 
 def _clone_around(context: Context, location: str) -> str | None:
-    """The clone at or around a place, as far as HEAD is at hand."""
+    """Return the clone at or around a place, as far as HEAD is cached."""
     refs = {} if context.held is None else context.held.head.refs.at_hand()
     return clone_around((name for name, one in refs.items() if one.kind == "clone"), location)
 
@@ -173,7 +173,7 @@ def _connect(catalog: str) -> str:
 
 
 def _known(context: Context) -> Iterator[str]:
-    """Names and paths of the lake's tables, as far as HEAD is at hand."""
+    """Yield names and paths of the lake's tables, as far as HEAD is cached."""
     assert context.held is not None
     head = context.held.head
     tables = head.tables.at_hand()
@@ -186,7 +186,7 @@ def _known(context: Context) -> Iterator[str]:
 
 
 def _in_catalogs(context: Context) -> Iterator[str]:
-    """The lake's tables that catalogs keep, by their names there."""
+    """Yield the lake's tables that catalogs keep, by their names there."""
     assert context.held is not None
     for state in context.held.head.tables.at_hand().values():
         if state.catalog and not state.dropped:
@@ -194,7 +194,7 @@ def _in_catalogs(context: Context) -> Iterator[str]:
 
 
 def near_names(location: str, known: Sequence[str]) -> list[str]:
-    """What is called so but for slashes and dots, or ends so, or is spelt nearly so."""
+    """Return names equal to this one but for slashes and dots, ending so, or spelt nearly so."""
     plain = {name: name.strip("/").replace("/", ".").lower() for name in known}
     wanted = location.strip("/").replace("/", ".").lower()
     same = [name for name, text in plain.items() if text == wanted]

@@ -1,13 +1,14 @@
-"""Signs of a newer HEAD: what lies in the store that the HEAD at hand can't explain.
+"""Signs of a newer HEAD: objects in the store that the known HEAD can't explain.
 
-HEAD is one object, and a restored backup, or a copy that went wrong, may bring an older one back.
-It looks sound. To whoever deletes by it, all that came later is nobody's: branches, their only
-files, bases of tags, commits that wait to be published. So whoever deletes asks first whether
-anything tells of a newer one (docs/design/0053-gone-back.md), and then deletes nothing.
+HEAD is one object, and a restored backup, or a copy that went wrong, may bring an older HEAD back.
+It looks sound. To a client that deletes by it, all that was stored later has no owner: branches,
+their only files, bases of tags, commits that wait to be published. So a client that deletes first
+checks for any sign of a newer HEAD (docs/design/0053-gone-back.md), and if it finds one, deletes
+nothing.
 
-What tells. Objects whose names carry the number of the HEAD that they were stored for: who stores
-one has read the HEAD before that. Commit objects, which name the newest commit that their makers
-had read. Logs, whose ``txn`` action names the newest commit that they hold.
+These are the signs. Objects whose names contain the number of the HEAD that they were stored for:
+a client that stores one has read the HEAD before that. Commit objects, which name the newest commit
+that their makers had read. Logs, whose ``txn`` action names the newest commit that they hold.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, list_objects, parallel, sleep
 from lakevilla.store.location import HOMES_PREFIX, at_home, home_of
 
-#: Objects asked for in one round.
+#: The number of objects that are requested in one round.
 _AT_ONCE = 64
-#: For how long a maker is waited for whose object is there and whose HEAD is not.
+#: For how long a client waits for the maker of an object whose HEAD does not exist.
 _PATIENCE_SECONDS = 2.0
 _LOOKS = 4
 _DIGITS = 20
@@ -48,11 +49,12 @@ _DIGITS = 20
 
 @dataclass(slots=True)
 class Signs:
-    """What was found, by the HEAD that each sign asks for at least.
+    """The signs that were found, by the HEAD that each of them requires at least.
 
-    ``numbers`` and ``sequences`` are of signs that prove that HEAD was there; ``next_number`` is
-    an object that was stored for the HEAD with that number: its maker may have died before that.
-    ``in_doubt`` are commit objects that this HEAD may lack because it was set back by one commit.
+    ``numbers`` and ``sequences`` are of signs which prove that this HEAD existed. ``next_number``
+    is of objects that were stored for the HEAD with that number: their makers may have died before
+    that. ``in_doubt`` are commit objects that this HEAD may lack because it was set back by one
+    commit.
     """
 
     numbers: dict[str, int] = field(default_factory=dict)
@@ -61,7 +63,7 @@ class Signs:
     in_doubt: list[str] = field(default_factory=list)
 
     def against(self, head: Head) -> str | None:
-        """The object that shows a newer HEAD than this one, if any does."""
+        """Return the object that shows a newer HEAD than this one, if any does."""
         for key, number in self.numbers.items():
             if number > head.replacement:
                 return key
@@ -71,7 +73,7 @@ class Signs:
         return next((key for key, n in self.sequences.items() if n > head.sequence), None)
 
     def forget_settled(self, head: Head) -> None:
-        """Drop what is no longer in doubt: by this HEAD it was decided, or something after it."""
+        """Drop what is no longer in doubt: this HEAD has decided it, or a commit after it."""
         self.in_doubt = [
             key
             for key in self.in_doubt
@@ -79,11 +81,11 @@ class Signs:
         ]
 
     def doubtful(self) -> set[str]:
-        """The transactions that are in doubt."""
+        """Return the transactions that are in doubt."""
         return {_txn_of(key) for key in self.in_doubt}
 
     def to_come(self, head: Head) -> str | None:
-        """An object that was stored for the HEAD which is to come next, if there is one."""
+        """Return an object that was stored for the HEAD after this one, if there is one."""
         following = head.replacement + 1
         return next((key for key, n in self.next_number.items() if n == following), None)
 
@@ -95,23 +97,23 @@ def refuse_older_head(
     *,
     waits: bool = True,
 ) -> Program[Signs]:
-    """Refuse to delete, or to move a floor, by a HEAD that anything shows to be an older one.
+    """Refuse to delete, or to move a floor, by a HEAD that any sign shows to be an older one.
 
-    Looks at all that is named by numbers, at commit objects that HEAD does not know, and at the
-    logs of the tables at ``locations``, and of those that such commits are about.
+    It reads all objects that are named by numbers, commit objects that HEAD does not know, the
+    logs of the tables at ``locations``, and the logs of the tables of such commits.
 
     Parameters
     ----------
     what : str
         The verb, for the message.
     waits : bool
-        Refuse also where an object was stored for the next HEAD and that is not there: nobody can
-        tell whether its maker has died. A maker that is at work is waited for.
+        Refuse also where an object was stored for the next HEAD and that HEAD does not exist: it
+        can't be known whether its maker has died. A maker that is at work is waited for.
 
     Returns
     -------
     Signs
-        What was found, none of it against HEAD.
+        The signs that were found, none of them against HEAD.
 
     Raises
     ------
@@ -128,7 +130,7 @@ def refuse_older_head(
     yield from _add_logs(context, locations, held.head, signs)
     patience = context.clock.elapsed() + _PATIENCE_SECONDS
     while True:
-        # Asked for after they were listed: a HEAD that has come since explains them.
+        # Requested after the signs were listed: a HEAD that was stored since explains them.
         held = yield from context.head()
         assert held is not None, "a client that has seen a HEAD is told if it is gone"
         key = signs.against(held.head)
@@ -144,10 +146,11 @@ def refuse_older_head(
 
 
 def refuse_in_doubt(context: Context, what: str) -> Program[None]:
-    """As ``refuse_older_head``, for who changes what HEAD names, or commits, with nobody asking.
+    """Refuse like ``refuse_older_head``, for a client that acts without a user's request.
 
-    Refused is also a HEAD that may lack the commit of a transaction that has stored all. Where it
-    is at work, or others are, HEAD goes on soon.
+    Such a client changes what HEAD names, or commits. Also refused is a HEAD that may lack the
+    commit of a transaction that has stored all. Where that transaction is at work, or other
+    transactions are, HEAD advances soon.
 
     Raises
     ------
@@ -180,11 +183,11 @@ def _stands_still(context: Context, head: Head) -> Program[bool]:
 def refuse_older(
     context: Context, what: str, tails: Iterable[Tail] = (), *, once: bool = False
 ) -> Program[None]:
-    """Refuse to begin something by a HEAD that was set back, as far as few LISTs tell that.
+    """Refuse to begin something by a HEAD that was set back, as far as few LISTs show that.
 
-    One for each kind of object that is named by numbers, of what lies above HEAD alone, and the
-    logs that the caller has opened anyway. ``once``: no LIST if this client has sent them before.
-    It waits for nobody.
+    There is one LIST for each kind of object that is named by numbers, only of objects above HEAD;
+    the logs are those that the caller has opened anyway. ``once``: no LIST if this client has sent
+    them before. It waits for no maker.
 
     Raises
     ------
@@ -202,7 +205,7 @@ def refuse_older(
 
 
 def in_doubt(context: Context, head: Head) -> Program[tuple[bool, list[str]]]:
-    """Whether something was stored for the next HEAD, and the transactions that may be in it."""
+    """Return whether an object was stored for the next HEAD, and the transactions it may hold."""
     signs = yield from _of_numbers(head)
     yield from _add_commits(context, head, signs)
     return signs.to_come(head) is not None, sorted(signs.doubtful())
@@ -214,7 +217,7 @@ def refuse_newer_logs(context: Context, head: Head, tails: Iterable[Tail]) -> Pr
 
 
 def _raise_if_against(context: Context, head: Head, signs: Signs, what: str) -> Program[None]:
-    """Raise what signs show, unless HEAD has moved on since."""
+    """Raise the error that signs show, unless HEAD has advanced since."""
     if signs.against(head) is None:
         return
     held = yield from context.head()
@@ -223,7 +226,7 @@ def _raise_if_against(context: Context, head: Head, signs: Signs, what: str) -> 
 
 
 def report_newer(context: Context) -> Program[list[Finding]]:
-    """The error of ``refuse_older_head`` as a finding; logs are for the caller."""
+    """Return the error of ``refuse_older_head`` as a finding; the caller checks logs."""
     try:
         yield from refuse_older_head(context, "")
     except CorruptObject as error:
@@ -234,7 +237,7 @@ def report_newer(context: Context) -> Program[list[Finding]]:
 
 
 def older_head(head: Head, key: str, what: str = "", *, table: str | None = None) -> CorruptObject:
-    """The error of one who finds ``key``, which only a newer HEAD than this explains."""
+    """Return the error for a ``key`` that only a newer HEAD than this explains."""
     evidence = f"{key} was stored when there was a newer one"
     nothing = f"{what}: nothing was deleted or changed: " if what else ""
     return went_back(head, evidence, before=nothing, table=table)
@@ -244,7 +247,7 @@ def older_head(head: Head, key: str, what: str = "", *, table: str | None = None
 
 
 def _of_numbers(head: Head) -> Program[Signs]:
-    """What is named by numbers above that of ``head``: of each kind one LIST from there on."""
+    """Return the signs named by numbers from that of ``head`` on: one LIST for each kind."""
     number = head.replacement
     above = [
         *[(prefix, f"{prefix}/{number:0{_DIGITS}}-~") for prefix in _STORED_FOR],
@@ -259,14 +262,15 @@ def _of_numbers(head: Head) -> Program[Signs]:
     return signs
 
 
-#: Named by the number of the HEAD that is to name them, but for marks and proposals.
+#: Prefixes of objects named by the number of the HEAD that will name them, except for marks and
+#: proposals.
 _STORED_FOR = (LEAVES_PREFIX, BASES_PREFIX, HOMES_PREFIX, INBOX_PREFIX)
 
 
 def _note_number(signs: Signs, prefix: str, key: str) -> None:
     digits = key.removeprefix(f"{prefix}/")[:_DIGITS]
     if not (digits.isascii() and digits.isdigit() and len(digits) == _DIGITS):
-        return  # none of ours
+        return  # not one of our objects
     number = int(digits)
     if prefix in (INBOX_PREFIX, HEADS_PREFIX, RECENT_PREFIX) or is_mark(key):
         signs.numbers[key] = number
@@ -275,7 +279,7 @@ def _note_number(signs: Signs, prefix: str, key: str) -> None:
 
 
 def _look_into_lives(head: Head, signs: Signs) -> Program[None]:
-    """A branch on which anything was committed was in a HEAD of the lake by then."""
+    """Add the signs of branches with commits: such a branch was in a HEAD of the lake by then."""
     following = head.replacement + 1
     lives = {
         key.removeprefix(f"{HOMES_PREFIX}/").partition("/")[0]: key
@@ -295,18 +299,21 @@ def _look_into_lives(head: Head, signs: Signs) -> Program[None]:
 
 
 def _add_commits(context: Context, head: Head, signs: Signs) -> Program[None]:
-    """What commit objects show that this HEAD does not know. Those of fenced ids can't be later."""
+    """Add the signs of commit objects that this HEAD does not know.
+
+    Commit objects with fenced ids can't be later.
+    """
     listed = yield from list_objects(COMMITS_PREFIX, f"{COMMITS_PREFIX}/{head.floor}")
     unknown = yield from _unknown(head, [info.key for info in listed])
     signs.sequences.update((key, commit.after) for key, commit in unknown.items())
-    # Where its maker may have decided it, the log of a table that it wrote may tell.
+    # Where its maker may have decided it, the log of a table that it wrote may show that.
     signs.in_doubt = [key for key, commit in unknown.items() if _may_be_decided(head, commit)]
     wanted = sorted({place for key in signs.in_doubt for place in unknown[key].tables})
     yield from _add_logs(context, wanted, head, signs)
 
 
 def signs_on_branch(head: Head) -> Program[Signs]:
-    """What commit objects show that the HEAD of their branch does not know."""
+    """Return the signs of commit objects that the HEAD of their branch does not know."""
     listed = yield from list_objects(f"{home_of(head.home)}/commits")
     unknown = yield from at_home(head.home, _unknown(head, [info.key for info in listed]))
     return Signs(
@@ -316,23 +323,24 @@ def signs_on_branch(head: Head) -> Program[Signs]:
 
 
 def _may_be_decided(head: Head, commit: CommitObject) -> bool:
-    """Whether a HEAD that is gone may have decided it: nothing was committed since it was stored.
+    """Return whether a HEAD that is gone may have decided it: no commit followed its storing.
 
-    Most of those have died before their commit. But a HEAD that was set back by one looks just so.
+    Most transactions of such objects have died before their commit. But a HEAD that was set back by
+    one commit looks just the same.
     """
     return commit.after >= _own_sequence(head)
 
 
 def _own_sequence(head: Head) -> int:
-    """The newest commit of this lake's that a HEAD shows."""
+    """Return the newest commit of this lake's own that a HEAD shows."""
     own = [one.sequence for one in head.commits if one.kind != "foreign"]
     return max(own, default=head.history_start)
 
 
 def _unknown(head: Head, keys: Iterable[str]) -> Program[dict[str, CommitObject]]:
-    """Of commit objects those whose transactions a HEAD has neither committed nor aborted.
+    """Return the commit objects whose transactions a HEAD has neither committed nor aborted.
 
-    It runs where HEAD's own history lies. What can't be read is left out.
+    It runs where HEAD's own history is stored. Objects that can't be read are left out.
     """
     try:
         kept = yield from commits_since(head, head.history_start)
@@ -365,7 +373,7 @@ def _txn_of(key: str) -> str:
 
 
 def _marks(head: Head, tails: Iterable[Tail]) -> dict[str, int]:
-    """The newest commit of this lake that each log holds, by the table's log."""
+    """Return the newest commit of this lake that each log holds, by the table's log."""
     application = application_id(head)
     return {
         f"the log of table {tail.location}": sequence
@@ -383,7 +391,7 @@ def _add_logs(
 
 
 def _logs(context: Context, locations: Sequence[str]) -> Program[list[Tail]]:
-    """The logs as they are now; what can't be read tells nothing."""
+    """Return the logs as they are now; a log that can't be read is left out."""
     found: list[Tail] = []
     for first in range(0, len(locations), _AT_ONCE):
         some = yield from parallel([_log(context, one) for one in locations[first:][:_AT_ONCE]])

@@ -1,9 +1,9 @@
-"""A table's own past: its state at a version of its own log, from before the lake knew it too.
+"""A table's own past: its state at a version of its own log, also from before the lake knew it.
 
-A version is an entry of the log, and nobody makes one before its commit is decided (design,
-section 8): what is still to be decided, or was void, has no number there, and what is decided and
-not published yet has none so far. So such a state is the log's alone. Nothing is laid over it, and
-HEAD tells no more than which table is meant.
+A version is an entry of the log, and no client makes one before its commit is decided (design,
+section 8). So a commit that is not decided yet, or was cancelled, has no number there, and a commit
+that is decided and not published has none yet. Such a state is therefore the log's alone. Nothing
+is laid over it, and HEAD only says which table is meant.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lakevilla.store.effects import Program, Stat, parallel
 
 @dataclass(frozen=True, slots=True)
 class OwnVersion:
-    """Which state of a table is asked for: one of the three is given."""
+    """The requested state of a table: one of the three fields is given."""
 
     version: int | None = None
     timestamp_ms: int | None = None
@@ -49,9 +49,9 @@ def own_view(
     asked: OwnVersion,
     until: View | None = None,
 ) -> Program[View]:
-    """A table, as ``head`` means it, at a version of its own log.
+    """Return a table, as ``head`` means it, at a version of its own log.
 
-    ``until``: its state at a ref; what the log holds beyond that is not there.
+    ``until``: its state at a ref; what the log holds beyond that does not count.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def own_view(
         then = yield from _opened(context, tail, asked)
     except VersionNotFound as error:
         if asked.ref is not None:
-            raise  # which tells those that are there
+            raise  # this error names those that exist
         waiting = head is not None and state is not None and _is_waiting(head, state, tail)
         raise (yield from _not_kept(context, tail, asked, error.message, waiting)) from None
     return View(location, state, Placement(then.version, ()), (), then, then, tail.tip)
@@ -75,7 +75,7 @@ def own_view(
 def kept_versions(
     context: Context, location: str, limit: int | None, until: View | None = None
 ) -> Program[list[LogVersion]]:
-    """The versions of the table's own log that can be opened, newest first."""
+    """Return the versions of the table's own log that can be opened, newest first."""
     held = yield from context.head()
     state = yield from _state(None if held is None else held.head, location)
     tail = yield from _newest(context, state, location, OwnVersion(), until)
@@ -96,7 +96,7 @@ def _newest(
     asked: OwnVersion,
     until: View | None,
 ) -> Program[Tail]:
-    """The log, looked at anew unless the version asked for is known to be there."""
+    """Return the log, read again unless the requested version is known to exist."""
     if until is not None:
         return Tail(location, until.placement.logged, {until.placement.logged: until.base})
     if state is not None and state.dropped:
@@ -119,7 +119,7 @@ def _newest(
 
 
 def _is_waiting(head: Head, state: TableState, tail: Tail) -> bool:
-    """Whether something is decided that the log has not got yet."""
+    """Return whether a decided commit is not in the log yet."""
     done = -1
     if tail.tip >= 0:
         done = tail.snapshot.application_version(application_id(head)) or -1
@@ -148,9 +148,9 @@ def _opened(context: Context, tail: Tail, asked: OwnVersion) -> Program[TableSna
 def _not_kept(
     context: Context, tail: Tail, asked: OwnVersion, why: str, waiting: bool
 ) -> Program[VersionNotFound]:
-    """The error for a version that can't be opened: why, and which ones are left.
+    """Return the error for a version that can't be opened: the reason, and the versions left.
 
-    ``waiting``: something is decided and not published yet.
+    ``waiting``: a commit is decided and not published yet.
     """
     message = f"table {tail.location} has no {asked}"
     kept = None
@@ -176,9 +176,9 @@ def _not_kept(
 
 
 def refuse_missing_files(context: Context, view: View, asked: OwnVersion) -> Program[None]:
-    """Say so if files of a state are gone: VACUUM, or whoever expires snapshots.
+    """Raise an error if files of a state are gone: by VACUUM, or by an expiry of snapshots.
 
-    Asked after a read has failed, so that one that succeeds costs no requests.
+    Called after a read has failed, so that a read that succeeds costs no requests.
     """
     missing = yield from missing_files(view)
     if not missing:
@@ -200,7 +200,7 @@ def refuse_missing_files(context: Context, view: View, asked: OwnVersion) -> Pro
 
 
 def missing_files(view: View) -> Program[dict[FileRef, str]]:
-    """The files of a state that are not all there, each with a key that is missing."""
+    """Return the files of a state that are not complete, each with a key that is missing."""
     named = [
         (file.ref, key)
         for file in data_files((yield from view.snapshot.files()))
@@ -213,7 +213,7 @@ def missing_files(view: View) -> Program[dict[FileRef, str]]:
 
 
 def _keys(location: str, file: DataFile) -> list[str]:
-    """A data file, and the objects that tell which of its rows are deleted."""
+    """Return the keys of a data file, and of the objects that say which of its rows are deleted."""
     keys = [file_key(location, file.path)]
     if file.deletion_vector is not None and file.deletion_vector.storage_type != "i":
         keys.append(vector_key(location, file.deletion_vector))
@@ -223,7 +223,7 @@ def _keys(location: str, file: DataFile) -> list[str]:
 def _first_without(
     context: Context, tail: Tail, version: int, files: Iterable[FileRef]
 ) -> Program[int | None]:
-    """The first later version that has none of the files; None if that can't be told."""
+    """Return the first later version that has none of the files; None if that is not known."""
     waiting = set(files)
     for later in range(version + 1, tail.tip + 1):
         entry = yield from entry_at(context, tail, later)

@@ -38,24 +38,24 @@ from lakevilla.store.effects import Program, parallel
 
 # -------------------- past
 #
-# The past: each table's state at a global version, and what each commit of the lake was.
+# The past: each table's state at a global version, and the content of each commit of the lake.
 #
 # A table's state at version s is what HEAD said then: log[..published] and the
-# commits that were pending. HEAD keeps neither, and both follow from what it does
-# keep (docs/design/0007-history.md): the first commit after s that touches the
-# table tells how much of the log the lake had taken in before it, and the lake's
-# ``txn`` action there how much of what was decided that log holds. The rest is
+# commits that were pending. HEAD keeps neither, but both follow from what it does
+# keep (docs/design/0007-history.md). The first commit after s that touches the
+# table shows how much of the log the lake had included before it. The lake's
+# ``txn`` action there shows how much of what was decided that log holds. The rest is
 # laid over it from the commit objects. Nothing here writes.
 #
-# A branch's logs stand still, and nothing of it is published: there it is what the branch was made
-# of, and the commits since, all of which its life keeps (note 31).
+# A branch's logs do not advance, and nothing of it is published: its past is what the branch was
+# made of, and the commits since, all of which its epoch keeps (note 31).
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
     """The lake at one global version, seen from a HEAD that is not older.
 
-    ``head`` is what HEAD was, as far as it can be told without a look at a log: in its
+    ``head`` is what HEAD was, as far as it is known without reading a log: in its
     table map ``published`` is as far as the log may be relied on, and ``pending`` is
     left empty; ``view_at`` finds it.
     """
@@ -68,19 +68,19 @@ class Past:
         return self.head.sequence
 
     def load_now(self, locations: Collection[str] | None = None) -> Program[None]:
-        """Have at hand what the HEAD that it is seen from says of these tables, or of all."""
+        """Load the entries of these tables, or of all, in the HEAD from which the past is seen."""
         yield from load_tables(self.timeline.head, locations)
 
 
 def past_at(
     timeline: Timeline, sequence: int, only: Collection[str] | None = None
 ) -> Program[Past]:
-    """The lake at ``sequence``; with ``only``, what concerns these tables of it.
+    """Return the lake at ``sequence``; with ``only``, the part of it that concerns these tables.
 
     Raises
     ------
     VersionNotFound
-        It is not kept any more, or not there yet.
+        It is not kept any more, or does not exist yet.
     """
     now = timeline.head
     if sequence < now.rebuilt:
@@ -117,7 +117,7 @@ def past_at(
 def _tables_on_branch(
     timeline: Timeline, sequence: int, only: Collection[str] | None
 ) -> Program[dict[str, TableState]]:
-    """The tables of a branch at a version; here ``pending`` is told too."""
+    """Return the tables of a branch at a version; here ``pending`` is filled too."""
     base = yield from timeline.base()
     yield from load_base_tables(base, only)
     changed = yield from changed_on_branch(timeline, sequence, only)
@@ -129,9 +129,9 @@ def _tables_on_branch(
 def changed_on_branch(
     timeline: Timeline, sequence: int, only: Collection[str] | None = None
 ) -> Program[dict[str, TableState]]:
-    """The tables that were changed on a branch up to a version, as they were at it.
+    """Return the tables that were changed on a branch up to a version, as they were at it.
 
-    Where HEAD has one object in the place of many, it is taken as far as it goes.
+    Where HEAD has one object in the place of many, that object is used as far as it reaches.
     """
     now = timeline.head
     assert now.life is not None, "it is a branch's"
@@ -178,7 +178,7 @@ def changed_on_branch(
 def _as_it_is(
     now: Head, sequence: int, only: Collection[str] | None
 ) -> Program[dict[str, TableState]]:
-    """The tables of a branch that goes on after a rebase which was cut off, with what it had."""
+    """Return the tables of a branch that continues after an interrupted rebase, as it had them."""
     assert now.life is not None, "it is a branch's"
     if sequence != now.sequence:
         raise VersionNotFound(
@@ -193,7 +193,7 @@ def _as_it_is(
 def _made_as(
     state: TableState, location: str, commit: CommitSummary, life: str
 ) -> Program[TableState]:
-    """A table with the format that it was made in; another has its path by now."""
+    """Return a table with the format that it was made in; another table has its path by now."""
     made = yield from load_commit(commit.txn, commit.hash, life)
     metadata = made.tables[location].change.metadata or {}
     kind: FormatName = "delta" if "schemaString" in metadata else "iceberg"
@@ -207,7 +207,10 @@ def _as_in_head(
     pending: Sequence[PendingRef],
     later: Sequence[CommitSummary],
 ) -> TableState:
-    """A table before the commits in ``later``: what was pending is as HEAD has it, if no later."""
+    """Return a table before the commits in ``later``.
+
+    What was pending is as HEAD has it, unless it is later.
+    """
     known: tuple[PendingRef, ...] = ()
     size = None
     if now is not None and now.table_id == state.table_id and not state.dropped:
@@ -222,7 +225,7 @@ def _as_in_head(
 def _no_later(
     pending: Sequence[PendingRef], later: Sequence[CommitSummary]
 ) -> tuple[PendingRef, ...]:
-    """What is pending and does not come from commits that are later."""
+    """Return what is pending and is not of later commits."""
     first = later[0].sequence if later else None
     return tuple(ref for ref in pending if first is None or ref.sequence < first)
 
@@ -230,7 +233,7 @@ def _no_later(
 def _tables_before(
     now: Head, later: Sequence[CommitSummary], only: Collection[str] | None
 ) -> dict[str, TableState]:
-    """The tables that were in the lake before the commits in ``later``, the oldest first."""
+    """Return the tables that were in the lake before the commits in ``later``, oldest first."""
     logged: dict[str, int] = {}
     ids: dict[str, str | None] = {}
     for commit in later:
@@ -264,7 +267,7 @@ def _state_before(
 
 
 def _size_before(state: TableState, location: str, later: Sequence[CommitSummary]) -> Size | None:
-    """How much it held before the commits in ``later``: what they have added is taken off."""
+    """Return the size before the commits in ``later``: what they have added is subtracted."""
     size = state.size
     for commit in later:
         touch = commit.tables.get(location)
@@ -277,17 +280,16 @@ def _size_before(state: TableState, location: str, later: Sequence[CommitSummary
 
 
 def _logged_before(touch: Touch) -> int:
-    """How much of the log was in HEAD before a commit, at least: nothing that came with it.
+    """Return how much of the log was in HEAD before a commit, at least: without what it added.
 
-    Foreign entries are taken in by a touch that tells the ``first`` of them. What else
-    lies between two ``published`` are entries of the lake's own, and what they hold
-    was decided before this commit.
+    Foreign entries are included by a touch that names the ``first`` of them. All other entries
+    between two ``published`` are the lake's own, and what they hold was decided before this commit.
     """
     return touch.published if touch.first is None else touch.first - 1
 
 
 def view_at(context: Context, past: Past, location: str) -> Program[View]:
-    """A table's state at a global version.
+    """Return a table's state at a global version.
 
     Raises
     ------
@@ -298,7 +300,7 @@ def view_at(context: Context, past: Past, location: str) -> Program[View]:
     """
     state = past.head.tables.get(location)
     if state is None or state.dropped:
-        yield from open_tail(context, location)  # a wrong name is told what may be meant
+        yield from open_tail(context, location)  # a wrong name raises an error with near names
         raise TableNotFound(
             f"table {location} was not in the lake at global version {past.sequence}: "
             "ask for a version at which it was",
@@ -310,13 +312,13 @@ def view_at(context: Context, past: Past, location: str) -> Program[View]:
             return (yield from build_view(context, past.head, location, tail))
         return (yield from _view(context, past, location, state))
     except VersionNotFound as error:
-        # What is asked of the caller is said once, here: a newer global version.
+        # The caller gets one remedy, here: to request a newer global version.
         why = error.message.partition("; ask for")[0].partition(": ask for")[0]
         raise not_kept(past, location, why) from error
 
 
 def _view(context: Context, past: Past, location: str, state: TableState) -> Program[View]:
-    """As ``view_at``; errors say why alone."""
+    """Return the view for ``view_at``; errors contain only the reason."""
     tail = yield from open_tail(context, location, missing_ok=True)
     if tail.tip < state.published:
         tail = yield from probe(context, tail)
@@ -359,9 +361,9 @@ def _view(context: Context, past: Past, location: str, state: TableState) -> Pro
 
 
 def _decided(past: Past, location: str, published: int) -> Program[list[CommitSummary]]:
-    """The commits up to the version that touch the table and are not in its log, in order.
+    """Return the commits up to the version that touch the table and are not in its log, in order.
 
-    One that a ``reconcile`` commit has replaced by then is not among them. All that was
+    A commit that a ``reconcile`` commit has replaced by then is not among them. All that was
     decided before the lake was adopted was published then, by the old lake.
     """
     start = max(published, past.head.adopted, past.head.history_start)
@@ -374,7 +376,7 @@ def _decided(past: Past, location: str, published: int) -> Program[list[CommitSu
 
 
 def _next_own(context: Context, tail: Tail, logged: int, application: str) -> Program[Entry | None]:
-    """The first entry of the lake above ``logged``: those of others may lie in between."""
+    """Return the lake's first entry above ``logged``: foreign entries may be in between."""
     for version in range(logged + 1, tail.tip + 1):
         entry = yield from entry_at(context, tail, version)
         if entry is None or application in entry.applications:
@@ -383,10 +385,11 @@ def _next_own(context: Context, tail: Tail, logged: int, application: str) -> Pr
 
 
 def _refuse_forgotten(past: Past, entry: Entry, waiting: Sequence[CommitSummary]) -> Program[None]:
-    """The next entry publishes what came later. It must hold nothing older that is forgotten.
+    """Refuse a version if the next entry holds an older commit that is forgotten.
 
-    gc may have let go of a commit that was still pending at this version: its publication
-    had waited for long. Then what it did is not known any more.
+    The next entry publishes later commits. It must hold nothing older that is not known.
+    gc may have released a commit that was still pending at this version: its publication
+    had waited for long. Then what the commit did is not known any more.
     """
     later = yield from past.timeline.after(past.sequence)
     known = {commit.txn for commit in (*waiting, *later)}
@@ -395,9 +398,9 @@ def _refuse_forgotten(past: Past, entry: Entry, waiting: Sequence[CommitSummary]
 
 
 def _refuse_replaced(past: Past, location: str) -> Program[None]:
-    """As ``_refuse_forgotten``, of what a later ``reconcile`` commit has taken the place of.
+    """Refuse a version as ``_refuse_forgotten``, by what a later ``reconcile`` commit has replaced.
 
-    It was pending at this version, and of what it was the log knows nothing.
+    That was pending at this version, and the log does not show what it was.
     """
     start = past.head.history_start
     if not start:
@@ -422,12 +425,12 @@ def _parts(
 
 
 def recorded(context: Context, commit: CommitSummary) -> Program[CommitObject]:
-    """The object of a commit that is kept.
+    """Return the object of a commit that is kept.
 
     Raises
     ------
     VersionNotFound
-        gc has let go of it meanwhile.
+        gc has released it meanwhile.
     """
     try:
         return (yield from context.commit_object(commit.txn, commit.hash))
@@ -459,7 +462,7 @@ class Recorded:
 def recorded_commits(
     context: Context, limit: int | None, last: int | None = None
 ) -> Program[list[Recorded]]:
-    """The newest commits, up to ``last`` if given, newest first; their objects in one round."""
+    """Return the newest commits, up to ``last`` if given, newest first; objects in one round."""
     held = yield from context.head()
     if held is None:
         return []
@@ -468,7 +471,7 @@ def recorded_commits(
     return [
         Recorded(summary, found.get(summary.sequence))
         for summary in summaries
-        # One that gc has let go of meanwhile is not part of the history any more.
+        # A commit that gc has released meanwhile is not part of the history any more.
         if found.get(summary.sequence, summary) is not None
     ]
 
@@ -476,7 +479,7 @@ def recorded_commits(
 def recorded_objects(
     context: Context, summaries: Sequence[CommitSummary]
 ) -> Program[dict[int, CommitObject | None]]:
-    """The objects of commits by sequence, read in one round; None where gc has let go of one."""
+    """Return the objects of commits by sequence, in one round; None where gc has released one."""
     named = [summary for summary in summaries if summary.hash and summary.kind != "foreign"]
     objects = yield from parallel([_kept_object(context, summary) for summary in named])
     return {s.sequence: commit for s, commit in zip(named, objects, strict=True)}
@@ -492,7 +495,7 @@ def _kept_object(context: Context, summary: CommitSummary) -> Program[CommitObje
 def table_entries(
     context: Context, location: str, limit: int | None, last: int | None = None
 ) -> Program[list[Entry]]:
-    """The table's log entries up to ``last``, newest first, as far back as the log is kept."""
+    """Return the table's log entries up to ``last``, newest first, as far back as kept."""
     tail = yield from open_tail(context, location)
     tail = yield from probe(context, tail)
     found: list[Entry] = []
@@ -511,20 +514,20 @@ def table_entries(
     return found
 
 
-#: Log entries asked for in one round.
+#: The number of log entries that are requested in one round.
 _MOST_AT_ONCE = 64
 
 
 # -------------------- pinned
 #
-# A table's state as a note that another process can open: which log version, and what is over it.
+# A table's state as a note that another process can open: the log version, and what is over it.
 #
-# Log entries and commit objects never change, so the note stands for the same rows for as
+# Log entries and commit objects never change. So the note means the same rows for as
 # long as their files are kept, whatever is committed meanwhile.
 
 
 class Pin(msgspec.Struct, frozen=True):
-    """What tells a state: log[..logged], and the decided commits laid over it."""
+    """A note that identifies a state: log[..logged], and the decided commits laid over it."""
 
     location: str
     table_id: str
@@ -533,22 +536,22 @@ class Pin(msgspec.Struct, frozen=True):
 
 
 def pin(view: View) -> Pin:
-    """The note for a state without changes of a transaction's own."""
+    """Return the note for a state without changes of a transaction's own."""
     placement = view.placement
     return Pin(view.location, view.snapshot.table_id, placement.logged, placement.overlay)
 
 
 def pinned(context: Context, pin: Pin) -> Program[TableSnapshot]:
-    """The state that a note tells of.
+    """Return the state that a note identifies.
 
     Raises
     ------
     VersionNotFound
-        It is not kept any more, or another table is there by now.
+        It is not kept any more, or another table has its place by now.
     """
     snapshot = yield from _opened(context, pin)
     if snapshot.table_id != pin.table_id:
-        # What is cached may be the log of a table that was there before.
+        # The cached log may be that of an earlier table.
         context.tails.pop(pin.location, None)
         snapshot = yield from _opened(context, pin)
     if snapshot.table_id != pin.table_id:
@@ -573,7 +576,7 @@ def _opened(context: Context, pin: Pin) -> Program[TableSnapshot]:
     try:
         parts = yield from pending_parts(context, pin.location, pin.overlay)
     except CorruptObject as error:
-        # Published long ago, so gc has let go of it: the log tells it, and not this state.
+        # Published long ago, so gc has released it: the log shows its changes, but not this state.
         raise VersionNotFound(
             f"table {pin.location} is not kept as it was loaded: {error.message}; load it again",
             table=pin.location,

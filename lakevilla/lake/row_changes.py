@@ -35,9 +35,9 @@ from lakevilla.store.effects import Program
 
 # -------------------- row changes
 #
-# Conflicts: does what came between touch what a transaction relied on? (design, section 6)
+# Conflicts: whether changes in between touch what a transaction relied on (design, section 6).
 #
-# First the files: a removed or added file that may hold a row for which the
+# First the files are checked: a removed or added file that may hold a row for which the
 # predicate is true. Then, while those are small, the rows themselves.
 
 
@@ -45,19 +45,19 @@ TRUE = Literal("boolean", "true")
 
 
 class Verdict(Enum):
-    """What a change between means for one predicate over one table."""
+    """The meaning of a change in between for one predicate over one table."""
 
-    UNTOUCHED = "untouched"  # no file that may match came or went
+    UNTOUCHED = "untouched"  # no file that may match was added or removed
     MOVED = "moved"  # the same rows in other files
-    CHANGED = "changed"  # rows that match came, went or changed, or nobody can tell
+    CHANGED = "changed"  # rows that match were added, removed or changed, or that is unknown
 
 
 def judge(
     context: Context, old: View, new: View, net: NetChange, where: Expr | None
 ) -> Program[Verdict]:
-    """How ``net``, the difference between two views, touches the rows that ``where`` describes.
+    """Return how ``net``, the difference of two views, touches the rows that ``where`` describes.
 
-    ``where`` None stands for all rows. The views may lack columns of it: those that the
+    ``where`` None means all rows. The views may lack columns of it: those that the
     transaction has added itself, see ``as_of``.
     """
     if net.contract or net.metadata:
@@ -78,8 +78,8 @@ def judge(
         before = yield from _matching(context, old.snapshot.layout, removed, where)
         after = yield from _matching(context, new.snapshot.layout, added, where)
     except LakeVillaError as error:
-        # What went may be cleaned up since, by others too: then its rows can't be looked at
-        # any more, by anybody, and to try again would be in vain for ever.
+        # The removed files may have been cleaned up since, also by other clients. Then no client
+        # can read their rows any more, and every new attempt would fail too.
         if error.kind not in UNREADABLE or not (
             yield from lost_for_good(
                 [
@@ -97,7 +97,7 @@ def judge(
 def _matching(
     context: Context, layout: Layout, files: pa.Table, where: Expr | None
 ) -> Program[str]:
-    """A digest of the rows for which ``where`` is true."""
+    """Return a digest of the rows for which ``where`` is true."""
     predicate = as_of(where, layout)
     rows = TableInput(layout, files)
     return (yield from context.engine.matching_rows(rows, TRUE if predicate is None else predicate))
@@ -106,7 +106,7 @@ def _matching(
 def only(
     snapshot: TableSnapshot, where: Expr | None, refs: Collection[FileRef]
 ) -> Program[pa.Table]:
-    """The files of ``snapshot`` that may match ``where`` and are among ``refs``."""
+    """Return the files of ``snapshot`` that may match ``where`` and are among ``refs``."""
     if not refs:
         files = yield from snapshot.files(Literal("boolean", "false"))
         return files.slice(0, 0)
@@ -119,19 +119,19 @@ def only(
 
 
 def still_fits(old: Layout, new: Layout) -> bool:
-    """Whether files written under ``old`` are right under ``new`` as they are.
+    """Return whether files written under ``old`` are right under ``new`` unchanged.
 
     They are if the same columns are stored under the same names and types, and
-    nothing is asked of their rows that was not asked before; columns and fields added
-    meanwhile read as null, columns dropped are passed over.
+    nothing is required of their rows that was not required before. Columns and fields added
+    meanwhile read as null, dropped columns are ignored.
     """
     return old.change_data_feed == new.change_data_feed and _fits(old, new, _same_type)
 
 
 def rows_fit(old: Layout, new: Layout) -> bool:
-    """Whether rows that others have written under ``old`` are right once their table is ``new``.
+    """Return whether rows that other clients wrote under ``old`` are right once it is ``new``.
 
-    They are where ``still_fits`` says so, and under wider types, which readers know how to read.
+    They are where ``still_fits`` says so, and under wider types, which readers can read.
     """
     return _fits(old, new, _same_or_wider)
 
@@ -154,7 +154,7 @@ def _fits(old: Layout, new: Layout, may_become: Callable[[pa.DataType, pa.DataTy
     if old.partition_fields != new.partition_fields:
         return False
     if old.properties.get(REPLACED) != new.properties.get(REPLACED):
-        return False  # values of theirs would be hidden, in columns that nobody has dropped
+        return False  # their values would be hidden, in columns that no transaction has dropped
     asked = {constraint.sql for constraint in old.constraints}
     if any(constraint.sql not in asked for constraint in new.constraints):
         return False
@@ -162,7 +162,7 @@ def _fits(old: Layout, new: Layout, may_become: Callable[[pa.DataType, pa.DataTy
     in_any_case = {name.lower(): physical for name, physical in stored.items()}
     for name, physical in zip(new.schema.names, new.statistics_schema.names, strict=True):
         # A column of the same name that is stored under another one is another column: it
-        # would read as null what was written. The same name in another case is one of them.
+        # would read written values as null. The same name in another case is one of them.
         if stored.get(name, in_any_case.get(name.lower(), physical)) != physical:
             return False
     before = _by_id(old.schema, old.statistics_schema)
@@ -180,7 +180,7 @@ def _fits(old: Layout, new: Layout, may_become: Callable[[pa.DataType, pa.DataTy
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """A field as it is called, and the same as statistics know it: by what never changes."""
+    """A field by its name, and the same field as statistics know it: by what never changes."""
 
     name: pa.Field
     id: pa.Field
@@ -191,14 +191,15 @@ def _by_id(names: Iterable[pa.Field], ids: Iterable[pa.Field]) -> dict[str, _Nam
 
 
 def _has_grown(old: _Named, new: _Named) -> bool:
-    """Whether a type is the other but for fields, at any depth, that it has besides."""
+    """Return whether a type is the other type with more fields, at any depth, or equal to it."""
     of, to = old.id.type, new.id.type
     if of == to:
         return True
     if pa.types.is_struct(of) and pa.types.is_struct(to):
         before = _by_id(old.name.type, of)
         after = _by_id(new.name.type, to)
-        # One of a name that was there is another field, which would hide what was written.
+        # A new field with the name of an earlier one is another field: it would hide written
+        # values.
         taken = {one.name.name.lower() for one in before.values()}
         added = [one for id, one in after.items() if id not in before]
         if any(not one.id.nullable or one.name.name.lower() in taken for one in added):
@@ -219,17 +220,17 @@ def _is_kept(old: _Named, new: _Named) -> bool:
 
 # -------------------- net change
 #
-# What changes for a transaction that moves from one view of a table to another.
+# The changes that a transaction gets when it moves from one view of a table to another.
 
 
 @dataclass(frozen=True, slots=True)
 class NetChange:
     """The difference between two views of a table.
 
-    ``contract`` says that the metadata asks something else of data files, or
-    that the difference can't be told, which comes to the same. ``untold``: rows changed
-    in files that are in neither view, because they came and went in between: then what
-    the others say of themselves (``dataChange``) does not tell whether rows changed.
+    ``contract`` says that the metadata requires something else of data files, or
+    that the difference is unknown, which has the same effect. ``untold``: rows changed
+    in files that are in neither view, because they were added and removed in between. Then what
+    the other entries say of themselves (``dataChange``) does not show whether rows changed.
     """
 
     adds: Mapping[FileRef, DataFile]
@@ -243,7 +244,7 @@ class NetChange:
         return not (self.adds or self.removes or self.contract or self.metadata)
 
     def only_moves(self, removed: Iterable[FileRef], added: Iterable[FileRef]) -> bool:
-        """Whether these of its files went and came without a row that did."""
+        """Return whether these of its files were added and removed without a change of rows."""
         return not (
             self.untold
             or any(self.removes[ref].data_change for ref in removed)
@@ -255,10 +256,10 @@ _EVERYTHING = NetChange({}, {}, contract=True, metadata=True)
 
 
 def net_change(context: Context, old: View, new: View, tail: Tail) -> Program[NetChange]:
-    """What a transaction on ``old`` would see change if it moved to ``new``.
+    """Return the change that a transaction on ``old`` would see if it moved to ``new``.
 
-    The two may differ in how far they use the log and what they lay over it.
-    Each file that either touched is looked at once: was it live, is it live.
+    The two views may differ in how far they use the log and what they lay over it.
+    Each file that either touched is checked once: whether it was live, whether it is live.
     """
     if (
         new.placement.logged < old.placement.logged
@@ -283,13 +284,15 @@ def net_change(context: Context, old: View, new: View, tail: Tail) -> Program[Ne
         changed = ref in after.changed or ref in before.changed
         if is_live and not was_live:
             added = after.added.get(ref) or before.restored(ref)
-            # Its rows are new, though whoever added it last did so for its statistics alone.
+            # Its rows are new, though the last entry that added it may have done so only for its
+            # statistics.
             adds[ref] = _changed(added) if changed else added
         elif was_live and not is_live:
             removes[ref] = after.removed.get(ref) or before.withdrawn(ref)
         elif not is_live:
-            # Rows appended and then moved on, or moved here and then deleted; or deleted by a
-            # commit that was voided since, and moved elsewhere by a client that never saw it.
+            # Rows were appended and then moved on, or moved here and then deleted. Or they were
+            # deleted by a commit that was cancelled since, and moved elsewhere by a client that
+            # never saw it.
             untold = untold or changed
     contract = not _same_contract(old, new)
     metadata = (
@@ -305,7 +308,7 @@ def _same_contract(old: View, new: View) -> bool:
 
 
 class _Touches:
-    """The first and last thing that a run of changes did to each file."""
+    """The first and the last thing that a series of changes did to each file."""
 
     def __init__(self, changes: Iterable[Change]) -> None:
         self.first: dict[FileRef, bool] = {}
@@ -316,7 +319,7 @@ class _Touches:
         for change in changes:
             self.changed.update(file.ref for file in change.removes if file.data_change)
             self.changed.update(file.ref for file in change.adds if file.data_change)
-            # Within one commit a removal comes before an addition of the same path.
+            # Within one commit a removal is before an addition of the same path.
             for removed in change.removes:
                 self.first.setdefault(removed.ref, False)
                 self.last[removed.ref] = False
@@ -327,28 +330,30 @@ class _Touches:
                 self.added[added.ref] = added
 
     def began_live(self, ref: FileRef) -> bool:
-        """Whether the file was there before these changes: the first of them removed it."""
+        """Return whether the file existed before these changes: the first of them removed it."""
         return self.first.get(ref) is False
 
     def ends_live(self, ref: FileRef, *, otherwise: bool) -> bool:
         return self.last.get(ref, otherwise)
 
     def restored(self, ref: FileRef) -> DataFile:
-        """A file whose removal is no longer part of the view; its statistics are not known."""
+        """Return a file whose removal is not in the view any more; its statistics are not known."""
         return restored(self.removed[ref])
 
     def withdrawn(self, ref: FileRef) -> RemovedFile:
-        """A file whose addition is no longer part of the view."""
+        """Return the removal of a file whose addition is no longer part of the view."""
         return removal(self.added[ref])
 
 
 def compose(changes: Sequence[Change]) -> Change:
-    """One change that does what ``changes`` do in order: files that come and go are left out.
+    """Return one change with the effect of ``changes`` in order.
+
+    Files that are added and removed again are left out.
 
     Readers of a change data feed take an entry's change files for all of its
-    changes (hazard 32); ``feed.in_one_entry`` sees to it that they are. Where one change
-    moves what another changes, ``dataChange`` is true of all: which of the files that are
-    left hold the changed rows can't be told.
+    changes (hazard 32); ``changes.in_one_entry`` ensures that they are. Where one change
+    moves what another changes, ``dataChange`` is true of all: it can't be known which of the files
+    that are left hold the changed rows.
     """
     if len(changes) == 1:
         return changes[0]

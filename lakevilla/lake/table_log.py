@@ -1,9 +1,9 @@
 """A table's log as this process knows it: the tip, and the entries just before it.
 
 Absence of a number proves nothing (design, section 9): log clean-up deletes old
-numbers, and a create there succeeds and is seen by nobody. So a tip counts only
+numbers, and a create there succeeds and is seen by no client. So a tip counts only
 while this process has read it, or a later one, within the hour; after that it
-is listed anew.
+is listed again.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from lakevilla.store.effects import Program, parallel
 
 T = TypeVar("T")
 
-#: The logs of so many tables are kept in memory by whoever goes through all.
+#: The number of tables whose logs stay in memory when a program reads all tables.
 _FEW_TABLES = 256
-#: Entries that are asked for in one round.
+#: The number of entries that are requested in one round.
 _AT_ONCE = 64
-#: Log retention below which the design asks for a LIST instead of a GET.
+#: The log retention below which the design requires a LIST instead of a GET.
 _SHORT_SECONDS = 2 * 3600.0
 
 
 def known_tail(context: Context, location: str) -> Tail | None:
-    """The cached tail while it still counts, as far as can be told without a request."""
+    """Return the cached tail while it still counts, as far as that is known without a request."""
     tail = context.tails.get(location)
     if tail is None or context.is_anothers(tail):
         return None
@@ -45,7 +45,7 @@ def known_tail(context: Context, location: str) -> Tail | None:
 
 
 def open_tail(context: Context, location: str, *, missing_ok: bool = False) -> Program[Tail]:
-    """The tail, from the cache if it counts, else by LIST. Not probed.
+    """Return the tail, from the cache if it counts, else by LIST. It is not probed.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def open_tail(context: Context, location: str, *, missing_ok: bool = False) -> P
         snapshot = yield from context.formats.open(location, location, name, catalog)
     except TableNotFound:
         if catalog or (name and not missing_ok):
-            raise  # a catalog can lose sight of a table, whose files are all there
+            raise  # a catalog can lose a table all of whose files exist
         if not missing_ok:
             raise (yield from missing_table(context, location)) from None
         snapshot = context.formats[blank].blank(location, location, catalog=catalog)
@@ -83,7 +83,7 @@ def open_tail(context: Context, location: str, *, missing_ok: bool = False) -> P
             location,
             snapshot.version,
             {snapshot.version: snapshot},
-            # The lake's own last commit is mostly the tip: to place it costs no request.
+            # The lake's own last commit is mostly the tip: placing it costs no request then.
             {} if newest is None else {newest.version: newest},
             seen_at=started,
         )
@@ -91,10 +91,10 @@ def open_tail(context: Context, location: str, *, missing_ok: bool = False) -> P
 
 
 def _kind(context: Context, location: str) -> tuple[FormatName | None, str]:
-    """The table's format and its pointer in a catalog, as far as the newest known HEAD tells.
+    """Return the table's format and its pointer in a catalog, by the newest known HEAD.
 
-    A table that was dropped from the lake is still in its catalog, and one that was named by its
-    catalog is known by that before it comes into HEAD.
+    A table that was dropped from the lake is still in its catalog. A table that was named by its
+    catalog is known by that before it is added to HEAD.
     """
     state = noted(context, location)
     if state is not None and (state.catalog or not state.dropped):
@@ -104,22 +104,25 @@ def _kind(context: Context, location: str) -> tuple[FormatName | None, str]:
 
 
 def _decided_format(context: Context, location: str) -> FormatName:
-    """What a table without a log is to become: one may be dropped before it was published."""
+    """Return the format that a table without a log will have.
+
+    The table may be dropped before it was published.
+    """
     state = noted(context, location)
     return "delta" if state is None else state.format
 
 
 def noted(context: Context, location: str) -> TableState | None:
-    """What the newest known HEAD says of a table, even of one that was dropped."""
+    """Return the newest known HEAD's entry for a table, even for one that was dropped."""
     tables = None if context.held is None else context.held.head.tables
     return None if tables is None or tables.missing([location]) else tables.get(location)
 
 
 def load_noted(context: Context, location: str) -> Program[None]:
-    """Have at hand what the newest known HEAD says of a table.
+    """Load the newest known HEAD's entry for a table.
 
-    Without it nobody can tell whether a known log is still the one that HEAD means, nor where
-    one that is not known is to be looked for.
+    Without it a client can't know whether a known log is still the one that HEAD means, nor where
+    to find one that is not known.
     """
     held = context.held
     while held is not None:
@@ -128,7 +131,7 @@ def load_noted(context: Context, location: str) -> Program[None]:
         try:
             yield from load_tables(held.head, [location])
         except VersionNotFound:
-            # Nobody has looked at HEAD here for so long that gc has been quicker.
+            # HEAD was not read here for so long that gc was faster.
             yield from context.head()
             if context.held is held:
                 raise
@@ -138,9 +141,9 @@ def load_noted(context: Context, location: str) -> Program[None]:
 def probe(context: Context, tail: Tail) -> Program[Tail]:
     """Follow the log from the tip until a number is absent: one GET when nothing is new.
 
-    What HEAD tells to be there, and the number after it, is asked for in one round.
-    Where clean-up may take an entry away within two hours, an absent number proves
-    nothing even now: there the log is listed each time. On a branch a log stands still.
+    The entries that HEAD knows to exist, and the number after them, are requested in one round.
+    Where clean-up may delete an entry within two hours, an absent number proves
+    nothing even now: there the log is listed each time. On a branch a log does not advance.
     """
     if context.life:
         return tail
@@ -158,7 +161,7 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
         except TableNotFound:
             return (yield from opened_again(context, tail))
         except VersionNotFound:
-            # One is there that is not known any more: what came is known by the newest state.
+            # An entry is not known any more: the newest state includes the changes.
             listed = yield from _opened_again(context, tail)
             break
         there = list(takewhile(lambda entry: entry is not None, entries))
@@ -169,7 +172,7 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
         if len(there) < len(entries):
             break
     if listed is not None and listed.version > tail.tip:
-        # Clean-up has made a hole behind the known tip: the listed one counts.
+        # Clean-up has made a hole after the known tip: the listed tip counts.
         started = context.clock.elapsed()
         return context.keep_tail(
             Tail(tail.location, listed.version, {listed.version: listed}, seen_at=started)
@@ -180,9 +183,9 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
 
 
 def next_entry(context: Context, tail: Tail) -> Program[Tail]:
-    """The tail with the entry behind it, if one is there: one GET.
+    """Return the tail with the entry after it, if one exists: one GET.
 
-    Where the next is not the lake's own all is looked at that ``probe`` looks at.
+    Where the next entry is not the lake's own, all is checked that ``probe`` checks.
     """
     if (
         context.life
@@ -205,9 +208,9 @@ def next_entry(context: Context, tail: Tail) -> Program[Tail]:
 
 
 def in_passing(context: Context, location: str, look: Program[T]) -> Program[T]:
-    """A look at a table by somebody who goes through all of them: its log is not kept in memory.
+    """Run a read of a table by a program that reads all tables, and do not keep its log in memory.
 
-    Where few tables are known it is: the next one may be glad of it.
+    Where few tables are known the log is kept: the next program may need it.
     """
     was_known = location in context.tails
     try:
@@ -218,7 +221,7 @@ def in_passing(context: Context, location: str, look: Program[T]) -> Program[T]:
 
 
 def opened_again(context: Context, tail: Tail) -> Program[Tail]:
-    """The tail of what is there now: the known one is another table's."""
+    """Return the tail of the present log: the known one is another table's."""
     context.tails.pop(tail.location, None)
     return (yield from open_tail(context, tail.location, missing_ok=True))
 
@@ -229,7 +232,7 @@ def _opened_again(context: Context, tail: Tail) -> Program[TableSnapshot]:
 
 
 def is_cleaned_up_soon(context: Context, tail: Tail) -> bool:
-    """Whether numbers of the log may be free again within two hours."""
+    """Return whether numbers of the log may be free again within two hours."""
     if tail.tip < 0:
         return False
     return _format(context, tail).log_retention_seconds(tail.snapshot) < _SHORT_SECONDS
@@ -244,7 +247,7 @@ def _advanced(context: Context, tail: Tail, entry: Entry, seen_at: float) -> Tai
 
 
 def _tip_in_head(context: Context, tail: Tail) -> int:
-    """Up to which version the newest known HEAD tells of the log's entries."""
+    """Return the version up to which the newest known HEAD knows the log's entries."""
     state = _state(context, tail.location)
     return -1 if state is None else state.published
 
@@ -260,11 +263,11 @@ def _state(context: Context, location: str) -> TableState | None:
 
 
 def _is_another_table(context: Context, tail: Tail) -> Program[bool]:
-    """Whether another client has made the table anew, and its log is longer than the known one.
+    """Return whether another client made the table again, with a longer log than the known one.
 
-    Entries never change under their number, so one that did belongs to another
-    table, and what was found after it too. Looked at after the walk: what came
-    later is met by the next one. A request only where another client's entries
+    Entries never change under their number. So an entry that did change belongs to another
+    table, and so do the entries found after it. This is checked after the walk: what is added
+    later is found by the next walk. It costs a request only where foreign entries
     were found; a table created again by LakeVilla has another id in HEAD.
     """
     known = tail.entries.get(tail.tip)
@@ -273,12 +276,12 @@ def _is_another_table(context: Context, tail: Tail) -> Program[bool]:
     try:
         entry = yield from _format(context, tail).entry(tail.snapshot, tail.tip)
     except VersionNotFound:
-        return True  # nobody can tell: the log is opened again
+        return True  # it can't be known: the log is opened again
     return entry is not None and entry != known
 
 
 def refresh(context: Context, location: str) -> Program[Tail]:
-    """The log's tip now: one GET while the known one counts, else a LIST."""
+    """Return the log's tip now: one GET while the known tip counts, else a LIST."""
     if context.life:
         return (yield from _standing(context, location, missing_ok=True))
     yield from load_noted(context, location)
@@ -291,12 +294,12 @@ def refresh(context: Context, location: str) -> Program[Tail]:
 def look_above(
     context: Context, location: str, *, again: bool = False, most: int = _AT_ONCE
 ) -> Program[bool]:
-    """Look for commits of other clients above all that HEAD tells of: one GET if there are none.
+    """Check for commits of other clients above all that HEAD knows: one GET if there are none.
 
-    Unlike ``refresh`` it does not follow what HEAD tells of: validation may not need it.
-    Returns whether a commit of the lake is there that the newest known HEAD does not know. Then
-    HEAD is old, and the caller gets it and looks ``again``: from there on all is followed.
-    ``most`` of what is pending is looked for in the first round: an entry may hold many commits.
+    Unlike ``refresh`` it does not follow the entries that HEAD knows: validation may not need them.
+    Return whether the log has a commit of the lake that the newest known HEAD does not know. Then
+    HEAD is old; the caller reads it and checks ``again``: from there on all entries are followed.
+    ``most`` of what is pending is searched for in the first round: an entry may hold many commits.
     """
     if context.life:
         return False
@@ -325,7 +328,7 @@ def look_above(
         if head is None or sequence is None:
             break
         if entry.version == tail.tip + 1:
-            # Nothing is missing between: publishing need not read it again.
+            # No entry in between is missing: publishing need not read this one again.
             tail = _advanced(context, tail, entry, started)
             context.keep_tail(tail)
         if sequence > head.sequence and not again:
@@ -335,7 +338,7 @@ def look_above(
 
 
 def entry_at(context: Context, tail: Tail, version: int) -> Program[Entry | None]:
-    """An entry at or below the tip; None if it can no longer be read."""
+    """Return an entry at or below the tip; None if it can no longer be read."""
     assert 0 <= version <= tail.tip, (version, tail.tip)
     known = tail.entries.get(version)
     if known is not None:
@@ -350,9 +353,9 @@ def entry_at(context: Context, tail: Tail, version: int) -> Program[Entry | None
 
 
 def kept_entry(context: Context, tail: Tail, version: int) -> Program[Entry | None]:
-    """An entry that is looked for in the log; None if it can no longer be read.
+    """Return an entry by a read of the log; None if it can no longer be read.
 
-    The tip was read without it: one that is damaged does no more harm than one cleaned up.
+    The tip was read without it: a damaged entry does no more harm than one that was cleaned up.
     """
     try:
         return (yield from _format(context, tail).entry(tail.snapshot, version))
@@ -361,7 +364,7 @@ def kept_entry(context: Context, tail: Tail, version: int) -> Program[Entry | No
 
 
 def snapshot_at(context: Context, tail: Tail, version: int) -> Program[TableSnapshot]:
-    """The table's own state at a version at or below the tip."""
+    """Return the table's own state at a version at or below the tip."""
     known = tail.snapshots.get(version)
     if known is not None:
         return known
@@ -384,15 +387,19 @@ def snapshot_at(context: Context, tail: Tail, version: int) -> Program[TableSnap
 
 
 def _is_same_log(current: Tail, tail: Tail) -> bool:
-    """Of a table that was created again, what was read of the one is not noted for the other."""
+    """Return whether both are logs of the same table.
+
+    If a table was created again, what was read of the one log is not noted for the other.
+    """
     return current.snapshot.table_id == tail.snapshot.table_id
 
 
 def _standing(context: Context, location: str, *, missing_ok: bool) -> Program[Tail]:
-    """A table's log as far as a branch has it; the tip is -1 for one that was made there.
+    """Return a table's log as far as a branch has it; the tip is -1 for a table made there.
 
-    What is committed on a branch is published nowhere, and what others append to the tables' logs
-    is no matter of the branch. So to its programs a log ends with the version that the base knew.
+    What is committed on a branch is published nowhere. What other clients append to the tables'
+    logs does not concern the branch. So for its programs a log ends with the version that the base
+    knew.
 
     Raises
     ------
@@ -418,7 +425,7 @@ def _standing(context: Context, location: str, *, missing_ok: bool) -> Program[T
 
 
 def standing_at(context: Context, location: str, state: TableState | None) -> Program[Tail]:
-    """A table's log as far as a state of a branch has it; None: the branch has no such table.
+    """Return a table's log as far as a state of a branch has it; None: it has no table.
 
     Raises
     ------
@@ -460,7 +467,7 @@ def standing_at(context: Context, location: str, state: TableState | None) -> Pr
 
 
 def _kept_apart(context: Context, location: str, state: TableState) -> Program[KeptTable | None]:
-    """Where the branch's base keeps a table's state, if that is apart from the table's log."""
+    """Return where the branch's base keeps a table's state, if separate from the table's log."""
     life = None if context.held is None else context.held.head.life
     if life is None or not life.apart:
         return None

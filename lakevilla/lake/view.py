@@ -1,9 +1,9 @@
-"""Views: the state of one table as a HEAD and the table's log together tell it.
+"""Views: the state of one table by a HEAD and the table's log together.
 
 The state at HEAD is log[..published] plus the pending commits in order, and
-never anything else (design, section 9). The log runs on beside it: some of what
+never anything else (design, section 9). The log advances concurrently: some of what
 is pending may be published there, and clients without LakeVilla may have
-appended. ``place`` says how far the log may be used as it is, what must be laid
+appended. ``place`` returns how far the log may be used unchanged, what must be laid
 over it, and which entries HEAD does not know yet (hidden versions).
 """
 
@@ -25,7 +25,7 @@ from lakevilla.store.effects import Program
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a table stands between HEAD and its log.
+    """The place of a table between HEAD and its log.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Placement:
     hidden : tuple of int
         Foreign versions up to ``logged`` that HEAD does not know.
     stale : bool
-        The log has a commit of this lake that the HEAD at hand does not know.
+        The log has a commit of this lake that the cached HEAD does not know.
     unfit_from : int or None
         The first foreign version that a pending commit does not fit.
     """
@@ -50,9 +50,9 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Mounted:
-    """Which clone shows a table that nobody has written to there (docs/design/0039-clones.md).
+    """The clone that shows a table before its first write there (docs/design/0039-clones.md).
 
-    ``name`` and ``entry`` are of the clone, ``source`` is where its base has the table.
+    ``name`` and ``entry`` are of the clone, ``source`` is the table's place in the clone's base.
     """
 
     name: str
@@ -64,8 +64,8 @@ class Mounted:
 class View:
     """One table as a transaction sees it; immutable.
 
-    ``state`` is HEAD's entry (None: the table is not in HEAD), ``probed`` the
-    log's tip when the view was built. ``mount``: which clone shows it, if it has no entry in HEAD.
+    ``state`` is HEAD's entry (None: the table is not in HEAD), ``probed`` the log's tip when
+    the view was built. ``mount``: the clone that shows the table, if it has no entry in HEAD.
     """
 
     location: str
@@ -91,31 +91,31 @@ class View:
 
     @property
     def guarded(self) -> bool:
-        """Guarded once the log has the feature, unguarded from the decision to lift it."""
+        """True once the log has the feature, and no more from the decision to lift it."""
         return self.base.guarded and self.snapshot.guarded
 
     @property
     def revives(self) -> bool:
-        """Whether it is of a table that its HEAD has dropped, and that is to be in the lake again.
+        """True for a table that its HEAD has dropped, and that must be in the lake again.
 
-        One that is made in the place of a table whose data was deleted has nothing in its log.
+        A table that is made in the place of one whose data was deleted has nothing in its log.
         """
         return self.state is not None and self.state.dropped and self.placement.logged >= 0
 
     def is_anothers(self, tail: Tail) -> bool:
-        """Whether the log is another table's by now, though it is as long as the one seen."""
+        """Return whether the log is another table's by now, though as long as the one seen."""
         same = self.base.version == tail.tip
         return same and self.base.table_id != tail.snapshot.table_id
 
 
 def changes_contract(context: Context, tail: Tail, entry: Entry, part: TablePart) -> Program[bool]:
-    """Whether the entry asks something else of data files than what the commit's were made for.
+    """Return whether the entry requires of data files what the commit's were not made for.
 
-    Told from the entry and the commit object alone, and never from what happens to be
-    cached, or can be read still: whether a commit is fit must be the same for all. Were
-    it not, one client could publish what another replaces in HEAD, and the rows would be
-    there twice. A part of an older client does not say what it was made for: then the
-    state before the entry does, while it is there.
+    The answer is computed from the entry and the commit object alone,
+    never from what happens to be cached or can still be read: whether a commit is fit must be the
+    same for all clients. Otherwise one client could publish a commit that another replaces in HEAD,
+    and the rows would exist twice. A part of an older client does not say what it was made for:
+    then the state before the entry decides, while it exists.
     """
     if entry.change.metadata is None:
         return False
@@ -124,16 +124,16 @@ def changes_contract(context: Context, tail: Tail, entry: Entry, part: TablePart
     try:
         before = yield from snapshot_at(context, tail, entry.version - 1)
     except (VersionNotFound, CorruptObject):
-        return True  # cleaned up or damaged: nobody can tell any more
+        return True  # cleaned up or damaged: it can't be known any more
     return not before.keeps_contract(entry.change.metadata)
 
 
 def breaks(entry: Entry, contract: bool, part: TablePart) -> str | None:
-    """Why a foreign entry makes a pending commit unfit, or None.
+    """Return why a foreign entry makes a pending commit unfit, or None.
 
     Only a physical conflict counts once a commit is decided (design, section 8): a file that
-    it removes is gone, one that it adds is there, or the metadata no longer fits. A new deletion
-    vector on such a file removes the file as the commit knew it.
+    it removes is gone, one that it adds already exists, or the metadata no longer fits. A new
+    deletion vector on such a file removes the file as the commit knew it.
     """
     if part.created:
         return f"version {entry.version} made the table first"
@@ -149,8 +149,8 @@ def breaks(entry: Entry, contract: bool, part: TablePart) -> str | None:
     for removed in entry.change.removes:
         if removed.ref in ours:
             return f"version {entry.version} removed {removed.path}"
-    # Only what brings files of the table back can meet another who does (note 32): in Iceberg
-    # the file would be there twice.
+    # Only a commit that adds files of the table again can conflict with another that does so
+    # (note 32): in Iceberg the file would exist twice.
     again = {file.ref for file in part.change.adds}
     for added in entry.change.adds:
         if added.ref in again:
@@ -170,10 +170,11 @@ def _breaks_any(
 def breaks_unseen(
     snapshot: TableSnapshot, before: Sequence[TablePart], part: TablePart
 ) -> Program[bool]:
-    """Whether entries that can no longer be read have made a pending commit unfit.
+    """Return whether entries that can no longer be read have made a pending commit unfit.
 
-    ``snapshot`` is the state that they led to, ``before`` what is decided before it and not in
-    the log either: behind a change of metadata that is yet to come, the state does not tell.
+    ``snapshot`` is the state that they led to. ``before`` is what is decided before the commit and
+    not in the log either: if it has a change of metadata, that is not published yet, and the state
+    does not show whether the commit fits.
     """
     if part.redefines:
         return True  # they may have added rows
@@ -191,7 +192,7 @@ def breaks_unseen(
 def pending_parts(
     context: Context, location: str, refs: Sequence[PendingRef]
 ) -> Program[list[TablePart]]:
-    """What pending commits do to one table; those that are not at hand are read in one round."""
+    """Return what pending commits do to one table; missing objects are read in one round."""
     commits = yield from context.commit_objects(refs)
     return [commit.tables[location] for commit in commits]
 
@@ -207,8 +208,8 @@ def place(
 ) -> Program[Placement]:
     """Walk the known log from ``published`` on and sort its entries into ours and foreign.
 
-    Asks the store only for entries and commit objects that are not cached.
-    ``up_to`` bounds the walk (a bound transaction does not look past what it
+    Only entries and commit objects that are not cached are requested from the store.
+    ``up_to`` bounds the walk (a bound transaction reads nothing past what it
     has seen).
     """
     yield from load_tables(head, [location])
@@ -218,14 +219,14 @@ def place(
         return Placement(logged=tip, overlay=())
     application = application_id(head)
     if state is None or (state.dropped and tip < 0):
-        # A table that this HEAD lacks may have entered by a newer one: then its
+        # A table that this HEAD lacks may have been added by a newer HEAD: then its
         # log belongs to states that the transaction is not bound to.
         seen = None if tail.tip < 0 else tail.snapshot.application_version(application)
         return Placement(tip, (), stale=seen is not None and seen > head.sequence)
     newest = state.pending[-1].sequence if state.pending else -1
-    # HEAD lags behind publishing, mostly by the last entry, which need not be read then. Safe
-    # because the state at ``published`` has nothing of what is pending: what the tip has of it
-    # came by the one version after it, and whoever wrote that had published all before.
+    # HEAD lags behind publishing, mostly by the last entry, which need not be read then. This is
+    # safe because the state at ``published`` has nothing of what is pending. What the tip has of
+    # it was added by the one version after, and the writer of that had published all before.
     is_next = bool(state.pending) and tip == tail.tip == state.published + 1
     if is_next and tail.snapshot.application_version(application) == newest:
         return Placement(tip, ())
@@ -235,10 +236,10 @@ def place(
         if entry is None:
             return (yield from _place_unreadable(context, head, state, tail, tip))
         entries.append(entry)
-    # What the log holds further on did fit: whoever published it had read every
-    # entry below. Only what is still to be published is held against them. An
+    # Commits that the log holds further on did fit: their publishers had read every
+    # entry below. Only commits that are not published yet are checked against the entries. An
     # entry that this HEAD does not know proves nothing: it may be the reconcile
-    # commit that took the place of what is pending here.
+    # commit that replaced what is pending here.
     published = (entry.applications.get(application, -1) for entry in entries)
     done = max((sequence for sequence in published if sequence <= head.sequence), default=-1)
     logged, waiting = state.published, state.pending
@@ -266,13 +267,13 @@ def place(
 def _place_unreadable(
     context: Context, head: Head, state: TableState, tail: Tail, tip: int
 ) -> Program[Placement]:
-    """Clean-up has removed entries between ``published`` and the tip (hazards 10, 26).
+    """Place a table where clean-up has removed entries after ``published`` (hazards 10, 26).
 
-    Then the ``txn`` action of the tip's state, which survives clean-up, tells
-    how much of what is pending was published. What happened besides cannot be
-    told apart, so all of it counts as hidden. Where it has made a commit unfit the log is
-    used as far as HEAD knows it, and no further: what is pending can't be laid over what
-    others have made of its files, nor may HEAD take that in with no commit that tells of it.
+    The ``txn`` action of the tip's state, which survives clean-up, shows how much of what is
+    pending was published. The other changes can't be told apart, so all of them count as hidden.
+    Where they have made a commit unfit, the log is used as far as HEAD knows it, and no further:
+    what is pending can't be laid over what other clients have made of its files. Nor may HEAD
+    include those changes without a commit that describes them.
     """
     snapshot = yield from snapshot_at(context, tail, tip)
     done = snapshot.application_version(application_id(head))
@@ -296,9 +297,9 @@ def build_view(
     up_to: int | None = None,
     revives: bool = False,
 ) -> Program[View]:
-    """The table's state at ``head``, with the hidden versions that fit laid over it.
+    """Return the table's state at ``head``, with the hidden versions that fit laid over it.
 
-    ``revives``: a table that was dropped is opened, too, as what is left of it tells.
+    ``revives``: a table that was dropped is opened, too, by what is left of it.
 
     Raises
     ------
@@ -339,7 +340,7 @@ def build_view(
         and placement.logged == state.published >= 0
         and base.table_id != state.table_id
     ):
-        # Read from the store just now, where the known log has given way to another.
+        # The state was just read from the store, where another log has replaced the known one.
         raise _replaced(location, state, tail)
     snapshot = base
     for part in parts:
@@ -349,7 +350,7 @@ def build_view(
 
 
 def _check_left(location: str, state: TableState, tail: Tail, *, revives: bool) -> None:
-    """Refuse a table that was dropped, unless it is to be revived, and its data stays."""
+    """Refuse a table that was dropped, unless it must be revived, and its data stays."""
     if revives and (state.emptying or state.emptied_ms is not None or tail.tip < 0):
         raise TableNotFound(
             f"table {location} was dropped from this lake, and its data deleted", table=location
@@ -363,16 +364,16 @@ def _check_left(location: str, state: TableState, tail: Tail, *, revives: bool) 
 
 
 def is_another(context: Context, state: TableState, tail: Tail) -> Program[bool]:
-    """Whether the log belongs to another table than HEAD means: one created again in its place.
+    """Return whether the log is of another table than HEAD means: one created again in its place.
 
-    The id at ``published`` tells, and is looked at only where the tip's id is not the
-    known one: what comes after may change the id of one and the same table (REPLACE).
+    The id at ``published`` decides. It is read only where the tip's id is not the known one: later
+    entries may change the id of one and the same table (REPLACE).
     """
     if tail.tip < 0 or tail.snapshot.table_id == state.table_id:
         return False
     if state.published < 0:
-        # Its creation is decided, and is not in HEAD's part of the log yet. A log that another
-        # client began first is for publishing to settle; one that LakeVilla began is an older one.
+        # Its creation is decided, and is not in HEAD's part of the log yet. If another client
+        # began the log first, publishing settles that; a log that LakeVilla began is an older one.
         first = yield from entry_at(context, tail, 0)
         if first is None or not first.txn_ids or first.change.metadata is None:
             return False
@@ -382,7 +383,7 @@ def is_another(context: Context, state: TableState, tail: Tail) -> Program[bool]
     try:
         known = yield from snapshot_at(context, tail, state.published)
     except VersionNotFound:
-        return True  # cleaned up: nobody can tell that it is the same table
+        return True  # cleaned up: it can't be known to be the same table
     return known.table_id != state.table_id
 
 

@@ -1,1 +1,1 @@
-"""Recovery, gc, vacuum, doctor: whoever cleans up after others."""
+"""Recovery, gc, vacuum and doctor: cleaning up what other clients leave."""

@@ -30,16 +30,16 @@ from lakevilla.store.effects import Program, get, list_objects, parallel
 
 # -------------------- doctor
 #
-# The doctor: what is wrong, pending or left over. It only tells.
+# The doctor: errors, pending work and leftovers. It only reports.
 
 
 _DAY_SECONDS = 24 * 3600.0
 
 
 def doctor(context: Context, *, files: ReadDeletes | None = None) -> Program[Report]:
-    """Look at HEAD, every table in it, its queue, saved transactions and the lake's history.
+    """Examine HEAD, its tables and their queues, saved transactions and the lake's history.
 
-    With ``files``, which reads what deletes rows, at every live data file, too.
+    With ``files``, which reads the deletes of rows, every live data file is examined, too.
     """
     try:
         held = yield from context.existing()
@@ -82,7 +82,7 @@ def doctor(context: Context, *, files: ReadDeletes | None = None) -> Program[Rep
         states = [AtHead(head), *(yield from states_of_refs(head))]
         kept = yield from tables_of(states[1:])
         places = [*there, *(place for place in kept if place not in locations)]
-        # Their ends alone: what is in the middle of them is for ``verify`` to tell.
+        # The ends of the files alone: ``verify`` reports what is wrong in the middle of them.
         looked = yield from look_at_files(context, states, places, files, Depth(0, 1))
         findings.extend(
             finding
@@ -95,7 +95,7 @@ def doctor(context: Context, *, files: ReadDeletes | None = None) -> Program[Rep
 
 
 def _readable(head: Head, findings: list[Finding]) -> Program[Head]:
-    """HEAD with what can be read of its maps; leaves that are damaged or missing are told."""
+    """Return HEAD with the readable parts of its maps; report damaged or missing leaves."""
     damaged = yield from fetch_sound(head)
     findings.extend(
         Finding(
@@ -162,7 +162,8 @@ def _history(context: Context, head: Head) -> Program[list[Finding]]:
         if stored.quiet:
             continue
         table = next(iter(commit.tables))
-        # Nothing is left to do about it: it is history, and no error of the lake as it is.
+        # Nothing is left to do about it: it is history, and no error of the lake in its present
+        # state.
         findings += [
             replace(one, severity="warning")
             for one in (yield from voids_of(context, stored, table))
@@ -186,19 +187,19 @@ def _history(context: Context, head: Head) -> Program[list[Finding]]:
 
 # -------------------- doctor objects
 #
-# What the doctor tells of single objects: commit objects, keys, and whose a table is.
+# The doctor's reports about single objects: commit objects, keys, and the owner of a table.
 
 
-#: Commit objects asked for in one round.
+#: Commit objects that are requested in one round.
 _AT_ONCE = 64
 
 
 def look_at_objects(
     context: Context, head: Head, tables: Iterable[str], known: Container[str]
 ) -> Program[list[Finding]]:
-    """Commit objects that are missing or damaged, keys that can't be read, whose ``tables`` are.
+    """Return findings about commit objects, keys and the claims of ``tables``.
 
-    Those ``known`` have been told of already.
+    The objects ``known`` have been reported already.
     """
     findings = yield from _commits(context, head, known)
     listed = yield from list_objects(KEYS_PREFIX)
@@ -226,11 +227,11 @@ def _commits(context: Context, head: Head, known: Container[str]) -> Program[lis
 
 
 def _commit(commit: CommitSummary) -> Program[Finding | None]:
-    """Read again, though it may be cached: what counts is what lies in the store."""
+    """Read the object again, though it may be cached: the stored object counts."""
     key = _key_of(commit)
     outcome = yield from get(key)
     if not isinstance(outcome, Found):
-        return None  # gc has let it go since it was listed
+        return None  # gc has released it since it was listed
     try:
         read_commit(key, outcome.body)
     except LakeVillaError as error:
@@ -244,7 +245,7 @@ def _commit(commit: CommitSummary) -> Program[Finding | None]:
 def _missing(
     context: Context, head: Head, missing: Iterable[CommitSummary]
 ) -> Program[list[Finding]]:
-    # Unless gc has let the history go since.
+    # Unless gc has released the history since.
     held = yield from context.head()
     begins = head.history_start if held is None else held.head.history_start
     return [
@@ -263,10 +264,10 @@ def _missing(
 
 
 def _kept(head: Head) -> Program[list[CommitSummary]]:
-    """The commits of the history that have objects; those in HEAD if its pages can't be read."""
+    """Return the history's commits that have objects; those in HEAD if a page can't be read."""
     try:
         commits = yield from commits_since(head, head.history_start)
-    except (CorruptObject, UnsupportedFormat):  # told of with the history
+    except (CorruptObject, UnsupportedFormat):  # reported with the history
         commits = None
     if commits is None:
         commits = tuple(one for one in head.commits if one.sequence > head.history_start)
@@ -290,7 +291,7 @@ def _key(key: str) -> Program[Finding | None]:
 
 
 def _lake_file(context: Context, head: Head, location: str) -> Program[Finding | None]:
-    """``lake.json`` keeps other lakes off: without it one may take the table."""
+    """Check ``lake.json``, which keeps other lakes away: without it one may take the table."""
     key = lake_key(location)
     outcome = yield from get(key)
     try:
@@ -301,7 +302,7 @@ def _lake_file(context: Context, head: Head, location: str) -> Program[Finding |
     if owner is None or not owner.lake_id:
         held = yield from context.head()
         if held is None or location not in held.head.tables or held.head.tables[location].dropped:
-            return None  # let go since HEAD was read
+            return None  # released since HEAD was read
         what = "is missing" if owner is None else "names no lake"
         message = f"{key} {what}, so another lake may take table {location}"
         remedy = "`lakevilla recover` writes it again"

@@ -27,11 +27,11 @@ from lakevilla.sublogs.record import record_key
 
 # -------------------- doctor refs
 #
-# What the doctor tells of refs: bases that can't be read, and states that are not kept.
+# The doctor's reports about refs: bases that can't be read, and states that are not kept.
 
 
 def look_at_refs(context: Context, head: Head) -> Program[list[Finding]]:
-    """Each ref, each table of it: can its state still be put together?"""
+    """Check for each ref, and each table of it, that its state can still be put together."""
     yield from load_refs(head)
     found = yield from parallel(
         [_ref(context, name, entry) for name, entry in sorted(head.refs.items())]
@@ -40,7 +40,7 @@ def look_at_refs(context: Context, head: Head) -> Program[list[Finding]]:
 
 
 def without_idle_risks(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings, but for files at risk of a state that is lost already."""
+    """Return the findings, except for files at risk of a state that is lost already."""
     every = list(findings)
     lost = [one for one in every if one.kind == "ref_lost"]
 
@@ -69,7 +69,7 @@ def _ref(context: Context, name: str, entry: RefEntry) -> Program[list[Finding]]
 
 
 def _head_of(name: str, entry: RefEntry) -> Program[list[Finding]]:
-    """What is wrong with a branch's own HEAD, and with what it names."""
+    """Return what is wrong with a branch's own HEAD, and with the objects that it names."""
     key = key_at(entry.life, HEAD_KEY)
     try:
         held = yield from load_branch(name, entry)
@@ -93,7 +93,7 @@ def _head_of(name: str, entry: RefEntry) -> Program[list[Finding]]:
 
 
 def _older_head(name: str, head: Head) -> Program[list[Finding]]:
-    """Whether commit objects of a branch show that its own HEAD is an older one."""
+    """Return a finding if commit objects of a branch show that its own HEAD is an older one."""
     signs = yield from signs_on_branch(head)
     newer = signs.against(head)
     key = key_at(head.home, HEAD_KEY)
@@ -101,7 +101,7 @@ def _older_head(name: str, head: Head) -> Program[list[Finding]]:
         return []
     held = yield from at_home(head.home, load_head())
     if held is None or held.head.replacement != head.replacement:
-        return []  # it goes on while it is looked at
+        return []  # the branch advances during the check
     at = f"{key} (version {head.sequence} of branch {name!r})"
     if newer is not None:
         message = f"{at} was set back: {newer} was stored after a newer one: restore the newest"
@@ -127,7 +127,7 @@ def _table(context: Context, base: Base, name: str, location: str) -> Program[Fi
 
 
 def _risk(context: Context, base: Base, name: str, view: View) -> Program[Finding | None]:
-    """That the table has removed what a ref needs, which other clients may clean up."""
+    """Return a finding if other clients may clean up files of a ref that the table has removed."""
     unsafe = yield from unsafe_objects(context, view.location, view.snapshot)
     if not unsafe:
         return None
@@ -143,7 +143,7 @@ def _risk(context: Context, base: Base, name: str, view: View) -> Program[Findin
 
 # -------------------- doctor queues
 #
-# What the doctor tells of queues: who is where, who waits for whom, what can't be read.
+# The doctor's reports about queues: places, waits, and objects that can't be read.
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class QueueReport:
 
 
 def report_queues(context: Context, head: Head) -> Program[QueueReport]:
-    """Look at all queues and records. It changes nothing, and waits for nothing."""
+    """Examine all queues and records. This changes nothing, and waits for nothing."""
     places = yield from look(context, head)
     known = yield from describe(context, head, places.records)
     yield from load_names(head)
@@ -220,7 +220,7 @@ def _unreadable(places: Places) -> Iterable[Finding]:
 
 
 def _severity(error: LakeVillaError) -> Literal["warning", "error"]:
-    # To be met by an older library is nothing that is wrong with the lake.
+    # An object that an older library can't read is no error of the lake.
     return "warning" if isinstance(error, UnsupportedFormat) else "error"
 
 
@@ -270,7 +270,10 @@ def _silent(
     known: Mapping[str, TransactionInfo],
     queues: Iterable[TableQueue],
 ) -> Iterable[Finding]:
-    """By the store's clock against this one's, so no more than a hint."""
+    """Return notes on silent transactions.
+
+    The store's clock is compared with this one's, so a note is no more than a hint.
+    """
     queued = {place.txn_id for queue in queues for place in queue.places}
     queued |= {txn for queue in queues for txn in queue.reserved_by}
     for txn, info in known.items():

@@ -1,4 +1,4 @@
-"""Objects that no state of the lake needs any more."""
+"""The objects that a lake leaves behind when its HEAD is lost."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ from lakevilla.store.location import HOMES_PREFIX, at_home, is_external
 
 # -------------------- left behind
 #
-# Evidence: all that a lake without its HEAD still tells (docs/design/0021-head-lost.md).
+# Evidence: all that a lake without its HEAD still shows (docs/design/0021-head-lost.md).
 #
 # It is only read here, and nothing is inferred: ``rebuild_head`` does that.
 
 
 T = TypeVar("T")
 
-#: Objects asked for in one round.
+#: Objects that are requested in one round.
 _AT_ONCE = 64
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _NUMBERED = re.compile(r"/(\d{20})[.-]")
@@ -68,13 +68,13 @@ class Decision:
 
 @dataclass(slots=True)
 class LeftBehind:
-    """What was found, as it lies there.
+    """The evidence, unchanged from the store.
 
     ``heads`` are the numbers of later HEADs of a log. ``made`` is the largest number of a
-    replacement, ``sequence`` of a commit, ``newest_id`` the largest id that anything names.
-    ``states`` and ``names`` are what the newest leaf says that tells of a table, or a name.
-    ``left`` has, by table, the last page's word on whether it was let go. ``has_remains``: there
-    is more than the tables.
+    replacement, ``sequence`` of a commit, ``newest_id`` the largest id that any object names.
+    ``states`` and ``names`` are from the newest leaf that has an entry of the table, or of the
+    name. ``left`` has, by table, the last page's statement on whether it left the lake.
+    ``has_remains``: there is more than the tables.
     """
 
     heads: list[int] = field(default_factory=list)
@@ -93,7 +93,7 @@ class LeftBehind:
     findings: list[Finding] = field(default_factory=list)
 
     def ours(self, root: str) -> dict[str, LakeFile]:
-        """The tables that are claimed for a lake at ``root``."""
+        """Return the tables that are claimed for a lake at ``root``."""
         return {location: claim for location, claim in self.claims.items() if claim.root == root}
 
     def meet_id(self, txn: str) -> None:
@@ -151,7 +151,7 @@ def _read(left: LeftBehind, infos: Iterable[ObjectInfo]) -> Program[list[tuple[s
 
 
 def _damaged(left: LeftBehind, key: str, error: LakeVillaError) -> None:
-    """Raises what a newer LakeVilla wrote: nobody here can tell what it means."""
+    """Note a damaged object. Raises if a newer LakeVilla wrote it: its meaning is unknown."""
     if isinstance(error, UnsupportedFormat):
         raise error
     message = f"{error.message}; what it says is left out"
@@ -182,7 +182,7 @@ def _read_pages(left: LeftBehind, infos: Iterable[ObjectInfo]) -> Program[None]:
 
 def _read_leaves(left: LeftBehind, infos: Iterable[ObjectInfo]) -> Program[None]:
     leaves = [info for info in infos if not is_mark(info.key)]
-    # The newest last: its word stands. Nothing that must be right rests on it.
+    # The newest last: its entry counts. Nothing that must be right depends on it.
     for key, body in (yield from _read(left, sorted(leaves, key=lambda info: made_of(info.key)))):
         try:
             states, names = _entries(key, body)
@@ -199,7 +199,7 @@ def _read_leaves(left: LeftBehind, infos: Iterable[ObjectInfo]) -> Program[None]
 
 
 def _entries(key: str, body: bytes) -> tuple[dict[str, TableState], dict[str, str]]:
-    """What a leaf holds: its key does not say of which map it is."""
+    """Return the entries of a leaf: its key does not say of which map it is."""
     try:
         tables: Leaf[TableState] = decode(key, body, TableMap.leaf)
         return tables.entries, {}
@@ -209,7 +209,7 @@ def _entries(key: str, body: bytes) -> tuple[dict[str, TableState], dict[str, st
         names: Leaf[str] = decode(key, body, NameMap.leaf)
         return {}, names.entries
     except CorruptObject:
-        # Of refs: their bases tell.
+        # Of refs: their bases have this information.
         decode(key, body, RefMap.leaf)
         return {}, {}
 
@@ -251,16 +251,16 @@ def _claim(left: LeftBehind, location: str) -> Program[LakeFile | None]:
 
 # -------------------- refs left
 #
-# Refs of a HEAD that is lost: bases say what they were called (docs/design/0021-head-lost.md).
+# Refs of a HEAD that is lost: bases state their names (docs/design/0021-head-lost.md).
 
 
 def refs_left(
     former: Collection[str], known: Mapping[str, RefEntry]
 ) -> Program[tuple[dict[str, RefEntry], list[Finding]]]:
-    """Each ref of those lakes by its newest base, and what is to be said of it.
+    """Return each ref of those lakes by its newest base, and the findings about the refs.
 
-    One that was deleted, and not cleaned up by gc, comes back: to keep too much loses nothing.
-    ``known`` are the entries of a HEAD that is at hand: what they say beside the base counts.
+    A ref that was deleted, and not cleaned up by gc, returns: to keep too much loses nothing.
+    ``known`` are the entries of a HEAD that is available: their content besides the base counts.
     """
     refs: dict[str, RefEntry] = {}
     findings: list[Finding] = []
@@ -274,7 +274,7 @@ def refs_left(
         try:
             base = decode(info.key, outcome.body, Base)
             ref = BaseRef(made, digest, base.sequence, base.timestamp_ms)
-            yield from load_base(ref)  # is it what its name tells?
+            yield from load_base(ref)  # is it what its name says?
         except LakeVillaError as error:
             message = f"a ref is left out: {error.message}"
             findings.append(Finding("warning", error.kind, message, key=info.key))
@@ -311,7 +311,7 @@ def refs_left(
 
 
 def _as_known(known: RefEntry | None, found: RefEntry) -> RefEntry | None:
-    """The entry that a HEAD has of what was found, if that is the same ref; it may have moved."""
+    """Return a HEAD's entry of the ref that was found, if it is the same ref; it may have moved."""
     if known is None or known.kind != found.kind:
         return None
     if known.base == found.base and known.life == found.life:
@@ -324,7 +324,7 @@ def _as_known(known: RefEntry | None, found: RefEntry) -> RefEntry | None:
 
 
 def _heads_of_lives() -> Program[dict[str, Head]]:
-    """The HEAD of each life of a branch that can be read."""
+    """Return the HEAD of each epoch of a branch, as far as it can be read."""
     listed = yield from list_objects(HOMES_PREFIX)
     names = {info.key.removeprefix(f"{HOMES_PREFIX}/").partition("/")[0] for info in listed}
     heads = {}
@@ -339,9 +339,9 @@ def _heads_of_lives() -> Program[dict[str, Head]]:
 
 
 def _of_branch(entry: RefEntry, base: Base, heads: Mapping[str, Head]) -> RefEntry | None:
-    """The entry of a branch whose base it is, with all lives that it may have had.
+    """Return the entry of the branch that has this base, with all epochs that it may have had.
 
-    None if the branch has ended, or the base is none of its present life.
+    None if the branch has ended, or the base is none of its present epoch.
     """
     lives = {name: head.life for name, head in heads.items() if head.life is not None}
     own = lives.get(base.life)
@@ -354,18 +354,18 @@ def _of_branch(entry: RefEntry, base: Base, heads: Mapping[str, Head]) -> RefEnt
     life = lives[newest]
     was_its_state = own.closed or base.life == newest
     if entry.base != life.base and not (was_its_state and entry.base.made > life.base.made):
-        return None  # it stood there once, or was to stand there
+        return None  # it was bound to it once, or a change to it had begun
     others = tuple(name for name in family if name != newest)
     return msgspec.structs.replace(entry, id=life.ref_id, lives=(*others, newest))
 
 
 def _present(family: Sequence[str], heads: Mapping[str, Head]) -> str | None:
-    """The life in which a branch was last, by the numbers that they were made for.
+    """Return the last epoch of a branch, by the numbers that the epochs were made for.
 
-    One that is open and has commits of its own. Without one the newest that is open: they differ in
-    the state of the lake that they stand on, as all but one were made by attempts to rebase the
-    branch that have lost their race, and nobody has committed on those. None is open where a
-    rebase was cut off: then the last that was closed.
+    It is one that is open and has commits of its own. Without such an epoch it is the newest open
+    one: the open ones differ in the state of the lake that they are based on, as all but one were
+    made by attempts to rebase the branch that have lost their race, and no client has committed on
+    those. None is open where a rebase was cut off: then it is the last that was closed.
     """
     lives = {name: heads[name].life for name in family}
     closed = {name: life.closed for name, life in lives.items() if life is not None}

@@ -1,7 +1,7 @@
 """A lost HEAD rebuilt from what is left (docs/design/0021-head-lost.md).
 
-Never by guess: what a log holds is the table's state, and nothing is published. What could
-not be told is in the report, and nothing is deleted until somebody has looked at it.
+The rebuild never guesses: the content of a log is the table's state, and nothing is published. What
+could not be determined is in the report, and nothing is deleted until a person has checked it.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ from lakevilla.store.base import ABSENT, Condition, Found, Match, Stored, Unknow
 from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.store.effects import Program, get, parallel, put
 
-#: So far above every number found, that none which was not found is given away again.
+#: Distance above every number found, so that a number that was not found is not assigned again.
 _MARGIN = 1000
-#: Log entries that are looked through for the ids of what was published, the newest.
+#: Newest log entries that are searched for the ids of published transactions.
 _ENTRIES = 1000
 
 
 @dataclass(slots=True)
 class _Rebuilt:
-    """The tables as their logs tell, and what the logs say of transactions.
+    """The tables as their logs state them, and what the logs say of transactions.
 
     ``published`` has, by table, the ids in its log's entries.
     """
@@ -78,18 +78,18 @@ class _Rebuilt:
 
 
 def rebuild_head(context: Context, *, force: bool = False) -> Program[Report]:
-    """Make HEAD anew if it is lost or damaged, or has begun a second lake on the remains.
+    """Create HEAD again if it is lost or damaged, or has begun a second lake on the remains.
 
-    With ``force`` also if it is there and can be read: whoever asks knows that it is wrong.
+    With ``force`` also if HEAD exists and can be read: the caller knows that it is wrong.
 
     Raises
     ------
     InvalidOperation
-        HEAD is there and sound, or there is nothing that a lake left.
+        HEAD exists and is sound, or there is nothing that a lake left.
     CorruptObject
         HEAD is a log, and numbers of it are missing.
     StoreError
-        Somebody else has stored a HEAD meanwhile.
+        Another client has stored a HEAD meanwhile.
     """
     present, condition = yield from _present()
     if present is not None and present.unconfirmed and not force:
@@ -112,10 +112,10 @@ def rebuild_head(context: Context, *, force: bool = False) -> Program[Report]:
 
 
 def reset_head(context: Context, number: int) -> Program[Report]:
-    """Make an older HEAD, or the one that is there, the lake's newest state again.
+    """Make an older HEAD, or the present one, the lake's newest state again.
 
-    What it says of names, refs and whose the tables are counts, where that is still there; what
-    the tables hold their logs tell, as in a rebuild. ``number`` is its number among the HEADs that
+    Its names, refs and owners of tables count, as far as these still exist; the content of the
+    tables is taken from their logs, as in a rebuild. ``number`` is its number among the HEADs that
     were kept (``global_log.recent_heads``).
 
     Raises
@@ -161,7 +161,7 @@ def _rebuilt(
     chosen: Head | None,
     condition: Condition,
 ) -> Program[Report]:
-    """HEAD from what is left, and from what a HEAD says that is at hand: ``chosen``."""
+    """Make HEAD from what is left, and from the content of an available HEAD: ``chosen``."""
     known = [head for head in (chosen, present) if head is not None]
     for head in known:
         yield from _take_up(context, left, head)
@@ -178,7 +178,7 @@ def _rebuilt(
         head = with_refs(head, refs)
     if chosen is not None and chosen.is_protected:
         head = with_policy(head, chosen.policy)
-    # What was proposed to the lost HEAD names numbers that the new one will have.
+    # Proposals to the lost HEAD name numbers that the new one will have.
     yield from clear_inbox()
     yield from store_leaves(head)
     outcome = yield from put(head_key(head), encode(head), condition)
@@ -196,7 +196,7 @@ def _rebuilt(
 
 
 def _take_up(context: Context, left: LeftBehind, head: Head) -> Program[None]:
-    """Note what a HEAD that can be read tells beside what is left: it was decided, all of it."""
+    """Note what a readable HEAD states besides what is left: all of it was decided."""
     try:
         yield from load_tables(head)
         yield from load_names(head)
@@ -221,14 +221,14 @@ def _take_up(context: Context, left: LeftBehind, head: Head) -> Program[None]:
 
 
 def confirm_head(context: Context) -> Program[Report]:
-    """Let gc and vacuum delete again: somebody has looked at what could not be told.
+    """Let gc and vacuum delete again: a person has checked what could not be determined.
 
-    That is what a rebuild could not find out, or whether HEAD was set back by one.
+    That is what a rebuild could not find out, or whether HEAD was set back by one commit.
 
     Raises
     ------
     CorruptObject
-        HEAD was set back, as anything shows: confirming it would hide that.
+        Any evidence shows that HEAD was set back: confirming it would hide that.
     """
 
     def change(head: Head) -> Program[Head | None]:
@@ -253,7 +253,7 @@ def confirm_head(context: Context) -> Program[Report]:
 
 
 def _present() -> Program[tuple[Head | None, Condition]]:
-    """HEAD as it lies there, if it can be read, and the condition under which it is replaced."""
+    """Return the stored HEAD, if it can be read, and the condition under which it is replaced."""
     outcome = yield from get(HEAD_KEY)
     if not isinstance(outcome, Found):
         return None, ABSENT
@@ -288,7 +288,7 @@ def _nothing_to_rebuild() -> InvalidOperation:
 
 
 def _restored_log(context: Context, left: LeftBehind, condition: Condition) -> Program[Report]:
-    """Write number 0 of a log anew. The newest is there, and is the lake's HEAD as it was."""
+    """Write number 0 of a log again. The newest number exists, and is the lake's HEAD unchanged."""
     if left.heads != list(range(1, len(left.heads) + 1)):
         missing = next(n for n, there in enumerate(left.heads, 1) if n != there)
         key = entry_key(HEADS_PREFIX, missing)
@@ -387,7 +387,7 @@ def _table(
 
 
 def _look_through_logs(context: Context, left: LeftBehind, rebuilt: _Rebuilt) -> Program[None]:
-    """Find the ids that the logs name; only of tables that a commit object is about."""
+    """Find the ids that the logs name; only of tables that a commit object names."""
     wanted = {location for _, commit in left.commits for location in commit.tables}
     wanted &= rebuilt.tails.keys()
     for location in sorted(wanted):
@@ -415,8 +415,8 @@ def _composed(
     made = max(left.made + _MARGIN, sequence)
     as_log = present is not None and present.as_log
     if present is not None and as_log:
-        made = present.replacement + 1  # none may be left out there
-    # Above all ids found, and above those that were not, by any clock that is not ahead.
+        made = present.replacement + 1  # in a log no number may be left out
+    # Above all ids found, and above those that were not found, by any clock that is not ahead.
     floor = context.ids.txn_id(above=left.newest_id)
     base = Head(
         format=FORMAT,
@@ -455,7 +455,7 @@ def _composed(
 
 
 def _tombstones(chosen: Head | None, rebuilt: _Rebuilt) -> dict[str, TableState]:
-    """What a HEAD tells of dropped tables that nothing else is left of."""
+    """Return a HEAD's entries of dropped tables of which nothing else is left."""
     if chosen is None:
         return {}
     return {
@@ -482,11 +482,11 @@ def _names(left: LeftBehind, rebuilt: _Rebuilt, chosen: Head | None) -> dict[str
     return kept
 
 
-# -- what could not be told -------------------------------------------------------
+# -- undetermined outcomes --------------------------------------------------------
 
 
 def _lost_commits(left: LeftBehind, rebuilt: _Rebuilt) -> list[Finding]:
-    """Commit objects that no log holds, each transaction once."""
+    """Return findings on commit objects that no log holds, each transaction once."""
     findings = []
     found: dict[str, tuple[str, CommitObject]] = {}
     for key, commit in left.commits:
@@ -516,7 +516,7 @@ def _lost_commits(left: LeftBehind, rebuilt: _Rebuilt) -> list[Finding]:
 
 
 def _lost_drops(left: LeftBehind, rebuilt: _Rebuilt) -> list[Finding]:
-    """Tables that are in the lake again, though a commit object drops them and no page tells."""
+    """Report tables that are in the lake again, though a commit object, and no page, drops them."""
     findings = []
     for _, commit in sorted(left.commits, key=lambda held: held[1].txn):
         for location, part in commit.tables.items():
@@ -535,7 +535,7 @@ def _lost_drops(left: LeftBehind, rebuilt: _Rebuilt) -> list[Finding]:
                         txn_id=commit.txn,
                     )
                 )
-    return list(dict.fromkeys(findings))  # one that was redone has several objects
+    return list(dict.fromkeys(findings))  # a commit that was redone has several objects
 
 
 def _is_published(left: LeftBehind, rebuilt: _Rebuilt, location: str, txn: str) -> bool:
@@ -555,7 +555,7 @@ def _published_up_to(left: LeftBehind, tail: Tail) -> int:
 
 
 def _settle_keys(context: Context, left: LeftBehind, rebuilt: _Rebuilt) -> Program[None]:
-    """Write into keys' objects that their last use committed, where a log or a page says so."""
+    """Record in keys' objects that their last use committed, where a log or a page says so."""
     published = set().union(*rebuilt.published.values()) | left.decided.keys()
     for name, held in left.keys:
         record = held.record
@@ -566,7 +566,7 @@ def _settle_keys(context: Context, left: LeftBehind, rebuilt: _Rebuilt) -> Progr
 
 
 def _is_applied(rebuilt: _Rebuilt, record: KeyRecord) -> bool:
-    """Whether a table's log holds the pair's version: Delta's ``txn`` action."""
+    """Return whether a table's log holds the pair's version: Delta's ``txn`` action."""
     if record.version is None:
         return False
     versions = [tail.snapshot.application_version(record.key) for tail in rebuilt.tails.values()]

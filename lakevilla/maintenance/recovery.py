@@ -44,34 +44,35 @@ from lakevilla.sublogs.record import TXNS_PREFIX, created_by, record_key
 
 # -------------------- recovery
 #
-# Recovery: finishing what others have left. At any time, from anywhere, twice equals once.
+# Recovery: finishing the work that other clients have left. It may run at any time and from any
+# place, and twice equals once.
 
 
 def recover(context: Context, owner: str = "") -> Program[Report]:
     """Publish every decided commit that its tables' logs do not hold yet, and free the queues.
 
-    Hints that are behind the newest versions are written anew, and so are claims of tables
-    (``lake.json``) that are missing. What can't be published any more, because another client
-    has deleted its files or changed its table, becomes void, and is told: an error, since it
-    had been acknowledged.
+    Hints that are behind the newest versions are written again, and so are claims of tables
+    (``lake.json``) that are missing. A commit that can't be published any more, because another
+    client has deleted its files or changed its table, is cancelled and reported: as an error, since
+    it had been acknowledged.
 
-    The places of dead clients are given up: it waits for a lease at most, and only if there
-    are places that may be theirs. Those of ``owner`` are left alone.
+    The places of dead clients are given up. For this it waits for a lease at most, and only if
+    there are places that may be theirs. The places of ``owner`` are left alone.
 
-    All is well if nobody has anything left to do: no table is unreadable, and no HEAD that was
-    created again waits for a person.
+    All is well if no work is left to do: no table is unreadable, and no HEAD that was created again
+    waits for a person.
     """
     held = yield from context.head()
     if held is None:
         return Report(True)
     context.refuse_foreign_root()
-    # To publish by an older one would decide anew what a newer one has replaced.
+    # To publish by an older HEAD would decide again what a newer one has replaced.
     yield from refuse_older_head(context, "recover", waits=False)
     findings = yield from _publish(context, held.head)
     swept = yield from give_up_places(context, held.head, owner)
     findings += swept.findings
     if swept.stale:
-        # A replacement of HEAD that was on its way when its client died may have come since.
+        # A replacement of HEAD that was under way when its client died may have been stored since.
         held = yield from context.head()
         if held is not None:
             findings += yield from _publish(context, held.head, of=swept.stale)
@@ -92,7 +93,7 @@ def recover(context: Context, owner: str = "") -> Program[Report]:
 
 
 def unconfirmed(head: Head) -> Finding:
-    """That HEAD was rebuilt, and nobody has confirmed that it is right."""
+    """Return the finding that HEAD was rebuilt, and that no person has confirmed it yet."""
     return Finding(
         "warning",
         "head_rebuilt",
@@ -104,10 +105,10 @@ def unconfirmed(head: Head) -> Finding:
 
 
 def abort(context: Context, txn_id: str) -> Program[None]:
-    """Fence a transaction, then delete its record and what else it has saved.
+    """Fence a transaction, then delete its record and the other objects that it has saved.
 
-    With its record its places are void at once, whether its owner hangs, lives or is
-    dead, and an owner that lives finds out when it writes its record or commits.
+    Without its record its places do not count from now on, whether its owner hangs, runs or is
+    dead. An owner that runs finds out when it writes its record or commits.
 
     Raises
     ------
@@ -116,16 +117,16 @@ def abort(context: Context, txn_id: str) -> Program[None]:
     """
     yield from outcome.abort(context, txn_id)
     yield from delete(record_key(txn_id))
-    # Safe because it is fenced: no commit can name what it has staged.
+    # Safe because it is fenced: no commit can name the objects that it has staged.
     saved = yield from list_objects(f"{TXNS_PREFIX}/{txn_id}")
-    # What tells gc of files in no table of HEAD stays until it has found none.
+    # A note that leads gc to files in no table of HEAD stays until gc has found none there.
     yield from parallel([delete(info.key) for info in saved if created_by(info.key) is None])
 
 
 def _publish(
     context: Context, head: Head, of: Container[str] | None = None
 ) -> Program[list[Finding]]:
-    """Publish what is pending; with ``of`` only where those have decided something."""
+    """Publish pending commits; with ``of`` only of tables with commits of these transactions."""
     yield from load_tables(head)
     locations = [
         location
@@ -139,7 +140,7 @@ def _publish(
 def _unreadable(
     context: Context, head: Head, reported: Container[str | None]
 ) -> Program[list[Finding]]:
-    """What there is to tell of tables that nobody can read, with something pending or not."""
+    """Return findings on tables that no client can read, with pending commits or without."""
     yield from load_tables(head)
     locations = [
         location
@@ -158,7 +159,8 @@ def _recover_table(context: Context, head: Head, location: str) -> Program[list[
         newest = yield from void_lost(context, head, location)
         published = yield from publish_table(context, newest, location)
         while not published.complete and published.created:
-            # A crowd may leave many behind, each with an entry of its own: as long as it gets on.
+            # Many clients may leave many commits behind, each with an entry of its own: repeat as
+            # long as entries are created.
             published = yield from publish_table(context, published.head, location)
         since = yield from commits_since(published.head, head.sequence)
         voids = yield from voids_in(context, since or (), location)
@@ -198,9 +200,9 @@ def _recover_table(context: Context, head: Head, location: str) -> Program[list[
 
 
 def checkpoint(context: Context, location: str, version: int) -> Program[None]:
-    """Write the checkpoint of a published version, if it is of the table that HEAD means now.
+    """Write the checkpoint of a published version, if it belongs to HEAD's present table.
 
-    Whoever has put his entry in a table's log may have known an older table of that name, and
+    A client that has put its entry in a table's log may have known an older table of that name, and
     a checkpoint of that one would hide the new one's rows from every reader.
     """
     held = yield from context.head()
@@ -219,7 +221,7 @@ def checkpoint(context: Context, location: str, version: int) -> Program[None]:
 
 
 def _size_of(context: Context, head: Head, state: TableState, tail: Tail) -> Program[Size | None]:
-    """The size of a table that is taken up as its log has it, others' commits among that."""
+    """Return the size of a table that is adopted as its log has it, foreign commits included."""
     placement = yield from place(context, head, tail.location, tail)
     if not (placement.hidden or placement.overlay) and placement.logged == tail.tip:
         return state.size
@@ -230,8 +232,8 @@ def _size_of(context: Context, head: Head, state: TableState, tail: Tail) -> Pro
 def adopt_lake(context: Context) -> Program[None]:
     """Give a copied or moved lake a new identity (hazard 30).
 
-    What is pending is published first, under the old lake's name; tables
-    elsewhere still belong to the old lake and are left out.
+    Pending commits are published first, under the old lake's name. Tables elsewhere still belong to
+    the old lake and are left out.
     """
     held = yield from context.head()
     if held is None or held.head.root == context.root:
@@ -285,7 +287,7 @@ def adopt_lake(context: Context) -> Program[None]:
 
 # -------------------- voids
 #
-# What a commit that is void has lost, told to people: acknowledged, and not to be had again.
+# The losses by cancelled commits, for people to read: acknowledged, and not to be recovered.
 
 
 #: Files that a message names; the commit object names them all.
@@ -295,7 +297,7 @@ _NAMED = 5
 def voids_in(
     context: Context, commits: Sequence[CommitSummary], location: str
 ) -> Program[list[Finding]]:
-    """What became void on a table by these commits: acknowledged rows that nobody will see."""
+    """Return what these commits cancelled on a table: acknowledged rows that no reader will see."""
     findings: list[Finding] = []
     for summary in commits:
         if summary.kind == "reconcile" and location in summary.tables:
@@ -305,7 +307,7 @@ def voids_in(
 
 
 def voids_of(context: Context, commit: CommitObject, location: str) -> Program[list[Finding]]:
-    """What a reconcile commit could not replay: whose it was, what it did, where its files are."""
+    """Return what a reconcile commit could not replay: its owners, operations and files."""
     findings = []
     hashes = {txn: digest for _, txn, digest in commit.replaces}
     for txn, reason in commit.voided:
@@ -319,7 +321,7 @@ def voids_of(context: Context, commit: CommitObject, location: str) -> Program[l
         try:
             commit = yield from context.commit_object(txn, digest)
         except LakeVillaError:
-            pass  # lost or damaged: then that is all there is to say
+            pass  # lost or damaged: then nothing more can be said
         else:
             mine = [operation for operation in commit.operations if operation.table == location]
             lost = f"lost is its {_described(mine, location)}; all that is known of it is in {key}"
@@ -351,14 +353,14 @@ def _described(operations: Sequence[Operation], location: str) -> str:
 
 # -------------------- version hints
 #
-# Hints: whether other clients' readers are pointed at a table's newest version.
+# Hints: whether the readers of other clients are pointed at a table's newest version.
 #
-# A client writes the hint after the version, which counts without it: one that dies between the
-# two, or whose write comes late, leaves a hint that is behind. LakeVilla does not mind; readers
-# that believe a hint show an old state until the next commit.
+# A client writes the hint after the version, which counts without it. A client that dies between
+# the two, or whose write is late, leaves a hint that is behind. LakeVilla does not depend on
+# hints; readers that believe a hint show an old state until the next commit.
 
 
-#: How often a hint is written, while others commit or the store refuses.
+#: Tries to write a hint, while other clients commit or the store refuses.
 _ATTEMPTS = 3
 
 
@@ -369,7 +371,7 @@ def announce_tables(
     locations = [
         location
         for location, state in head.tables.items()
-        # Delta's readers have no hint, nor have a catalog's: they need not even be opened.
+        # Delta's tables have no hint, nor have a catalog's: they need not even be opened.
         if state.format == "iceberg"
         and not (state.catalog or state.dropped or location in leave_out)
     ]
@@ -378,7 +380,7 @@ def announce_tables(
 
 
 def report_behind(context: Context, tail: Tail) -> Program[list[Finding]]:
-    """What there is to tell of the hint of a table whose newest version is ``tail``'s."""
+    """Return a finding if the hint of a table does not name its newest version, ``tail``'s."""
     if tail.tip < 0 or (yield from context.formats.of(tail.snapshot).is_announced(tail.snapshot)):
         return []
     return [
@@ -395,9 +397,10 @@ def report_behind(context: Context, tail: Tail) -> Program[list[Finding]]:
 def _announce(context: Context, head: Head, location: str) -> Program[list[Finding]]:
     """Write the hint until it is not behind the version that is the newest after that.
 
-    Safe beside other writers because the log is looked at once more after each write: either
-    nothing is newer than what was written, and whoever commits next announces it himself, after
-    this; or something is, and a hint that was set back here is set right here.
+    Safe with concurrent writers because the log is read once more after each write. Either nothing
+    is newer than the version that was written, and the client that commits next announces its
+    version itself, after this. Or there is a newer version, and a hint that was set back here is
+    corrected here.
     """
     try:
         tail = yield from open_tail(context, location, missing_ok=True)
@@ -412,19 +415,20 @@ def _announce(context: Context, head: Head, location: str) -> Program[list[Findi
             tail = yield from probe(context, tail)
         return (yield from report_behind(context, tail))
     except LakeVillaError as error:
-        # Nothing that is decided waits for it; what is wrong with the table the doctor tells.
+        # No decided commit waits for the hint; the doctor reports what is wrong with the table.
         return [Finding("warning", error.kind, error.message, table=location)]
 
 
 # -------------------- doctor tables
 #
-# What the doctor and recovery tell of a table: whether anybody can open it and list its files.
+# Reports of the doctor and recovery on a table: whether it can be opened and its files listed.
 
 
 def opened(context: Context, head: Head, location: str) -> Program[Tail | Finding]:
-    """A table's newest version, or what keeps everybody from it.
+    """Return a table's newest version, or a finding that says why no client can open it.
 
-    What a reader needs besides the log is looked at, too: manifests, the parts of a checkpoint.
+    The objects that a reader needs besides the log are checked, too: manifests, the parts of a
+    checkpoint.
     """
     try:
         tail = yield from open_tail(context, location, missing_ok=True)
@@ -447,16 +451,16 @@ def opened(context: Context, head: Head, location: str) -> Program[Tail | Findin
 
 
 def unreadable(table: str, error: LakeVillaError) -> Finding:
-    """A table that no reader can open, and why."""
+    """Return the finding that no reader can open a table, with the reason."""
     key = getattr(error, "key", None)
     return Finding("error", error.kind, error.message, table, error.txn_id, key)
 
 
 def _is_set_back(context: Context, head: Head, tail: Tail) -> Program[bool]:
-    """Whether the log shows a commit that no HEAD can have decided: it is read after HEAD."""
+    """Return whether the log, read after HEAD, shows a commit that no HEAD can have decided."""
     known = None if tail.tip < 0 else tail.snapshot.application_version(application_id(head))
     if known is None or known <= head.sequence:
         return False
     held = yield from context.head()
-    # What was decided and published since ``head`` was read is in a newer one.
+    # A commit that was decided and published since ``head`` was read is in a newer HEAD.
     return held is not None and held.head.replacement == head.replacement

@@ -1,7 +1,7 @@
-"""Giving up the places of the dead without waiting in a queue oneself: what ``recover`` does.
+"""Giving up the places of dead clients without waiting in a queue: the work of ``recover``.
 
-Places are hints, so a wrong verdict costs their owner a new place at the end. All
-leases run at the same time: however many are dead, it takes one.
+Places are hints, so a wrong verdict costs their owner a new place at the end. All leases run at the
+same time: however many clients are dead, it takes one lease.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.store.readback import same_object
 from lakevilla.sublogs.record import TxnRecord
 
-#: Looks at the records in one lease; a live owner shows itself in the third at the latest.
+#: Reads of the records in one lease; a live owner shows itself in the third at the latest.
 _LOOKS = 6
 _NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What was done. ``stale`` are transactions whose decided work is to be published."""
+    """The result. ``stale`` are transactions whose decided commits must be published."""
 
     findings: list[Finding] = field(default_factory=list)
     stale: set[str] = field(default_factory=set)
@@ -37,7 +37,7 @@ class Swept:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A place that may be given up, and whose it is; None for a marker that can't be read."""
+    """A place that may be given up, with its owner; None for a marker that can't be read."""
 
     table: str
     listed: Listed
@@ -45,11 +45,11 @@ class _Held:
 
 
 def give_up_places(context: Context, head: Head, owner: str) -> Program[Swept]:
-    """Delete the markers of those that have ended, or show no sign of life for a lease.
+    """Delete the markers of transactions that have ended, or show no sign of life for a lease.
 
-    It waits for a lease at most, and only if there are places of others that may be
-    dead. Their records and sublogs stay: should they wake, they go on. Those of ``owner``,
-    this process, are passed over.
+    It waits for a lease at most, and only if there are places of other clients that may be dead.
+    Their records and sublogs stay: if these clients wake, they continue. The places of ``owner``,
+    this process, are skipped.
     """
     places = yield from look(context, head)
     swept = Swept()
@@ -74,7 +74,7 @@ def give_up_places(context: Context, head: Head, owner: str) -> Program[Swept]:
     records = places.records.records
     own = {txn for txn, record in records.items() if owner and record.owner == owner}
     watched = {txn: places.records.listed[txn] for txn in holders - ended - own}
-    # Markers never change: one that can't be read and is still there after a lease is old.
+    # Markers never change: an unreadable one that still exists after a lease is old.
     damaged = any(one.txn is None for one in held)
     dead, ended_since, silent = yield from _watch(context, watched, records, waits=damaged)
     swept.stale.update(dead)
@@ -109,7 +109,7 @@ def give_up_places(context: Context, head: Head, owner: str) -> Program[Swept]:
 
 
 def _left_alone(context: Context, head: Head, places: Places) -> Program[list[Finding]]:
-    """Leave out the queues of tables at places where nothing is the lake's to delete."""
+    """Leave out the queues of tables at places where the lake may delete nothing."""
     findings = []
     for table in sorted(places.markers):
         state = head.tables.get(table)
@@ -122,7 +122,7 @@ def _left_alone(context: Context, head: Head, places: Places) -> Program[list[Fi
 
 
 def still_there(table: str, seen: Iterable[Listed]) -> Program[list[int]]:
-    """The numbers of those markers of ``seen`` that nobody has freed, or taken anew, since."""
+    """Return the numbers of those markers of ``seen`` that are neither freed nor replaced since."""
     listed = yield from list_markers(table)
     tokens = {one.number: one.token for one in listed}
     return [
@@ -133,7 +133,7 @@ def still_there(table: str, seen: Iterable[Listed]) -> Program[list[int]]:
 
 
 def drop_reservations(context: Context, departed: Collection[str]) -> Program[None]:
-    """Take the reservations of those that are gone out of HEAD."""
+    """Remove from HEAD the reservations of transactions that are gone."""
 
     def change(head: Head) -> Program[Head | None]:
         rest = tuple(one for one in head.reserved if one.txn not in departed)
@@ -152,10 +152,10 @@ def _watch(
     *,
     waits: bool,
 ) -> Program[tuple[set[str], set[str], set[str]]]:
-    """Who shows no sign of life for its lease; who ends meanwhile; who has a longer lease.
+    """Return transactions that are silent for their lease, that end meanwhile, with longer leases.
 
-    A record is watched until it changes. The verdicts are those of ``Leases``, which
-    knows what this process has seen before. ``waits``: for the whole lease in any case.
+    A record is watched until it changes. The verdicts are those of ``Leases``, which knows what
+    this process has seen before. ``waits``: for the whole lease in any case.
     """
     leases, lease = context.leases, context.settings.lease_seconds
     began = {txn: info.token for txn, info in watched.items()}
@@ -185,9 +185,9 @@ def _watch(
 
 
 def _delete(held: Collection[_Held]) -> Program[list[_Held]]:
-    """Delete markers that were seen a while ago; those that were.
+    """Delete markers that were seen a while ago; return those that were deleted.
 
-    They are listed again: meanwhile a number may have been freed and taken by another.
+    They are listed again: meanwhile a number may have been freed and taken by another transaction.
     """
     tables: dict[str, list[Listed]] = {}
     for one in held:
@@ -208,7 +208,7 @@ def _newer(places: Places) -> Iterable[Finding]:
 
 
 def _freed(held: Iterable[_Held], kind: str, whose: str) -> Iterable[Finding]:
-    """One finding a table, which names some of the transactions."""
+    """Yield one finding for each table, which names some of the transactions."""
     tables: dict[str, list[_Held]] = {}
     for one in held:
         tables.setdefault(one.table, []).append(one)

@@ -1,6 +1,6 @@
-"""Looking at the transactions of others: their records, their places, what state they are in.
+"""Reading the transactions of other clients: their records, their places and their states.
 
-Everything here is true of the moment at which it was read, and only tells.
+Everything here is true at the time at which it was read, and is only reported.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from lakevilla.sublogs.record import TXNS_PREFIX, Edge, Ticket, TxnRecord, recor
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What lies in ``_lakevilla/txns``, by transaction; those in ``unreadable`` have no record."""
+    """The objects in ``_lakevilla/txns`` by transaction; those in ``unreadable`` have no record."""
 
     listed: dict[str, ObjectInfo]
     records: dict[str, TxnRecord]
@@ -41,7 +41,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Who is in which queue: markers by table, and the records of all transactions.
+    """The contents of the queues: markers by table, and the records of all transactions.
 
     ``failed`` are tables whose markers could not be listed.
     """
@@ -52,7 +52,7 @@ class Places:
 
 
 def transactions(context: Context) -> Program[list[TransactionInfo]]:
-    """All transactions that have a record, oldest first: one LIST, and one round of GETs."""
+    """Return all transactions that have a record, oldest first: one LIST, and one round of GETs."""
     listed = yield from list_records()
     records, held = yield from parallel([read_records(listed), context.head()])
     if held is None:
@@ -64,7 +64,7 @@ def transactions(context: Context) -> Program[list[TransactionInfo]]:
 
 
 def list_records() -> Program[dict[str, ObjectInfo]]:
-    """The records that are there, by transaction."""
+    """Return the objects of the existing records, by transaction."""
     infos = yield from list_objects(TXNS_PREFIX)
     named = (
         (info.key.removeprefix(f"{TXNS_PREFIX}/").removesuffix(".json"), info) for info in infos
@@ -73,7 +73,7 @@ def list_records() -> Program[dict[str, ObjectInfo]]:
 
 
 def read_records(listed: dict[str, ObjectInfo]) -> Program[Records]:
-    """The records of ``listed``, in one round; those that have ended meanwhile are left out."""
+    """Return the records of ``listed``, in one round, without those that have ended meanwhile."""
     outcomes = yield from parallel([get(info.key) for info in listed.values()])
     found = Records({}, {}, {})
     for (txn, info), outcome in zip(listed.items(), outcomes, strict=True):
@@ -96,10 +96,10 @@ def read_records(listed: dict[str, ObjectInfo]) -> Program[Records]:
 
 
 def look(context: Context, head: Head) -> Program[Places]:
-    """The queues of all tables in HEAD, and of those that a record names.
+    """Return the queues of all tables in HEAD, and of the tables that a record names.
 
-    A transaction of whom only a marker was found is asked for again: its record was
-    created before the marker, so if it is not there now, it has ended.
+    The record of a transaction of which only a marker was found is requested again: it was created
+    before the marker, so if it does not exist now, the transaction has ended.
     """
     listed = yield from list_records()
     records = yield from read_records(listed)
@@ -128,7 +128,7 @@ def look(context: Context, head: Head) -> Program[Places]:
 
 
 def describe(context: Context, head: Head, records: Records) -> Program[dict[str, TransactionInfo]]:
-    """What is known of each transaction whose record can be read."""
+    """Return the description of each transaction whose record can be read."""
     committed = yield from _committed(head, records.records)
     edges = waits(head, records)
     yield from load_names(head)
@@ -162,10 +162,10 @@ def describe(context: Context, head: Head, records: Records) -> Program[dict[str
 
 
 def waits(head: Head, records: Records) -> frozenset[Edge]:
-    """Who waits for whom now, for people to read.
+    """Return the present waits between transactions, for people to read.
 
-    Whoever does not wait itself may hold more tickets than its record names, for that is
-    brought up to date with the next heartbeat: of it the waiters are believed.
+    A transaction that does not wait itself may hold more tickets than its record names, since the
+    record is updated with the next heartbeat: for such a transaction the waiters are believed.
     """
     recorded: dict[str, set[Ticket]] = {}
     for record in records.records.values():
@@ -182,25 +182,28 @@ def waits(head: Head, records: Records) -> frozenset[Edge]:
 
 
 def _reserved(head: Head) -> frozenset[tuple[str, str]]:
-    """HEAD's reservations as the graph of waits has them."""
+    """Return HEAD's reservations in the form of the graph of waits."""
     return frozenset((one.txn, table) for one in head.reserved for table in one.tables)
 
 
 def lease_of(context: Context, record: TxnRecord | None) -> float:
-    """The lease that a record claims, as far as it makes sense; else this process's own."""
+    """Return the lease that a record claims, as far as it makes sense; else this process's own."""
     own = context.settings.lease_seconds
     claimed = own if record is None else record.lease_seconds
-    if not 0 < claimed < math.inf:  # NaN is not either
+    if not 0 < claimed < math.inf:  # false for NaN too
         return own
     return min(claimed, max(own, MOST_LEASE_SECONDS))
 
 
 def _tables(head: Head, records: Iterable[TxnRecord]) -> list[str]:
-    """Where queues are looked for. A transaction may be in that of a table that HEAD lacks."""
+    """Return the tables whose queues are read.
+
+    A transaction may be in the queue of a table that HEAD lacks.
+    """
     tables = {location for location, state in head.tables.items() if not state.dropped}
     for record in records:
         named = {*record.tables, *(ticket.table for ticket in record.tickets)}
-        # A record may hold anything: other places than HEAD's are not followed.
+        # A record may hold anything: places other than HEAD's are not followed.
         tables |= {table for table in named if "://" not in table and not table.startswith("/")}
     return sorted(tables)
 
@@ -214,10 +217,10 @@ def _markers(context: Context, table: str) -> Program[list[Present] | LakeVillaE
 
 
 def _committed(head: Head, records: Mapping[str, TxnRecord]) -> Program[set[str]]:
-    """Those of whom the lake's history has a commit.
+    """Return the transactions of which the lake's history has a commit.
 
-    Pages are read only back to where the oldest of the others began. A record that
-    does not know that yet (0) is so young that HEAD itself tells.
+    Pages are read only back to the beginning of the oldest of the other transactions. A record that
+    does not know its beginning yet (0) is so young that HEAD itself has the commit.
     """
     known = {commit.txn for commit in head.commits if commit.kind == "transaction"}
     open_ = [
@@ -230,13 +233,13 @@ def _committed(head: Head, records: Mapping[str, TxnRecord]) -> Program[set[str]
         try:
             commits = yield from commits_since(head, since)
         except LakeVillaError:
-            commits = None  # a page is damaged: the doctor tells
+            commits = None  # a page is damaged: the doctor reports it
         known |= {commit.txn for commit in commits or () if commit.kind == "transaction"}
     return known & records.keys()
 
 
 def _moment(seconds: float) -> datetime:
-    """An aware datetime; an id, or a store, may claim any time."""
+    """Return an aware datetime; an id, or a store, may claim any time."""
     try:
         return _EPOCH + timedelta(seconds=seconds)
     except (OverflowError, ValueError):

@@ -1,31 +1,31 @@
-"""Deleting the files of a table that nobody needs any more (Delta's VACUUM).
+"""Deleting the files of a table that are not needed any more (Delta's VACUUM).
 
-A file goes if it is older than the retention and neither a state of the table
+A file is deleted if it is older than the retention, and neither a state of the table
 names it nor a transaction that may still commit. The files are listed first and
-the states are read after that: whatever is made in between is not looked at, and
-whatever is committed in between is seen.
+the states are read after that: files made in between are not considered, and
+commits made in between are seen.
 
-What a file is named for:
+A file is kept if one of these names it:
 
-- the table as HEAD tells it, with what is pending, and as its log alone tells it;
-- what a replay of what is pending would begin from;
+- the table as HEAD states it, with its pending commits, and as its log alone states it;
+- the state from which a replay of the pending commits would begin;
 - a state that was replaced within the retention, or since the oldest transaction
   that has a record began: so snapshots of the lake and the versions of the table
   that are younger can be read;
 - a transaction through HEAD that is neither fenced nor committed. No time-out says
-  that it has ended: ``gc`` does, which moves HEAD first;
-- a ref of the lake. HEAD moves between the LIST and all this, and tells of the vacuum: whoever
-  makes a ref meanwhile is refused, looks again, and takes up no state whose files may go
-  (docs/design/0030-refs.md).
+  that it has ended: ``gc`` does, which advances HEAD first;
+- a ref of the lake. HEAD is replaced between the LIST and all this, and records the vacuum:
+  a client that makes a ref meanwhile is refused, reads again, and uses no state whose files
+  may be deleted (docs/design/0030-refs.md).
 
-The store's own time tells how old a file is (``maintenance.gc.listing``), never this client's
-clock; to look only (``dry_run``) nothing is written, and the own clock does.
+The store's own time gives the age of a file (``maintenance.gc.listing``), never this client's
+clock. A dry run (``dry_run``) writes nothing, and uses the own clock.
 
 An Iceberg table lists its states, so those that were replaced before are expired
-first (``docs/design/0017-expiry.md``). Beside that it writes nothing but deletions.
-Delta's optional entries VACUUM START and END would change no row, and would take a
-number from a transaction each, on a guarded table by way of HEAD. The event
-``vacuum`` tells instead.
+first (``docs/design/0017-expiry.md``). Otherwise vacuum writes nothing but deletions.
+Delta's optional entries VACUUM START and END would change no row, and each would take a
+number from a transaction; on a guarded table this goes through HEAD. The event
+``vacuum`` reports instead.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from lakevilla.store.effects import Program, delete, list_objects, parallel
 from lakevilla.sublogs.record import TXNS_PREFIX
 
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-#: What a version is made of before it is published, beside data files.
+#: Parts of a version before it is published, besides data files.
 _MANIFEST = re.compile(r"metadata/[^/]+\.avro")
 _RECORD = re.compile(rf"{TXNS_PREFIX}/({_UUID})\.json")
 _AT_ONCE = 1000
@@ -79,7 +79,7 @@ def vacuum(
     dry_run: bool = True,
     enforce_retention: bool = True,
 ) -> Program[list[str]]:
-    """Delete what is not needed; returns the paths, relative to the table.
+    """Delete the files that are not needed; return their paths, relative to the table.
 
     Parameters
     ----------
@@ -87,14 +87,14 @@ def vacuum(
         Default: the table's ``delta.deletedFileRetentionDuration`` (7 days), or
         ``history.expire.max-snapshot-age-ms`` (5 days).
     dry_run : bool
-        Only tell.
+        Only report.
     enforce_retention : bool
         Refuse a retention below the table's.
 
     Raises
     ------
     InvalidOperation
-        The retention is below the table's, or its files are not to be deleted.
+        The retention is below the table's, or the files of the table must not be deleted.
     UnsupportedTableFeature
         The table is in a catalog.
     """
@@ -124,7 +124,7 @@ def vacuum(
     before = now - wanted
     since = min([before, *_began(head, records)])
     times = int(since * 1000), int(now * 1000)
-    table_format.without_expired(view.snapshot, *times)  # refuses what it can't conclude from
+    table_format.without_expired(view.snapshot, *times)  # refuses where it can't conclude
     if head is not None and location in head.tables and not dry_run:
         yield from _tell(context, location, times[0])
         head, view = yield from _newest(context, location)
@@ -156,10 +156,10 @@ def vacuum(
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """Before these times, by the store's clock, a file is old.
+    """The times, by the store's clock, before which a file is old.
 
-    ``retained``: so that it may go; ``open``: so that a transaction by log entry that wrote it has
-    had the time to commit.
+    ``retained``: old enough to be deleted. ``open``: so old that a transaction by log entry that
+    wrote the file has had the time to commit.
     """
 
     retained: float
@@ -167,9 +167,9 @@ class Ages:
 
 
 def _refuse_anothers(context: Context, location: str) -> Program[bool]:
-    """Refuse, by the HEAD at hand, a table that nothing may be written to.
+    """Refuse, by the cached HEAD, a table that nothing may be written to.
 
-    Returns whether its claim was asked: it is not in that HEAD.
+    Returns whether the claim of the table was checked, because that HEAD lacks the table.
     """
     held = context.held or (yield from context.head())
     head = None if held is None else held.head
@@ -177,7 +177,7 @@ def _refuse_anothers(context: Context, location: str) -> Program[bool]:
     context.refuse_unconfirmed(f"vacuum of table {location}")
     yield from load_tables(head, [location])
     if head is not None and location in head.tables:
-        # Outside of the root what HEAD says is no leave to write there (note 52).
+        # Outside of the root HEAD's entry is no permission to write there (note 52).
         table_id = head.tables[location].table_id
         yield from refuse_held_back(context, head, location, table_id)
         return False
@@ -193,7 +193,7 @@ def _doomed(
     named: set[str],
     ages: Ages,
 ) -> Program[list[ObjectInfo]]:
-    """Of the objects that were listed those that are old enough, and that nothing names."""
+    """Return the listed objects that are old enough and that nothing names."""
     location, table_format = view.location, context.formats.of(view.snapshot)
     nested = nested_tables(location, [info.key for info in listed], head)
     old = [info for info in listed if info.modified_seconds < ages.retained]
@@ -202,13 +202,13 @@ def _doomed(
     unnamed = [info for info in may if not is_within(info.key, nested)]
     doomed = yield from _nobodys(head, location, unnamed, ages)
     if view.placement.overlay:
-        # Somebody may be about to publish what is pending, and to name them.
+        # Another client may be about to publish the pending commits, and to name them.
         doomed = [info for info in doomed if not _MANIFEST.fullmatch(info.key, len(location) + 1)]
     return doomed
 
 
 def _kept_by_refs(context: Context, head: Head | None, location: str) -> Program[KeptByRefs]:
-    """What refs keep of the table. Refuses to go on where nobody can tell that."""
+    """Return the files of the table that refs keep. Refuses where these can't be determined."""
     kept = yield from kept_of(context, head, location)
     if kept.lost:
         raise InvalidOperation(
@@ -220,7 +220,7 @@ def _kept_by_refs(context: Context, head: Head | None, location: str) -> Program
 
 
 def _tell(context: Context, location: str, since_ms: int) -> Program[None]:
-    """Move HEAD on by one that tells of the vacuum, and of all that the table's log holds."""
+    """Advance HEAD by one that records the vacuum, and all entries that the table's log holds."""
 
     def change(head: Head) -> Program[Head | None]:
         yield from load_tables(head, [location])
@@ -248,9 +248,9 @@ def _tell(context: Context, location: str, since_ms: int) -> Program[None]:
 
 
 def _named_since(context: Context, location: str, head: Head | None) -> Program[set[str]]:
-    """The keys of the files of all log entries that HEAD does not know.
+    """Return the keys of the files of all log entries that HEAD does not know.
 
-    A ref that is made from now on may take up any state between.
+    A ref that is made from now on may use any state between.
     """
     yield from load_tables(head, [location])
     state = None if head is None else head.tables.get(location)
@@ -290,9 +290,9 @@ def _not_named(
     there: set[str],
     head: Head | None,
 ) -> Program[list[ObjectInfo]]:
-    """The files of the table that no state of it names."""
+    """Return the files of the table that no state of it names."""
     lives = yield from BranchLives.of(head)
-    # What is named and not listed may lie here all the same, under another spelling.
+    # A file that is named and not listed may still be stored here, under another spelling.
     bases = {key.rsplit("/", 1)[-1] for key in named - there}
     return [
         info
@@ -320,9 +320,10 @@ def _delete(context: Context, location: str, doomed: Sequence[ObjectInfo]) -> Pr
 
 
 def _newest(context: Context, location: str) -> Program[tuple[Head | None, View | None]]:
-    """HEAD with all its tables, and the table's state there; None if a clone shows it.
+    """Return HEAD with all its tables, and the table's state there; None if a clone shows it.
 
-    Such a table has no file of its own yet. The log may show that a newer HEAD is on its way.
+    A table that a clone shows has no file of its own yet. The log may show that a newer HEAD
+    exists.
     """
     for _ in range(_MAX_LOOKS):
         held = yield from context.head()
@@ -343,9 +344,10 @@ def _newest(context: Context, location: str) -> Program[tuple[Head | None, View 
 
 
 def _states(context: Context, location: str, view: View) -> Program[list[TableSnapshot]]:
-    """The table as HEAD tells it, and as its log alone does where that is another state.
+    """Return the table as HEAD states it, and as its log alone does where that state differs.
 
-    What is decided and not published is not yet gone for those who read the log alone.
+    Decided commits that are not published have not yet removed files for clients that read the log
+    alone.
     """
     tail = yield from refresh(context, location)
     same = view.base.version == tail.tip and not view.is_anothers(tail)
@@ -355,9 +357,10 @@ def _states(context: Context, location: str, view: View) -> Program[list[TableSn
 
 
 def _began(head: Head | None, records: Iterable[ObjectInfo]) -> list[float]:
-    """When the transactions began that have a record and may still commit.
+    """Return the start times of the transactions that have a record and may still commit.
 
-    By their makers' clocks, and before the store got the record: one is ahead at times.
+    The times are by their makers' clocks, and at most the time when the store got the record: one
+    of the clocks may be ahead.
     """
     found = [(_RECORD.fullmatch(info.key), info.modified_seconds) for info in records]
     ids = [(match[1], written) for match, written in found if match is not None]
@@ -369,10 +372,11 @@ def _began(head: Head | None, records: Iterable[ObjectInfo]) -> list[float]:
 
 
 def _is_hidden(path: str, lives: BranchLives) -> bool:
-    """Whether a file is in a directory that others keep their own things in.
+    """Return whether a file is in a directory that other programs keep their own files in.
 
-    Those begin with ``_`` or ``.``; but a partition column may too. A part without a name
-    is in no key of a lake's. What was written on a branch that has ended is the table's own.
+    The names of these begin with ``_`` or ``.``; but a partition column's may too. No key of a lake
+    has a part without a name. Files that were written on a branch that has ended are the table's
+    own.
     """
     life = branch_of(path)
     if life is not None and lives.is_dead(life):
@@ -383,12 +387,12 @@ def _is_hidden(path: str, lives: BranchLives) -> bool:
 def _nobodys(
     head: Head | None, location: str, files: Iterable[ObjectInfo], ages: Ages
 ) -> Program[list[ObjectInfo]]:
-    """The files that are not those of a transaction that may still commit.
+    """Return the files that are not those of a transaction that may still commit.
 
-    What was written on a branch is among them once that has ended: nobody commits it any more.
-    One that commits by its log entry can't be fenced: its files stay for ``max_age_seconds`` after
-    the store got them (its own clock may be behind), and after it began (a copy may look old).
-    Then it is itself to blame (hazard 6).
+    Files that were written on a branch are among them once the branch has ended: no client commits
+    them any more. A transaction that commits by its log entry can't be fenced: its files stay for
+    ``max_age_seconds`` after the store got them (its own clock may be behind), and after it began
+    (a copy may look old). Then a loss is the transaction's own fault (hazard 6).
     """
     files = list(files)
     owners = {

@@ -1,5 +1,5 @@
-"""Markers: who will read, append to or write a table, and in which order (design, section 5).
+"""Markers: intentions to read, append to or write a table, and their order (design, section 5).
 
-A marker is a hint: it gives order, fairness and no starvation, never safety, which rests on
-the commit point alone. Whatever is wrong here costs a wait or a redo.
+A marker is a hint: it gives order, fairness and no starvation. It never gives safety, which depends
+on the commit point alone. Any error here costs a wait or a redo.
 """

@@ -1,9 +1,8 @@
 """A marker: "this transaction will write (append, read) here, after those before it".
 
-``<table>/_lakevilla/markers/<ticket, 20 digits>.json`` is created if absent and
-deleted when its transaction has ended; in between it never changes. What does
-change lives in the transaction's record. Directories that begin with ``_`` are
-left alone by VACUUM, log clean-up and every reader of the table.
+``<table>/_lakevilla/markers/<ticket, 20 digits>.json`` is created if absent and deleted when its
+transaction has ended; in between it never changes. Changing data is in the transaction's record.
+VACUUM, log clean-up and every reader of the table leave directories that begin with ``_`` alone.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ LAST_TICKET = 10**18
 
 
 class Marker(msgspec.Struct, frozen=True):
-    """The content of a marker. ``table`` and ``ticket`` say again what its key says."""
+    """The content of a marker. ``table`` and ``ticket`` repeat the content of its key."""
 
     REMEDY: ClassVar[str] = (
         "it is deleted after a lease by the next transaction with Feature.CT that waits there, "
@@ -52,14 +51,14 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A marker that stands for an unknown writer: damaged, or of a ``newer`` LakeVilla."""
+    """A marker that counts as an unknown writer: damaged, or of a ``newer`` LakeVilla."""
 
     number: int
     newer: bool
     error: LakeVillaError
 
 
-#: A marker that is there, as far as it could be read.
+#: A marker that exists, as far as it could be read.
 Present = tuple[Listed, Marker | Unreadable]
 
 
@@ -75,7 +74,7 @@ _MARKER = re.compile(rf"(?:.*/)?{MARKERS_DIR}/([0-9]{{20}})\.json", re.DOTALL)
 
 
 def ticket_of(key: str) -> int | None:
-    """The ticket that a key names; None for whatever else lies in the directory."""
+    """Return the ticket that a key names; None for any other object in the directory."""
     match = _MARKER.fullmatch(key)
     number = RESERVATION if match is None else int(match[1])
     # The ticket of reservations in HEAD is never placed.
@@ -90,7 +89,7 @@ def read_marker(key: str, location: str, number: int, body: bytes) -> Marker:
     UnsupportedFormat
         A newer LakeVilla wrote it.
     CorruptObject
-        It is truncated, or speaks of another table or ticket than its key.
+        It is truncated, or names another table or ticket than its key.
     """
     marker = decode(key, body, Marker)
     if marker.table != location:

@@ -1,25 +1,26 @@
-"""The life of a ticket in a table's queue, as a table; and who goes before whom.
+"""The states of a ticket in a table's queue, as a table; and which transaction is before which.
 
 The rules:
 
 1. A transaction with Feature.CT is ``placing`` until its marker is in the store.
-   Another may take the number that it tries: it tries the next.
-2. It is ``first`` when nobody is ahead: no lower ticket of another transaction
+   Another transaction may take the number that it tries: then it tries the next.
+2. It is ``first`` when no transaction is ahead: there is no lower ticket of another transaction
    whose access does not pass its own. Else it is ``waiting``. A marker that is
-   created late may be lower than the first one's: the first waits again. Who took number 1
-   before it saw that others wait steps back: it takes a ticket behind them and frees that one.
+   created late may be lower than the first one's: then the first waits again. A transaction that
+   took number 1 before it saw other transactions wait steps back: it takes a ticket behind them and
+   frees number 1.
 3. In a cycle of waits the youngest is ``shifted``: it takes a new ticket at the
    end, then deletes the old one. A time-out never shifts.
 4. Waiting or first, it commits (a wait that has timed out commits
    optimistically), and its marker is ``freed``. A conflict that is run again
-   is no event: the ticket stays where it is.
-5. Whoever waits for it a lease long without a sign of life deletes its marker:
-   it is ``stale``. An owner that wakes takes a new ticket; one that does not has
-   ended, and what it had decided is finished by others.
-6. Until it is freed it can be ``aborted``. Freed and aborted are for ever.
+   is no event: the ticket stays in its place.
+5. A transaction that has waited for it for a lease without a sign of life deletes its marker:
+   it is ``stale``. An owner that wakes takes a new ticket; an owner that does not wake has
+   ended, and other clients finish what it had decided.
+6. Until it is freed it can be ``aborted``. Freed and aborted are final.
 
-Nothing here does I/O. The diagram in ``docs/queues.md`` is what ``diagram`` makes of
-the table; a test holds the two together and prints what to paste.
+Nothing here does I/O. The diagram in ``docs/queues.md`` is the output of ``diagram`` for
+the table; a test compares the two and prints the text to paste.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from lakevilla.sublogs.record import Access, Ticket
 
 
 class State(StrEnum):
-    """Where a ticket is in its life."""
+    """The state of a ticket."""
 
     PLACING = "placing"
     WAITING = "waiting"
@@ -44,7 +45,7 @@ class State(StrEnum):
 
 
 class Happening(StrEnum):
-    """What happens to a ticket; the values are the diagram's labels."""
+    """An event of a ticket; the values are the diagram's labels."""
 
     TAKEN = "number taken, try the next"
     PLACED_BEHIND = "placed behind others"
@@ -104,7 +105,10 @@ TERMINAL = frozenset(state for state, row in TRANSITIONS.items() if not row)
 
 
 class InvalidTransition(AssertionError):
-    """The protocol is at fault, never its input: nothing that lies in a store leads here."""
+    """The error of an invalid event. It shows a bug of the protocol, never a bad input.
+
+    No content of a store leads here.
+    """
 
     def __init__(self, state: State, event: Happening) -> None:
         allowed = ", ".join(e.name for e in TRANSITIONS[state]) or "nothing"
@@ -117,12 +121,12 @@ class InvalidTransition(AssertionError):
 
 
 def advance(state: State, event: Happening) -> State:
-    """The state after ``event``.
+    """Return the state after ``event``.
 
     Raises
     ------
     InvalidTransition
-        The event is not for this state, which stays as it is.
+        The event does not fit this state, which stays unchanged.
     """
     try:
         return TRANSITIONS[state][event]
@@ -131,7 +135,7 @@ def advance(state: State, event: Happening) -> State:
 
 
 def diagram() -> str:
-    """The table as a mermaid state diagram."""
+    """Return the table as a mermaid state diagram."""
     lines = ["stateDiagram-v2", f"    [*] --> {INITIAL}"]
     for state, row in TRANSITIONS.items():
         lines += [f"    {state} --> {target}: {event}" for event, target in row.items()]
@@ -143,27 +147,28 @@ def diagram() -> str:
 
 
 def passes(ours: Access, theirs: Access) -> bool:
-    """Whether two may go at the same time: reads pass reads, appends pass appends.
+    """Return whether two accesses may be concurrent: reads pass reads, appends pass appends.
 
-    An append does not pass a read: what the reader saw must still be all when it commits.
+    An append does not pass a read: the rows that the reader saw must still be all rows when it
+    commits.
     """
     return ours == theirs and ours != "write"
 
 
 def covers(held: Access, wanted: Access) -> bool:
-    """Whether a ticket for ``held`` does for ``wanted`` as well.
+    """Return whether a ticket for ``held`` is sufficient for ``wanted`` as well.
 
-    A write lets nobody pass, so it covers everything. A read lets reads pass and
-    an append appends, so neither covers the other.
+    A write lets no other access pass, so it covers everything. A read lets reads pass and an append
+    lets appends pass, so neither covers the other.
     """
     return held in ("write", wanted)
 
 
 def ahead(mine: Ticket, others: Iterable[Present], txn: str) -> list[Present]:
-    """Those of one table's markers that ``txn`` waits for with its ticket ``mine``, lowest first.
+    """Return the markers of one table that ``txn`` waits for with ticket ``mine``, lowest first.
 
-    An unreadable marker stands for a writer: waiting for nothing costs a lease,
-    passing a writer a redo.
+    An unreadable marker counts as a writer: waiting for nothing costs a lease, passing a writer
+    costs a redo.
     """
     before = [present for present in others if present[0].number < mine.number]
     found = [present for present in before if _is_before(mine, present, txn)]
@@ -173,5 +178,5 @@ def ahead(mine: Ticket, others: Iterable[Present], txn: str) -> list[Present]:
 def _is_before(mine: Ticket, present: Present, txn: str) -> bool:
     marker = present[1]
     if isinstance(marker, Unreadable):
-        return True  # as a writer, whom nobody passes
+        return True  # counts as a writer, which no access passes
     return marker.txn != txn and not passes(mine.access, marker.access)

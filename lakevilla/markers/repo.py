@@ -1,7 +1,7 @@
 """Placing, listing, reading and freeing markers: programs over the store.
 
-Nothing here needs to be exact. Two transactions that both believe they are
-first, and one whose marker was deleted under it, pay with a redo.
+Nothing here must be exact. Two transactions that both believe that they are first, and a
+transaction whose marker was deleted while it still held it, pay with a redo.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from lakevilla.store.effects import Program, delete, get, list_objects, parallel
 from lakevilla.store.readback import same_object
 from lakevilla.sublogs.record import RESERVATION, Access, Ticket
 
-#: So many others may take a ticket between our list and our marker.
+#: Number of tickets that other transactions may take between our list and our marker.
 PLACES_TRIED = 256
 
-#: A ticket above this was not taken in any queue: some other file bears its name. It
-#: counts as a marker as any other does, but nobody is placed behind it, or its number
-#: would be the last that can be taken.
+#: A ticket above this was not taken in any queue: some other file has its name. It counts as a
+#: marker like any other, but no transaction is placed behind it, or its number would be the last
+#: that can be taken.
 _HIGHEST_JOINED = LAST_TICKET // 10
 
 #: Each create whose outcome stays unknown has used up all its retries before.
@@ -49,11 +49,11 @@ class Placed:
     ticket : Ticket
         Its marker is in the store.
     met : tuple of Present
-        Markers that came after the list and took the numbers before.
+        Markers that were created after the list and took the numbers before.
     doubtful : tuple of int
-        Numbers whose create ended ``Unknown``: a marker of ours may be there, or
-        land there yet. It carries our id, so we never wait for it; ``withdraw`` it
-        with the others. One that lands after our record is gone is void.
+        Numbers whose create ended ``Unknown``: a marker of ours may exist there, or may still be
+        stored there. It carries our id, so we never wait for it; ``withdraw`` it with the other
+        markers. A marker that is stored after our record is gone does not count.
     """
 
     ticket: Ticket
@@ -63,7 +63,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """What became of ticket 1: it is held, may be (``is_doubtful``), or is another's."""
+    """The outcome for ticket 1: it is held, may be held (``is_doubtful``), or is another's."""
 
     ticket: Ticket
     is_held: bool = False
@@ -71,7 +71,7 @@ class Guess:
 
 
 def list_markers(location: str) -> Program[list[Listed]]:
-    """The tickets that are placed at a table, lowest first. What is no marker is passed over."""
+    """Return the tickets that are placed at a table, lowest first. Other objects are skipped."""
     infos = yield from list_objects(markers_prefix(location))
     numbered = [(ticket_of(info.key), info.token) for info in infos]
     listed = [Listed(number, token) for number, token in numbered if number is not None]
@@ -83,8 +83,8 @@ def place(
 ) -> Program[Placed]:
     """Take the ticket after the highest of ``listed``, or the first after it that is not taken.
 
-    Safe with a list that is old or incomplete: a number that is taken is
-    refused, and one that is too low costs whoever is behind it a redo at most.
+    Safe with a list that is old or incomplete: a number that is taken is refused, and a number that
+    is too low costs each transaction behind it a redo at most.
 
     Raises
     ------
@@ -103,13 +103,14 @@ def place(
             case Stored():
                 return Placed(Ticket(location, number, access), tuple(met), tuple(doubtful))
             case Refused(current=current):
-                # Most refusals bring what was met; one that does not is read.
+                # Most refusals return the marker that holds the number; if one does not, it is
+                # read.
                 found = current or (yield from get(key))
                 if isinstance(found, Found):
                     met.append(_present(location, number, found))
             case Unknown(reason=reason):
-                # Never this number again: should ours have landed, a second
-                # create there would be refused by ourselves.
+                # Never try this number again: if our marker has been stored, our own marker would
+                # refuse a second create there.
                 doubtful.append(number)
                 if len(doubtful) == _DOUBTS_TRIED:
                     raise StoreError(
@@ -128,7 +129,7 @@ def place(
 
 
 def place_first(location: str, txn: str, access: Access, ids: Ids) -> Program[Guess]:
-    """Try ticket 1 without knowing who is there: right wherever nobody queues."""
+    """Try ticket 1 without listing the queue: this is right wherever the queue is empty."""
     ticket = Ticket(location, RESERVATION + 1, access)
     key = marker_key(location, ticket.number)
     marker = Marker(FORMAT, ids.nonce(), txn, location, ticket.number, access)
@@ -147,11 +148,11 @@ def load_markers(
     listed: Sequence[Listed],
     known: MutableMapping[tuple[str, Token], Marker | Unreadable],
 ) -> Program[list[Present]]:
-    """The markers of ``listed``, those that are not ``known`` read in one round.
+    """Return the markers of ``listed``; read those that are not ``known`` in one round.
 
-    ``known`` (by key and token) is added to. It may outlive transactions:
-    a marker never changes, and one that takes a freed number has another
-    nonce, so another token. Those that are gone by now are left out.
+    Markers are added to ``known`` (by key and token). It may outlive transactions: a marker never
+    changes, and one that takes a freed number has another nonce, so another token. Markers that are
+    gone by now are left out.
     """
     missing = [
         entry for entry in listed if (marker_key(location, entry.number), entry.token) not in known
@@ -165,8 +166,8 @@ def load_markers(
         if same_object(entry.token, outcome.token):
             known[marker_key(location, entry.number), entry.token] = present[1]
             present = (entry, present[1])
-        # Else the number was freed and taken again since the list: the newer
-        # one counts, and the older one's token is nobody's any more.
+        # Else the number was freed and taken again since the list: the newer marker counts, and
+        # the older token belongs to no marker any more.
         read[entry] = present
     loaded: list[Present] = []
     for entry in listed:
@@ -181,19 +182,19 @@ def load_markers(
 def free(tickets: Iterable[Ticket | tuple[str, int]]) -> Program[None]:
     """Delete markers, all in one round; each a ``Ticket`` or (location, number).
 
-    Whose they are is not asked. Deleting one that another took over meanwhile
-    costs its owner its place: it finds its ticket gone before it commits.
+    Their owners are not checked. Deleting a marker whose number another transaction has taken
+    meanwhile costs that transaction its place: it finds its ticket gone before it commits.
     """
     places = [(t.table, t.number) if isinstance(t, Ticket) else t for t in tickets]
     yield from parallel([delete(marker_key(location, number)) for location, number in places])
 
 
 def withdraw(txn: str, doubtful: Iterable[tuple[str, int]]) -> Program[None]:
-    """Delete the markers of ``txn`` at (location, number) where one has landed.
+    """Delete the markers of ``txn`` at (location, number) where one has been stored.
 
-    They are read first: the number of a create that never landed may by now be
-    another's. Safe because a marker of ours that was seen there stays until it
-    is deleted, by us or by whoever sweeps it.
+    They are read first: the number of a create that was never stored may by now be another
+    transaction's. Safe because a marker of ours that was seen there stays until it is deleted, by
+    us or by a transaction that sweeps it.
     """
     places = list(doubtful)
     outcomes = yield from parallel([get(marker_key(*place)) for place in places])

@@ -1,7 +1,7 @@
-"""The tables in which a lake shows its catalog, and what a reader has asked of one (note 35).
+"""The tables in which a lake shows its catalog, and the part that a reader has read (note 35).
 
-A *term* is part of a query's condition that says enough by itself to leave rows out. What is left
-out by terms could not be in the answer; what they let through, the query looks at again.
+A *term* is a part of a query's condition that is sufficient by itself to leave rows out. Rows that
+terms leave out could not be in the answer; rows that terms admit are checked again by the query.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Constant = str | int | float | bool
 _TEXT, _NUMBER, _TIME = pa.string(), pa.int64(), pa.timestamp("us", "UTC")
 _TEXTS = pa.map_(_TEXT, _TEXT)
 
-#: What each of them has for columns.
+#: The columns of each catalog table.
 SCHEMAS: dict[CatalogKind, pa.Schema] = {
     "tables": pa.schema(
         [
@@ -97,9 +97,9 @@ SCHEMAS: dict[CatalogKind, pa.Schema] = {
         ]
     ),
 }
-#: What their names begin with.
+#: The beginning of their names.
 PREFIX = "lakevilla_"
-#: The views that users of databases look for, by the catalog table that each is made of.
+#: The views that users of databases expect, each with the catalog table that it is made of.
 INFORMATION_SCHEMA: dict[str, CatalogKind] = {
     "schemata": "tables",
     "tables": "tables",
@@ -113,19 +113,19 @@ NAMED_BY: dict[CatalogKind, str] = {
     "statistics": "table",
     "commits": "table",
 }
-#: Above every name that begins alike: no path holds this code point.
+#: A suffix above every name with the same beginning: no path contains this code point.
 _HIGHEST = chr(0x10FFFF)
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a query takes the name for a catalog table."""
+    """Return whether a query reads the name as a catalog table."""
     reserved = {PREFIX + kind for kind in SCHEMAS}
     reserved |= {f"information_schema/{view}" for view in INFORMATION_SCHEMA}
     return name.lower() in reserved
 
 
 def refuse_reserved(name: str) -> None:
-    """Refuse to call a table what a query takes for a catalog table. ``InvalidOperation``."""
+    """Refuse a table name that a query reads as a catalog table. ``InvalidOperation``."""
     if is_reserved(name):
         raise InvalidOperation(
             f"{name} is the name of a catalog table that every lake has: give the table another",
@@ -134,9 +134,9 @@ def refuse_reserved(name: str) -> None:
 
 
 class Term(msgspec.Struct, frozen=True):
-    """``column`` compared with constants. Of a map the column is ``partition.<key>``.
+    """The comparison of ``column`` with constants. For a map, the column is ``partition.<key>``.
 
-    ``prefix`` is ``LIKE 'p%'``. As in SQL, what is not known fits no comparison.
+    ``prefix`` is ``LIKE 'p%'``. As in SQL, an unknown value fits no comparison.
     """
 
     column: str
@@ -144,12 +144,12 @@ class Term(msgspec.Struct, frozen=True):
     values: tuple[Constant, ...]
 
     def admits(self, value: Any) -> bool:
-        """Whether a row with this value may be in the answer."""
+        """Return whether a row with this value may be in the answer."""
         if value is None:
             return False
         one = self.values[0]
         if not all(_comparable(value, each) for each in self.values):
-            return True  # SQL makes one of the other's type, or refuses: that is for the query
+            return True  # SQL converts one to the other's type, or refuses: the query decides that
         match self.operator:
             case "=" | "in":
                 return value in self.values
@@ -166,14 +166,17 @@ class Term(msgspec.Struct, frozen=True):
 
 
 def _comparable(value: Any, constant: Constant) -> bool:
-    """Whether Python orders the two as SQL does. (SQL has NaN above all numbers.)"""
+    """Return whether Python orders the two as SQL does. (SQL has NaN above all numbers.)"""
     if isinstance(value, str) or isinstance(constant, str):
         return isinstance(value, str) and isinstance(constant, str)
     return isinstance(value, int | float) and constant == constant
 
 
 class NameRange(msgspec.Struct, frozen=True):
-    """The names from ``first`` to ``last`` (None: to the end), or of them only ``exact`` ones."""
+    """The names from ``first`` to ``last`` (None: to the end).
+
+    With ``exact``, only those among them.
+    """
 
     first: str = ""
     last: str | None = None
@@ -193,10 +196,10 @@ _EVERY = NameRange()
 
 
 class CatalogRead(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the caller of a transaction has seen of the catalog.
+    """The part of the catalog that the caller of a transaction has read.
 
-    The rows of ``kind`` whose table's name is in ``names`` and which all of ``terms`` admit.
-    ``columns``: those that were asked for; None for all.
+    It has the rows of ``kind`` whose table's name is in ``names`` and which all of ``terms`` admit.
+    ``columns``: those that were requested; None for all.
     """
 
     kind: CatalogKind
@@ -205,7 +208,7 @@ class CatalogRead(msgspec.Struct, frozen=True, omit_defaults=True):
     columns: tuple[str, ...] | None = None
 
     def admits(self, row: Mapping[str, Any]) -> bool:
-        """Whether a row may be among them, as far as its columns are given."""
+        """Return whether a row may be among them, as far as its columns are given."""
         return all(
             term.admits(row[term.column]) for term in self.terms if term.column in row
         ) and not any(
@@ -220,7 +223,7 @@ class CatalogRead(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def range_of(terms: Iterable[Term], column: str) -> NameRange:
-    """The names that terms on ``column`` admit."""
+    """Return the names that terms on ``column`` admit."""
     first, last, exact = "", None, None
     for term in terms:
         if term.column != column or not all(isinstance(value, str) for value in term.values):

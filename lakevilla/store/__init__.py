@@ -1,6 +1,6 @@
-"""Objects by key: five verbs, their outcomes, and the programs that ask for them.
+"""Objects by key: five verbs, their outcomes, and the programs that request them.
 
-``effects`` and ``base`` are what protocol code sees; ``runner`` carries effects
-out against a backend, with the retries and read-backs of ``readback``. It
+Protocol code uses ``effects`` and ``base``; ``runner`` carries effects
+out against a backend, with the retries and read-backs of ``readback``. The package
 imports nothing of LakeVilla but errors, ids, clock and settings.
 """

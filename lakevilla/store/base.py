@@ -1,4 +1,4 @@
-"""What a store answers, and a store around another."""
+"""The answers of a store, and a store around another."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Protocol
 
 # -------------------- base
 #
-# What a store answers: tokens, conditions and the outcomes of the five verbs.
+# The answers of a store: tokens, conditions and the outcomes of the five verbs.
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
     """ETag and version of an object, as the backend returned them; opaque.
 
-    GCS matches by version, the others by ETag; handing back both lets the
+    GCS matches by version, other stores by ETag; passing both back lets the
     backend choose.
     """
 
@@ -36,14 +36,15 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class AnyVersion:
-    """Store whatever is there. Only for keys that one writer owns, such as data files."""
+    """Store unconditionally. Only for keys that one writer owns, such as data files."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewKey(AnyVersion):
-    """As ``AnyVersion``, at a key that nobody else knows before the answer: a part is random.
+    """As ``AnyVersion``, at a key that no other client knows before the answer: a part is random.
 
-    So nobody looks at the object while it is written, and nothing is torn if that ends halfway.
+    So no client reads the object while it is written, and no read is torn if the write ends
+    halfway.
     """
 
 
@@ -96,8 +97,8 @@ class Stored:
 class Refused:
     """The condition did not hold; nothing of ours was written.
 
-    ``current`` is what the read-back found at the key in our place: a lost race
-    has it already and need not ask again. None where nothing was there.
+    ``current`` is the object that the read-back found at the key in place of ours: a client that
+    lost a race has it already and need not request it again. None where there was no object.
     """
 
     current: Found | None = None
@@ -105,7 +106,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The write may have taken effect, or may still: never guess, read back or move on."""
+    """The write may have taken effect, or may still do so: never guess; read back, or move on."""
 
     reason: str
 
@@ -115,12 +116,12 @@ PutOutcome = Stored | Refused | Unknown
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One attempt of a request that brought no answer to rely on.
+    """One attempt of a request that brought no reliable answer.
 
     ``ambiguous``: a write may have taken effect. ``throttled``: the store asks
     to slow down. ``conflict``: 409, another conditional write was under way.
     ``permanent``: trying again will not help (credentials, no such bucket).
-    ``of_store``: it says nothing of the object asked for, as no request would get through.
+    ``of_store``: it does not concern the requested object, as no request would get through.
     """
 
     reason: str
@@ -132,11 +133,11 @@ class Failure:
 
 
 class Store(Protocol):
-    """Single attempts at the six verbs. Retries and read-back live above, in the runner.
+    """Single attempts at the six verbs. Retries and read-back are above, in the runner.
 
     Keys are relative to the lake's root, with ``/`` between parts, or absolute
-    URIs for tables that live elsewhere. Implementations are thread-safe and
-    never raise for what the store answered: failures are values.
+    URIs for tables that are stored elsewhere. Implementations are thread-safe and
+    never raise for an answer of the store: failures are values.
     """
 
     def get(
@@ -144,45 +145,45 @@ class Store(Protocol):
     ) -> GetOutcome | Failure:
         """Read an object, or the part of ``byte_range`` that exists, as a slice would.
 
-        ``byte_range`` is (start, end), end exclusive; with a negative start, the
-        last ``-start`` bytes, whatever the end.
+        ``byte_range`` is (start, end), end exclusive; with a negative start, it means the
+        last ``-start`` bytes, and the end is ignored.
         """
 
     def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
         """Write an object under a condition."""
 
     def put_file(self, key: str, path: str) -> Stored | Failure:
-        """Upload a local file whatever is at the key, in parts where it is large."""
+        """Upload a local file unconditionally, in parts where it is large."""
 
     def copy_object(self, source: str, key: str) -> Stored | Missing | Failure:
-        """Copy an object inside of the store, whatever is at the key; nothing is downloaded.
+        """Copy an object within the store, unconditionally; nothing is downloaded.
 
-        Nobody ever sees half of it.
+        No reader ever sees half of it.
         """
 
     def head(self, key: str) -> ObjectInfo | Missing | Failure:
         """Describe an object."""
 
     def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
-        """All objects below ``prefix`` (a directory, recursive), in no particular order."""
+        """Return all objects below ``prefix`` (a directory, recursive), in no particular order."""
 
     def list_names(self, prefix: str) -> tuple[str, ...] | Failure:
-        """What lies in a directory itself; the names of directories end in a slash."""
+        """Return the names in a directory itself; the names of directories end in a slash."""
 
     def delete(self, key: str) -> Failure | None:
         """Delete an object; deleting an absent one succeeds."""
 
     def local_path(self, key: str) -> str | None:
-        """Where the object lies in this machine's file system, or None."""
+        """Return the object's path in this machine's file system, or None."""
 
 
 # -------------------- wrapped
 #
-# What stores that stand before another one have in common.
+# The common part of stores that wrap another one.
 
 
 class WrappedStore:
-    """A store that passes every request on; the base of those that do more."""
+    """A store that passes every request on; the base of wrappers that do more."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner

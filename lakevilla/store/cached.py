@@ -1,4 +1,4 @@
-"""Objects that this process keeps, since they never change."""
+"""Objects that this process caches, since they never change."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from lakevilla.store.effects import Effect, Get, Parallel, Program, exchanged
 # The one cache of a process, and each lake's part of it.
 
 
-#: How the names of immutable objects end.
+#: The ending of the names of immutable objects.
 _HASHED = re.compile(r"[-/]([0-9a-f]{32})\.(?:json|parquet)$")
-#: What an entry takes beside its value.
+#: The size of an entry besides its value.
 _ENTRY_BYTES = 400
-#: Of a client that shares with nobody: of tests and of the simulator.
+#: The limit of a client that shares with no other: in tests and in the simulator.
 _ALONE_BYTES = 64 * 1024 * 1024
 
 
 def is_content(key: str, body: bytes) -> bool:
-    """Whether a key carries the hash of this body: what is damaged is not kept."""
+    """Return whether a key carries the hash of this body: a damaged body is not cached."""
     found = _HASHED.search(key)
     return found is not None and blake3(body).hexdigest(length=len(found[1]) // 2) == found[1]
 
@@ -37,9 +37,9 @@ def is_content(key: str, body: bytes) -> bool:
 class Budget:
     """Values by place and key, the last used ones, up to a number of bytes.
 
-    The number is the largest that one of those that share it has asked for, and is asked each
-    time something comes in. Nothing is kept once nobody is left. Threads share it. A forked child
-    begins with an empty one: its parent's may have been half changed when it was forked.
+    The number is the largest that any of its sharers has requested, and is determined again each
+    time a value is added. Nothing is kept once no sharer is left. Threads share it. A forked child
+    begins with an empty one: its parent's may have been half changed at the fork.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Budget:
 
     @property
     def bytes(self) -> int:
-        """What is kept takes about so many."""
+        """The approximate size of all kept values."""
         return self._bytes
 
     def join(self, who: CachedObjects, limit_bytes: int) -> None:
@@ -92,21 +92,21 @@ class Budget:
             self._bytes -= size
 
 
-#: Of all lakes that this process has open.
+#: The budget of all lakes that this process has open.
 OF_PROCESS = Budget()
 
 
 class CachedObjects:
-    """The immutable objects of one lake that are at hand, by their keys.
+    """The cached immutable objects of one lake, by their keys.
 
     Parameters
     ----------
     place : Hashable, optional
-        Tells one store and root from all others. Not given: nobody else's.
+        Distinguishes one store and root from all others. Not given: shared with no other lake.
     limit_bytes : int
-        The budget that this lake asks for.
+        The budget that this lake requests.
     budget : Budget, optional
-        Whom it shares with. Not given: nobody.
+        The budget that it shares with other lakes. Not given: one of its own.
     """
 
     def __init__(
@@ -123,25 +123,25 @@ class CachedObjects:
         return self._budget.get(self._place, key)
 
     def keep(self, key: str, value: object, size: int) -> None:
-        """Keep a value that takes about ``size`` bytes, in the place of those not used for long."""
+        """Keep a value of about ``size`` bytes, in place of those that were not used for long."""
         self._budget.join(self, self._limit_bytes)  # a lake can be used after it was closed
         self._budget.keep(self._place, key, value, size)
 
     def leave(self) -> None:
-        """Ask for no budget any more: the lake is closed."""
+        """Request no budget any more: the lake is closed."""
         self._budget.leave(self)
 
 
 # -------------------- fresh
 #
-# Programs that have to know what lies in the store, whatever is at hand.
+# Programs that must know what the store contains, independently of the cache.
 
 
 T = TypeVar("T")
 
 
 def fresh(program: Program[T]) -> Program[T]:
-    """A program that is given no object from the cache."""
+    """Return a program that is given no object from the cache."""
     return exchanged(program, _asked)
 
 

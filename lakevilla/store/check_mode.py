@@ -1,21 +1,21 @@
 """Checks in the place of conditions, for a store that has no conditional writes.
 
 The paper's fallback (module #1, "continuous checks for object stores without
-atomic requests"): look whether the condition holds, write whatever is there, and
-look again and again whether one's own is still there. ``expand_checked`` is to a
+atomic requests"): check whether the condition holds, write unconditionally, and
+check again and again whether the own object is still there. ``expand_checked`` is to a
 runner what ``expand`` is where the store decides; every PUT that it yields is plain.
 
-Why n sequential checks on each side, and not one. Let W be ``check_reads`` times
+The reason for n sequential checks on each side, and not one: let W be ``check_reads`` times
 ``check_interval_seconds``, and let every write land within W of its writer's last
-look at the key. Two writers that both saw the condition hold: the one that lands
-second does so within W of the moment the first one landed, and the first one looks until
-after that. So at most one of them says ``Stored`` (as in Fischer's algorithm for
-mutual exclusion). In the same way an object that has lain there for W is not overwritten any
-more by somebody who looked before it came. Hence n looks after a write, and n looks
-before an object is relied on that somebody may just have written.
+read of the key. Consider two writers that both saw the condition hold. The one that lands
+second does so within W of the time at which the first one landed, and the first one checks until
+after that. So at most one of them reports ``Stored`` (as in Fischer's algorithm for
+mutual exclusion). In the same way an object that has been stored for W is not overwritten any
+more by a client that read the key before the object was stored. Hence n reads after a write, and
+n reads before a client relies on an object that another client may just have written.
 
-A write that lands later than W after its look breaks this, and nothing here can
-notice: it is best effort. ``docs/design/0006-check-mode.md`` says what it promises.
+A write that lands later than W after its read breaks this, and nothing here can
+detect it: the mode is best effort. ``docs/design/0006-check-mode.md`` says what it promises.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ from lakevilla.store.base import (
 from lakevilla.store.effects import Get, Put, Sleep
 from lakevilla.store.readback import Attempts, Backoff, Request, expand, failed, repeat, same_object
 
-#: Whether what is read at a key decides something, so that it must have settled first.
+#: True for keys whose objects decide something, so that they must have settled first.
 ReliedOn = Callable[[str], bool]
 
 
 def expand_checked(effect: Request, ids: Ids, settings: Settings, relied_on: ReliedOn) -> Attempts:
-    """The attempts that carry out ``effect`` on a store without conditional writes.
+    """Return the attempts that carry out ``effect`` on a store without conditional writes.
 
     Parameters
     ----------
     relied_on : callable
-        Keys whose objects are looked at for a while before they are handed over.
+        Keys whose objects are read for a while before they are returned.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def expand_checked(effect: Request, ids: Ids, settings: Settings, relied_on: Rel
 
 
 def _write(effect: Put, backoff: Backoff, relied_on: ReliedOn) -> Attempts:
-    """Look, write, and look for as long as somebody who looked before may still write."""
+    """Check, write, and check for as long as a client with an earlier check may still write."""
     may_have_landed = False
     while True:
         seen: GetOutcome | Failure = yield Get(effect.key)
@@ -85,12 +85,12 @@ def _write(effect: Put, backoff: Backoff, relied_on: ReliedOn) -> Attempts:
             yield backoff.pause(seen)
             continue
         if _is_ours(effect, seen):
-            # An earlier attempt has landed: this one's, or one of an earlier
+            # An earlier attempt has landed: one of this effect, or one of an earlier
             # effect that ended ``Unknown`` and is repeated with the same bytes.
             break
         if not _holds(effect.condition, seen):
             if may_have_landed:
-                # Ours may have been here and be gone, or may land yet and stay.
+                # Our object may have been here and be gone, or may still land and stay.
                 return Unknown("another's object is there, and an attempt may still land")
             return (yield from _refused(effect, seen, backoff, relied_on))
         answer: Stored | Refused | Failure = yield Put(effect.key, effect.body, ANY)
@@ -111,7 +111,7 @@ def _write(effect: Put, backoff: Backoff, relied_on: ReliedOn) -> Attempts:
 def _stays(
     effect: Put, backoff: Backoff, relied_on: ReliedOn
 ) -> Generator[Request | Sleep, Any, PutOutcome]:
-    """Ours has landed: is it there as long as anybody may still overwrite it unknowingly?"""
+    """Check that our landed object stays while another client may overwrite it unknowingly."""
     token: Token | None = None
     for _ in range(backoff.settings.check_reads):
         yield Sleep(backoff.settings.check_interval_seconds)
@@ -125,14 +125,14 @@ def _stays(
             token = seen.token
             continue
         if isinstance(effect.condition, Absent) and isinstance(seen, Found):
-            # Overwritten by one who created it at the same time. Safe to say
-            # refused: log entries and commit objects are replaced by nobody who
-            # has seen them, so the other's stands on nothing of ours, which is gone
-            # for good. As for the keys that are created empty and replaced later
-            # (HEAD, a record, a bound key): their creator goes on with what is there.
+            # Overwritten by a client that created it at the same time. It is safe to report
+            # ``Refused``: no client that has seen a log entry or a commit object replaces it, so
+            # the other object is not based on ours, which is gone for good. As for the keys that
+            # are created empty and replaced later (HEAD, a record, a bound key): their creator
+            # continues with the object that is there.
             return (yield from _refused(effect, seen, backoff, relied_on))
-        # Replaced, or removed. By one who did not see ours, or by one who did and
-        # built on it: who reads what came of it can tell.
+        # Replaced, or removed: by a client that did not see our object, or by one that did and
+        # built on it. Only a client that reads the result can determine which.
         return Unknown("it was stored, and another's object has taken its place since")
     assert token is not None, "the first look has found it"
     return Stored(token)
@@ -141,7 +141,7 @@ def _stays(
 def _refused(
     effect: Put, seen: GetOutcome, backoff: Backoff, relied_on: ReliedOn
 ) -> Generator[Request | Sleep, Any, Refused]:
-    """The key is another's. The caller goes on with what is there, so that must have settled."""
+    """Report another object at the key; the caller continues with it, so it must have settled."""
     if not isinstance(seen, Found):
         return Refused()
     if relied_on(effect.key):
@@ -150,10 +150,10 @@ def _refused(
 
 
 def _settled(effect: Get, backoff: Backoff) -> Attempts:
-    """A read of what will be relied on.
+    """Read an object that will be relied on.
 
-    Unchanged since ``known`` costs no more than it does anywhere: what a caller knows
-    has settled before, or is its own write, and was looked at for as long.
+    A read that is unchanged since ``known`` costs no more than in other modes: an object that the
+    caller knows has settled before, or is its own write, which was checked for as long.
     """
     seen: GetOutcome = yield from repeat(effect, backoff)
     if isinstance(seen, Found):
@@ -164,10 +164,10 @@ def _settled(effect: Get, backoff: Backoff) -> Attempts:
 def _stable(
     key: str, seen: Found, backoff: Backoff
 ) -> Generator[Request | Sleep, Any, Found | Missing]:
-    """What is at the key once it has not changed for n looks.
+    """Return the object at the key once it has not changed for n reads.
 
-    After ``retry_limit`` changes in a row it is handed over as it is: a reader that
-    waited longer would starve, and one that writes on top of it looks again.
+    After ``retry_limit`` changes in a row it is returned as it is: a reader that
+    waited longer would starve, and a client that writes on top of it checks again.
     """
     settings = backoff.settings
     changes, looks = 0, 0

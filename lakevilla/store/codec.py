@@ -13,7 +13,7 @@ from lakevilla.errors import CorruptObject, UnsupportedFormat
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-#: The newest format version that this library writes and reads, of kinds without one of their own.
+#: The newest format version that this library writes and reads, for kinds without their own.
 FORMAT = 1
 
 
@@ -22,7 +22,7 @@ class _Versioned(msgspec.Struct):
 
 
 def encode(value: msgspec.Struct) -> bytes:
-    """Compact JSON; the struct carries its own ``format``."""
+    """Return compact JSON; the struct carries its own ``format``."""
     return msgspec.json.encode(value, enc_hook=_to_wire)
 
 
@@ -32,7 +32,7 @@ def decode(key: str, body: bytes, kind: type[T]) -> T:
     Raises
     ------
     UnsupportedFormat
-        The object says that a newer LakeVilla wrote it.
+        The object declares that a newer LakeVilla wrote it.
     CorruptObject
         It is not JSON, or lacks or mistypes a field.
     """
@@ -61,10 +61,10 @@ os.register_at_fork(
 
 
 def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
-    """The decoder of a kind, made once.
+    """Return the decoder of a kind, made once.
 
-    One at a time: msgspec learns what a struct is made of when it first meets it, and
-    crashes the process (seen with 0.22) when two threads make it learn the same at once.
+    Decoders are made one at a time: msgspec inspects a struct when it is first used, and
+    crashes the process (seen with 0.22) when two threads make it inspect the same struct at once.
     """
     found = _DECODERS.get(kind)
     if found is None:
@@ -76,7 +76,7 @@ def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
 
 
 def _to_wire(value: Any) -> object:
-    """What has a form of its own in the store says so."""
+    """Return the stored form of a value that has its own form."""
     return value.to_wire()
 
 

@@ -1,4 +1,4 @@
-"""Hashes of data files: stored when a file is written, compared when it is read or looked at."""
+"""Hashes of data files: stored when a file is written, compared when it is read or checked."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from lakevilla.ids import txn_in
 from lakevilla.store.base import Found, GetOutcome
 from lakevilla.store.effects import Program, get, parallel
 
-#: Of the hash of a file, as in the names of other objects; ``b3sum -l 16`` prints the same.
+#: The length of a file's hash, as in the names of other objects; ``b3sum -l 16`` prints the same.
 _BYTES = 16
 _BUFFER_BYTES = 1024 * 1024
-#: What is asked for by one request, and in one round: what is in memory at once.
+#: The size of one request, and of one round: the bytes in memory at once.
 _PART_BYTES = 16 * 1024 * 1024
 ROUND_BYTES = 64 * 1024 * 1024
 
@@ -32,10 +32,10 @@ class HashedFile:
 
 
 class Hashing:
-    """The hash of bytes that come one part after the other.
+    """The hash of bytes that arrive part by part.
 
-    In one thread: a pool of threads would not be there after a fork, and one is faster than
-    any store. It lets other threads of the process run.
+    It is computed in one thread: a pool of threads would not exist after a fork, and one thread is
+    faster than any store. Other threads of the process can run meanwhile.
     """
 
     def __init__(self) -> None:
@@ -49,14 +49,14 @@ class Hashing:
 
 
 def hash_of(body: bytes) -> str:
-    """The hash of a file that is in memory."""
+    """Return the hash of a file that is in memory."""
     return blake3(body).hexdigest(length=_BYTES)
 
 
 def hash_of_file(path: str) -> str:
-    """The hash of a file on this machine.
+    """Return the hash of a file on this machine.
 
-    Read, and not mapped: a file that is cut meanwhile must not end the process.
+    The file is read, and not mapped: a file that is cut meanwhile must not end the process.
     """
     hashing = Hashing()
     buffer = memoryview(bytearray(_BUFFER_BYTES))
@@ -68,9 +68,9 @@ def hash_of_file(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """What a file is otherwise than it was written.
+    """The difference of a file from what was written.
 
-    ``is_missing``: it is not there at all; ``is_elsewhere``: the lake does not read it.
+    ``is_missing``: it does not exist; ``is_elsewhere``: the lake does not read it.
     """
 
     what: str
@@ -82,7 +82,7 @@ _MISSING = Damage("is gone although the table names it", is_missing=True)
 
 
 def compare(file: HashedFile, size: int, found: str) -> Damage | None:
-    """What is wrong with a file, by its size and hash now."""
+    """Return the damage of a file, by its size and hash now; None if it has none."""
     if size != file.size:
         return Damage(f"has {size} bytes, and the table's log says {file.size}")
     if found != file.hash:
@@ -91,7 +91,7 @@ def compare(file: HashedFile, size: int, found: str) -> Damage | None:
 
 
 def compare_local(file: HashedFile, path: str) -> Damage | None:
-    """As ``compare``, of a file on this machine."""
+    """Compare a file on this machine, as ``compare`` does."""
     try:
         size = os.stat(path).st_size
         return compare(file, size, hash_of_file(path) if size == file.size else "")
@@ -102,9 +102,9 @@ def compare_local(file: HashedFile, path: str) -> Damage | None:
 def compare_all(
     files: Sequence[HashedFile], take: Callable[[HashedFile, bytes], object] | None = None
 ) -> Program[list[Damage | None]]:
-    """What is wrong with each file, fetched whole, a round at a time.
+    """Return the damage of each file; files are fetched whole, a round at a time.
 
-    ``take`` gets the parts of each file in order, as long as they are as large as they should be.
+    ``take`` gets the parts of each file in order, as long as they have the size that they should.
     """
     wrong: dict[HashedFile, Damage] = {}
     hashing = Hashing()
@@ -133,7 +133,7 @@ def compare_all(
 
 
 def damaged(file: HashedFile, wrong: Damage) -> CorruptObject:
-    """The error for a file that is not what was written; the transaction names the commit."""
+    """Return the error for a file that is not what was written; it names the transaction."""
     writer = txn_in(file.key)
     by = "" if writer is None else f", written by transaction {writer},"
     return CorruptObject(
@@ -145,7 +145,7 @@ def damaged(file: HashedFile, wrong: Damage) -> CorruptObject:
 
 
 def _in_rounds(files: Sequence[HashedFile]) -> Iterator[list[tuple[HashedFile, int, int]]]:
-    """The parts of files, each with its first byte and its end, in order: a list a round."""
+    """Yield a list per round: the parts of files in order, each with its first byte and its end."""
     parts: list[tuple[HashedFile, int, int]] = []
     size = 0
     for file in files:

@@ -20,7 +20,7 @@ from lakevilla.store.runner import Runner
 
 
 class DataFiles:
-    """What an engine needs of data files besides effects.
+    """The access to data files that an engine needs besides effects.
 
     Parameters
     ----------
@@ -34,9 +34,9 @@ class DataFiles:
 
     @contextmanager
     def holding(self, bodies: Mapping[str, bytes]) -> Iterator[None]:
-        """A block in which these files, by key, are read from memory.
+        """Return a context in which these files, by key, are read from memory.
 
-        Two threads may hold the same file: it is the same bytes, and when one lets it go
+        Two threads may hold the same file: the bytes are the same, and when one thread releases it
         the other reads it from the store.
         """
         self._held.update(bodies)
@@ -48,15 +48,15 @@ class DataFiles:
 
     @contextmanager
     def compared(self, files: Sequence[HashedFile], directory: str) -> Iterator[list[str]]:
-        """A block in which these files are on this machine, each compared with its hash.
+        """Return a context in which these files are on this machine, each compared with its hash.
 
-        Those of a local lake stay where they are. Others are copied into ``directory``, so that
-        what is read is what was compared: a second request might get other bytes.
+        Files of a local lake stay in their place. Other files are copied into ``directory``, so
+        that the bytes read are the bytes compared: a second request might return other bytes.
 
         Raises
         ------
         CorruptObject
-            One is not what was written, or is gone. The block does not begin then.
+            A file is not what was written, or is gone. The block does not begin then.
         """
         paths = [self.local_path(file.key) for file in files]
         copies: list[str] = []
@@ -90,7 +90,7 @@ class DataFiles:
                 raise damaged(file, wrong)
 
     def admit(self, keys: Iterable[str], table: str) -> None:
-        """Refuse files that the lake does not read: in no table of it, and not allowed.
+        """Refuse files that the lake does not read: in no table of the lake, and not allowed.
 
         Raises
         ------
@@ -101,12 +101,12 @@ class DataFiles:
                 self._runner.admit(key, table)
 
     def local_path(self, key: str) -> str | None:
-        """The file's path where the lake is a local directory, else None.
+        """Return the file's path where the lake is a local directory, else None.
 
         Raises
         ------
         CorruptObject
-            A pipe or the like is there: who opens it would wait for ever.
+            A pipe or the like is there: opening it would wait for ever.
         """
         self._runner.admit(key)
         path = self._runner.store.local_path(key)
@@ -119,7 +119,7 @@ class DataFiles:
         return path
 
     def open_input(self, key: str, size: int | None = None) -> pa.NativeFile:
-        """Open a data file for pyarrow; reads fetch the byte ranges asked for.
+        """Open a data file for pyarrow; reads fetch only the requested byte ranges.
 
         Parameters
         ----------
@@ -131,7 +131,7 @@ class DataFiles:
         Raises
         ------
         CorruptObject
-            There is no such object.
+            The object does not exist.
         """
         body = self._held.get(key)
         if body is not None:

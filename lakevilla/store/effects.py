@@ -1,4 +1,4 @@
-"""The effects that programs yield, and the gate of how many run at once."""
+"""The effects that programs yield, and the gates at which programs of one process wait."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lakevilla.store.base import (
 
 # -------------------- effects
 #
-# Effects: what protocol code asks for.
+# Effects: the requests of protocol code.
 #
 # A protocol function is a generator. It yields effects and is sent their
 # outcomes; it does no I/O itself, so that the same code runs against a real
@@ -42,7 +42,7 @@ _COPIES_AT_ONCE = 64
 class Get:
     """Read; resumes with ``Found``, ``Unchanged`` (only with ``known``) or ``Missing``.
 
-    ``immutable``: the key tells the content, so what this process has of it will do.
+    ``immutable``: the key determines the content, so a copy that this process has suffices.
     """
 
     key: str
@@ -55,9 +55,9 @@ class Get:
 class Put:
     """Write under a condition; resumes with ``Stored``, ``Refused`` or ``Unknown``.
 
-    Every body under ``Absent`` or ``Match`` carries a nonce: that no two writes
-    have equal bytes is how one recognises one's own. Under ``ANY`` and
-    ``NEW`` it is ``Stored`` or an error.
+    Every body under ``Absent`` or ``Match`` carries a nonce: no two writes
+    have equal bytes, so a writer recognises its own write. Under ``ANY`` and
+    ``NEW`` the outcome is ``Stored`` or an error.
     """
 
     key: str
@@ -67,7 +67,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class PutFile:
-    """Upload a local file to a key that only this writer uses, in parts where large."""
+    """Upload a local file to a key that only this writer uses, in parts where it is large."""
 
     key: str
     path: str
@@ -77,7 +77,7 @@ class PutFile:
 class CopyObject:
     """Have the store copy ``source`` to a key that only this writer uses.
 
-    Resumes with ``Stored``, or with ``Missing`` where there is no such source.
+    Resumes with ``Stored``, or with ``Missing`` if the source does not exist.
     """
 
     key: str
@@ -93,7 +93,7 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class List:
-    """List everything below a directory; resumes with a list of ``ObjectInfo``, sorted by key."""
+    """List all objects below a directory; resumes with ``ObjectInfo`` in a list, sorted by key."""
 
     prefix: str
     start_after: str | None = None
@@ -101,9 +101,9 @@ class List:
 
 @dataclass(frozen=True, slots=True)
 class ListNames:
-    """List what lies in a directory itself; resumes with a list of names, sorted.
+    """List the names in a directory itself; resumes with a list of names, sorted.
 
-    Those of directories end in a slash: nothing is listed that lies further down.
+    Names of directories end in a slash: nothing further down is listed.
     """
 
     prefix: str
@@ -169,7 +169,7 @@ def copy(source: str, key: str) -> Program[Stored | Missing]:
 
 
 def copy_all(wanted: Sequence[tuple[str, str]]) -> Program[str | None]:
-    """Copy sources to keys, some at a time; the first source that is missing, which ends it."""
+    """Copy sources to keys, some at a time; a missing source ends this, and is returned."""
     for first in range(0, len(wanted), _COPIES_AT_ONCE):
         some = wanted[first : first + _COPIES_AT_ONCE]
         outcomes: list[Stored | Missing] = yield from parallel(
@@ -206,7 +206,7 @@ def wait_at(gate: Gate) -> Program[None]:
 
 
 def parallel(parts: Iterable[Effect | Program[T]]) -> Program[list[T]]:
-    """Results of ``parts`` in order; nothing is asked of the runner for none, one runs inline."""
+    """Return the results of ``parts`` in order; for no parts nothing is requested of the runner."""
     together = tuple(parts)
     if not together:
         return []
@@ -218,7 +218,7 @@ def exchanged(
     asks: Callable[[Effect], Effect],
     answers: Callable[[Effect, Any], Any] = lambda effect, answer: answer,
 ) -> Program[T]:
-    """A program that yields other effects, and is sent what ``answers`` makes of their outcomes."""
+    """Run a program with its effects replaced by ``asks``, and their outcomes by ``answers``."""
     value: Any = None
     error: BaseException | None = None
     try:
@@ -244,16 +244,16 @@ def exchanged(
 
 # -------------------- gate
 #
-# Gates: where the programs of one process wait for each other, without a request.
+# Gates: points where the programs of one process wait for each other, without a request.
 
 
 class Gate:
-    """Shut until somebody opens it, and open from then on.
+    """A gate that is shut until a program opens it, and open from then on.
 
-    Safe without a lock: whoever waits is noted before the gate is looked at, and the
-    gate is open before those noted are told, so whichever of the two comes last tells.
-    Some are told twice, which is all the same to them. Nothing is taken out of a
-    list in between, so that opening it anew finishes what Ctrl-C has cut short.
+    Safe without a lock: a waiting program's listener is recorded before the gate is checked, and
+    the gate is open before the recorded listeners are called, so whichever of the two steps comes
+    last calls the listener. Some listeners are called twice, which is harmless. Nothing is removed
+    from a list in between, so opening the gate again finishes what Ctrl-C has cut short.
     """
 
     __slots__ = ("_listeners", "is_open")
@@ -263,13 +263,13 @@ class Gate:
         self._listeners: list[Callable[[], object]] = []
 
     def open(self) -> None:
-        """Let everybody through."""
+        """Open the gate, and call all listeners."""
         self.is_open = True
         for listener in list(self._listeners):
             listener()
 
     def when_open(self, listener: Callable[[], object]) -> None:
-        """Call ``tell``, from any thread and maybe twice, once the gate is open."""
+        """Call ``listener``, from any thread and maybe twice, once the gate is open."""
         self._listeners.append(listener)
         if self.is_open:
             listener()

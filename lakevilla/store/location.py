@@ -28,16 +28,16 @@ from lakevilla.store.effects import (
 
 # -------------------- location
 #
-# Where things are: one spelling for each place.
+# Locations: one spelling for each place.
 #
 # A key is relative to the lake's root (``orders/_delta_log/...``) or absolute
 # (``s3://other/orders/...``, ``/data/orders/...``). Keys are literal: a ``%`` in
 # one is a ``%`` in the object's name, so that location and path join by ``/``.
 
 
-#: The scheme of keys that a catalog answers for.
+#: The scheme of keys that a catalog answers.
 CATALOG = "catalog"
-#: Where stores are put to the test, below a lake's root.
+#: The directory, below a lake's root, in which stores are tested.
 PROBES_PREFIX = "_lakevilla/probe/"
 
 
@@ -56,7 +56,7 @@ _SCHEMES = {
     "memory": "memory",
 }
 
-#: Of file systems that some platforms name by one slash.
+#: Schemes of file systems that some platforms write with one slash.
 _FOREIGN_SCHEMES = frozenset({"dbfs", "hdfs", "viewfs", "wasb", "wasbs", "http", "https"})
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)(.*)", re.DOTALL)
@@ -86,17 +86,17 @@ class Location:
 
     @property
     def store(self) -> Location:
-        """The bucket, container or file system that holds it."""
+        """The bucket, container or file system that holds the place."""
         return Location(self.scheme, self.authority, "")
 
 
 def is_external(location: str) -> bool:
-    """Whether a location, or what a caller gives, is an address and no path under the root."""
+    """Return whether a location, or a caller's text, is an address and no path under the root."""
     return "://" in location or location.startswith("/")
 
 
 def parse_location(text: str) -> Location:
-    """The place that an absolute path or a URI names.
+    """Return the place that an absolute path or a URI names.
 
     Raises
     ------
@@ -123,7 +123,7 @@ def parse_location(text: str) -> Location:
     elif scheme == "az":
         authority = _azure_authority(text, authority)
     elif scheme in ("s3", "gs") and "@" in authority:
-        # Nothing of what stands before the @ is repeated: it may be a secret.
+        # Nothing before the @ is repeated: it may be a secret.
         raise InvalidOperation(
             f"a {scheme} location must not carry credentials; pass them in storage_options"
         )
@@ -133,11 +133,11 @@ def parse_location(text: str) -> Location:
 
 
 def normalise_location(root: str, name_or_uri: str) -> str:
-    """A table's one location in the lake at ``root``: what its keys begin with.
+    """Return a table's one location in the lake at ``root``: the beginning of its keys.
 
-    Relative to the root for a table under it, however it was spelled
+    It is relative to the root for a table under it, in any spelling
     (``orders``, ``orders/``, ``s3a://lake//orders``, ``file:///lake/orders``, a link to it),
-    else an absolute URI or path. Giving the result back in gives it again.
+    else an absolute URI or path. A result that is passed in again is returned unchanged.
 
     Raises
     ------
@@ -168,7 +168,7 @@ def normalise_location(root: str, name_or_uri: str) -> str:
             f"location {name_or_uri!r} is the lake's root; name a table below it"
         )
     if base.path.startswith(given.path + "/" if given.path else ""):
-        # Its data would be the lake: VACUUM or a drop would take all of it.
+        # Its data would be the lake: VACUUM or a drop would delete all of it.
         raise InvalidOperation(
             f"location {name_or_uri!r} contains the lake at {base.uri!r}; name a table below it or "
             "beside it"
@@ -178,7 +178,7 @@ def normalise_location(root: str, name_or_uri: str) -> str:
 
 
 def root_location(root: str) -> Location:
-    """The place of a lake's root; a local path may be relative and have ``..`` or ``~`` in it.
+    """Return the place of a lake's root; a local path may be relative, or contain ``..`` or ``~``.
 
     Links are resolved, because a place reached by two paths is one place.
     """
@@ -189,7 +189,7 @@ def root_location(root: str) -> Location:
 
 
 def table_around(root: str) -> str | None:
-    """The table that a local root is, or lies in, if it does: a look at this machine's disk."""
+    """Return the table that a local root is, or is inside of, or None: reads the local disk."""
     location = root_location(root)
     if location.scheme != "file":
         return None
@@ -223,12 +223,12 @@ def refuse_half_scheme(text: str) -> None:
 
 
 def is_in_catalog(key: str) -> bool:
-    """Whether a key is a table's pointer in a catalog, not an object of a store."""
+    """Return whether a key is a table's pointer in a catalog, not an object of a store."""
     return key.startswith(f"{CATALOG}://")
 
 
 def is_plain(key: str) -> bool:
-    """Whether no part of a key is empty, ``.`` or ``..``."""
+    """Return whether no part of a key is empty, ``.`` or ``..``."""
     parts = key.split("/")
     return not ("" in parts or "." in parts or ".." in parts)
 
@@ -261,7 +261,7 @@ def _local(path: str) -> Location:
 
 
 def real_place(place: Location) -> Location:
-    """A place with the links in it followed, where it is one of this machine."""
+    """Return a place with its links followed, if it is on this machine."""
     return _local(place.path) if place.scheme == "file" else place
 
 
@@ -300,36 +300,36 @@ def _may_be_one_container(one: Location, other: Location) -> bool:
 
 # -------------------- home
 #
-# Homes: what a branch has of its own lies under the lake's own names, at another place.
+# Homes: a branch's own objects have the lake's own names, and are stored at another place.
 #
 # A branch is a lake in a subdirectory (docs/design/0031-branches.md). Programs know one set of
-# names, ``_lakevilla/HEAD.json`` and so on; ``at_home`` runs one where these lie in the branch's
-# directory. Bases, leaves and commit objects are known beyond the branch, so whoever names them
-# says where they lie, and they are left as they are.
+# names, ``_lakevilla/HEAD.json`` and so on; ``at_home`` runs a program with these names moved to
+# the branch's directory. Bases, leaves and commit objects are known beyond the branch: objects
+# that name them also give their place, and their names stay unchanged.
 
 
 T = TypeVar("T")
 
 HOMES_PREFIX = "_lakevilla/branches"
 
-#: What is a branch's own. Sources of merges are read by engines, which know no homes.
+#: Objects that a branch has of its own. Engines read the sources of merges, and know no homes.
 _OWN = re.compile(r"_lakevilla/(?:HEAD\.json|(?:heads|pages|txns|keys)(?!/[^/]+/source-)(?:/.*)?)")
 
 
 def home_of(life: str) -> str:
-    """The directory of a life; the lake's own for ``""``."""
+    """Return the directory of a branch epoch (``life``); the lake's own for ``""``."""
     return f"{HOMES_PREFIX}/{life}" if life else "_lakevilla"
 
 
 def key_at(life: str, key: str) -> str:
-    """Where the object that programs call ``key`` lies for a life."""
+    """Return the key, for a branch epoch, of the object that programs call ``key``."""
     if not life or _OWN.fullmatch(key) is None:
         return key
     return f"{home_of(life)}/{key.removeprefix('_lakevilla/')}"
 
 
 def at_home(life: str, program: Program[T]) -> Program[T]:
-    """A program as it runs at another home; as it is for ``""``."""
+    """Return a program as it runs at another home; unchanged for ``""``."""
     return program if not life else _at_home(life, program)
 
 
@@ -364,7 +364,7 @@ def _moved(life: str, effect: Effect) -> Effect:
 
 
 def _name_its_place(life: str, error: LakeVillaError) -> None:
-    """Let an error that is of an object of the branch's say where that lies."""
+    """Make an error about an object of the branch name that object's place."""
     key = getattr(error, "key", None)
     if isinstance(key, str) and key_at(life, key) != key:
         error.message = error.message.replace(key, key_at(life, key))
@@ -377,7 +377,7 @@ def _one(effect: Effect) -> Program[Any]:
 
 
 def _named(life: str, info: ObjectInfo) -> ObjectInfo:
-    """An object by the name that programs know it by."""
+    """Return an object with the name by which programs know it."""
     home = home_of(life)
     if not info.key.startswith(f"{home}/"):
         return info

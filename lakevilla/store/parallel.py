@@ -20,23 +20,23 @@ from lakevilla.store.readback import Request
 
 # -------------------- parallel
 #
-# Runs the parts of a ``Parallel`` at the same time.
+# Run the parts of a ``Parallel`` at the same time.
 #
 # The calling thread advances the parts' generators; their requests run in one
-# thread pool. Only requests enter the pool, and none of them asks for another, so
+# thread pool. Only requests enter the pool, and none of them submits another, so
 # nested ``Parallel`` cannot starve itself of threads. A request that waits for
 # nothing (``is_quick``) is carried out in the calling thread: handing it over
-# would take longer than it does.
+# would take longer than the request itself.
 
 
-#: The thread that waits looks up so often whether it was interrupted.
+#: The interval at which the waiting thread checks whether it was interrupted.
 _LOOKS_UP_SECONDS = 0.5
 
-#: Carries out a request in the calling thread, given how to pause between attempts.
+#: Carries out a request in the calling thread, given a function that pauses between attempts.
 CarryOut = Callable[[Request, Callable[[float], object]], Any]
 
 
-#: Whether a request waits neither for a server nor for a disk.
+#: True if a request waits neither for a server nor for a disk.
 IsQuick = Callable[[Request], bool]
 
 
@@ -46,17 +46,17 @@ def run_parallel(
     is_quick: IsQuick,
     check: Callable[[Request], None],
 ) -> list[Any]:
-    """Results of the parts in order; the first error is raised after all have ended.
+    """Return the results of the parts in order; raise the first error after all have ended.
 
-    ``check`` is called in this thread before each request; what it raises is the request's error.
+    ``check`` is called in this thread before each request; its exception is the request's error.
     """
     return _Group(effect, carry_out, is_quick, check).run()
 
 
 class _Stop:
-    """Asks requests in the pool to end at their next pause.
+    """A flag that makes requests in the pool end at their next pause.
 
-    A plain flag: an Event has a lock that Ctrl-C can leave held.
+    It is a plain flag: an Event has a lock that Ctrl-C can leave held.
     """
 
     requested = False
@@ -88,7 +88,7 @@ class _Task:
 
 
 class _Group:
-    """Runs the parts of a ``Parallel``, and of those nested in it, in one loop."""
+    """The loop that runs the parts of a ``Parallel``, and of those nested in it."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class _Group:
         self._stop = _Stop()
         self._cause: BaseException | None = None
         self._effect = effect
-        # Stands for the program that yielded the effect; ready with the last part.
+        # Represents the program that yielded the effect; ready with the last part.
         self._root = _Task(None, None, 0, state="join")
 
     def run(self) -> list[Any]:
@@ -116,8 +116,8 @@ class _Group:
             try:
                 turn()
             except BaseException as caught:
-                # Ctrl-C, in the loop or in a part's own code. A second one
-                # leaves from here, and the requests under way to themselves.
+                # Ctrl-C, in the loop or in a part's own code. A second one leaves
+                # the loop here, and leaves the requests under way to themselves.
                 self._interrupt(caught)
             turn = self._turn
         if self._root.error is not None:
@@ -132,7 +132,7 @@ class _Group:
         if self._ready:
             self._advance(self._ready.popleft())
             return
-        # Ctrl-C that comes just before the wait begins is seen when it ends.
+        # Ctrl-C just before the wait begins is noticed when the wait ends.
         timeout = _LOOKS_UP_SECONDS
         if self._timers:
             timeout = min(timeout, self._timers[0][0] - time.monotonic())
@@ -231,7 +231,7 @@ class _Group:
         return None
 
     def _here(self, task: _Task, effect: Request) -> None:
-        """Carry out a request in this thread. Ctrl-C leaves it as one that was not begun."""
+        """Carry out a request in this thread. Ctrl-C leaves it like one that was not begun."""
         value: Any = None
         error: Exception | None = None
         try:
@@ -241,7 +241,7 @@ class _Group:
         self._make_ready(task, value, error)
 
     def _in_pool(self, task: _Task, step: int, effect: Request, stop: _Stop) -> None:
-        """Carry out a request in a pool thread; the loop is told by a queue."""
+        """Carry out a request in a pool thread; its answer reaches the loop by a queue."""
 
         def pause(seconds: float) -> None:
             until = time.monotonic() + seconds
@@ -256,7 +256,7 @@ class _Group:
             value = self._carry_out(effect, pause)
         except BaseException as caught:
             error = caught
-        # Safe without a lock: until the step is answered nobody else touches
+        # Safe without a lock: until the step is answered no other thread touches
         # these two, and the queue orders them before the loop's reading.
         task.value, task.error = value, error
         task.answered = step
@@ -271,9 +271,9 @@ class _Group:
     def _interrupt(self, cause: BaseException) -> None:
         """Throw ``cause`` into every part; requests under way may end first.
 
-        The interrupt may have hit between any two lines above, so nothing is
-        trusted but which parts live: an answer taken from the queue is known by
-        its task, and who still waits for whom is counted anew.
+        The interrupt may have hit between any two lines above, so only the set of live parts
+        is trusted: an answer from the queue is identified by its task, and the number of parts
+        for which each task waits is counted again.
         """
         self._stop.requested = True
         self._cause = cause
@@ -296,18 +296,18 @@ class _Group:
 
 # -------------------- pool
 #
-# One thread pool for the requests of a process, and one for what they wait for at once.
+# One thread pool for the requests of a process, and one for jobs that run while a request waits.
 #
 # Not ``ThreadPoolExecutor``: Ctrl-C inside its ``submit`` can leave a lock held,
-# and every later request would wait for ever. What is shared here is a queue and
+# and every later request would wait for ever. The shared state here is a queue and
 # counters under a C lock, which an interrupt leaves in order.
 
 
-#: As many as the widest ``Parallel`` that is worth having (measured: 128 PUTs
+#: As many threads as the widest ``Parallel`` that is worth having (measured: 128 PUTs
 #: of 60 ms end after 77 ms).
 POOL_SIZE = 128
 
-#: At exit requests under way may end, for so long.
+#: The time that requests under way have to end at exit.
 _EXIT_SECONDS = 5.0
 
 
@@ -318,9 +318,9 @@ def submit(job: Callable[[], None]) -> None:
 
 @contextlib.contextmanager
 def beside(job: Callable[[], None]) -> Iterator[None]:
-    """Have another thread call ``job`` while this one is in the block; its error is raised after.
+    """Have another thread call ``job`` while this one is in the block; raise its error afterwards.
 
-    A request may do so in the pool: the threads are others, so it can't wait for one of its kind.
+    A request in the pool may do so: the threads are separate, so it can't wait for one of its kind.
     ``job`` must not do so.
     """
     ended: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
@@ -343,7 +343,7 @@ def beside(job: Callable[[], None]) -> Iterator[None]:
 
 
 class _Pool:
-    """Threads are started as they are needed and stay."""
+    """A pool whose threads are started as they are needed, and stay."""
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -369,12 +369,14 @@ class _Pool:
         self._ended.put(None)
 
     def close(self) -> None:
-        """Let the threads end: one that is stopped inside the backend's native code
-        when the interpreter goes away would take the process down with a crash.
+        """Let the threads end.
+
+        A thread that is stopped inside the backend's native code when the interpreter exits
+        would crash the process.
         """
         deadline = time.monotonic() + _EXIT_SECONDS
         with self._lock:
-            # What is asked for later still (by another exit handler) gets new threads.
+            # Jobs that are submitted later (by another exit handler) get new threads.
             threads, self._threads = self._threads, 0
         for _ in range(threads):
             self._jobs.put(None)
@@ -388,13 +390,13 @@ _pool, _beside = _Pool(), _Pool()
 
 def _forget_pools() -> None:
     # A forked child has the parent's pools but none of their threads, and maybe a
-    # lock that some thread held at the moment of the fork.
+    # lock that some thread held at the time of the fork.
     global _pool, _beside
     _pool, _beside = _Pool(), _Pool()
 
 
 def _close_pools() -> None:
-    # In this order: who waits in the first waits for the second.
+    # In this order: a thread of the first pool may wait for the second.
     _pool.close()
     _beside.close()
 

@@ -1,4 +1,4 @@
-"""Does this store honour conditional writes? Asked once, before the first one counts."""
+"""A check whether a store honours conditional writes, made once, before the first one counts."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from lakevilla.store.location import PROBES_PREFIX
 
 
 def probe(ids: Ids) -> Program[bool]:
-    """Check that creates are conditional in deed; whether replacements are, too, is returned.
+    """Check that creates really are conditional; return whether replacements are, too.
 
-    Nothing is safe without the former. A store without the latter may ignore the
-    condition, or turn it down: all the same, nothing is replaced there.
+    Nothing is safe without conditional creates. A store without conditional replacements may ignore
+    the condition, or turn it down: in both cases nothing is replaced there.
 
     Raises
     ------
     UnsafeStore
         The store accepted a create that it had to refuse; the message names the check.
     StoreError
-        It does not let us write, or nobody can tell.
+        It does not allow writes, or its behaviour can't be determined.
     """
-    # In one directory for all: a local one keeps its lock file when the probe is over.
+    # One directory serves all probes: a local one keeps its lock file when the probe is over.
     name = f"{PROBES_PREFIX}{ids.nonce()}"
     present, absent = f"{name}-present", f"{name}-absent"
 
@@ -55,7 +55,7 @@ def probe(ids: Ids) -> Program[bool]:
             _unsafe(check, outcome)
 
     def match(key: str, token: Token) -> Program[PutOutcome | None]:
-        """None if the store says that it knows no such thing."""
+        """Return None if the store reports that it does not know such a request."""
         try:
             return (yield from put(key, body(), Match(token)))
         except StoreError as error:
@@ -92,14 +92,14 @@ def probe(ids: Ids) -> Program[bool]:
 
 
 def probe_plain(ids: Ids) -> Program[None]:
-    """Check that a plain write is stored and read back: what a store needs to be checked.
+    """Check that a plain write is stored and read back: check mode requires this of a store.
 
     Raises
     ------
     UnsafeStore
-        Another body is read back than was written.
+        The body that is read back differs from the one written.
     StoreError
-        The store does not let us write at all: conditions are not what is wrong.
+        The store allows no write at all: conditions are not the problem.
     """
     key, body = f"{PROBES_PREFIX}{ids.nonce()}-plain", f'{{"probe":"{ids.nonce()}"}}'.encode()
     yield from put(key, body, ANY)
@@ -113,7 +113,7 @@ def probe_plain(ids: Ids) -> Program[None]:
 
 
 def _refuse_unknown(*outcomes: PutOutcome | None) -> None:
-    """What a store can do is asked once, so a bad moment must not stand for it."""
+    """Refuse an unknown outcome: the store is tested once, so a short failure must not decide."""
     for outcome in outcomes:
         if isinstance(outcome, Unknown):
             raise StoreError(

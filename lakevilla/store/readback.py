@@ -1,13 +1,13 @@
-"""Retries, and finding out what became of a write whose answer is in doubt.
+"""Retries, and read-backs that find the outcome of a write whose answer is in doubt.
 
-``expand`` turns one effect of a program into single attempts; whoever drives it
-(the runner with a store, the simulator with its faults) answers each with what
-one request brought. Nothing here does I/O.
+``expand`` turns one effect of a program into single attempts; its driver
+(the runner with a store, the simulator with its faults) answers each with the result of
+one request. Nothing here does I/O.
 
 A conditional write is in doubt when its answer is missing, or is a refusal that
 may come from our own write (a gateway repeats requests too). Every such body
-carries a nonce, so the body at the key tells: equal bytes, and it is ours.
-What the key shows is judged by ``classify``, a pure function.
+carries a nonce, so the body at the key decides: if the bytes are equal, it is ours.
+``classify``, a pure function, judges the object at the key.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ from lakevilla.store.effects import (
 )
 from lakevilla.store.location import PROBES_PREFIX
 
-#: What is asked of a store. Inside ``expand`` each stands for one attempt.
+#: The requests to a store. Inside ``expand`` each is one attempt.
 Request = Get | Put | PutFile | CopyObject | Stat | List | ListNames | DeleteObject
 
 #: Yields single attempts, is sent what ``Store`` returned for them (None for a
-#: ``Sleep``), and returns what the program that yielded the effect is sent.
+#: ``Sleep``), and returns the value that is sent to the program that yielded the effect.
 Attempts = Generator[Request | Sleep, Any, Any]
 
 
 def expand(effect: Request, ids: Ids, settings: Settings) -> Attempts:
-    """The attempts that carry out ``effect``.
+    """Return the attempts that carry out ``effect``.
 
     Raises
     ------
@@ -75,14 +75,14 @@ def expand(effect: Request, ids: Ids, settings: Settings) -> Attempts:
 
 @dataclass(slots=True)
 class Backoff:
-    """Counts attempts and spaces them: full jitter, so that losers of one race spread out."""
+    """A counter of attempts that spaces them: full jitter, so losers of one race spread out."""
 
     ids: Ids
     settings: Settings
     attempts: int = 0
 
     def exhausted(self) -> bool:
-        """Count one more failed attempt; true when it was the last one allowed."""
+        """Count one more failed attempt; return True when it was the last one allowed."""
         self.attempts += 1
         return self.attempts >= self.settings.retry_limit
 
@@ -93,7 +93,7 @@ class Backoff:
 
 
 def repeat(effect: Request, backoff: Backoff) -> Attempts:
-    """Requests that may simply be made again: reads, deletes, and writes under ``ANY``.
+    """Make requests that may simply be repeated: reads, deletes, and writes under ``ANY``.
 
     Repeating a write under ``ANY`` is safe because its key has one writer and
     one body: an early attempt that lands late stores the same bytes.
@@ -111,7 +111,7 @@ def repeat(effect: Request, backoff: Backoff) -> Attempts:
 
 
 def _write(effect: Put, backoff: Backoff) -> Attempts:
-    """A conditional write: attempt, and whenever the answer leaves a doubt, look.
+    """Make a conditional write: attempt it, and read the key whenever the answer leaves a doubt.
 
     ``may_have_landed`` is the memory of this function: it is set by the first
     attempt that may have taken effect and never cleared, because such a write
@@ -126,17 +126,17 @@ def _write(effect: Put, backoff: Backoff) -> Attempts:
             may_have_landed = may_have_landed or answer.ambiguous
             if answer.permanent or backoff.exhausted():
                 if may_have_landed or answer.conflict:
-                    # What is in conflict with it may be itself, sent twice by a gateway.
+                    # The write that conflicts with it may be itself, sent twice by a gateway.
                     return (yield from _last_look(effect, answer.reason))
                 raise failed(effect, answer, backoff)
             yield backoff.pause(answer)
             if not (answer.ambiguous or answer.conflict):
-                # Turned away before it was looked at (429, no connection):
+                # Turned away before the store processed it (429, no connection):
                 # there is nothing of ours to find.
                 continue
         seen: GetOutcome | Failure = yield Get(effect.key)
         if isinstance(seen, Failure):
-            # Nothing learnt. The same write again is as safe as a look: it
+            # Nothing was learnt. Repeating the write is as safe as a read: it
             # stores our bytes under the same condition or is refused.
             reason = f"{_reason(answer)}, and the key could not be read back: {seen.reason}"
             if seen.permanent or backoff.exhausted():
@@ -147,14 +147,14 @@ def _write(effect: Put, backoff: Backoff) -> Attempts:
         if verdict != "again":
             return verdict
         if isinstance(answer, Refused):
-            # Refused, and yet the key would take it: it has changed under us.
+            # Refused, although the key would take it: it has changed meanwhile.
             if backoff.exhausted():
                 return Unknown("refused, although the condition held when the key was read back")
             yield backoff.pause()
 
 
 def _last_look(effect: Put, reason: str) -> Generator[Request | Sleep, Any, PutOutcome]:
-    """The attempts are used up: one look may still settle what they left open."""
+    """Read the key after the last attempt: this may still settle what the attempts left open."""
     seen: GetOutcome | Failure = yield Get(effect.key)
     if not isinstance(seen, Failure):
         verdict = classify(effect, False, True, seen)
@@ -166,7 +166,7 @@ def _last_look(effect: Put, reason: str) -> Generator[Request | Sleep, Any, PutO
 def classify(
     effect: Put, refused: bool, may_have_landed: bool, seen: GetOutcome
 ) -> PutOutcome | Literal["again"]:
-    """What the object at the key says about a conditional write to it.
+    """Return the outcome of a conditional write, judged by the object at its key.
 
     ``refused``: the last answer was that the condition did not hold.
     ``may_have_landed``: some attempt may have taken effect, now or later.
@@ -179,22 +179,22 @@ def classify(
         return Stored(seen.token)
     if isinstance(effect.condition, Absent):
         if isinstance(seen, Found):
-            # Another's object. Safe to say refused even after an attempt in
-            # doubt: log entries and commit objects are never overwritten, so
-            # if ours had come first it would be here, and a late one is refused
-            # by what is here. The few keys that are created empty and replaced
-            # later (HEAD, a record, a bound key) decide nothing by being
-            # created: their creator goes on with what it finds there.
+            # Another client's object. It is safe to report ``Refused`` even after an attempt in
+            # doubt: log entries and commit objects are never overwritten, so if our object had
+            # come first it would be here, and a late attempt is refused because of the object
+            # that is here. The few keys that are created empty and replaced later (HEAD, a
+            # record, a bound key) decide nothing by being created: their creator continues with
+            # the object that it finds there.
             return Refused(seen)
-        # Nothing there: not yet, or no more. The same create decides.
+        # No object: not yet, or not any more. The same create decides.
         return "again"
     if isinstance(seen, Found) and same_object(seen.token, effect.condition.token):
-        # The object we replace is still there: ours has not landed so far, and
-        # the same write again either lands or meets the one that was late.
+        # The object that we replace is still there: our write has not landed so far, and
+        # the same write again either lands or conflicts with the late one.
         return "again"
     if may_have_landed:
-        # Another's object, or none: ours may have been in between and have
-        # been replaced since. Only who reads what came of it can tell.
+        # Another client's object, or none: ours may have been in between and have
+        # been replaced since. Only a client that reads the result can determine this.
         return Unknown("the object has changed since, and an attempt may have been in between")
     if isinstance(seen, Found):
         return Refused(seen)
@@ -203,9 +203,9 @@ def classify(
 
 
 def same_object(one: Token, other: Token) -> bool:
-    """Whether two tokens name the same state of an object.
+    """Return whether two tokens name the same state of an object.
 
-    By version where both have one (GCS), else by ETag; a token without either
+    Versions decide where both tokens have one (GCS), else ETags; a token without either
     is equal to nothing.
     """
     if one.version is not None and other.version is not None:
@@ -230,19 +230,19 @@ _VERBS: dict[type, str] = {
 
 
 def describe(effect: Request) -> str:
-    """The request for a message: verb and key, without what could be secret in a URI."""
+    """Return the request for a message: verb and key, without possible secrets in a URI."""
     key = effect.prefix if isinstance(effect, List | ListNames) else effect.key
     if key.startswith(PROBES_PREFIX):
-        key = f"{PROBES_PREFIX}..."  # which of its objects says nothing
+        key = f"{PROBES_PREFIX}..."  # the name of its object has no meaning
     if "://" in key:
         key = re.sub(r"://[^/@]*@(?!.*\.dfs\.)", "://", key).partition("?")[0]
     return f"{_VERBS[type(effect)]} {key!r}"
 
 
 def failed(effect: Request, failure: Failure, backoff: Backoff) -> StoreError:
-    """The error of a request that failed for good.
+    """Return the error of a request that failed for good.
 
-    What is wrong with the store as a whole is told without the object that happened to be first.
+    A fault of the store as a whole is reported without the object that happened to be first.
     """
     if failure.of_store:
         once = failure.permanent or backoff.attempts == 1

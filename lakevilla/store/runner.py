@@ -1,4 +1,4 @@
-"""Runs programs against a real store: the rim, where effects become requests."""
+"""A runner of programs against a real store, which turns effects into requests."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ from lakevilla.store.readback import Attempts, Request, expand
 
 T = TypeVar("T")
 
-#: A thread that waits for others looks up so often whether it was interrupted.
+#: The interval at which a waiting thread checks whether it was interrupted.
 _LOOKS_UP_SECONDS = 0.5
 
-#: Of a larger body two cores copy two at a time.
+#: The size of a small body: two cores copy two larger ones at the same time.
 _SMALL = 1024 * 1024
 
 
 @dataclass(slots=True)
 class Requests:
-    """Requests by verb: every attempt counts, a read-back too."""
+    """The number of requests by verb: every attempt counts, including read-backs."""
 
     get: int = 0
     put: int = 0
@@ -74,7 +74,7 @@ class Requests:
 
 
 class RequestCounter:
-    """Counts requests of all threads; ``counting`` tells what a block of code cost."""
+    """A counter of the requests of all threads; ``counting`` counts those of a block of code."""
 
     def __init__(self) -> None:
         self._lock = lock()
@@ -90,7 +90,7 @@ class RequestCounter:
 
     @contextlib.contextmanager
     def counting(self) -> Iterator[Requests]:
-        """Counts of the requests made inside the block, complete when it ends."""
+        """Count the requests made inside the block; the result is complete when the block ends."""
         before, within = self.snapshot(), Requests()
         try:
             yield within
@@ -101,7 +101,7 @@ class RequestCounter:
 
 
 class Runner:
-    """Executes effects against a store; safe to use from many threads.
+    """The executor of effects against a store; safe to use from many threads.
 
     Parameters
     ----------
@@ -112,30 +112,30 @@ class Runner:
     settings : Settings
         Retry limits.
     on_failure : callable, optional
-        Told of each attempt that failed; what it raises ends the request.
+        Called with each attempt that failed; its exception ends the request.
     checked : callable, optional
-        The store has no conditional writes: check instead, and let what is read at the
-        keys that this names settle first. None: the store decides.
+        The store has no conditional writes: check instead, and let objects at the
+        keys that this names settle before they are returned. None: the store decides.
     place : str
         The lake's root and endpoint, with which errors begin: keys are relative to it.
     reach : Reach, optional
-        Which objects beyond the root are read; without it all are.
+        The objects beyond the root that are read; without it all are.
 
     Attributes
     ----------
     checked : callable, optional
         As given; may be changed while programs run, for requests that begin later.
     replaces : bool
-        Whether the store replaces under a condition. If not, no such request is sent: one that
-        ignores the condition would overwrite what another has written.
+        Whether the store replaces under a condition. If not, no such request is sent: a store that
+        ignores the condition would overwrite another client's object.
     requests : RequestCounter
         Every attempt made, by verb.
     cached : CachedObjects
-        Immutable objects that are at hand: no request is made for these.
+        Cached immutable objects: no request is made for these.
     life : str
-        The branch at whose home programs run; ``""`` for the lake itself.
+        The branch epoch at whose home programs run; ``""`` for the lake itself.
     search : callable, optional
-        Has an object's place admitted if it is a table's of the lake, of which ``reach`` lacks it.
+        Admits an object's place if it belongs to a table of the lake that ``reach`` lacks.
     """
 
     def __init__(
@@ -164,8 +164,8 @@ class Runner:
     def run(self, program: Program[T]) -> T:
         """Run a program to its end and return its result.
 
-        What a request raises is thrown into the program where it waits, so that
-        it may handle it. Ctrl-C is such an error: requests under way end first
+        The exception of a request is thrown into the program at the point where it waits, so that
+        the program may handle it. Ctrl-C is such an exception: requests under way end first
         (a second Ctrl-C does not wait for them).
         """
         program = at_home(self.life, program)
@@ -191,13 +191,13 @@ class Runner:
             program.close()
 
     def at(self, life: str) -> Runner:
-        """The same at the home of a branch."""
+        """Return the same runner at the home of a branch."""
         other = copy.copy(self)
         other.life = life
         return other
 
     def without_retries(self) -> Runner:
-        """The same, but that a request that fails is not made again."""
+        """Return the same runner without retries: a request that fails is not made again."""
         single = copy.copy(self)
         single._settings = dataclasses.replace(self._settings, retry_limit=1)
         return single
@@ -215,7 +215,7 @@ class Runner:
             opened: queue.SimpleQueue[None] = queue.SimpleQueue()
             effect.gate.when_open(lambda: opened.put(None))
             while not effect.gate.is_open:
-                # Ctrl-C that comes just before the wait begins is seen when it ends.
+                # Ctrl-C just before the wait begins is noticed when the wait ends.
                 with contextlib.suppress(queue.Empty):
                     opened.get(timeout=_LOOKS_UP_SECONDS)
             return None
@@ -231,7 +231,7 @@ class Runner:
         Raises
         ------
         InvalidOperation
-            It lies beyond the root, in no table of the lake, and the caller does not allow it.
+            It is beyond the root, in no table of the lake, and the caller does not allow it.
         """
         reach = self.reach
         if reach is None or not is_external(key) or reach.holds(key):
@@ -242,7 +242,7 @@ class Runner:
             raise reach.refusal(key, table)
 
     def _refuse_beyond(self, effect: Request) -> None:
-        """Refuse a request for what the lake does not read, in the thread that asks for it."""
+        """Refuse a request for objects that the lake does not read, in the requesting thread."""
         reach = self.reach
         if reach is None:
             return
@@ -260,11 +260,11 @@ class Runner:
             raise reach.refusal(effect.key)
 
     def _is_quick(self, request: Request) -> bool:
-        """Whether it ends in the memory of this machine, sooner than another thread begins it.
+        """Return whether a request ends in this machine's memory, before another thread begins it.
 
-        So do small files of a local directory where nobody waits for its disk. One whose lock
-        is held by another process holds up its round, but never what the other waits for: no
-        request keeps a lock.
+        Requests for small files of a local directory do so, where no caller waits for its disk. A
+        request whose lock is held by another process delays its round, but never the request for
+        which the other process waits: no request keeps a lock.
         """
         if self._settings.durable_files:
             return False
@@ -276,13 +276,13 @@ class Runner:
         return not is_in_catalog(key) and self.store.local_path(key) is not None
 
     def _metered(self, meter: Meter, effect: Request, pause: Callable[[float], object]) -> Any:
-        """A request that counts for the running verb: a thread of the pool is in none."""
+        """Make a request that counts for the running verb: a thread of the pool runs no verb."""
         answer = self._request(effect, pause)
         meter.add(requests=1, deleted=int(isinstance(effect, DeleteObject)))
         return answer
 
     def _request(self, effect: Request, pause: Callable[[float], object]) -> Any:
-        """One request with its retries and read-backs, in this thread; none for what is at hand."""
+        """Make one request with retries and read-backs, in this thread; none if it is cached."""
         if not isinstance(effect, Get) or not effect.immutable:
             return self._asked(effect, pause)
         known = self.cached.get(effect.key)
@@ -294,7 +294,7 @@ class Runner:
         return answer
 
     def _asked(self, effect: Request, pause: Callable[[float], object]) -> Any:
-        # What the store can do says nothing of a catalog, which has its own compare-and-swap.
+        # The abilities of the store do not apply to a catalog, which has its own compare-and-swap.
         key = effect.prefix if isinstance(effect, List | ListNames) else effect.key
         in_catalog = is_in_catalog(key)
         if isinstance(effect, Put) and isinstance(effect.condition, Match) and not in_catalog:
@@ -311,7 +311,7 @@ class Runner:
             except StopIteration as end:
                 return end.value
             except StoreError as error:
-                # A table elsewhere has an absolute key: there it is that the request went to.
+                # A table elsewhere has an absolute key: the request went to that place.
                 place = "/".join(key.split("/", 3)[:3]) if "://" in key else self.place
                 if in_catalog or not place:
                     raise

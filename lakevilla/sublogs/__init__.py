@@ -1,4 +1,4 @@
-"""What a transaction did and how to do it again: operations, records, saved sublogs.
+"""The operations of a transaction, and the means to repeat them: records and saved sublogs.
 
 Operations are frozen values that any client can replay on a newer state.
 """

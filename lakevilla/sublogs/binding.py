@@ -1,9 +1,9 @@
 """Operations tied to the fields of their tables (docs/design/0020-bound-to-fields.md).
 
-A verb's names mean columns of the schema on which it was called. ``tie`` notes once which
-fields those are; ``locate`` says the same operation in the names of a schema on which it
-is performed again; ``renumber`` follows fields whose ids were not settled when they
-were tied. All pure.
+A verb's names mean columns of the schema on which it was called. ``tie`` notes once which fields
+those are. ``locate`` returns the same operation in the names of a schema on which it is performed
+again. ``renumber`` follows fields whose ids were not settled when they were tied. All functions
+are pure.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ from lakevilla.sublogs.operations import (
     Update,
 )
 
-#: Per table, ids that columns have by now instead of those that they were tied by.
+#: Per table, ids that columns have by now, by the ids that they were tied by.
 Moves = dict[str, dict[Ids, Ids]]
 
 
 def tie_predicate(where: Expr, layout: Layout) -> Expr:
-    """The predicate over a table, checked against its columns and tied to their fields.
+    """Return the predicate over a table, checked against its columns and tied to their fields.
 
     Raises ``InvalidOperation``.
     """
@@ -61,10 +61,10 @@ def tie_predicate(where: Expr, layout: Layout) -> Expr:
 
 
 def tie(operation: Operation, layout: Layout, sources: Mapping[str, Layout]) -> Operation:
-    """The operation with its names tied to the fields that they mean on ``layout``.
+    """Return the operation with its names tied to the fields that they mean on ``layout``.
 
-    ``sources`` are the layouts of the tables that its query reads. A name that means
-    nothing stays as it is: whoever performs the operation refuses it.
+    ``sources`` are the layouts of the tables that its query reads. A name that means nothing stays
+    unchanged: the client that performs the operation refuses it.
     """
     match operation:
         case Update(assignments=assignments, where=where):
@@ -118,7 +118,7 @@ def _tied_sources(source: Source, layouts: Mapping[str, Layout]) -> dict[str, Na
 
 
 def _may_name(text: str, path: Path) -> bool:
-    """Whether a query may mean the column: it names it, or takes whatever there is."""
+    """Return whether a query may mean the column: it names it, or takes all existing columns."""
     if "*" in text or "natural" in text:
         return True
     spelled = {name.lower().replace(quote, quote * 2) for name in path for quote in "\"`'"}
@@ -136,7 +136,7 @@ def _named(names: Iterable[str], layout: Layout) -> dict[str, Ids]:
 
 
 def _spelled(scope: Scope, name: str) -> Path | None:
-    """The exact path of a column, or of a field within one by its dotted path."""
+    """Return the exact path of a column, or of a field within one by its dotted path."""
     try:
         return scope.column(Column((name,)))[0].path
     except InvalidOperation:
@@ -147,7 +147,7 @@ def _spelled(scope: Scope, name: str) -> Path | None:
 
 
 def _columns_of(request: Mapping[str, Any]) -> list[str]:
-    """The columns that an ``alter`` names."""
+    """Return the columns that an ``alter`` names."""
     return [
         *request.get("drop_columns", ()),
         *request.get("rename_columns", {}),
@@ -161,13 +161,13 @@ def _columns_of(request: Mapping[str, Any]) -> list[str]:
 
 
 def locate(operation: Operation, layout: Layout) -> Operation:
-    """The operation in the names that its table's fields have by now, no more tied.
+    """Return the operation in the present names of its table's fields, no longer tied.
 
     Raises
     ------
     InvalidOperation
-        A column that it names is gone; or it changes the schema, and the column that it names
-        has another name by now.
+        A column that the operation names is gone; or the operation changes the schema, and the
+        column that it names has another name by now.
     """
     match operation:
         case Update(assignments=assignments, where=where, fields=known):
@@ -214,7 +214,8 @@ def _located_clause(clause: MergeClause, layout: Layout) -> MergeClause:
 def _refuse_overtaken(known: Mapping[str, Ids], layout: Layout) -> None:
     """Refuse to change columns that have other names by now: it would undo their renaming.
 
-    What changes the schema has read the names that it changes, so it does not follow them.
+    An operation that changes the schema has read the names that it changes, so it does not follow
+    them.
     """
     scope = Scope(layout.schema)
     for name, ids in known.items():
@@ -239,9 +240,9 @@ def _now(name: str, known: Mapping[str, Ids], layout: Layout) -> str:
 
 
 def refuse_renamed(operation: Operation, table: str, layout: Layout) -> None:
-    """Refuse to run a query over a table some names of which mean other fields by now.
+    """Refuse to run a query over a table if some of its names mean other fields by now.
 
-    Its text can't follow them. Columns that came in do not matter.
+    The text of the query can't follow them. Added columns do not matter.
 
     Raises ``InvalidOperation``.
     """
@@ -263,16 +264,16 @@ def _refuse_renamed(names: Named, layout: Layout, what: str) -> None:
 
 
 def evolves(operation: Operation) -> bool:
-    """Whether the operation may change its table's columns."""
+    """Return whether the operation may change its table's columns."""
     if isinstance(operation, Append | Overwrite | Merge):
         return operation.columns is not None
     return isinstance(operation, Alter)
 
 
 def outcome(operation: Operation, before: Layout, after: Layout) -> Operation:
-    """The operation, as it was performed, with the fields that it made and that it checks.
+    """Return the performed operation, with the fields that it made and that it checks.
 
-    Performed again, its constraints must mean the fields that they meant before.
+    When the operation is performed again, its constraints must mean the same fields as before.
 
     Raises ``InvalidOperation``.
     """
@@ -301,7 +302,7 @@ def outcome(operation: Operation, before: Layout, after: Layout) -> Operation:
 
 def _added(known: Named, before: Layout, after: Layout) -> Named:
     if known:
-        # Performed again: what it added may be there by now, made by another.
+        # Performed again: another client may have made the added columns by now.
         again = ((path, ids_of(after, path)) for path, _ in known)
         return tuple((path, ids) for path, ids in again if ids is not None)
     old = {ids for _, ids in fields(before)}
@@ -309,12 +310,15 @@ def _added(known: Named, before: Layout, after: Layout) -> Named:
 
 
 def moves(before: Operation, after: Operation) -> dict[Ids, Ids]:
-    """The ids that an operation's new columns had, and have since it was performed again."""
+    """Return the new columns' ids since an operation was performed again, by their ids before."""
     return _between(_added_by(before), _added_by(after))
 
 
 def withdrawn(operation: Operation) -> dict[Ids, Ids]:
-    """As ``moves``, of an operation that is never performed again: nothing has its columns."""
+    """Return the same as ``moves`` for an operation that is never performed again.
+
+    Nothing has its columns.
+    """
     return _between(_added_by(operation), ())
 
 
@@ -328,10 +332,10 @@ def _added_by(operation: Operation) -> Named:
 
 
 def unsettled(published: Layout, seen: Layout, now: Layout) -> dict[Ids, Ids]:
-    """The ids that only decided commits knew, and that are not the same columns by now.
+    """Return the ids that only decided commits knew, and that are not the same columns by now.
 
-    ``seen`` lays them over ``published``. Should one of them have been replayed meanwhile,
-    its columns have other ids ``now``, and theirs may be another client's.
+    ``seen`` lays these commits over ``published``. If one of them was replayed meanwhile, its
+    columns have other ids ``now``, and their old ids may belong to another client's columns.
     """
     settled = {ids for _, ids in fields(published)}
     return {
@@ -342,7 +346,7 @@ def unsettled(published: Layout, seen: Layout, now: Layout) -> dict[Ids, Ids]:
 
 
 def renumber(operation: Operation, all_moves: Mapping[str, Mapping[Ids, Ids]]) -> Operation:
-    """The operation with other ids in place of those that have moved."""
+    """Return the operation with other ids in place of those that have moved."""
     if not any(all_moves.values()):
         return operation
     moved = all_moves.get(operation.table, {})
@@ -391,7 +395,7 @@ def _renumbered_clause(clause: MergeClause, moved: Mapping[Ids, Ids]) -> MergeCl
 
 
 def renumber_read(read: ReadRecord, all_moves: Mapping[str, Mapping[Ids, Ids]]) -> ReadRecord:
-    """As ``renumber``, of an observed read."""
+    """Return the observed read with other ids, as ``renumber`` does for an operation."""
     moved = all_moves.get(read.table)
     if not moved or read.where is None:
         return read

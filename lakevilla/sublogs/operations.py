@@ -1,8 +1,8 @@
-"""Logical operations: what each verb of a transaction asked for (design, section 6).
+"""Logical operations: what each verb of a transaction requested (design, section 6).
 
-An operation holds all that a redo needs and nothing that a redo would have to
-guess: its expressions are trees with parameters and ``current_timestamp``
-filled in, and its source is stored, or small enough to be carried inline.
+An operation holds all that a redo needs and nothing that a redo would have to guess: its
+expressions are trees with parameters and ``current_timestamp`` filled in, and its source is stored,
+or small enough to be carried inline.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class StagedSource(msgspec.Struct, frozen=True, tag="staged"):
 class QuerySource(msgspec.Struct, frozen=True, tag="query"):
     """Rows of a SELECT over tables of the lake, run again by each redo.
 
-    ``tables`` maps the names used in ``sql`` to locations; ``views`` are the
-    caller's frames by name.
+    ``tables`` maps the names used in ``sql`` to locations; ``views`` are the caller's frames by
+    name.
     """
 
     sql: str
@@ -57,8 +57,8 @@ Named = tuple[tuple[Path, Ids], ...]
 class Append(msgspec.Struct, frozen=True, tag="append", omit_defaults=True):
     """Add rows. The files are the source: they are valid in any order, so they stay physical.
 
-    ``columns``: the append also widened the schema by these (``schema_mode="merge"``), an
-    Arrow schema message; ``added`` are the fields that it made of them.
+    ``columns``: the columns by which the append also widened the schema (``schema_mode="merge"``),
+    as an Arrow schema message. ``added`` are the fields that were made of them.
     """
 
     table: str
@@ -70,8 +70,8 @@ class Append(msgspec.Struct, frozen=True, tag="append", omit_defaults=True):
 class Insert(msgspec.Struct, frozen=True, tag="insert", omit_defaults=True):
     """INSERT ... SELECT over tables of the lake: a redo runs the query again.
 
-    ``fields`` are those of ``columns``, by name; ``sources`` those of the tables that
-    the query reads, by location: its text has no other meaning than by their names.
+    ``fields`` are those of ``columns``, by name. ``sources`` are those of the tables that the query
+    reads, by location: only these names give the text of the query its meaning.
     """
 
     table: str
@@ -84,8 +84,7 @@ class Insert(msgspec.Struct, frozen=True, tag="insert", omit_defaults=True):
 class Overwrite(msgspec.Struct, frozen=True, tag="overwrite", omit_defaults=True):
     """Replace the rows for which ``where`` is true by those in ``files``.
 
-    ``replaces_schema``: ``columns`` are all that the table has from then on, not those that it
-    gets besides.
+    ``replaces_schema``: ``columns`` are all columns of the table from then on, not additional ones.
     """
 
     table: str
@@ -97,19 +96,20 @@ class Overwrite(msgspec.Struct, frozen=True, tag="overwrite", omit_defaults=True
 
 
 class Refresh(Overwrite, frozen=True, tag="refresh", omit_defaults=True):
-    """An overwrite of all rows, some of which are in files that are live: ``kept``, in full.
+    """An overwrite of all rows, some of which are in live files: ``kept``, in full.
 
-    An operation of its own (docs/design/0038-reuse.md): whoever does not know it must not do it.
+    It is an operation of its own (docs/design/0038-reuse.md): a client that does not know it must
+    not perform it.
     """
 
     kept: tuple[DataFile, ...] = ()
 
 
 class Replace(Overwrite, frozen=True, tag="replace", omit_defaults=True):
-    """An overwrite of all rows that defines the table anew, as one just made with ``columns``.
+    """An overwrite of all rows that redefines the table, as one just created with ``columns``.
 
-    An operation of its own, as a refresh is. ``revives``: of one that the lake has dropped, which
-    is in it again from then on (docs/design/0047-names-taken-up.md).
+    It is an operation of its own, as a refresh is. ``revives``: the table was dropped from the
+    lake, and is in it again from then on (docs/design/0047-names-taken-up.md).
     """
 
     partition_by: tuple[str, ...] = ()
@@ -119,7 +119,7 @@ class Replace(Overwrite, frozen=True, tag="replace", omit_defaults=True):
 
 
 class Update(msgspec.Struct, frozen=True, tag="update", omit_defaults=True):
-    """Change rows in place. ``fields`` are those assigned to, by name."""
+    """Change rows in place. ``fields`` are the assigned fields, by name."""
 
     table: str
     assignments: dict[str, Expr]
@@ -137,12 +137,13 @@ class Delete(msgspec.Struct, frozen=True, tag="delete"):
 class Merge(msgspec.Struct, frozen=True, tag="merge", omit_defaults=True):
     """Merge a stored source; ``sources`` as of an insert.
 
-    ``columns`` are those that the table gets first (``schema_mode="merge"``), ``added`` the
-    fields that were made of them. ``within``, where the source is a query that reads the table
-    itself, once: for a row of which this is not true the query returns nothing, and no row
-    of which it is not true matches. So files without such rows are not read; a client that does
-    not know it reads them in vain. ``computed``: the columns that are set to what the source has
-    computed of the table's own rows; None where an older client has not told.
+    ``columns`` are the columns that the table gets first (``schema_mode="merge"``), ``added`` the
+    fields that were made of them. ``within`` is set where the source is a query that reads the
+    table itself, once: for a row of which it is not true the query returns nothing, and no row of
+    which it is not true matches. So files that have only such rows are not read; a client that does
+    not know ``within`` reads them in vain. ``computed``: the columns that are set to values which
+    the source has computed from the table's own rows; None where an older client has not recorded
+    them.
     """
 
     table: str
@@ -161,7 +162,7 @@ class Merge(msgspec.Struct, frozen=True, tag="merge", omit_defaults=True):
 class Create(msgspec.Struct, frozen=True, tag="create", omit_defaults=True):
     """Create a table; ``change`` is its first entry's metadata and protocol.
 
-    ``applied``: it is made because another state has it, as by a merge.
+    ``applied``: the table is created because another state has it, as by a merge.
     """
 
     table: str
@@ -170,11 +171,11 @@ class Create(msgspec.Struct, frozen=True, tag="create", omit_defaults=True):
 
 
 class Detach(Create, frozen=True, tag="detach", omit_defaults=True, kw_only=True):
-    """Make a table of what a clone shows, before it is first written to.
+    """Make a table of what a clone shows, before the first write to it.
 
-    ``clone`` is the name of the clone, ``entry_id`` its id, ``base`` what it is of (the fields of a
-    ``BaseRef``), and ``source`` where the base has the table. Its ``change`` has no files: the base
-    tells them.
+    ``clone`` is the name of the clone, ``entry_id`` its id, ``base`` the base that it shows (the
+    fields of a ``BaseRef``), and ``source`` the place of the table in the base. ``change`` has no
+    files: they are in the base.
     """
 
     clone: str
@@ -186,7 +187,7 @@ class Detach(Create, frozen=True, tag="detach", omit_defaults=True, kw_only=True
 class Drop(msgspec.Struct, frozen=True, tag="drop", omit_defaults=True):
     """Drop a table from the lake; its log stays until its data is deleted.
 
-    ``applied``: it goes because another state lacks it.
+    ``applied``: the table is dropped because another state lacks it.
     """
 
     table: str
@@ -195,10 +196,10 @@ class Drop(msgspec.Struct, frozen=True, tag="drop", omit_defaults=True):
 
 
 class Rename(msgspec.Struct, frozen=True, tag="rename"):
-    """Call a table otherwise: names in HEAD change, and nothing in its log.
+    """Give a table another name: names in HEAD change, and nothing in its log.
 
-    ``old`` is a registered name, or the table's location where its path was its name. ``place``
-    is the location that ``new`` would mean as a path.
+    ``old`` is a registered name, or the table's location where its path was its name. ``place`` is
+    the location that ``new`` would mean as a path.
     """
 
     table: str
@@ -208,9 +209,7 @@ class Rename(msgspec.Struct, frozen=True, tag="rename"):
 
 
 class AlteredFields(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an ``alter`` means: the fields that it ``named``, those that it ``added``, and those
-    that its new constraints ``checked``.
-    """
+    """The fields that an ``alter`` has ``named``, ``added``, or in new constraints ``checked``."""
 
     named: dict[str, Ids] = {}
     added: Named = ()
@@ -246,19 +245,19 @@ class Guard(msgspec.Struct, frozen=True, tag="guard"):
 
 
 class Bin(msgspec.Struct, frozen=True):
-    """Files of one partition that go, and those that hold the same rows in their place."""
+    """Files of one partition that are removed, and the files that hold the same rows instead."""
 
     removed: tuple[FileRef, ...] = msgspec.field(name="gone")
     files: tuple[DataFile, ...]
 
 
 class Optimize(msgspec.Struct, frozen=True, tag="optimize", omit_defaults=True):
-    """Move rows into other files, without changing one of them.
+    """Move rows into other files, without changing any of them.
 
-    A redo keeps the bins whose files are all still there and lets go of the others:
-    it makes nothing anew, so an optimize ends however much others write, and a helper
-    that replays it computes no data. ``made_for`` is the metadata that the files were
-    written under. ``considered`` counts the files that it has looked at.
+    A redo keeps the bins whose files all still exist and drops all other bins: it makes no new
+    files, so an optimize ends however much other clients write, and a helper that replays it
+    computes no data. ``made_for`` is the metadata that the files were written under. ``considered``
+    counts the files that it has checked.
     """
 
     table: str
@@ -269,7 +268,7 @@ class Optimize(msgspec.Struct, frozen=True, tag="optimize", omit_defaults=True):
 
 
 class Defined(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a state of a table is defined as, in the format's own form."""
+    """The definition of a table in one state, in the format's own form."""
 
     metadata: dict[str, Any]
     protocol: dict[str, Any] = {}
@@ -278,27 +277,27 @@ class Defined(msgspec.Struct, frozen=True, omit_defaults=True):
 OnConflict = Literal["error", "ours", "theirs"]
 
 
-#: What becomes of a row that both sides have changed alike, if that may be two changes.
+#: Outcome of a row that both sides have changed alike, if these may be two changes.
 OnEqual = Literal["conflict", "keep"]
 
-#: How far a state is in the lake's history (``""``), and in those of lives of branches.
+#: How far a state is in the lake's history (``""``), and in those of epochs of branches.
 Reached = dict[str, int]
 
 
 class Transplant(msgspec.Struct, frozen=True, tag="transplant", omit_defaults=True):
-    """Do to the table what changed in it between two states (docs/design/0032-apply.md).
+    """Apply to the table what changed in it between two states (docs/design/0032-apply.md).
 
-    ``removes`` and ``adds`` are the files that went and came, in full. ``after`` is None where the
-    table is defined alike in both. ``keys`` and ``on_conflict`` say what becomes of rows that
-    others have touched. ``exact``: the table becomes what it was then, whatever that takes; its
-    rows have been read, so where the files do not fit somebody was quicker. ``within``: patterns of
-    the tables that were all looked at, the others of them being as they were. ``hides``: columns,
-    as named before, that the table has no more after it, while others' files stay: no value of
-    these may be in them (docs/design/0055-columns-that-went.md). ``since`` and ``until`` tell by
-    which commits the two states differ; empty where that is not known. ``on_equal``: whether a row
-    that others have changed to the same is in conflict, where that was computed
-    (docs/design/0056-equal-changes.md).
-    ``verb`` is how it is called in the log.
+    ``removes`` and ``adds`` are the removed and added files, in full. ``after`` is None where the
+    table has the same definition in both states. ``keys`` and ``on_conflict`` give the outcome of
+    rows that other clients have touched. ``exact``: the table becomes what it was then, whatever
+    that takes; its rows have been read, so if the files do not fit, another client was faster.
+    ``within``: patterns of all tables that were checked; the other tables that fit them are already
+    as they were then. ``hides``: columns, as named before, that the table no longer has after it,
+    while files of other clients stay: these files must have no value in them
+    (docs/design/0055-columns-that-went.md). ``since`` and ``until`` state by which commits the two
+    states differ; they are empty where that is not known. ``on_equal``: whether a row that other
+    clients have changed to the same value is in conflict, where that was computed
+    (docs/design/0056-equal-changes.md). ``verb`` is the name of the operation in the log.
     """
 
     table: str
@@ -319,7 +318,7 @@ class Transplant(msgspec.Struct, frozen=True, tag="transplant", omit_defaults=Tr
 
     @property
     def takes_back(self) -> bool:
-        """Whether it makes undone what was done, and does nothing else."""
+        """True if it undoes what was done, and does nothing else."""
         known = self.since != self.until and self.until.keys() <= self.since.keys()
         return known and all(self.until.get(life, 0) <= self.since[life] for life in self.since)
 
@@ -347,8 +346,8 @@ Operation = Union[
 class ReadRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """An observed read: the caller has seen the rows of ``table`` for which ``where`` is true.
 
-    ``after``: how many operations of the transaction the read came after; its
-    result includes their rows. None as ``where`` stands for all rows.
+    ``after``: the number of operations of the transaction before the read; its result includes
+    their rows. None as ``where`` stands for all rows.
     """
 
     table: str
@@ -357,10 +356,10 @@ class ReadRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def is_direct(operation: Operation) -> bool:
-    """Whether it changes rows or definitions by itself: no other state has it so.
+    """Return whether the operation changes rows or definitions by itself: no other state has them.
 
-    What no branch does (names, guards), and what moves rows, is upkeep. A table of a clone is made
-    for the sake of what comes after.
+    Operations that no branch has (names, guards), and those that move rows, are upkeep. A table of
+    a clone is made for the sake of the operations after it.
     """
     match operation:
         case Transplant() | Optimize() | Guard() | Rename() | Detach():
@@ -371,17 +370,17 @@ def is_direct(operation: Operation) -> bool:
 
 
 def is_blind(operation: Operation) -> bool:
-    """Whether the operation depends on no row of any table."""
+    """Return whether the operation depends on no row of any table."""
     return isinstance(operation, Append | Create)
 
 
 def is_append(operation: Operation) -> bool:
-    """Whether it adds rows to the columns that are there: it minds metadata alone."""
+    """Return whether it adds rows to the existing columns: it depends on metadata alone."""
     return isinstance(operation, Append) and operation.columns is None
 
 
 def tables_read(operation: Operation) -> dict[str, Expr | None]:
-    """The tables whose rows the operation depends on, with the predicate (None: all rows)."""
+    """Return the tables whose rows the operation depends on, with predicates (None: all rows)."""
     match operation:
         case Update(table=table, where=where) | Delete(table=table, where=where):
             return {table: where}
@@ -406,7 +405,7 @@ def _of_source(source: Source) -> dict[str, Expr | None]:
 
 
 def given_files(operation: Operation) -> tuple[DataFile, ...]:
-    """The files that hold the operation's rows: a redo needs them, and can't make them again."""
+    """Return the files of the operation's rows: a redo needs them, and can't make them again."""
     match operation:
         case Refresh(files=files, kept=kept):
             return (*files, *kept)
@@ -418,12 +417,12 @@ def given_files(operation: Operation) -> tuple[DataFile, ...]:
 
 
 def source_files(operation: Operation) -> tuple[DataFile, ...]:
-    """The files that it may read in a redo, though it was not given them to keep."""
+    """Return the files that a redo may read, though the operation was not given them to keep."""
     return operation.removes if isinstance(operation, Transplant) else ()
 
 
 def staged_keys(operation: Operation) -> tuple[str, ...]:
-    """The objects that hold the operation's source: a redo reads them again."""
+    """Return the objects that hold the operation's source: a redo reads them again."""
     source = operation.source if isinstance(operation, Merge | Insert) else None
     match source:
         case StagedSource(keys=keys):

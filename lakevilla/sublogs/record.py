@@ -1,11 +1,11 @@
-"""Records: who owns a transaction, its places in the queues, and the sublog it has saved.
+"""Records: the owner of a transaction, its places in the queues, and the sublog it has saved.
 
-``_lakevilla/txns/<txn>.json`` is created before the transaction's first marker,
-and deleted when it has ended: a marker whose transaction has no record is void.
-It is replaced under ``Match`` by its owner; whoever resumes the transaction
-replaces it too, and the owner that lost finds out at its next replacement.
-``_lakevilla/txns/<txn>/<hash>.json`` holds the sublog, immutable; ``.../creates/<table>`` says
-where files are stored, before the commit, of a table that is not in HEAD.
+``_lakevilla/txns/<txn>.json`` is created before the transaction's first marker, and deleted when it
+has ended: a marker whose transaction has no record does not count. The owner replaces the record
+under ``Match``. A client that resumes the transaction replaces it too, and the owner that lost
+finds that out at its next replacement. ``_lakevilla/txns/<txn>/<hash>.json`` holds the sublog,
+immutable; ``.../creates/<table>`` says where files of a table that is not in HEAD are stored before
+the commit.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from lakevilla.sublogs.operations import Operation, ReadRecord
 TXNS_PREFIX = "_lakevilla/txns"
 _CREATES = re.compile(rf"{TXNS_PREFIX}/([^/]+)/creates/(.+)", re.DOTALL)
 
-#: What a transaction will do in a table, from the weakest to the strongest.
+#: The use that a transaction will make of a table, from the weakest to the strongest.
 Access = Literal["read", "append", "write"]
 
-#: The ticket of whoever holds a reservation in HEAD: lower than any that is placed.
+#: The ticket of a transaction that holds a reservation in HEAD: lower than any that is placed.
 RESERVATION = 0
 
 
@@ -40,9 +40,9 @@ class Ticket(msgspec.Struct, frozen=True):
 class Edge(msgspec.Struct, frozen=True):
     """A dependency: ``waiter``, with its ticket in ``table``, is behind ``holder`` with its own.
 
-    Void as soon as one of the two tickets is no longer held: sets of ids
-    would keep a finished transaction alive in two others' closures, and name
-    one that has shifted for ever.
+    It does not count as soon as one of the two tickets is no longer held: sets of ids would keep a
+    finished transaction alive in the closures of two other transactions, and name for ever one that
+    has shifted.
     """
 
     waiter: str
@@ -53,14 +53,13 @@ class Edge(msgspec.Struct, frozen=True):
 
 
 class TxnRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All that changes of a transaction, in one place.
+    """All changing data of a transaction, in one place.
 
-    ``began`` is HEAD's sequence when it began: its commit, if any, comes later.
-    ``heartbeat`` counts replacements; a record that has not changed for
-    ``lease_seconds`` on an observer's own clock is stale. ``claim`` is new each
-    time that the transaction is begun or resumed: two owners in one process
-    have two. ``tickets`` are exact while the transaction waits, that is while
-    it has ``edges``; else they may lag behind what is placed.
+    ``began`` is HEAD's sequence when the transaction began: its commit, if any, has a higher one.
+    ``heartbeat`` counts replacements; a record that has not changed for ``lease_seconds`` on an
+    observer's own clock is stale. ``claim`` is new each time that the transaction is begun or
+    resumed: two owners in one process have two. ``tickets`` are exact while the transaction waits,
+    that is while it has ``edges``; else they may be older than the placed tickets.
     """
 
     REMEDY: ClassVar[str] = "the places of its owner are given up after a lease"
@@ -82,8 +81,8 @@ class TxnRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 class SavedOperation(msgspec.Struct, frozen=True, omit_defaults=True):
     """One operation, logical and physical side. ``counts`` as ``Counts`` holds them.
 
-    ``deferred``: it is put off, so its physical side is empty; ``fitted``: it has
-    fitted a state that others have changed since.
+    ``deferred``: the operation is deferred, so its physical side is empty. ``fitted``: it has
+    fitted a state that other clients have changed since.
     """
 
     operation: Operation
@@ -98,9 +97,9 @@ class SavedOperation(msgspec.Struct, frozen=True, omit_defaults=True):
 class SavedTable(msgspec.Struct, frozen=True, omit_defaults=True):
     """The state of a table that the transaction is bound to.
 
-    The log up to ``logged`` with the commits in ``overlay`` (sequence, txn,
-    hash, base) laid over; ``state`` is HEAD's entry, or null if it had none, as
-    JSON that the global log reads. ``clone`` is the id of the clone that shows it, if one does.
+    The state is the log up to ``logged`` with the commits in ``overlay`` (sequence, txn, hash,
+    base) laid over. ``state`` is HEAD's entry, or null if it had none, as JSON that the global log
+    reads. ``clone`` is the id of the clone that shows the table, if one does.
     """
 
     logged: int
@@ -115,11 +114,10 @@ class SavedTable(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Sublog(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All that another process needs to go on with a transaction.
+    """All data that another process needs to continue a transaction.
 
-    ``isolation``, ``validation``, ``slack``, ``behind``, ``defer`` and ``catalog`` as the
-    transaction has them; ``checkpoint``, ``planned`` and ``gapless`` as its key
-    has them.
+    ``isolation``, ``validation``, ``slack``, ``behind``, ``defer`` and ``catalog`` are as the
+    transaction has them; ``checkpoint``, ``planned`` and ``gapless`` are as its key has them.
     """
 
     format: int
@@ -159,6 +157,6 @@ def creates_key(txn: str, table: str) -> str:
 
 
 def created_by(key: str) -> tuple[str, str] | None:
-    """Whose table a note tells of, and where it is to be; None for other keys."""
+    """Return a note's transaction, and the place of its table; None for other keys."""
     found = _CREATES.fullmatch(key)
     return None if found is None else (found[1], found[2])

@@ -1,5 +1,5 @@
 """One transaction, from its first use to its end; read ``commit.commit`` first.
 
-Its rooms, each above the one before: ``state`` (data), ``redo``, ``validation``, ``queue``,
-``verbs``, ``commit``. Programs and pure functions; no I/O, no clocks of its own.
+The packages, each above the one before: ``state`` (data), ``redo``, ``validation``, ``queue``,
+``verbs``, ``commit``. They hold programs and pure functions; no I/O, no clocks of their own.
 """

@@ -1,1 +1,1 @@
-"""What must hold after a history."""
+"""Conditions that must hold after a history."""

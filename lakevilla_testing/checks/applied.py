@@ -1,7 +1,7 @@
-"""Whether tables were made what they had been: each rollback, held against all HEADs there were.
+"""Checks of rollbacks: the state after each is compared with the state that it was to restore.
 
-What a rollback came to is what its own HEAD shows of a table; what it was to come to, what the
-HEAD of that older version showed.
+The result of a rollback is taken from its own HEAD, the expected state of a table from the HEAD of
+that older version.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _TARGET = re.compile(r"global version (\d+)")
 
 
 def rollbacks_came_to_what_was(store: SimulatedStore) -> int:
-    """Hold the files of each table that was rolled back against those that it had then.
+    """Compare the files of each table that was rolled back with those that it had then.
 
-    Returns how many were compared.
+    Returns the number of comparisons.
     """
     heads = _heads(store)
     objects = _commit_objects(store)
@@ -48,7 +48,7 @@ def rollbacks_came_to_what_was(store: SimulatedStore) -> int:
 
 
 def _targets(commit: CommitObject, head: Head) -> dict[int, set[str]]:
-    """The versions to which a commit rolls back, and which tables: of the whole lake, all."""
+    """Return the versions to which a commit rolls back, and the tables: all for the whole lake."""
     found: dict[int, set[str]] = {}
     for one in commit.operations:
         if not isinstance(one, Transplant) or not one.exact:
@@ -61,7 +61,7 @@ def _targets(commit: CommitObject, head: Head) -> dict[int, set[str]]:
 
 
 def _heads(store: SimulatedStore) -> dict[int, Head]:
-    """The last HEAD of each global version that ever was."""
+    """Return the last HEAD of each global version that ever existed."""
     found: dict[int, Head] = {}
     for mutation in store.journal:
         if is_head(mutation.key) and mutation.after is not None:

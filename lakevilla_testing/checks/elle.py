@@ -1,15 +1,14 @@
-"""Finds isolation anomalies in a list-append history.
+"""Find isolation anomalies in a list-append history.
 
-After Elle (Kingsbury and Alvaro, VLDB 2020), with the names of Adya's thesis.
-Transactions are nodes; an edge says that one must come before the other:
+After Elle (Kingsbury and Alvaro, VLDB 2020), with the names of Adya's thesis. Transactions are
+nodes; an edge says that one must be before the other:
 
 - ww: it appended right before the other did, to the same key;
 - wr: the other read what it appended;
-- rw: it read the list as it was before the other's append;
-- rt: it had ended before the other began (only asked for with ``real_time``).
+- rw: it read the list in its state before the other's append;
+- rt: it had ended before the other began (only with ``real_time``).
 
-A cycle means that no serial order explains the history; the kinds of edges in
-it name the anomaly.
+A cycle means that no serial order explains the history; the kinds of edges in it name the anomaly.
 """
 
 from __future__ import annotations
@@ -42,12 +41,11 @@ _NO_CYCLES: dict[Level, frozenset[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """What is wrong, and with which transactions.
+    """An anomaly, with its transactions.
 
-    ``kind``: ``G0``, ``G1a``, ``G1b``, ``G1c``, ``G-single``, ``G-nonadjacent``,
-    ``G2-item`` (each with ``-realtime`` where only real time closes the cycle),
-    ``lost update``, ``lost append``, ``duplicate``, ``incompatible order``,
-    ``internal`` or ``unwritten``.
+    ``kind``: ``G0``, ``G1a``, ``G1b``, ``G1c``, ``G-single``, ``G-nonadjacent``, ``G2-item`` (each
+    with ``-realtime`` where only real time closes the cycle), ``lost update``, ``lost append``,
+    ``duplicate``, ``incompatible order``, ``internal`` or ``unwritten``.
     """
 
     kind: str
@@ -66,32 +64,32 @@ def check(
     snapshot: Collection[str] = (),
     unplaced: Mapping[str, Collection[str]] | None = None,
 ) -> list[Anomaly]:
-    """All anomalies of a history.
+    """Return all anomalies of a history.
 
     Parameters
     ----------
     history : History or sequence of Txn
         Transactions in any order.
     final : Mapping, optional
-        The lists at the end, read when nothing was under way any more. Without
-        it the end of each list is known only as far as somebody read it.
+        The lists at the end, read when no request was under way any more. Without
+        it the end of each list is known only as far as a transaction read it.
     real_time : bool
-        Whether a transaction that ended before another began must come first.
+        True if a transaction that ended before another began must be first.
     snapshot : collection of str
-        Names of transactions that asked for snapshot isolation among others that asked for
-        more: that others overwrite what such a one has read is no concern of theirs, so
-        its rw edges are left out (Adya's mixed serialization graph). What it was
-        promised itself is checked without naming it, against ``snapshot``.
+        Names of transactions with snapshot isolation among transactions with a stronger one. If
+        other transactions overwrite what such a transaction has read, that does not concern them,
+        so its rw edges are left out (Adya's mixed serialization graph). The guarantee of the
+        snapshot transaction itself is checked without naming it, against ``snapshot``.
     unplaced : Mapping, optional
-        By the name of a reader, those that it has seen before they had a place in the order:
-        they need not come before it. Whatever else it has seen must.
+        By the name of a reader, the transactions that it has seen before they had a place in the
+        order: they need not be before it. All other transactions that it has seen must be.
     """
     txns = history.txns if isinstance(history, History) else list(history)
     return _Checker(txns, final, real_time, frozenset(snapshot), unplaced or {}).anomalies()
 
 
 def forbidden(anomalies: Iterable[Anomaly], level: Level) -> list[Anomaly]:
-    """Those that an isolation level rules out."""
+    """Return the anomalies that an isolation level rules out."""
     allowed = _NO_CYCLES[level]
     return [
         anomaly
@@ -138,7 +136,7 @@ class _Checker:
     # -------------------------------------------------------- what happened
 
     def _committed(self, txns: Sequence[Txn]) -> dict[str, Txn]:
-        """Those acknowledged, and those of unknown outcome that somebody has seen."""
+        """Return acknowledged transactions, and those of unknown outcome that a reader saw."""
         committed = {txn.name: txn for txn in txns if txn.status == "committed"}
         unknown = {txn.name: txn for txn in txns if txn.status == "unknown"}
         seen = [(key, v) for key, values in (self.final or {}).items() for v in values]
@@ -151,7 +149,7 @@ class _Checker:
         return committed
 
     def _version_order(self) -> dict[Key, list[Value]]:
-        """The longest list seen of each key. All others must be its beginnings."""
+        """Return the longest list seen of each key. All other lists must be its beginnings."""
         lists: dict[Key, list[tuple[str, tuple[Value, ...]]]] = defaultdict(list)
         for txn in self.committed.values():
             own: dict[Key, set[Value]] = defaultdict(set)
@@ -159,7 +157,7 @@ class _Checker:
                 if isinstance(operation, ListAppend):
                     own[operation.key].add(operation.value)
                 else:
-                    # What a transaction has appended itself is checked apart.
+                    # The values that a transaction has appended itself are checked separately.
                     mine = own[operation.key]
                     others = tuple(v for v in operation.values if v not in mine)
                     lists[operation.key].append((txn.name, others))
@@ -248,7 +246,7 @@ class _Checker:
             )
 
     def _check_updates(self) -> None:
-        """Two that read the same list and both went on to append to it."""
+        """Report transactions that read the same list and then all appended to it."""
         updaters: dict[tuple[Key, tuple[Value, ...]], list[str]] = defaultdict(list)
         for txn in self.committed.values():
             for key, values in _first_reads(txn).items():
@@ -268,7 +266,7 @@ class _Checker:
         self.graph.add_nodes_from(self.committed)
         for key, values in self.order.items():
             writers = [self.writer[key, v].name for v in values if (key, v) in self.writer]
-            # Appends that nobody has seen come after those seen, in an order unknown.
+            # Appends that no reader has seen are after those seen, in an unknown order.
             for before, after in pairwise(writers):
                 self._edge(before, after, "ww")
             unseen = [
@@ -288,8 +286,8 @@ class _Checker:
                 placed = [name for name in origins if name not in unplaced]
                 if placed:
                     self._edge(placed[-1], txn.name, "wr")
-                # The first that it does not hold: for a list that is not a
-                # beginning of the order too, or a skipped write went unseen.
+                # The first value that it does not hold: for a list that is not a beginning of the
+                # order too, or a skipped write went unseen.
                 unread = next((v for v in values if v not in seen), None)
                 if unread is not None and (key, unread) in self.writer:
                     self._edge(txn.name, self.writer[key, unread].name, "rw")
@@ -323,7 +321,7 @@ class _Checker:
                 self._name_cycles(sorted(nodes))
 
     def _name_cycles(self, nodes: list[str]) -> None:
-        """The strongest anomalies of one component: each kind once, weaker ones not at all."""
+        """Report the strongest anomalies of a component: each kind once, weaker ones never."""
         for suffix, extra in (("", set[str]()), ("-realtime", {"rt"})):
             if suffix and not self.real_time:
                 break
@@ -337,16 +335,16 @@ class _Checker:
                 cycle = self._cycle(nodes, first, others | extra, rw)
                 if cycle is not None:
                     self._report(kind + suffix, self._described(cycle), *cycle[:-1])
-                    if kind != "G0":  # dirty writes and dirty reads are worth telling apart
+                    if kind != "G0":  # dirty writes and dirty reads are worth distinguishing
                         return
 
     def _cycle(
         self, nodes: list[str], first: set[str], others: set[str], rw: str
     ) -> list[str] | None:
-        """A shortest cycle: one edge of a kind in ``first``, then edges of ``others``.
+        """Return a shortest cycle: one edge of a kind in ``first``, then edges of ``others``.
 
-        ``rw``: whether further rw edges may follow: ``none``, only ``apart``
-        from each other, or ``any``.
+        ``rw``: whether further rw edges may follow: ``none``, only ``apart`` from each other, or
+        ``any``.
         """
         inside = set(nodes)
         best: list[str] | None = None
@@ -361,7 +359,8 @@ class _Checker:
     def _path(
         self, start: str, goal: str, inside: set[str], others: set[str], rw: str
     ) -> list[str] | None:
-        # A state is (node, whether the edge into it was rw); we came by rw if ``rw`` matters.
+        # A state is (node, whether the edge into it was rw); the first edge was rw if ``rw``
+        # matters.
         begin = (start, rw == "apart")
         previous: dict[tuple[str, bool], tuple[str, bool] | None] = {begin: None}
         queue = deque([begin])
@@ -402,7 +401,7 @@ def _values_read(txns: Iterable[Txn]) -> list[tuple[Key, Value]]:
 
 
 def _first_reads(txn: Txn) -> dict[Key, tuple[Value, ...]]:
-    """What the transaction saw of others, by key: its first read, less its own appends."""
+    """Return the foreign values that it saw, by key: its first read, less its own appends."""
     own: set[tuple[Key, Value]] = set()
     first: dict[Key, tuple[Value, ...]] = {}
     for operation in txn.operations:

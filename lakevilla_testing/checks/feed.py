@@ -1,8 +1,8 @@
-"""Whether the change feed tells the lake: its steps, laid over a state, against what really was.
+"""Checks of the change feed: its steps, laid over a state, against the real states of the lake.
 
 States are those of the HEADs in the store's journal, as in ``checks.past``. Each step of a range
-must lead from the state before it to the state behind it, by what it tells of the tables' files;
-the steps must cover the range; and none may tell what a later one takes back.
+must lead from the state before it to the state after it, by what it reports of the tables' files.
+The steps must cover the range. No step may report a change that a later one takes back.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ State = dict[str, frozenset[str]]
 
 @dataclass
 class Copy:
-    """The files of each table by the feed, up to ``position``; and all that it has been."""
+    """The files of each table by the feed, up to ``position``; and all earlier states."""
 
     position: int = 0
     state: State = field(default_factory=dict)
     seen: list[tuple[int, State]] = field(default_factory=list)
 
     def move(self, position: int, state: State) -> None:
-        """One step on."""
+        """Advance by one step."""
         self.position, self.state = position, state
         self.seen.append((position, state))
 
@@ -50,7 +50,7 @@ def feed_is_as_it_was(
     passing: Collection[str] = (),
     may_be_missing: bool,
 ) -> int:
-    """Follow ``count`` ranges, drawn from ``source``; how many steps were compared.
+    """Follow ``count`` ranges, drawn from ``source``; return the number of compared steps.
 
     ``passing`` and ``may_be_missing`` as in ``checks.past``.
     """
@@ -97,7 +97,7 @@ def _follow(
             real = state_of(store, heads[last], passing)
             _compare(state, real, last, f"the feed since {step.since}")
             compared += 1
-    if net and not steps:  # what came has gone, and no table differs
+    if net and not steps:  # added files were removed again, and no table differs
         last = found.until
         real = state_of(store, heads[last], passing)
         _compare(state, real, last, f"the feed since {found.since}")
@@ -107,7 +107,7 @@ def _follow(
 
 
 def copies_are_as_it_was(store: SimulatedStore, context: Context, copies: Iterable[Copy]) -> int:
-    """Hold what followers had at each position against what was; how many were compared."""
+    """Compare the states of followers at each position with the real ones; return the number."""
     held = run_now(store, context.head())
     if held is None:
         return 0
@@ -139,7 +139,7 @@ def _nothing_is_taken_back(steps: list[Step]) -> None:
 def state_after(
     context: Context, found: Stretch, step: Step, state: State, passing: Collection[str] = ()
 ) -> Program[State]:
-    """A state with a step of the feed laid over."""
+    """Return a state with a step of the feed laid over."""
     new = dict(state)
     for table in step.tables:
         if table.location in passing:

@@ -1,7 +1,7 @@
-"""What clients did and saw, for the checker: list-append histories.
+"""Actions and reads of clients, for the checker: list-append histories.
 
-Every appended value is unique, so a list tells which transactions it holds and
-in what order: the version order of each key is known, not guessed.
+Every appended value is unique, so a list shows which transactions it holds and in which order: the
+version order of each key is known, not guessed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Literal
 
 Key = str
 Value = int
-#: ``unknown``: nobody told the client; whether it committed shows in what others read.
+#: ``unknown``: the client got no answer; other clients' reads show whether the transaction
+#: committed.
 Status = Literal["committed", "aborted", "unknown"]
 
 
@@ -37,9 +38,9 @@ Operation = ListAppend | Read
 
 @dataclass(slots=True)
 class Txn:
-    """One transaction: its operations in order, when it ran, how it ended.
+    """One transaction: its operations in order, its time and its outcome.
 
-    ``completed`` is None while nobody knows that it ended.
+    ``completed`` is None while it is not known that the transaction ended.
     """
 
     name: str
@@ -65,7 +66,7 @@ class Txn:
 
 
 class History:
-    """Records transactions; ``now`` gives the one time that all clients share.
+    """A recorder of transactions; ``now`` gives the one time that all clients share.
 
     A client that crashes leaves its transaction ``unknown``, as it should.
     """
@@ -76,17 +77,17 @@ class History:
         self.txns: list[Txn] = []
 
     def begin(self, client: str) -> Txn:
-        """A transaction that starts now."""
+        """Return a transaction that starts now."""
         txn = Txn(f"T{len(self.txns)}", client, self._now())
         self.txns.append(txn)
         return txn
 
     def end(self, txn: Txn, status: Status) -> None:
-        """The transaction's client has learnt how it ended."""
+        """Record the outcome that the transaction's client has learnt."""
         txn.status = status
         txn.completed = None if status == "unknown" else self._now()
 
     def value(self) -> Value:
-        """A value that is appended once in the history."""
+        """Return a value that is appended once in the history."""
         self._next_value += 1
         return self._next_value

@@ -1,8 +1,8 @@
-"""What must hold of a store after any history, however it went.
+"""Conditions that must hold of a store after any history, whatever its course.
 
-Each check is a function of the store's state, and where it says so of what the
-clients were told; it raises ``Violated`` and tells what is wrong. They hold once
-nothing is under way any more and somebody has recovered the lake.
+Each check is a function of the store's state, and where it says so of the answers that the clients
+got; it raises ``Violated`` with the error. The checks hold once no request is under way any more
+and a client has recovered the lake.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Violated(AssertionError):
 
 
 def every_table_is_readable(store: SimulatedStore, tables: Collection[str]) -> None:
-    """A reader of the bare format finds a dense log and every file it names."""
+    """Check that a reader of the bare format finds a dense log and every file it names."""
     for table in tables:
         _logged(store, table)
         try:
@@ -42,7 +42,7 @@ def every_table_is_readable(store: SimulatedStore, tables: Collection[str]) -> N
 
 
 def no_id_commits_twice(store: SimulatedStore, tables: Collection[str]) -> None:
-    """An id stands once among HEAD's commits and once in each table's log."""
+    """Check that an id is once among HEAD's commits and once in each table's log."""
     in_head = [commit.txn for commit in _commits(store) if commit.kind == "transaction"]
     _refuse_repeats("HEAD", in_head)
     for table in tables:
@@ -50,7 +50,7 @@ def no_id_commits_twice(store: SimulatedStore, tables: Collection[str]) -> None:
 
 
 def tables_follow_head(store: SimulatedStore, tables: Collection[str]) -> None:
-    """Each table's log holds the lake's commits in HEAD's order."""
+    """Check that each table's log holds the lake's commits in HEAD's order."""
     places = {commit.txn: commit.sequence for commit in _commits(store)}
     for table in tables:
         placed = [places[txn] for txn in _logged(store, table).transactions if txn in places]
@@ -59,10 +59,10 @@ def tables_follow_head(store: SimulatedStore, tables: Collection[str]) -> None:
 
 
 def all_or_nothing(store: SimulatedStore, tables: Collection[str]) -> None:
-    """A commit of HEAD is in the log of every table it touches, or HEAD names who replaced it.
+    """Check that a commit of HEAD is in all its tables' logs, or that HEAD names a replacement.
 
-    A table whose log was cleaned up tells by its ``txn`` action alone; one that
-    was dropped, or made again by somebody else, is not looked at.
+    A table whose log was cleaned up shows this by its ``txn`` action alone. A table that was
+    dropped, or made again by another client, is not checked.
     """
     head = _head(store)
     if head is None:
@@ -78,8 +78,8 @@ def all_or_nothing(store: SimulatedStore, tables: Collection[str]) -> None:
             raise Violated(f"{table}: {len(state.pending)} commits are decided and not published")
         ids = set(logged.transactions)
         whole = logged.is_whole
-        # What was done to a table that has left the lake is not in the log of the one that
-        # was made in its place.
+        # Changes of a table that has left the lake are not in the log of the one that was made in
+        # its place.
         left = max(
             (c.sequence for c in commits if table in c.tables and c.tables[table].left), default=0
         )
@@ -99,7 +99,7 @@ def all_or_nothing(store: SimulatedStore, tables: Collection[str]) -> None:
 
 
 def no_orphan_files(store: SimulatedStore, tables: Collection[str]) -> None:
-    """After gc every file of a transaction that could commit through HEAD is named by some log."""
+    """Check that after gc some log names each file of transactions that may commit through HEAD."""
     for table in tables:
         named = run_now(store, named_objects(_logged(store, table)))
         for key in store.objects:
@@ -109,7 +109,7 @@ def no_orphan_files(store: SimulatedStore, tables: Collection[str]) -> None:
 
 
 def every_marker_ends(store: SimulatedStore, tables: Collection[str]) -> None:
-    """Nobody holds a place in a queue any more: ended, aborted, or given up by others."""
+    """Check that no marker is left in a queue: each ended, was aborted, or was given up."""
     prefixes = tuple(f"{markers_prefix(table)}/" for table in tables)
     left = sorted(key for key in store.objects if key.startswith(prefixes))
     if left:
@@ -117,7 +117,7 @@ def every_marker_ends(store: SimulatedStore, tables: Collection[str]) -> None:
 
 
 def places_have_records(store: SimulatedStore) -> None:
-    """Nobody who was placed went on to commit without a record: a marker without one is void."""
+    """Check that no placed transaction commits without a record: its marker would not count."""
     recorded: set[str] = set()
     placed: set[str] = set()
     for mutation in store.journal:
@@ -136,7 +136,7 @@ def places_have_records(store: SimulatedStore) -> None:
 def recovery_twice_is_recovery_once(
     store: SimulatedStore, recover: Callable[[], Program[Any]]
 ) -> None:
-    """A second recovery finds nothing to do. Works on a copy of the store."""
+    """Check that a second recovery finds nothing to do. Works on a copy of the store."""
     copy = store.copy()
     run_now(copy, recover())
     once = _bodies(copy)

@@ -1,9 +1,8 @@
-"""Whether the past is told as it was: each HEAD that ever was, against what is told of it now.
+"""Checks of reports on the past: each HEAD that ever existed, against today's report of it.
 
-What was true is taken from the store's journal: the HEAD of that moment, the log
-entries up to its ``published`` (of an Iceberg table: that metadata file), the commit
-objects of what it showed as pending.
-What is told comes from ``lake.past``, from the newest HEAD alone.
+The truth is taken from the store's journal: the HEAD of that time, the log entries up to its
+``published`` (of an Iceberg table: that metadata file), and the objects of the commits that were
+pending in it. The report is taken from ``lake.past``, from the newest HEAD alone.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ def past_is_as_it_was(
     passing: Collection[str] = (),
     may_be_missing: bool,
 ) -> int:
-    """Hold ``count`` versions, drawn from ``source``, against what they were.
+    """Compare ``count`` versions, drawn from ``source``, with their real states.
 
-    ``passing``: tables that somebody else makes anew, and which are left out.
-    ``may_be_missing``: somebody removes logs or history, so a version may be refused.
-    Returns how many states of tables were compared.
+    ``passing``: tables that another client makes again, and which are left out. ``may_be_missing``:
+    another client removes logs or history, so a version may be refused. Returns the number of
+    compared states of tables.
     """
     held = run_now(store, context.head())
     if held is None:
@@ -81,7 +80,7 @@ def past_is_as_it_was(
 
 
 def heads_that_were(store: SimulatedStore, kept: Iterable[CommitSummary]) -> dict[int, Head]:
-    """By its sequence each HEAD that ended with one of the commits ``kept``, the last of such."""
+    """Return by its sequence the last HEAD that ended with each of the commits ``kept``."""
     kept_commits = {
         commit.sequence: (commit.txn, commit.hash, commit.timestamp_ms) for commit in kept
     }
@@ -90,7 +89,7 @@ def heads_that_were(store: SimulatedStore, kept: Iterable[CommitSummary]) -> dic
         if is_head(mutation.key) and mutation.after is not None:
             head = decode(mutation.key, mutation.after.body, Head)
             last = head.commits[-1] if head.commits else None
-            # On a store without conditions a HEAD may be overwritten, and never was.
+            # On a store without conditions a HEAD may be overwritten, and then never existed.
             if last is not None and kept_commits.get(last.sequence) == (
                 last.txn,
                 last.hash,
@@ -112,7 +111,7 @@ def _reported(
 
 
 def state_of(store: SimulatedStore, head: Head, passing: Collection[str]) -> _State:
-    """What HEAD said, by what the store held in its time."""
+    """Return the state that HEAD states, by the contents of the store at its time."""
     found: _State = {}
     written = bodies_that_were(store)
     for leaf in head.tables.missing():
@@ -135,7 +134,7 @@ def state_of(store: SimulatedStore, head: Head, passing: Collection[str]) -> _St
 
 
 def _files_at(written: Mapping[str, bytes], table: str, version: int) -> Collection[str]:
-    """The live files of an Iceberg table's version, by objects that may have gone since."""
+    """Return the live files of an Iceberg table's version, by objects that may be deleted since."""
     if version < 0:
         return ()
     metadata = f"{table}/metadata/"
@@ -149,9 +148,9 @@ def _files_at(written: Mapping[str, bytes], table: str, version: int) -> Collect
 
 
 def bodies_that_were(store: SimulatedStore) -> dict[str, bytes]:
-    """Every object that ever was: log entries and commit objects never change.
+    """Return every object that ever existed: log entries and commit objects never change.
 
-    A metadata file that was cleaned up may be stored again by somebody who slept: the first
+    A metadata file that was cleaned up may be stored again by a client that slept: the first one
     was the version.
     """
     bodies: dict[str, bytes] = {}
@@ -163,6 +162,6 @@ def bodies_that_were(store: SimulatedStore) -> dict[str, bytes]:
 
 
 def apply_files(change: Change, live: set[str]) -> None:
-    """Take what a change removes out of the paths of live files, and add what it adds."""
+    """Remove a change's removed paths from the live files, and add its added ones."""
     live.difference_update(file.path for file in change.removes)
     live.update(file.path for file in change.adds)

@@ -1,4 +1,4 @@
-"""Whether refs keep what they were made of: each base, held against the HEADs that ever were."""
+"""Checks of refs: each base, compared with the HEADs that ever existed."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def refs_are_as_they_were(
     *,
     may_be_lost: bool,
 ) -> int:
-    """Each ref shows each table as it was, and all its files are there.
+    """Check that each ref shows each table in its original state, and that all its files exist.
 
-    ``made`` are those that were acknowledged: they are there unless somebody has tried to delete
-    one of that name. ``may_be_lost``: others clean up logs, which know of no ref.
-    Returns how many states of tables were compared.
+    ``made`` are the acknowledged refs: they exist unless a client has tried to delete one of that
+    name. ``may_be_lost``: other clients clean up logs, which know of no ref. Returns the number of
+    compared states of tables.
     """
     held = run_now(store, context.head())
     if held is None:
@@ -46,7 +46,8 @@ def refs_are_as_they_were(
     for name, base in bases.items():
         run_now(store, load_base_tables(base))
         tables = {place for place, state in base.tables.items() if not state.dropped}
-        # Of commits that one replacement has decided together, only the last one's state ever was.
+        # Of commits that one replacement has decided together, only the last one's state ever
+        # existed.
         head = heads.get(base.sequence)
         expected = None if head is None else state_of(store, head, ())
         if expected is not None and tables != expected.keys():
@@ -62,7 +63,7 @@ def refs_are_as_they_were(
                     continue
                 raise Violated(f"tag {name!r} has lost table {table}: {error}") from error
             files = run_now(store, view.snapshot.files()).column("path").to_pylist()
-            # A copy stands for a file that the table has no more, by another name.
+            # A copy replaces a file that the table no longer has, under another name.
             copied = {path for path in files if table in base.kept and branch_of(path)}
             if expected is not None and not _is_same(files, copied, expected[table]):
                 raise Violated(
@@ -82,7 +83,7 @@ def _is_same(files: Collection[str], copied: set[str], expected: frozenset[str])
 
 
 def _heads(store: SimulatedStore) -> dict[int, Head]:
-    """The last HEAD of each global version that ever was."""
+    """Return the last HEAD of each global version that ever existed."""
     found: dict[int, Head] = {}
     for mutation in store.journal:
         if is_head(mutation.key) and mutation.after is not None:

@@ -1,6 +1,6 @@
-"""Whether HEAD told how large its tables were: each size, held against the files that there were.
+"""Checks of the table sizes in HEAD: each size, compared with the files of its time.
 
-What was true is asked of the files themselves: their bytes, and the rows that they hold.
+The truth is taken from the files themselves: their bytes, and the rows that they hold.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def sizes_are_right(
     count: int,
     passing: Collection[str] = (),
 ) -> Counter[str]:
-    """The newest HEAD, and ``count`` of those that ever were, drawn from ``source``.
+    """Check the newest HEAD, and ``count`` earlier ones, drawn from ``source``.
 
-    The past is asked as well: what is told now of an older version.
-    Returns how many sizes were compared, and how many HEAD did not know.
+    The past is checked as well: today's report on an older version. Returns the number of compared
+    sizes, and the number of those that HEAD did not know.
     """
     held = run_now(store, context.head())
     if held is None:
@@ -60,7 +60,7 @@ def _compared(
     written: Mapping[str, bytes],
     passing: Collection[str],
 ) -> Counter[str]:
-    """What ``reported`` says of the sizes that ``head``'s tables had, held against the files."""
+    """Compare the sizes of ``head``'s tables that ``reported`` states with the files."""
     compared = Counter[str]()
     for table, paths in state_of(store, head, passing).items():
         state = reported.tables.get(table)

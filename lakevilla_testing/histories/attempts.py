@@ -1,4 +1,4 @@
-"""The lake of one history, and what its clients have tried there."""
+"""The lake of one history, and the attempts of its clients."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from lakevilla_testing.world.store import ROOT
 COLUMNS = {"id": "long", "balance": "long", "items": "string"}
 
 
-#: Properties with which what happens once in many commits happens every few.
+#: Properties by which events that are rare among commits happen every few commits.
 FREQUENT: dict[FormatName, dict[str, str]] = {
     "delta": {"delta.checkpointInterval": "3"},
     "iceberg": {"commit.manifest.min-count-to-merge": "3"},
@@ -53,19 +53,19 @@ FREQUENT: dict[FormatName, dict[str, str]] = {
 SCHEMA = pa.schema([("id", pa.int64()), ("balance", pa.int64()), ("items", pa.string())])
 
 
-#: Where ``contended`` transactions meet.
+#: Tables that ``contended`` transactions share.
 CONTENDED = TABLES[:2]
 
 
-#: What each account holds at first.
+#: The first balance of each account.
 BALANCE = 100
 
 
 @dataclass(eq=False)
 class Try:
-    """One process's run of one transaction: what it did, saw and was told.
+    """One process's run of one transaction: its actions, its reads and its answers.
 
-    One that is run again after a conflict keeps its id, so several share one.
+    A transaction that is run again after a conflict keeps its id, so several runs share one.
     """
 
     core: TransactionState
@@ -81,7 +81,7 @@ class Try:
     counts: list[tuple[Done, tuple[int, ...]]] = field(default_factory=list)
     status: Status = "unknown"
     foreign: bool = False
-    #: It lost, and is run again under its id: nothing of this attempt may ever be seen.
+    #: It lost, and is run again under its id: no effect of this attempt may ever be seen.
     lost: bool = False
     key: tuple[str, int | None] | None = None
 
@@ -92,28 +92,28 @@ class Try:
 
 @dataclass
 class World:
-    """What the clients of one history share besides the store."""
+    """The data that the clients of one history share besides the store."""
 
     simulation: Simulation
     plan: Plan
     attempts: list[Try] = field(default_factory=list)
     saved: list[Try] = field(default_factory=list)
     verdicts: list[tuple[str, str]] = field(default_factory=list)
-    #: Columns that somebody may have dropped.
+    #: Columns that a client may have dropped.
     dropped: set[tuple[str, str]] = field(default_factory=set)
     foreign_rows: list[tuple[str, int]] = field(default_factory=list)
-    #: Tables that a client without LakeVilla was at work on, from when, until when.
+    #: Tables that a client without LakeVilla worked on, with the beginning and the end.
     foreign_acts: list[tuple[str, float, float]] = field(default_factory=list)
     events: Counter[str] = field(default_factory=Counter)
     numbers: int = 0
-    #: Refs that were acknowledged, and names of which somebody has tried to delete one.
+    #: Refs that were acknowledged, and names of which a client has tried to delete one.
     made_refs: list[tuple[str, RefEntry]] = field(default_factory=list)
     deleted_refs: set[str] = field(default_factory=set)
-    #: What followers of the change feed have kept.
+    #: The copies of the followers of the change feed.
     copies: list[Copy] = field(default_factory=list)
 
     def value(self) -> Value:
-        """A number that is used once in the history."""
+        """Return a number that is used once in the history."""
         self.numbers += 1
         return self.numbers
 
@@ -124,7 +124,7 @@ class World:
         return attempt
 
     def notice(self, event: Event) -> None:
-        """Count what the protocol tells of."""
+        """Count an event of the protocol."""
         gave_up = event.kind == "waiting" and not event.detail
         self.events["timed out" if gave_up else event.kind] += 1
 
@@ -135,13 +135,13 @@ class World:
 
 
 def set_wrong(world: World, client: Client) -> None:
-    """Set the clock of half of those who clean up wrong, by days: it tells nobody what is old."""
+    """Set the clocks of half of the cleaners wrong, by days: they must not decide what is old."""
     source = random.Random(f"{world.simulation.seed}/{client.name}/clock")
     client.clock.offset_seconds = source.choice((0.0, 0.0, 10.0, -10.0)) * 24 * 3600
 
 
 def context_of(client: Client) -> Context:
-    """A lake as a fresh process sees it."""
+    """Return a lake as a fresh process sees it."""
 
     def replaces() -> Program[bool]:
         yield from ()
@@ -159,7 +159,7 @@ def context_of(client: Client) -> Context:
 
 
 class Hand:
-    """The verbs of one attempt; each notes what it did and saw."""
+    """The verbs of one attempt; each notes its actions and reads."""
 
     def __init__(self, world: World, attempt: Try) -> None:
         self.world = world
@@ -185,7 +185,8 @@ class Hand:
             table, {"items": _expression(f"items || ',{value}'")}, _predicate(f"{by} = {key}")
         )
         yield from self._execute(operation)
-        # Before it is saved: where that fails unheard, whoever resumes it finds this all the same.
+        # Before it is saved: if that fails without an answer, a client that resumes it still finds
+        # this.
         self.attempt.record.append(key_of(table, key), value)
         yield from self.save_if_due()
 
@@ -213,7 +214,7 @@ class Hand:
         yield from self.save_if_due()
 
     def count(self, done: Done) -> int:
-        """Look at how many rows were changed: that makes it part of the transaction."""
+        """Return the number of changed rows: reading it makes it part of the transaction."""
         done.observed = True
         self.attempt.counts.append((done, done.counts.rows))
         return sum(done.counts.rows[1:])
@@ -225,7 +226,7 @@ class Hand:
 
 @lru_cache(4096)
 def _predicate(text: str) -> Expr:
-    """Parsed once for all histories: trees do not change."""
+    """Parse a predicate once for all histories: trees do not change."""
     return parse_predicate(text)
 
 

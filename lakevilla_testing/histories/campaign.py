@@ -59,7 +59,7 @@ from lakevilla_testing.world.trace import Line
 
 T = TypeVar("T")
 
-#: VACUUM's retention; far above ``max_age_seconds``, as hazard 6 asks.
+#: VACUUM's retention; far above ``max_age_seconds``, as hazard 6 requires.
 _VACUUM_SECONDS = 7 * 24 * 3600.0
 _LOG_RETENTION_SECONDS = 3 * 3600.0
 #: Properties of an Iceberg table whose writers keep few metadata files.
@@ -73,21 +73,21 @@ _CLIENTS: dict[FormatName, Any] = {"delta": delta_writer, "iceberg": iceberg_wri
 
 @dataclass(frozen=True)
 class CampaignOutcome:
-    """What is left of a history: its store, and figures about it."""
+    """The result of a history: its store, and figures about it."""
 
     plan: Plan
     store: SimulatedStore
     fired: Counter[Fault]
     ended: Counter[str]
     events: Counter[str]
-    #: How often transactions of two kinds were at work on one table at the same time.
+    #: Number of times that transactions of two kinds worked on one table at the same time.
     meetings: Counter[Meeting]
     requests: int
     trace_hash: str
 
 
 class HistoryFailed(AssertionError):
-    """An invariant does not hold; the message names the seed that replays it."""
+    """An invariant does not hold; the message names the seed that replays the history."""
 
 
 def run(
@@ -97,7 +97,7 @@ def run(
     simulation: Simulation | None = None,
     hashing: bool = False,
 ) -> CampaignOutcome:
-    """One history; in the simulation that belongs to the seed, or in one made otherwise.
+    """Run one history, in the simulation that belongs to the seed or in a given one.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def replay(
     simulation: Simulation | None = None,
     hashing: bool = False,
 ) -> tuple[CampaignOutcome, list[Line], Exception | None]:
-    """One history with its trace, and what was wrong with it."""
+    """Run one history; return its outcome, its trace and its error."""
     plan = draw(seed) if plan is None else plan
     source = random.Random(f"{seed}/schedule")
     faults = random.Random(f"{seed}/faults")
@@ -159,7 +159,7 @@ def replay(
 
 
 def _rates(plan: Plan, faults: random.Random) -> dict[Fault, float]:
-    # From a source of its own, and the last: what strikes else is as it is without.
+    # From a separate source, and the last: all other faults strike as they do without it.
     lost = outages(random.Random(f"{plan.seed}/outages"), plan.intensity)
     return {**swarm(faults, plan.intensity), **lost}
 
@@ -172,9 +172,9 @@ def _formats(plan: Plan) -> str:
 def figures(
     seed: int, formats: LakeFormat = "delta"
 ) -> tuple[int, dict[str, Counter[str]], int, str | None]:
-    """One history in numbers, for whoever runs many in other processes.
+    """Return one history in numbers, for a caller that runs many in other processes.
 
-    The seed, counts (faults, events, how transactions ended), requests, and what was wrong.
+    The seed, counts (faults, events, outcomes of transactions), requests, and the error.
     """
     outcome, _, error = replay(seed, plan=draw_formats(seed, formats))
     fired = Counter({fault.value: count for fault, count in outcome.fired.items()})
@@ -193,7 +193,7 @@ def _play(world: World) -> None:
 
 
 def play_clients(world: World) -> None:
-    """Run what the plan names, on the tables that are there, until all has landed."""
+    """Run the plan's clients, on the existing tables, until all writes have taken effect."""
     simulation, plan = world.simulation, world.plan
     for number in range(plan.clients):
         program = user(world)
@@ -232,7 +232,7 @@ def _set_up(client: Client, plan: Plan) -> Program[None]:
         context = context_of(client)
         for table in client.random.sample(TABLES, 2):
             if plan.format_of(table) == "iceberg":
-                continue  # nothing of the kind there
+                continue  # Iceberg has no guards
             txn = begin(
                 TransactionState(context, client.ids.txn_id(), Options(Feature.R | Feature.I))
             )
@@ -242,7 +242,7 @@ def _set_up(client: Client, plan: Plan) -> Program[None]:
 
 
 def _intrude(world: World, client: Client) -> Program[None]:
-    """The client without LakeVilla."""
+    """Run the client without LakeVilla."""
     plan = world.plan
     for _ in range(4):
         longest = 3 * 3600.0 if plan.long and client.random.random() < 0.5 else 3.0
@@ -258,7 +258,8 @@ def _intrude(world: World, client: Client) -> Program[None]:
 
 def _foreign_act(world: World, client: Client, table: str, kind: str) -> Program[None]:
     if kind == "recreate":
-        # Nothing can be promised of what others tear down; the rest of the lake goes on.
+        # No guarantee holds for a table that other clients tear down; the rest of the lake goes
+        # on.
         clients = _CLIENTS[world.plan.format_of(RECREATED)]
         yield from clients.drop_and_recreate(client, RECREATED, COLUMNS, [])
         return
@@ -294,7 +295,7 @@ def _foreign_act(world: World, client: Client, table: str, kind: str) -> Program
 
 
 def _touched(row: Any) -> dict[str, Any]:
-    """Rows of this client change; all others stay as they are."""
+    """Change this client's rows; all other rows stay unchanged."""
     return {**row, "balance": row["balance"] + (1 if row["id"] > 1_000_000 else 0)}
 
 
@@ -308,7 +309,7 @@ def _collect(world: World, client: Client) -> Program[None]:
             yield from gc.gc(context)
         except LakeVillaError as error:
             torn_down = error.kind == "corrupt_object" and "recreate" in world.plan.foreign
-            # "conflict": who has died just before HEAD has left a leaf of the next one.
+            # "conflict": a client that died just before HEAD has left a leaf of the next one.
             if error.kind not in ("store", "outcome_unknown", "conflict") and not torn_down:
                 raise
         else:
@@ -319,7 +320,7 @@ def _collect(world: World, client: Client) -> Program[None]:
 
 
 def _finish(world: World) -> None:
-    """Recover from another process, look at everything, clean up, look again."""
+    """Recover from another process, check everything, clean up, check again."""
     simulation = world.simulation
 
     def recover(client: Client) -> Program[Any]:
@@ -342,8 +343,8 @@ def _finish(world: World) -> None:
         verdict.copies_are_right(world)
     if world.plan.keepers:
         _let_go(world)
-    # Long after, when nobody who began back then may still commit.
-    # Clocks are off by hours, and by a tenth of the time that has passed.
+    # Long after, when no transaction that began back then may still commit. Clocks are off by
+    # hours, and by a tenth of the time that has passed.
     simulation.now = 1.3 * (simulation.now + world.plan.settings.max_age_seconds) + 4 * 3600
     if "recreate" not in world.plan.foreign:
         _confirm(world, "operator")
@@ -361,12 +362,12 @@ def _finish(world: World) -> None:
 
 
 def _confirm(world: World, name: str) -> None:
-    """HEAD is right: one set back by one would look as if a client had died with all stored."""
+    """Confirm HEAD: one set back by one looks as if a client had died with all stored."""
     alone(world, name, lambda client: confirm_head(context_of(client)))
 
 
 def _let_go(world: World) -> None:
-    """All that refs keep is there, also when everybody of the lake has cleaned up; then they go."""
+    """Check that refs keep their states after all clean-ups of the lake; then delete the refs."""
     plan = world.plan
     verdict.refs_are_kept(world)
 
@@ -383,7 +384,7 @@ def _let_go(world: World) -> None:
 
 
 def _neglect(world: World) -> None:
-    """A week later: all clean up around what is pending, and then others rewrite each table."""
+    """Wait a week and clean up around pending commits; then other clients rewrite each table."""
     simulation, plan = world.simulation, world.plan
     simulation.now += _VACUUM_SECONDS + 24 * 3600
     tables = [t for t in TABLES if not ("recreate" in plan.foreign and t == RECREATED)]
@@ -406,7 +407,7 @@ def _neglect(world: World) -> None:
 
 
 def _one_row_each(client: Client, tables: Sequence[str]) -> Program[CommitResult]:
-    """A fresh client adds a row to each table."""
+    """Add a row to each table by a fresh client."""
     context = context_of(client)
     held = yield from context.head()
     floor = NO_TXN if held is None else held.head.floor
@@ -421,7 +422,7 @@ def _one_row_each(client: Client, tables: Sequence[str]) -> Program[CommitResult
 
 
 def _tidy(plan: Plan, client: Client, table: str) -> Program[int]:
-    """What another client deletes that no version names any more."""
+    """Delete as another client the files that no version names any more."""
     if plan.format_of(table) == "iceberg":
         return iceberg_writer.remove_orphans(client, table, _VACUUM_SECONDS)
     return delta_cleaner.vacuum(client, table, _VACUUM_SECONDS)
@@ -437,17 +438,17 @@ def _vacuum(client: Client, table: str, retention: float | None = None) -> Progr
             enforce_retention=retention is None,
         )
     except LakeVillaError as error:
-        # Another client has made the table anew, or nobody can tell what it was.
+        # Another client has made the table again, or its state can't be determined.
         if error.kind not in ("table_not_found", "version_not_found", "corrupt_object"):
             raise
 
 
 def alone(world: World, name: str, program: Callable[[Client], Program[T]]) -> T:
-    """Run one more client to its end, when nobody else is there, without faults: its result."""
+    """Run one more client to its end, alone and without faults; return its result."""
     fired = Counter(world.simulation.fired)
     client = world.simulation.add(name, program, faulty=False)
     world.simulation.run()
-    # What this brings about is not what clients had to live with.
+    # The faults of this client are not those that the history's clients had.
     world.simulation.fired.clear()
     world.simulation.fired.update(fired)
     result: T = client.result
@@ -455,7 +456,7 @@ def alone(world: World, name: str, program: Callable[[Client], Program[T]]) -> T
 
 
 def _check_reading(world: World, expected: dict[str, list[Any]]) -> None:
-    """A new client bound to HEAD reads what a reader of the bare format does."""
+    """Check that a new client bound to HEAD reads the same as a reader of the bare format."""
     client = Client(world.simulation, "reader", f"{world.simulation.seed}/reader", 1.0)
     options = Options(Feature.I, read_only=True)
     txn = begin(

@@ -1,9 +1,8 @@
 """Every crash point and, up to a bound, every interleaving of a small scenario.
 
-A scenario is a function that builds a simulation for the faults and the
-schedule it is given, and another that checks what came of it. Each run starts
-anew and is replayed from its script (stateless search), so nothing needs to be
-copied or undone.
+A scenario is a function that builds a simulation for the given faults and schedule, and another
+that checks the result. Each run starts from the beginning and is replayed from its script
+(stateless search), so no state must be copied or undone.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ Build = Callable[[Faults, Schedule], Simulation]
 #: Raises ``AssertionError`` when the outcome is wrong.
 Check = Callable[[Simulation], None]
 
-#: How a client dies in a request: it was never sent; it took effect; it takes
-#: effect while the next process is at work, or long after that has ended.
+#: The deaths of a client in a request: it was never sent; it took effect; it takes effect while the
+#: next process is at work, or long after that has ended.
 _DEATHS = (
     (Strike(Fault.CRASH, "never"), 0.0),
     (Strike(Fault.CRASH, "now"), 0.0),
@@ -34,10 +33,10 @@ _DEATHS = (
 def crash_everywhere(
     build: Build, check: Check, client: str, *, every: int = 1, first: int = 0
 ) -> int:
-    """Crash a client at each of its requests, in each way; the number of runs.
+    """Crash a client at each of its requests, in each way; return the number of runs.
 
-    What recovers is the program that the client starts again with, or the others. With ``every``
-    only each so manieth crash is run, from ``first`` on.
+    The program that the client starts again with, or the other clients, recover. With ``every``
+    only each crash of that stride is run, from ``first`` on.
     """
     if every == 1:
         return sum(1 for _ in _crashes(build, check, client))
@@ -50,9 +49,9 @@ def crash_everywhere(
 def crash_twice_everywhere(
     build: Build, check: Check, client: str, *, every: int = 1, first: int = 0
 ) -> int:
-    """All pairs: the client at each request, and the process in its place at each of its own.
+    """Run all pairs: the client at each request, and the process in its place at each of its own.
 
-    With ``every`` only each so manieth first crash is paired, from ``first`` on.
+    With ``every`` only each first crash of that stride is paired, from ``first`` on.
     """
     runs = 0
     for place, (number, strike, delay) in enumerate(_crash_points(build, check, client)):
@@ -75,9 +74,9 @@ def crash_twice_everywhere(
 def crash_both_everywhere(
     build: Build, check: Check, clients: tuple[str, str], *, every: int = 1, first: int = 0
 ) -> int:
-    """All pairs of the first client's crashes and the second one's, as far as both come to pass.
+    """Run all pairs of the first client's crashes and the second one's, as far as both happen.
 
-    With ``every`` only each so manieth pair is run, from ``first`` on.
+    With ``every`` only each pair of that stride is run, from ``first`` on.
     """
     one, other = clients
     places = [list(_crash_points(build, check, client)) for client in clients]
@@ -93,7 +92,7 @@ def crash_both_everywhere(
 def interleavings_with_a_crash(
     build: Build, check: Check, client: str, *, limit: int, preemptions: int = 2, every: int = 1
 ) -> int:
-    """Up to ``limit`` interleavings for each way in which a client may crash."""
+    """Run up to ``limit`` interleavings for each way in which a client may crash."""
     runs = 0
     for number, strike, delay in list(_crash_points(build, check, client))[::every]:
         faults = ScriptedFaults({(client, number): strike}, delay)
@@ -109,11 +108,11 @@ def interleavings(
     preemptions: int = 4,
     faults: Faults | None = None,
 ) -> int:
-    """Run schedules in order of how often they take a client's turn away; their number.
+    """Run schedules in order of their number of preemptions; return the number of runs.
 
-    Few preemptions show almost every bug (Musuvathi and Qadeer, PLDI 2007), so
-    what a ``limit`` leaves out is what matters least. A turn that a client
-    gives up itself, by sleeping or ending, costs nothing.
+    A preemption takes a client's turn away. Few preemptions show almost every bug (Musuvathi and
+    Qadeer, PLDI 2007), so a ``limit`` leaves out the schedules that matter least. A turn that a
+    client gives up itself, by sleeping or ending, costs nothing.
     """
     agenda: list[tuple[int, int, list[int]]] = [(0, 0, [])]
     numbers = count(1)
@@ -135,7 +134,7 @@ def interleavings(
 
 
 def _crash_points(build: Build, check: Check, client: str) -> Iterator[tuple[int, Strike, float]]:
-    """Each crash of a client, without running it: as many as it makes requests undisturbed."""
+    """Yield each crash of a client without running it: for each request of an undisturbed run."""
     simulation = _run(build, check, NoFaults())
     requests = next(other.requests for other in simulation.clients if other.name == client)
     for number in range(1, requests + 1):
@@ -144,7 +143,7 @@ def _crash_points(build: Build, check: Check, client: str) -> Iterator[tuple[int
 
 
 def _crashes(build: Build, check: Check, client: str) -> Iterator[tuple[int, Strike, float]]:
-    """Each crash of a client, run."""
+    """Run and yield each crash of a client."""
     for number in count(1):
         for strike, delay in _DEATHS:
             faults = ScriptedFaults({(client, number): strike}, delay)

@@ -1,8 +1,8 @@
-"""Clients that follow the change feed while others write, and keep a copy by it alone.
+"""Clients that follow the change feed while other clients write, and keep a copy by it alone.
 
-A copy and its position are kept together, as a consumer does who is to be told each version once; a
-client that crashes goes on from there, and knows nothing else. Some take in what clients without
-LakeVilla have committed.
+A copy and its position are kept together, as a consumer does that must get each version once. A
+client that crashes continues from there, and knows nothing else. Some followers absorb commits of
+clients without LakeVilla.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from lakevilla_testing.checks.feed import Copy, state_after
 from lakevilla_testing.histories.attempts import World, context_of
 from lakevilla_testing.world.client import Client
 
-#: What may become of a follower beside other clients; then it tries again.
+#: Errors of a follower that other clients may cause; then it tries again.
 _MAY_FAIL = ("store", "outcome_unknown", "version_not_found")
 
 
 def follower(world: World) -> Callable[[Client], Program[None]]:
-    """The program of one of them, also of the process that takes a crashed one's place."""
+    """Return the program of a follower, also of the process that replaces a crashed one."""
     copy = Copy()
     world.copies.append(copy)
     return lambda client: _follow(world, client, copy)
@@ -45,7 +45,7 @@ def _follow(world: World, client: Client, copy: Copy) -> Program[None]:
 
 
 def catch_up(context: Context, copy: Copy, most: int | None = None) -> Program[None]:
-    """Apply what is new, at most so many steps of it."""
+    """Apply the new steps, at most ``most`` of them."""
     held = yield from context.head()
     if held is None:
         return

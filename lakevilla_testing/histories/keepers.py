@@ -1,4 +1,4 @@
-"""Clients that make refs and delete them, and clean up around them, while others write."""
+"""Clients that make refs and delete them, and clean up around them, while other clients write."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from lakevilla_testing.world.faults import Fault
 
 _ACTS = ("now", "now", "version", "version", "ref", "delete", "vacuum", "vacuum")
 _NAMES = ("red", "blue", "green", "gray")
-#: Of a vacuum, above what clocks are wrong by: who is at work may need what was removed since.
+#: Retentions of a vacuum, above the error of clocks: transactions at work may need files that were
+#: removed since.
 _RETENTION_SECONDS = (6 * 3600.0, 9 * 3600.0)
-#: What may become of them beside other clients: nothing of it harms anybody.
+#: Errors of keepers that other clients may cause: none of them does any harm.
 _MAY_FAIL = (
     "store",
     "outcome_unknown",
@@ -32,7 +33,7 @@ _MAY_FAIL = (
 
 
 def keep(world: World, client: Client) -> Program[None]:
-    """One of them, to its end."""
+    """Run one keeper to its end."""
     set_wrong(world, client)
     context = context_of(client)
     for _ in range(6):
@@ -47,7 +48,7 @@ def keep(world: World, client: Client) -> Program[None]:
 
 
 def delete_all(context: Context) -> Program[None]:
-    """Let go of all refs."""
+    """Delete all refs."""
     for name in (yield from all_refs(context)):
         yield from delete_ref(context, name)
 

@@ -1,9 +1,9 @@
-"""What transactions of every kind do, on the real protocol.
+"""The work of transactions of every kind, on the real protocol.
 
-Each table holds rows ``id, balance, items``: two lists (ids 0 and 1, checked by
-``elle``), two bank accounts (2 and 3), two switches of which one must stay on
-(4 in the first two tables), and rows that come and go (from 100 on). Every
-value is written once, so that what a table holds at the end tells who wrote it.
+Each table holds rows ``id, balance, items``: two lists (ids 0 and 1, checked by ``elle``), two bank
+accounts (2 and 3), two switches of which one must stay on (4 in the first two tables), and rows
+that are added and deleted (from 100 on). Every value is written once, so that the contents of a
+table at the end show which transactions wrote them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Body = Callable[[Hand, Client], Program[None]]
 
 
 def _tables(hand: Hand, client: Client, count: int) -> list[str]:
-    """Tables to work on: with neither Feature.I nor Feature.CT only one."""
+    """Return tables to work on: with neither Feature.I nor Feature.CT only one."""
     chosen = client.random.sample(TABLES, count)
     if _spans(hand):
         return chosen
@@ -40,7 +40,7 @@ def _tables(hand: Hand, client: Client, count: int) -> list[str]:
 
 
 def _spans(hand: Hand) -> bool:
-    """Whether it may use several tables."""
+    """Return whether the transaction may use several tables."""
     return bool(hand.core.options.features & (Feature.I | Feature.CT))
 
 
@@ -49,7 +49,7 @@ def _single(hand: Hand) -> bool:
 
 
 def transfer(hand: Hand, client: Client) -> Program[None]:
-    """Money moves between two accounts, in two tables where it can."""
+    """Move money between two accounts, in two tables where it can."""
     amount = client.random.randint(1, 9)
     source, target = _tables(hand, client, 2)
     if _single(hand):
@@ -64,7 +64,7 @@ def transfer(hand: Hand, client: Client) -> Program[None]:
 
 
 def lists(hand: Hand, client: Client) -> Program[None]:
-    """Reads and appends to lists, for the checker of isolation."""
+    """Read and append to lists, for the checker of isolation."""
     tables = _tables(hand, client, 2)
     for _ in range(1 if _single(hand) else client.random.randint(1, 4)):
         table = client.random.choice(tables)
@@ -75,7 +75,7 @@ def lists(hand: Hand, client: Client) -> Program[None]:
 
 
 def contended(hand: Hand, client: Client) -> Program[None]:
-    """As ``lists``, on so few of them that two transactions hardly miss each other."""
+    """Do the same as ``lists``, on so few of them that two transactions nearly always conflict."""
     for _ in range(client.random.randint(1, 3)):
         table, key = client.random.choice(CONTENDED), client.random.choice((0, 0, 1))
         if client.random.random() < 0.5:
@@ -85,13 +85,13 @@ def contended(hand: Hand, client: Client) -> Program[None]:
 
 
 def add(hand: Hand, client: Client) -> Program[None]:
-    """Blind appends."""
+    """Append rows blindly."""
     for table in _tables(hand, client, 1 if _single(hand) else client.random.randint(1, 3)):
         yield from hand.add(table)
 
 
 def revise(hand: Hand, client: Client) -> Program[None]:
-    """Add a row and change it at once: the file that it was in is named by no log."""
+    """Add a row and change it at once: no log names the file that it was in."""
     table = _tables(hand, client, 1)[0]
     yield from hand.add(table)
     if not _single(hand):
@@ -141,7 +141,7 @@ def snapshot(hand: Hand, client: Client) -> Program[None]:
 
 
 def lifecycle(hand: Hand, client: Client) -> Program[None]:
-    """Create a table with rows, use it, drop it; others do the same under the same names."""
+    """Create a table with rows, use it, drop it; other clients do the same under the same names."""
     name = client.random.choice(("n1", "n2", "n3"))
     if client.random.random() < 0.6:
         kind = hand.world.plan.format_of(name)
@@ -160,7 +160,7 @@ def lifecycle(hand: Hand, client: Client) -> Program[None]:
 
 
 def alter(hand: Hand, client: Client) -> Program[None]:
-    """A change of metadata among changes of rows."""
+    """Change metadata among changes of rows."""
     table = _tables(hand, client, 1)[0]
     note = {"note": str(hand.world.value())}
     yield from hand.do(Alter(table, {"set_properties": note}))
@@ -169,7 +169,7 @@ def alter(hand: Hand, client: Client) -> Program[None]:
 
 
 def merge(hand: Hand, client: Client) -> Program[None]:
-    """An upsert of two rows, one of which may be there."""
+    """Upsert two rows, one of which may exist."""
     table = _tables(hand, client, 1)[0]
     value, number = hand.world.value(), 100 + hand.world.value()
     rows = pa.table({"id": [0, number], "balance": [0, 0], "items": ["", ""]}, schema=SCHEMA)
@@ -191,7 +191,7 @@ def merge(hand: Hand, client: Client) -> Program[None]:
 
 
 def optimize(hand: Hand, client: Client) -> Program[None]:
-    """Move the rows of a table into fewer files: nobody may notice."""
+    """Move the rows of a table into fewer files: no other client may notice."""
     table = _tables(hand, client, 1)[0]
     hand.attempt.tables.add(table)
     order = ("id",) if client.random.random() < 0.3 else ()
@@ -208,7 +208,7 @@ def refresh(hand: Hand, client: Client) -> Program[None]:
 
 
 def redefine(hand: Hand, client: Client) -> Program[None]:
-    """As ``refresh``, with a table that is defined anew, as CREATE OR REPLACE does it."""
+    """Do the same as ``refresh`` with a redefined table, as CREATE OR REPLACE does."""
 
     def write(table: str, rows: pa.RecordBatchReader) -> Program[object]:
         columns = SCHEMA.serialize().to_pybytes()
@@ -238,7 +238,7 @@ def _written_whole(
 
 
 def keyed(hand: Hand, client: Client) -> Program[None]:
-    """What an idempotency key guards: a row, and a place in a list."""
+    """Add a row under the guard of an idempotency key."""
     yield from hand.add(_tables(hand, client, 1)[0])
 
 

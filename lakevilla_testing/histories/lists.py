@@ -1,9 +1,9 @@
 """Short histories of lists alone, many a second: the checker of isolation judges each.
 
-``campaign`` asks everything of a history and takes its time. Most anomalies need two or
-three transactions that meet on two keys, and the right interleaving; so here the lake
-is made once and copied, two to six transactions read and append to four lists, and
-what is asked is whether some order explains what they saw, in real time.
+``campaign`` checks everything of a history and takes its time. Most anomalies need two or three
+transactions that share two keys, and the right interleaving. So here the lake is made once and
+copied, two to six transactions read and append to four lists, and the check is whether some order
+explains their reads, in real time.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LEVELS = ((_SNAPSHOT,), (_SNAPSHOT, SERIALIZABLE), (Level(slack=1), SERIALIZABL
 
 @dataclass(frozen=True)
 class ListHistory:
-    """What is left of a history: its plan, and how its transactions ended."""
+    """The result of a history: its plan, and the outcomes of its transactions."""
 
     plan: Plan
     ended: Counter[str]
@@ -53,7 +53,7 @@ class ListHistory:
 
 
 def draw(seed: int) -> Plan:
-    """Two to six transactions with Feature.I, of which some have Feature.CT."""
+    """Draw two to six transactions with Feature.I, of which some have Feature.CT."""
     source = random.Random(f"{seed}/lists")
     clients, threads, transactions = source.choice(_SHAPES)
     return Plan(
@@ -64,7 +64,7 @@ def draw(seed: int) -> Plan:
         clients=clients,
         threads=threads,
         transactions=transactions,
-        # Half of them without faults: there everything overlaps as the schedule has it.
+        # Half of them without faults: there everything overlaps as scheduled.
         intensity=source.choice((0.0, 0.0, 1.0, 2.0)),
         attempts=source.choice((1, 2, 3)),
         levels=source.choice(_LEVELS) if source.random() < 0.15 else (SERIALIZABLE,),
@@ -72,7 +72,7 @@ def draw(seed: int) -> Plan:
 
 
 def run(seed: int) -> ListHistory:
-    """One history, played and judged.
+    """Run and check one history.
 
     Raises
     ------
@@ -123,7 +123,7 @@ def _faults(plan: Plan) -> NoFaults | RandomFaults:
         return NoFaults()
     source = random.Random(f"{plan.seed}/faults")
     rates = swarm(source, plan.intensity)
-    # A first read by a stale list is stale itself, and no real time could be asked of it.
+    # A first read by a stale list is stale itself, so that real time could not be checked.
     rates.pop(Fault.STALE_LIST, None)
     return RandomFaults(rates, source, plan.settings.lease_seconds)
 
@@ -133,7 +133,7 @@ def _faults(plan: Plan) -> NoFaults | RandomFaults:
 
 @cache
 def _lake() -> SimulatedStore:
-    """Two tables of two lists each, known to HEAD."""
+    """Return two tables of two lists each, known to HEAD."""
     return _made(replaces=True)
 
 
@@ -155,7 +155,7 @@ def _made(*, replaces: bool) -> SimulatedStore:
         for table in CONTENDED:
             rows = [{"id": number, "balance": 0, "items": ""} for number in (0, 1)]
             yield from delta_writer.create(client, table, COLUMNS, rows)
-            # A write, so that the commit takes the table into HEAD.
+            # A write, so that the commit adds the table to HEAD.
             yield from execute(txn, _pushed_nothing(table), "update")
         yield from commit(txn)
 

@@ -1,4 +1,4 @@
-"""Who met whom: transactions of two kinds at work on one table at the same time."""
+"""Meetings: transactions of two kinds at work on one table at the same time."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ Meeting = tuple[str, str]
 
 
 def meeting(one: Feature | None, other: Feature | None) -> Meeting:
-    """Of two that chose these features; None for a client without LakeVilla."""
+    """Return the meeting of two with these features; None: a client without LakeVilla."""
     first, second = sorted((_name(one), _name(other)))
     return first, second
 
 
 def meetings(world: World) -> Counter[Meeting]:
-    """All pairs that had a table in common, each open in it before the other had ended.
+    """Count all pairs that had a table in common, each open in it before the other had ended.
 
-    Those that had committed in the end: one that lost may have met nobody for long.
+    Only transactions that had committed in the end count: one that lost may have overlapped no
+    other one for long.
     """
     present: list[tuple[Feature | None, set[str], float, float]] = [
         (None, {table}, began, ended) for table, began, ended in world.foreign_acts

@@ -1,4 +1,4 @@
-"""What has a place in the order of all commits, for the checker of isolation."""
+"""The places of transactions in the order of all commits, for the checker of isolation."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from lakevilla_testing.checks.history import Txn
 from lakevilla_testing.histories.attempts import Try, World
 from lakevilla_testing.histories.records import versions_in_logs
 
-#: By the name of a reader and by table, the names of those that it saw there before they had
-#: a place.
+#: By the name of a reader and by table, the transactions that it saw there before they had a place.
 Unplaced = Mapping[str, Mapping[str, frozenset[str]]]
 
 
 def seen_unplaced(world: World, winners: Mapping[str, Try]) -> dict[str, dict[str, frozenset[str]]]:
-    """Commits by a log entry that were seen before HEAD had taken them in, by who only reads.
+    """Return by reader the commits by log entry that it saw before HEAD had absorbed them.
 
-    Such a commit is a foreign one to those with Feature.I. It comes behind whatever HEAD takes
-    in before it, also behind a commit that was validated before its entry was there and reached
-    HEAD after. Whoever only reads may see it before that: he changes nothing in HEAD, so nobody
-    learns of it (design, section 10). Whoever writes takes in what he has seen, so he is none
-    of these.
+    Such a commit is a foreign one to transactions with Feature.I. Its place is behind all commits
+    that HEAD holds before it, also behind a commit that was validated before its entry existed and
+    reached HEAD after. A transaction that only reads may see the entry before that: it changes
+    nothing in HEAD, so no other transaction learns of it (design, section 10). A transaction that
+    writes absorbs what it has seen, so it is none of these readers.
     """
     by_entry = {txn: attempt for txn, attempt in winners.items() if not attempt.core.through_head}
     versions = versions_in_logs(world) if by_entry else {}
@@ -43,12 +42,12 @@ def seen_unplaced(world: World, winners: Mapping[str, Try]) -> dict[str, dict[st
 
 
 def by_place(attempt: Try, record: Txn, unplaced: Unplaced) -> list[Txn]:
-    """What has one place in the order of all.
+    """Return the parts of a transaction that have one place in the order of all.
 
-    A transaction with Feature.CT and without I that only reads sees each table at
-    the moment of its first look: it is as many as it has tables. One that writes is
-    validated as a whole. One with I that only reads has one place; what it has seen of a table
-    ahead of HEAD has another, and must be a state of that table all the same.
+    A transaction with Feature.CT and without I that only reads sees each table at the time of its
+    first read: it has as many parts as tables. A transaction that writes is validated as a whole.
+    One with I that only reads has one place; its reads of a table ahead of HEAD have another, and
+    must be a state of that table all the same.
     """
     if not _only_reads(attempt):
         return [record]
@@ -62,12 +61,13 @@ def by_place(attempt: Try, record: Txn, unplaced: Unplaced) -> list[Txn]:
 
 
 def _only_reads(attempt: Try) -> bool:
-    # One whose process died in the midst of a redo has done nothing, as far as its state tells.
+    # A transaction whose process died in the midst of a redo has done nothing, as far as its state
+    # shows.
     return not attempt.core.work.done and not attempt.record.appends
 
 
 def _on(record: Txn, table: str) -> Txn:
-    """What it has seen of one table."""
+    """Return its reads of one table."""
     return Txn(
         f"{record.name} on {table}",
         record.client,

@@ -1,8 +1,7 @@
-"""What one history is made of, drawn from its seed.
+"""The parts of one history, drawn from its seed.
 
-A mix in which a little of everything happens never shows what takes much of one
-thing and none of another; so most features of a plan are off in most histories
-(swarm testing).
+A mix in which a little of everything happens never shows bugs that need much of one thing and none
+of another; so most features of a plan are off in most histories (swarm testing).
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from lakevilla.transaction.state.values import Feature
 TABLES = ("a", "b", "c")
 #: The format of all tables, or of some this one and of some the other.
 LakeFormat = Literal["delta", "iceberg", "mixed"]
-#: Who cleans up around what is pending.
+#: The clients that clean up around pending commits.
 Neglect = Literal["", "ours", "others"]
 #: The Iceberg tables of a mixed lake.
 _OTHERS = ("b", "n2")
-#: The one that a client without LakeVilla may delete and make anew.
+#: The table that a client without LakeVilla may delete and make again.
 RECREATED = "c"
 
 _MIXES: tuple[tuple[Feature, ...], ...] = (
@@ -58,7 +57,7 @@ _QUEUED: tuple[tuple[Feature, ...], ...] = (
     (Feature.CT, _CT, _CTI, Feature.R | Feature.I, Feature.R, Feature.NONE),
 )
 
-#: All that transactions may choose at once, on the same tables.
+#: All features that transactions may choose at once, on the same tables.
 EVERYONE: tuple[Feature, ...] = (Feature.NONE, Feature.R, Feature.R | Feature.I, _CT, _CTI)
 
 _KINDS = (
@@ -78,7 +77,7 @@ _KINDS = (
     "optimize",
 )
 
-#: What is done beside changes of schema.
+#: Kinds that run next to changes of schema.
 _BESIDE = ("transfer", "lists", "add", "take", "snapshot", "shared", "merge", "optimize", "keyed")
 
 _FOREIGN = ("append", "rewrite", "optimize", "property", "checkpoint", "clean", "touch")
@@ -87,7 +86,7 @@ _HARSH = ("restore", "recreate")
 
 @dataclass(frozen=True)
 class Level:
-    """How a transaction is validated."""
+    """The validation of a transaction."""
 
     isolation: Isolation = "serializable"
     validation: Validation = "precise"
@@ -95,7 +94,7 @@ class Level:
 
     @property
     def lenient(self) -> bool:
-        """What it has read need not be true any more at its commit."""
+        """True if the reads of the transaction need not be true any more at its commit."""
         return self.isolation == "snapshot" or self.slack > 0
 
 
@@ -122,26 +121,26 @@ class Plan:
     commits_again : bool
         Commits are interrupted, and called again after that and after an unknown answer.
     neglected : str
-        What is left pending lies for a week and is cleaned up around (``ours``), by other
-        clients too (``others``), and then each table is rewritten by one, before it is recovered.
+        Pending commits are left for a week and clean-ups run around them (``ours``), also by other
+        clients (``others``). Then a client rewrites each table, before the lake is recovered.
     attempts : int
-        How often a transaction that loses is run again, as ``lake.run`` does.
+        Number of times that a transaction that loses is run, as ``lake.run`` does.
     features : tuple of Feature
         Each transaction picks one.
     kinds : tuple of str
-        What transactions do; see ``workloads``.
+        The work of transactions; see ``workloads``.
     formats : str
-        Of the tables; see ``format_of``.
+        The formats of the tables; see ``format_of``.
     reshaped : bool
         Tables have two columns more, whose names change; see ``reshaping``.
     few_versions : bool
-        Whoever commits to an Iceberg table deletes its old metadata files but for four.
+        A client that commits to an Iceberg table deletes its old metadata files but for four.
     levels : tuple of Level
         Each transaction picks one.
     foreign : tuple of str
-        What the client without LakeVilla does; none, and there is no such client.
+        The acts of the client without LakeVilla; if none, there is no such client.
     threads : int
-        Of each client, each with transactions of its own; they share one lake object.
+        Threads of each client, each with transactions of its own; they share one lake object.
     collects : bool
         A client runs ``gc`` now and then.
     intensity : float
@@ -151,13 +150,13 @@ class Plan:
     short : bool
         Pages and tails are a few entries long.
     crowded : bool
-        Commits go through the inbox wherever they can, as if many processes were at work.
+        Commits use the inbox wherever they can, as if many processes were at work.
     keepers : int
         Clients that make refs and delete them, and vacuum with a short retention.
     keeps_apart : bool
         They also keep refs from the clean-up of other clients.
     followers : int
-        Clients that follow the change feed, and take in what others have committed.
+        Clients that follow the change feed, and absorb the commits of other clients.
     """
 
     seed: int
@@ -187,26 +186,26 @@ class Plan:
     followers: int = 0
 
     def format_of(self, table: str) -> FormatName:
-        """The format of a table of the lake."""
+        """Return the format of a table of the lake."""
         if self.formats == "mixed":
             return "iceberg" if table in _OTHERS else "delta"
         return self.formats
 
     @property
     def isolated(self) -> bool:
-        """Every transaction that writes is validated in HEAD: with Feature.I, and with CT too."""
+        """True if all transactions that write are validated in HEAD: with Feature.I or CT."""
         return all(features & (Feature.I | Feature.CT) for features in self.features)
 
     @property
     def harsh(self) -> bool:
-        """Some client without LakeVilla takes rows back."""
+        """True if some client without LakeVilla takes rows back."""
         return any(kind in _HARSH for kind in self.foreign)
 
 
 def draw(seed: int) -> Plan:
-    """The plan of a seed."""
+    """Return the plan of a seed."""
     source = random.Random(f"{seed}/plan")
-    # Settings under which gc has something to fence while clients are at work.
+    # Settings under which gc has transactions to fence while clients are at work.
     brisk = source.random() < 0.3
     settings = (
         Settings(max_age_seconds=300.0, outcome_retention_seconds=7200.0) if brisk else Settings()
@@ -230,7 +229,7 @@ def draw(seed: int) -> Plan:
         guarded=source.random() < 0.1,
         settings=settings,
     )
-    # From a source of their own: what is drawn above stays as it is without them.
+    # From separate sources: the draws above stay unchanged without them.
     queues = random.Random(f"{seed}/queues")
     plan = replace(plan, settings=_hasty(plan.settings, queues))
     if queues.random() < 0.5:
@@ -250,23 +249,23 @@ def draw(seed: int) -> Plan:
 
 
 def _with_ends(plan: Plan, source: random.Random) -> Plan:
-    """How commits end, and what becomes of what is left."""
+    """Draw the ends of commits, and the treatment of pending ones."""
     commits_again = source.random() < 0.3
     neglected: Neglect = source.choice(("ours", "others")) if source.random() < 0.15 else ""
     kinds = (*plan.kinds, "revise") if source.random() < 0.2 or neglected else plan.kinds
     if neglected and "clean" in plan.foreign:
-        # What is left pending is to lie there when the log before it is cleaned up.
+        # Pending commits must exist when the log before them is cleaned up.
         kinds = (*kinds, "add", "add")
     return replace(plan, commits_again=commits_again, neglected=neglected, kinds=kinds)
 
 
 def draw_mix(seed: int) -> Plan:
-    """The plan of a seed, but for who takes part: each kind of transaction, and others too."""
+    """Return the plan of a seed with every kind of transaction, and other clients too."""
     return _with_everyone(draw(seed), random.Random(f"{seed}/mix"))
 
 
 def draw_reshaped(seed: int, formats: LakeFormat) -> Plan:
-    """The plan of a seed, but for tables whose columns change, by clients of all kinds."""
+    """Return the plan of a seed with tables whose columns change, by clients of all kinds."""
     source = random.Random(f"{seed}/reshaped")
     plan = draw_formats(seed, formats)
     foreign = tuple(kind for kind in plan.foreign if kind not in _HARSH)
@@ -277,7 +276,7 @@ def draw_reshaped(seed: int, formats: LakeFormat) -> Plan:
 
 
 def draw_kept(seed: int, formats: LakeFormat) -> Plan:
-    """The plan of a seed, but for clients that make refs of what happens, over hours."""
+    """Return the plan of a seed with clients that make refs of the states, over hours."""
     source = random.Random(f"{seed}/kept")
     plan = draw_formats(seed, formats)
     usual = tuple(kind for kind in plan.foreign if kind not in (*_HARSH, "clean"))
@@ -294,7 +293,7 @@ def draw_kept(seed: int, formats: LakeFormat) -> Plan:
 
 
 def draw_followed(seed: int, formats: LakeFormat) -> Plan:
-    """The plan of a seed, but for clients that follow the change feed."""
+    """Return the plan of a seed with clients that follow the change feed."""
     source = random.Random(f"{seed}/followed")
     plan = draw_formats(seed, formats)
     usual = tuple(kind for kind in plan.foreign if kind != "recreate")
@@ -307,12 +306,12 @@ def draw_followed(seed: int, formats: LakeFormat) -> Plan:
 
 
 def draw_refreshed(seed: int, formats: LakeFormat, kind: str = "refresh") -> Plan:
-    """The plan of a seed, but for tables that are overwritten whole, by files that stay.
+    """Return the plan of a seed with tables that are overwritten whole, while most files stay.
 
-    With ``kind="redefine"`` they are defined anew.
+    With ``kind="redefine"`` they are redefined.
 
-    By transactions whose commits are HEAD's: rows that come to a table's log after an overwrite was
-    decided, and before it is there, go where it must be done again.
+    Only transactions whose commits are HEAD's overwrite: rows that are added to a table's log after
+    an overwrite was decided, and before it is published, are lost if it must be redone.
     """
     source = random.Random(f"{seed}/refreshed")
     plan = draw_formats(seed, formats)
@@ -325,7 +324,7 @@ def draw_refreshed(seed: int, formats: LakeFormat, kind: str = "refresh") -> Pla
 
 
 def draw_formats(seed: int, formats: LakeFormat) -> Plan:
-    """The plan of a seed, but for the format of its tables."""
+    """Return the plan of a seed with another format of its tables."""
     return replace(draw(seed), formats=formats)
 
 
@@ -343,7 +342,7 @@ def _with_everyone(plan: Plan, source: random.Random) -> Plan:
 
 
 def _hasty(settings: Settings, source: random.Random) -> Settings:
-    """Leases and patience so short that they end in the middle of things, now and then."""
+    """Return leases and time-outs so short that they sometimes end in the middle of the work."""
     return replace(
         settings,
         lease_seconds=source.choice((2.0, 5.0, 12.0, 30.0)),
@@ -354,9 +353,9 @@ def _hasty(settings: Settings, source: random.Random) -> Settings:
 
 @contextmanager
 def small_limits(short: bool, *, crowded: bool = False) -> Iterator[None]:
-    """Pages of three commits, tails of two entries, leaves of one to three tables.
+    """Use pages of three commits, tails of two entries, and leaves of one to three tables.
 
-    So that a short history outgrows them. ``crowded``: one client is a crowd.
+    So a short history outgrows them. ``crowded``: one client is a crowd.
     """
     before = head.PAGE_LENGTH, head.COMMITS_IN_HEAD, tail._KEPT
     whole = leaves.INLINE_BYTES, leaves.LEAF_BYTES

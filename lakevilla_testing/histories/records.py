@@ -1,4 +1,4 @@
-"""What the store of a finished history tells: tables, commits and transactions, past ones too."""
+"""The store's records of a finished history: tables, commits, transactions, past ones too."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lakevilla_testing.world.store import StoredObject
 
 
 def tables_with_log(world: World) -> list[str]:
-    """Every table that has a log, but for one that somebody else may have torn down."""
+    """Return every table that has a log, except one that another client may have torn down."""
     found: dict[str, int] = defaultdict(int)
     for key in world.simulation.store.objects:
         if "/_delta_log/" in key or _ENTRY.fullmatch(key):
@@ -44,7 +44,7 @@ def live_commits(world: World, head: Head | None) -> Sequence[CommitSummary]:
 
 
 def all_commits(world: World, head: Head | None) -> Sequence[CommitSummary]:
-    """All commits there ever were; what gc has forgotten is told by the store's past."""
+    """Return all commits there ever were; those forgotten by gc are read from the store's past."""
     if head is None or head.history_start == 0:
         return live_commits(world, head)
     found: dict[int, CommitSummary] = {}
@@ -57,7 +57,7 @@ def all_commits(world: World, head: Head | None) -> Sequence[CommitSummary]:
         elif is_head(mutation.key):
             past = decode(mutation.key, mutation.after.body, Head)
             found.update((commit.sequence, commit) for commit in past.commits)
-            # Of a large group some move to a page in the very replacement that brings them.
+            # Of a large group some move to a page in the very replacement that adds them.
             ref = past.page
             while ref is not None and ref.last_sequence not in found:
                 page = pages[ref.key]
@@ -67,18 +67,19 @@ def all_commits(world: World, head: Head | None) -> Sequence[CommitSummary]:
 
 
 def ids_in_logs(world: World) -> set[str]:
-    """All transactions in the entries of all logs, those that were cleaned up too."""
+    """Return all transactions in the entries of all logs, those that were cleaned up too."""
     ids: set[str] = set()
     for mutation in world.simulation.store.journal:
         if mutation.after is not None and _ENTRY.fullmatch(mutation.key):
-            # One that was overwritten, as only a store without conditions does, never was.
+            # An entry that was overwritten, as only a store without conditions does, never
+            # existed.
             ids -= _ids_in(mutation.key, mutation.before)
             ids |= _ids_in(mutation.key, mutation.after)
     return ids
 
 
 def versions_in_logs(world: World) -> dict[tuple[str, str], int]:
-    """By table and transaction, the version that brought it to the table's log."""
+    """Return by table and transaction the version that added it to the table's log."""
     found: dict[tuple[str, str], int] = {}
     for mutation in world.simulation.store.journal:
         entry = _ENTRY.fullmatch(mutation.key)

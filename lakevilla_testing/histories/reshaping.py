@@ -1,9 +1,9 @@
 """Tables whose columns are renamed, added and dropped while rows are read and written.
 
-Besides what every simulated table has, these have two marked columns. One holds the id of the
-row and the other never does, and their names go from one to the other: whoever takes a name for
-what it meant before, or will mean, finds other rows. So a read or write by the name of the
-first stands for one by ``id``, and the checks of lists and rows say whether it was right.
+Besides the columns of every simulated table, these have two marked columns. One holds the id of the
+row and the other never does, and their names move from one to the other: a client that takes a name
+for its earlier, or its later, meaning finds other rows. So a read or write by the name of the first
+replaces one by ``id``, and the checks of lists and rows show whether it was right.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MARKS: dict[FormatName, tuple[Ids, Ids]] = {
 }
 _NAMES = ("m", "n", "o")
 _COLUMNS = {"id": "long", "balance": "long", "items": "string", "m": "long", "n": "long"}
-#: Names of columns that come and go begin with it.
+#: Prefix of the columns that are added and dropped.
 _FILLED = "c"
 
 
@@ -56,7 +56,7 @@ def set_up(
 def reshape(hand: Hand, client: Client) -> Program[None]:
     """Change a table's columns, then work with rows by the names that it has from then on."""
     table = client.random.choice([*hand.attempt.tables] or ["a", "b", "c"])
-    # Before its names are asked for: a place in a queue may show a newer state.
+    # Before its names are read: a place in a queue may show a newer state.
     yield from touch(hand.core, [table], probing=True, access="write")
     if hand.core.options.features == Feature.NONE:
         return (yield from _change(hand, client, table))
@@ -86,7 +86,7 @@ def _change(hand: Hand, client: Client, table: str) -> Program[None]:
     elif kind == "add":
         yield from _fill(hand, client, table)
     elif not layout.constraints:
-        # The name of the one goes to the other, which may be the one that holds the id.
+        # One column's name moves to the other, which may be the one that holds the id.
         one, two = (path_of(layout, ids) for ids in client.random.sample(_MARKS[format_], 2))
         assert one is not None
         assert two is not None
@@ -114,7 +114,7 @@ def _fill(hand: Hand, client: Client, table: str) -> Program[None]:
 
 
 def _work(hand: Hand, client: Client, table: str) -> Program[None]:
-    """What others do by ``id``, done by the name that means the same."""
+    """Do the work of other kinds by ``id`` by the name with the same meaning."""
     mark = _mark(hand, table)
     chance = client.random.random()
     if chance < 0.4:
@@ -134,7 +134,7 @@ def _work(hand: Hand, client: Client, table: str) -> Program[None]:
 
 
 def _mark(hand: Hand, table: str) -> str:
-    """What the column that holds the id is called in the transaction's own state."""
+    """Return the name of the column that holds the id, in the transaction's own state."""
     layout: Layout = hand.core.work.tables[table].snapshot.layout
     path = path_of(layout, _MARKS[hand.world.plan.format_of(table)][0])
     assert path is not None, f"{table} lacks its marked column: {layout.schema.names}"
@@ -144,8 +144,10 @@ def _mark(hand: Hand, table: str) -> str:
 def foreign_act(
     world: World, client: Client, clients: Any, kind: FormatName, table: str
 ) -> Program[None]:
-    """A client without LakeVilla adds a column, gives the marked ones other names, or changes
-    what the table asks of rows: all that are there satisfy it.
+    """Change columns or rules of a table as a client without LakeVilla.
+
+    It adds a column, gives the marked ones other names, or changes the table's rules for rows: all
+    existing rows satisfy them.
     """
     if client.random.random() < 0.4:
         rules = (clients.toggle_not_null, getattr(clients, "toggle_constraint", None))
@@ -164,7 +166,7 @@ def foreign_act(
 
 
 def marks_are_kept(world: World, rows: Mapping[str, Sequence[Row]]) -> None:
-    """The first rows hold in the marked columns what they held, whatever those are called."""
+    """Check that the marked columns of the first rows keep their values, under any names."""
     for table in ("a", "b", "c"):
         found = [row for row in rows[table] if row["id"] < 5]
         names = [name for name in _NAMES if name in found[0]]
@@ -178,10 +180,11 @@ def marks_are_kept(world: World, rows: Mapping[str, Sequence[Row]]) -> None:
 def columns_are_filled(
     world: World, rows: Mapping[str, Sequence[Row]], winners: Mapping[str, Try]
 ) -> None:
-    """A column that was added and filled has its one value in its one row.
+    """Check that a column that was added and filled has its one value in its one row.
 
-    It may have been dropped since, or not come to be. ``winners`` are those that are committed and
-    not void: a column that a void commit had added is gone with it, and its owner was told.
+    It may have been dropped since, or not have been created. ``winners`` are the attempts that are
+    committed and not cancelled: a column that a cancelled commit had added is gone with it, and its
+    owner got an error.
     """
     committed = set(winners.values())
     for attempt in world.attempts:
@@ -198,9 +201,9 @@ def columns_are_filled(
 def renames_are_seen(
     world: World, rows: Mapping[str, Sequence[Row]], winners: Mapping[str, Try]
 ) -> None:
-    """Each rename that is committed was made of a name that those before it had left.
+    """Check that each committed rename uses a name that the renames before it had left.
 
-    In the order of the table's log, where nobody else gives names.
+    In the order of the table's log, where no other client gives names.
     """
     for table in ("a", "b", "c"):
         logged = run_now(world.simulation.store, read_table(table))
@@ -223,7 +226,7 @@ def renames_are_seen(
 
 
 def _renames(attempt: Try, table: str) -> list[Mapping[str, str]]:
-    """The new names that its operations on the table gave, by the old ones."""
+    """Return the new names that its operations on the table gave, by the old ones."""
     operations = [
         done.operation for done in attempt.core.work.done if done.operation.table == table
     ]

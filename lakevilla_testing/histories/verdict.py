@@ -1,4 +1,4 @@
-"""Whether a history went well: the invariants, held against what its clients did and saw."""
+"""The verdict on a history: the invariants, compared with the actions and reads of its clients."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from lakevilla_testing.world.client import Client
 from lakevilla_testing.world.faults import Fault
 from lakevilla_testing.world.rows import Row
 
-#: To look at each of them would take longer than the history itself.
+#: Checking each of them would take longer than the history itself.
 _VERSIONS_LOOKED_AT = 3
 _RANGES_LOOKED_AT = 2
 
 
 def rows_by_table(world: World) -> dict[str, list[Row]]:
-    """All tables that have a log, with their rows."""
+    """Return all tables that have a log, with their rows."""
     found = {}
     for table in tables_with_log(world):
         logged = run_now(world.simulation.store, read_table(table))
@@ -55,7 +55,7 @@ def rows_by_table(world: World) -> dict[str, list[Row]]:
 
 
 def check(world: World) -> None:
-    """Everything that must hold when all has landed and the lake was recovered."""
+    """Check all conditions that must hold once all writes took effect and the lake is recovered."""
     store, plan = world.simulation.store, world.plan
     tables = tables_with_log(world)
     invariants.every_table_is_readable(store, tables)
@@ -82,18 +82,18 @@ def check(world: World) -> None:
         reshaping.renames_are_seen(world, rows, winners)
     _void_for_a_reason(plan, made_void)
     if void and plan.reshaped:
-        return  # told to their owners, and not to those who had read their commits before
+        return  # reported to their owners, and not to those that had read their commits before
     _check_rows(world, winners, rows, head, void)
     if void:
-        return  # told, and what they had done on other tables stands
+        return  # reported, and their work on other tables remains
     _check_sums(world, rows)
     _check_isolation(world, winners, rows, commits)
 
 
 def voided(world: World) -> set[tuple[str, str]]:
-    """The table and the transaction of each decided commit that is void there, so far.
+    """Return the table and the transaction of each decided commit that is cancelled there so far.
 
-    With those that a reconcile commit stood for which is void itself.
+    Included are those that a cancelled ``reconcile`` commit had replaced.
     """
     objects: dict[str, CommitObject] = {}
     for mutation in world.simulation.store.journal:
@@ -115,9 +115,10 @@ def voided(world: World) -> set[tuple[str, str]]:
 
 
 def _void_for_a_reason(plan: Plan, made_void: Collection[tuple[str, str]]) -> None:
-    """What can be replayed is replayed.
+    """Check that commits that can be replayed are replayed.
 
-    Only who changes columns, makes a table anew or deletes its files makes a commit void.
+    Only a client that changes columns, makes a table again or deletes its files causes a cancelled
+    commit.
     """
     if plan.reshaped or plan.neglected == "others":
         return
@@ -127,7 +128,7 @@ def _void_for_a_reason(plan: Plan, made_void: Collection[tuple[str, str]]) -> No
 
 
 def voids_are_reported(world: World, known: set[tuple[str, str]], report: Report) -> None:
-    """What recovery has made void it tells, each once, as an error."""
+    """Check that recovery reports each commit that it has cancelled, once, as an error."""
     fresh = voided(world) - known
     reported = [f for f in report.findings if f.kind == "voided" and f.severity == "error"]
     named = " ".join(finding.message for finding in reported)
@@ -142,7 +143,7 @@ def voids_are_reported(world: World, known: set[tuple[str, str]], report: Report
 
 
 def nothing_is_blocked(world: World, write: Callable[[Sequence[str]], Program[Any]]) -> None:
-    """A fresh client commits to each table and is published. Works on a copy of the store."""
+    """Check on a copy of the store that a fresh client commits to each table and is published."""
     tables = [table for table in tables_with_log(world) if table in TABLES]
     result = run_now(world.simulation.store.copy(), write(tables))
     waiting = [table for table, version in result.versions.items() if version is None]
@@ -151,7 +152,7 @@ def nothing_is_blocked(world: World, write: Callable[[Sequence[str]], Program[An
 
 
 def lists_are_explained(world: World) -> None:
-    """What transactions on lists were told is true, and some order explains what they saw."""
+    """Check that answers on lists are true, and that some order explains the reads."""
     head = newest_head(world)
     commits = all_commits(world, head)
     winners = _winners(world, commits)
@@ -192,18 +193,18 @@ def _check_past(world: World) -> None:
 
 
 def copies_are_right(world: World) -> None:
-    """What each follower of the feed had, at each of its positions, and has once it is through."""
+    """Check each follower's copy, at each of its positions and after catching up."""
     simulation = world.simulation
     client = Client(simulation, "reader", f"{simulation.seed}/reader", 1.0)
     context = context_of(client)
     for copy in world.copies:
-        with suppress(VersionNotFound):  # what it needs may be cleaned up by now
+        with suppress(VersionNotFound):  # its source may be cleaned up by now
             run_now(simulation.store, catch_up(context, copy))
     world.events["copied"] += copies_are_as_it_was(simulation.store, context, world.copies)
 
 
 def refs_are_kept(world: World) -> None:
-    """Each ref shows what it was made of, and all files of that are there."""
+    """Check that each ref shows its original state, and that all files of that exist."""
     plan, simulation = world.plan, world.simulation
     client = Client(simulation, "archivist", f"{simulation.seed}/archivist", 1.0)
     world.events["kept"] += refs_are_as_they_were(
@@ -219,7 +220,7 @@ def refs_are_kept(world: World) -> None:
 
 
 def _winners(world: World, commits: Sequence[CommitSummary]) -> dict[str, Try]:
-    """For each id that has committed, the attempt that did it, as HEAD and the logs tell."""
+    """Return for each committed id the attempt that committed, by HEAD and the logs."""
     winners: dict[str, Try] = {}
     summaries = {commit.txn: commit for commit in commits if commit.kind == "transaction"}
     logged = ids_in_logs(world)
@@ -230,7 +231,7 @@ def _winners(world: World, commits: Sequence[CommitSummary]) -> dict[str, Try]:
             if summary.hash in core.ending.digests:
                 winners[core.id] = attempt
         elif not core.through_head and core.id in logged and not attempt.lost:
-            # Had one that lost left its entry, the id would be there twice, or its rows would.
+            # If an attempt that lost had left its entry, the id or its rows would exist twice.
             winners[core.id] = attempt
     return winners
 
@@ -249,7 +250,7 @@ def _check_reported(
             raise Violated(f"{attempt.id} was acknowledged and is not there ({attempt.kind})")
         if attempt.status == "aborted" and winner is attempt:
             if "recreate" in world.plan.foreign and not attempt.core.through_head:
-                continue  # its entry landed in a log that was torn down below it
+                continue  # its entry was stored in a log that was torn down at the same time
             raise Violated(f"{attempt.id} was told that it is aborted, and has committed")
     for txn, state in world.verdicts:
         there = txn in decided or txn in logged
@@ -260,7 +261,7 @@ def _check_reported(
 
 
 def _check_counts(world: World) -> None:
-    """Counts that a client has looked at are those of what was committed."""
+    """Check that the counts that a client has read are those of the committed operations."""
     for attempt in world.attempts:
         if attempt.status == "committed" and not attempt.foreign:
             for done, seen in attempt.counts:
@@ -269,7 +270,7 @@ def _check_counts(world: World) -> None:
 
 
 def _check_keys(world: World, commits: Sequence[CommitSummary]) -> None:
-    """A key commits once; an application's versions grow."""
+    """Check that a key commits once, and that an application's versions grow."""
     keys = {attempt.id: attempt.key for attempt in world.attempts if attempt.key is not None}
     kept_ms = 1000 * world.plan.settings.outcome_retention_seconds
     used: dict[str, int] = {}
@@ -360,10 +361,10 @@ def _check_isolation(
     commits: Sequence[CommitSummary],
 ) -> None:
     plan = world.plan
-    # Without Feature.I nobody waits for what is decided and not published yet.
+    # Without Feature.I no transaction waits for commits that are decided and not published yet.
     mixed = not plan.isolated and any(attempt.core.through_head for attempt in world.attempts)
     if mixed and any(c.kind == "reconcile" for c in commits):
-        return  # reported to its owner; those who had read its commit before are not told
+        return  # reported to its owner, and not to those that had read its commit
     final = {
         f"{table}{row['id']}": tuple(int(text) for text in row["items"].split(",") if text)
         for table in rows
@@ -378,21 +379,21 @@ def _check_isolation(
     for attempt in world.attempts:
         record = attempt.record
         if attempt.id in winners and attempt not in committed and not attempt.lost:
-            continue  # another process went on with it
+            continue  # another process continued it
         if attempt.kind == "resumed" and attempt not in committed:
             continue
         if attempt.foreign or (attempt in committed and attempt.status == "unknown"):
-            # Nobody vouches for what it has read: it was told so, or told nothing.
+            # Its reads are not guaranteed: it was reported so, or there was no answer.
             kept = [operation for operation in record.operations if hasattr(operation, "value")]
             record = Txn(
                 record.name, record.client, record.invoked, kept, record.completed, record.status
             )
         records += by_place(attempt, record, unplaced)
-    # A list that is stale gives a stale first read; it can't make anybody commit on it.
+    # A list that is stale gives a stale first read; it can't make any client commit on it.
     in_order = not mixed and not world.simulation.fired[Fault.STALE_LIST]
     level: elle.Level = "linearizable" if in_order else "serializable"
-    # Each has the level that it asked for: no other's leniency is its own, and what the
-    # lenient ones have read as well is of one state.
+    # Each transaction has its own level: another's leniency does not apply to it. The reads of the
+    # lenient ones are of one state too.
     lenient = {a.record.name for a in world.attempts if a.core.options.isolation == "snapshot"}
     lenient |= {a.record.name for a in world.attempts if a.core.options.slack}
     found = elle.check(records, final=final, real_time=in_order, snapshot=lenient, unplaced=ahead)
@@ -408,7 +409,7 @@ def _check_isolation(
 
 
 def queues_are_empty(world: World) -> None:
-    """Once the dead have had their lease, nobody stands in a queue of the lake any more."""
+    """Check that no marker is in a queue of the lake once the leases of dead clients are over."""
     invariants.places_have_records(world.simulation.store)
     head = newest_head(world)
     if head is not None:
@@ -421,15 +422,15 @@ def recovered_once_is_enough(world: World, recover: Callable[[], Program[Any]]) 
 
 
 def nothing_is_left_over(world: World) -> None:
-    """After gc no file, commit object or record of a transaction that never committed is left.
+    """Check that gc leaves no file, commit object or record of a transaction that never committed.
 
-    No place in a queue is either, and nobody has reserved anything.
+    No place in a queue is left either, and no reservation.
     """
     head = newest_head(world)
     if head is not None and head.reserved:
         raise Violated(f"HEAD still holds the reservations {head.reserved}")
-    # A table that never entered HEAD is not the lake's to clean: its files may
-    # belong to a copy of another lake's table.
+    # A table that was never in HEAD is not the lake's to clean: its files may belong to a copy of
+    # another lake's table.
     ruled = (
         [] if head is None else [table for table in tables_with_log(world) if table in head.tables]
     )
@@ -437,7 +438,7 @@ def nothing_is_left_over(world: World) -> None:
     invariants.every_marker_ends(world.simulation.store, ruled)
     commits = live_commits(world, head)
     named = {(commit.txn, commit.hash) for commit in commits}
-    if head is not None:  # that the tags of a table are found by
+    if head is not None:  # the commit objects that list the tags of a table
         refreshed = (head.tables[table].refreshed for table in head.tables)
         named |= {(ref.txn, ref.hash) for ref in refreshed if ref is not None}
     for key in world.simulation.store.objects:

@@ -1,4 +1,4 @@
-"""What the clients of a history do: they run transactions, again where they must, and meddle."""
+"""The workload of a history's clients: transactions, run again where they must, and meddling."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from lakevilla_testing.world.interrupts import Moment, interrupted
 
 
 def user(world: World) -> Callable[[Client], Program[None]]:
-    """A client that runs transactions as ``lake.run`` does, and now and then helps others."""
+    """Return a client that runs transactions as ``lake.run`` does, and sometimes helps others."""
 
     def program(client: Client) -> Program[None]:
         context = context_of(client)
@@ -85,7 +85,7 @@ def _thread(
 def _run(
     world: World, context: Context, client: Client, kind: str, heartbeat: SimulatedHeartbeat
 ) -> Program[None]:
-    """Like ``lake.run``: again on conflict, under the same id; unknown outcomes settled."""
+    """Run like ``lake.run``: again on conflict, under the same id; settle unknown outcomes."""
     features = client.random.choice(world.plan.features)
     levels = world.plan.levels
     level = client.random.choice(levels) if len(levels) > 1 else levels[0]
@@ -120,11 +120,11 @@ def _run(
 
 
 def _again(old: Try, *, escalate: bool) -> Program[TransactionState | None]:
-    """The transaction of an attempt that lost, to be run again; None if that is not to be."""
+    """Return a lost attempt's transaction for another run; None if it must not run again."""
     try:
         core = yield from rerun(old.core, escalate=escalate)
     except (TransactionAborted, StoreError, CommitOutcomeUnknown):
-        # Another process has resumed it, or nobody can tell: let go of it.
+        # Another process has resumed it, or its state is unknown: drop it.
         yield from _quietly(_undo(old.core))
         return None
     old.lost = True
@@ -156,7 +156,7 @@ def _begin(
     return core
 
 
-#: How one attempt ended: run it again in its place, or anew, or not at all.
+#: End of one attempt: run it again in its place, or as a new one, or not at all.
 _Ending = Literal["lost", "again", "over"]
 
 
@@ -179,7 +179,7 @@ def _once(
             yield from save.save(core)
             world.saved.append(attempt)
             if client.random.random() < 0.4:
-                # Goes away without a word; whoever wants may go on with it.
+                # Ends without an answer; any client may continue it.
                 raise _GoneAwayError
             if client.random.random() < 0.5:
                 yield from think(core, 3 * client.random.random())
@@ -192,7 +192,7 @@ def _once(
 
 
 def _carried(core: TransactionState, client: Client) -> Program[TransactionState]:
-    """The same transaction in another process, some time later, unless that never comes."""
+    """Return the transaction in another process, some time later, unless it is never continued."""
     bundle = yield from carried(core)
     if client.random.random() < 0.2:
         raise _GoneAwayError
@@ -207,7 +207,7 @@ class _GoneAwayError(Exception):
 def _conclude(
     world: World, context: Context, client: Client, attempt: Try, body: Program[TransactionState]
 ) -> Program[_Ending]:
-    """Run a body and commit what it returns; what the caller is told is noted."""
+    """Run a body and commit its result; note the answer to the caller."""
     core = attempt.core
     again: _Ending = "again"
     try:
@@ -231,7 +231,7 @@ def _conclude(
     except (TableExists, TableNotFound, InvalidOperation, VersionNotFound, CorruptObject) as error:
         torn_down = "recreate" in world.plan.foreign
         expected = attempt.kind == "lifecycle" and error.kind.startswith("table_")
-        # A list may hide the very version that is asked for.
+        # A list may hide the very version that is requested.
         stale = Fault.STALE_LIST in client.simulation.fired
         expected |= error.kind == "version_not_found" and stale
         if not (torn_down or expected):
@@ -250,7 +250,7 @@ def _conclude(
             return "over"
         state = yield from _settle(world, context, core.id)
         if state == "committed" and not core.ending.shared:
-            # Else it may be what another process made of it.
+            # Else another process may have committed it.
             world.end(attempt, "committed")
         if state != "aborted":
             return "over"
@@ -260,14 +260,14 @@ def _conclude(
             world.end(attempt, "committed")
             return "over"
         if core.ending.tried and core.state is not Life.FAILED:
-            return "over"  # it was not the commit that said no
+            return "over"  # it was not the commit that refused
         world.end(attempt, "aborted")
         again = "over"
     yield from _quietly(_undo(core))
     return again
 
 
-#: How often a commit is called, at most.
+#: Most calls of one commit.
 _COMMITS = 4
 #: A commit makes few more requests than that: Ctrl-C strikes at one of them.
 _REQUESTS = 12
@@ -291,7 +291,7 @@ def _commit(
         except KeyboardInterrupt:
             world.events["interrupted"] += 1
             if core.state is Life.COMMITTED:
-                return  # in its publishing: whoever comes next goes on with it
+                return  # interrupted while publishing: the next client continues it
             if source.random() < 0.2:
                 yield from _quietly(_undo(core) if source.random() < 0.5 else core.context.head())
                 raise _GoneAwayError from None
@@ -300,7 +300,7 @@ def _commit(
                 raise
         world.events["commit again"] += 1
         if source.random() < 0.6:
-            # Others of the process look what has come.
+            # Other threads of the process read the new state.
             looks = [_quietly(refresh(core.context, table)) for table in core.work.tables]
             yield from parallel([*looks, _quietly(core.context.head())])
         yield from sleep(source.choice((0.0, 1.0, 100.0)) * source.random())
@@ -312,7 +312,7 @@ def _undo(core: TransactionState) -> Program[None]:
 
 
 def _settle(world: World, context: Context, txn_id: str) -> Program[str]:
-    """Ask for an outcome; "unknown" where the store does not let it be settled."""
+    """Query an outcome; "unknown" where the store does not let it be settled."""
     try:
         found = yield from outcome(context, txn_id)
     except (CommitOutcomeUnknown, StoreError):
@@ -324,7 +324,7 @@ def _settle(world: World, context: Context, txn_id: str) -> Program[str]:
 def _meddle(
     world: World, context: Context, client: Client, heartbeat: SimulatedHeartbeat
 ) -> Program[None]:
-    """Resume a saved transaction, or abort or ask after somebody's."""
+    """Resume a saved transaction, or abort another client's, or query its outcome."""
     if world.saved and client.random.random() < 0.7:
         old = client.random.choice(world.saved)
         yield from _take_over(world, context, client, old, heartbeat)
@@ -332,7 +332,7 @@ def _meddle(
     through_head = [attempt for attempt in world.attempts if attempt.core.through_head]
     if not through_head:
         return
-    # By the id that it has now: one that is behind the floor takes another.
+    # By its present id: a transaction behind the floor takes another.
     victim = client.random.choice(through_head[-6:]).id
     if client.random.random() < 0.5:
         yield from _settle(world, context, victim)
@@ -361,8 +361,8 @@ def _take_over(
         CorruptObject,  # its sublog is deleted once it has ended
     ):
         return
-    # What is saved under an id is its newest attempt's: a re-run deletes first what
-    # was saved before, or finds that it was resumed.
+    # The sublog that is saved under an id is its newest attempt's: a re-run first deletes the
+    # sublog saved before, or finds that the transaction was resumed.
     old = next(a for a in reversed(world.attempts) if a.id == core.id and a.kind != "resumed")
     attempt = world.begin(context, client, "resumed", core)
     _inherit(attempt, old)
@@ -377,7 +377,7 @@ def _take_over(
 
 
 def _inherit(attempt: Try, old: Try) -> None:
-    """What the resumed transaction had done by its last save, as far as its sublog says."""
+    """Note the work of the resumed transaction until its last save, as far as its sublog shows."""
     core = attempt.core
     attempt.record.invoked = old.record.invoked
     attempt.tables = {done.table for done in core.work.done}
@@ -399,7 +399,7 @@ def _of_key(key: int) -> str:
 
 
 def _quietly(program: Program[Any]) -> Program[None]:
-    """Run what may fail on a failing store without harm."""
+    """Run a program that may fail on a failing store without harm."""
     try:
         yield from program
     except LakeVillaError as error:
@@ -415,6 +415,6 @@ def _write_checkpoints(context: Context) -> Program[None]:
 
 
 def head_of(world: World, client: Client) -> Program[Head | None]:
-    """HEAD, read by a fresh process."""
+    """Return HEAD, read by a fresh process."""
     held = yield from context_of(client).head()
     return None if held is None else held.head

@@ -23,7 +23,7 @@ from lakevilla_testing.planted.bugs import attribute, instead, nothing, planted
 
 @planted(for_histories=False)
 def rollback_reads_nothing() -> Iterator[None]:
-    """What others commit beside a rollback is there after it, though it was to come to what was."""
+    """Commits of other clients concurrent with a rollback survive it, against its purpose."""
     original = apply.become
 
     def become(txn: Any, *args: Any, **options: Any) -> Any:
@@ -43,21 +43,21 @@ def rollback_reads_nothing() -> Iterator[None]:
 
 @planted(for_histories=False)
 def others_forgotten() -> Iterator[None]:
-    """A rollback minds the tables that it changes, and not those that were as they had been."""
+    """A rollback checks the tables that it changes, and not those that were unchanged."""
     with instead(within.touched_within, nothing):
         yield
 
 
 @planted(for_histories=False)
 def files_taken_blindly() -> Iterator[None]:
-    """Nobody asks at the replacement of HEAD whether a vacuum may be deleting what comes back."""
+    """No check at the replacement of HEAD whether a vacuum may be deleting returning files."""
     with instead(kept.unkept, nothing):
         yield
 
 
 @planted(for_histories=False)
 def added_twice() -> Iterator[None]:
-    """A file that came meanwhile is added once more: two clients have applied the same."""
+    """A file that was added meanwhile is added once more: two clients have applied the same."""
     with attribute(validate, "_crosses", lambda operation, net: net.metadata or net.contract):
         yield
 
@@ -77,7 +77,7 @@ def added_by_others_too() -> Iterator[None]:
 
 @planted(for_histories=False)
 def paths_forgotten() -> Iterator[None]:
-    """A file that has got deletes meanwhile is another one, and its rows come back."""
+    """A file that has got deletes meanwhile counts as another one, and its rows return."""
     original = transplant._found
 
     def found(*args: Any) -> Any:
@@ -90,7 +90,7 @@ def paths_forgotten() -> Iterator[None]:
 
 @planted(for_histories=False)
 def values_in_dropped_columns() -> Iterator[None]:
-    """A column goes whatever others have written to it, and files bring values to one that went."""
+    """A column is dropped whatever was written to it, and files bring values to a dropped one."""
 
     def none(*_: Any) -> Program[str | None]:
         yield from ()
@@ -120,6 +120,6 @@ def equal_changes_kept() -> Iterator[None]:
 
 @planted(for_histories=False)
 def nosources() -> Iterator[None]:
-    """While it is pending, nobody holds the files that are to go, which a replay may read."""
+    """Files that a pending commit removes, and that a replay may read, are not kept."""
     with attribute(fitness, "source_files", lambda operation: ()):
         yield

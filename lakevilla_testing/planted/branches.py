@@ -36,7 +36,7 @@ from lakevilla_testing.planted.refs import EqualToAll, Whichever
 
 @planted(for_histories=False)
 def dereg_first() -> Iterator[None]:
-    """A branch is taken out of HEAD first, and closed then."""
+    """A branch is removed from HEAD first, and closed afterwards."""
     original = change._change
 
     def out_first(context: Any, name: str, first: Any, changed: Any) -> Program[None]:
@@ -62,7 +62,7 @@ def closed_is_not_looked_at() -> Iterator[None]:
 
 @planted(for_histories=False)
 def branch_follows_logs() -> Iterator[None]:
-    """A branch has of a table what its log has got since."""
+    """A branch shows what was added to a table's log since."""
     original = table_log._standing
 
     def newest(context: Any, location: str, *, missing_ok: bool) -> Program[Any]:
@@ -82,7 +82,7 @@ def _none_owned(_: Any, head: Any) -> Program[BranchLives]:
 
 @planted(for_histories=False)
 def squash_takes_what_came_since() -> Iterator[None]:
-    """A squash stands for all that is pending, also for what was committed since it was made."""
+    """A squash replaces all pending commits, also those that were committed since it was made."""
 
     def within(found: Any, pending: Any) -> Any:
         return (*(ref for ref in pending if not ref.life), found.ref)
@@ -111,7 +111,7 @@ def vacuum_knows_no_lives() -> Iterator[None]:
 
 @planted(for_histories=False)
 def samelife() -> Iterator[None]:
-    """A life has the number of the attempt before, which gc may have listed."""
+    """An epoch has the number of the attempt before, which gc may have listed."""
     original = refs.life_of
 
     def life_of(_: int, nonce: str) -> str:
@@ -135,7 +135,7 @@ def createlost() -> Iterator[None]:
 
 @planted(for_histories=False)
 def goneno() -> Iterator[None]:
-    """A branch that is gone tells that what was sent to it was not committed."""
+    """A branch that is gone reports that a transaction sent to it was not committed."""
 
     def refused(_: Any, why: str = "") -> Failed:
         return Failed(RefNotFound(why))
@@ -149,7 +149,7 @@ def goneno() -> Iterator[None]:
 
 @planted(for_histories=False)
 def tagged_commits_go_with_their_branch() -> Iterator[None]:
-    """Gc deletes the commit objects of a branch that has ended, and asks no tag."""
+    """Gc deletes the commit objects of a branch that has ended, and checks no tag."""
 
     def none(_: Any) -> Program[set[str]]:
         yield from ()
@@ -173,14 +173,14 @@ def nosync() -> Iterator[None]:
 
 @planted(for_histories=False)
 def blindmerge() -> Iterator[None]:
-    """A merge writes its branch's entry as it has read it, whatever it is by now."""
+    """A merge writes its branch's entry as it has read it, whatever the entry is by now."""
     with instead(merged.changed_branch, nothing):
         yield
 
 
 @planted(for_histories=False)
 def syncback() -> Iterator[None]:
-    """A merge asks whether its branch is there, and not how far it is merged."""
+    """A merge checks whether its branch exists, and not how far it is merged."""
 
     def changed_branch(txn: Any, head: Any) -> Program[Any]:
         yield from ()
@@ -195,7 +195,7 @@ def syncback() -> Iterator[None]:
 
 @planted(for_histories=False)
 def branch_reads_held_once() -> Iterator[None]:
-    """What was read on a branch is held against the lake when it is merged, and not at the end."""
+    """Reads on a branch are checked against the lake when it is merged, and not at the end."""
     with attribute(observed, "observe", lambda *_: None):
         yield
 
@@ -205,7 +205,7 @@ def branch_reads_held_once() -> Iterator[None]:
 
 @planted(for_histories=False)
 def noclose() -> Iterator[None]:
-    """A rebase does not close the life that it has read."""
+    """A rebase does not close the epoch that it has read."""
     original = branches.close_as
 
     def close_as(context: Any, entry: Any, held: Any, why: Any) -> Program[bool]:
@@ -219,7 +219,7 @@ def noclose() -> Iterator[None]:
 
 @planted(for_histories=False)
 def droplives() -> Iterator[None]:
-    """A branch lets go of its older lives, whoever names files of them."""
+    """A branch releases its older epochs, although files of them are still named."""
 
     def none(_: Any) -> frozenset[str]:
         return frozenset()
@@ -230,7 +230,7 @@ def droplives() -> Iterator[None]:
 
 @planted(for_histories=False)
 def movedlost() -> Iterator[None]:
-    """Who has no answer does not look into a HEAD that was closed."""
+    """A client without an answer does not read a HEAD that was closed."""
     original = behind.look_for
 
     def look_for(candidate: Any, base: Any) -> Program[Any]:
@@ -246,7 +246,7 @@ def movedlost() -> Iterator[None]:
 
 @planted(for_histories=False)
 def shortlives() -> Iterator[None]:
-    """A branch lets go of a life at once when nothing of it is named any more."""
+    """A branch releases an epoch at once when nothing of it is named any more."""
     original = entries.with_life
 
     def with_life(context: Any, entry: Any, life: str, *, kept: Any = ()) -> Any:
@@ -260,7 +260,7 @@ def shortlives() -> Iterator[None]:
 
 @planted(for_histories=False)
 def moved_is_ended() -> Iterator[None]:
-    """A branch whose rebase was cut off is taken out of HEAD, as one that was deleted."""
+    """A branch whose rebase was cut off is removed from HEAD, as one that was deleted."""
 
     def has_ended(held: Any) -> bool:
         return held.head.life is not None and bool(held.head.life.closed)
@@ -271,7 +271,7 @@ def moved_is_ended() -> Iterator[None]:
 
 @planted(for_histories=False)
 def dereg_moved() -> Iterator[None]:
-    """A deletion takes a branch out of HEAD, whatever life it is in by now."""
+    """A deletion removes a branch from HEAD, whatever epoch it is in by now."""
     original = change._change
 
     def in_any_life(
@@ -286,7 +286,7 @@ def dereg_moved() -> Iterator[None]:
 
 @planted(for_histories=False)
 def outcomelives() -> Iterator[None]:
-    """Of a transaction that was begun before a rebase only the branch's new life is asked."""
+    """For a transaction that was begun before a rebase only the branch's new epoch is checked."""
     with instead(lives_before.committed_before, nothing):
         yield
 
@@ -296,7 +296,7 @@ def outcomelives() -> Iterator[None]:
 
 @planted(for_histories=False)
 def later_squash_taken() -> Iterator[None]:
-    """An older version of a branch has all that one object in HEAD stands for."""
+    """An older version of a branch has all commits that one object in HEAD replaces."""
     original = past._no_later
 
     def no_later(pending: Any, later: Any) -> Any:
@@ -308,7 +308,7 @@ def later_squash_taken() -> Iterator[None]:
 
 @planted(for_histories=False)
 def keys_left_on_the_branch() -> Iterator[None]:
-    """A merge leaves the idempotency keys of what it brings on the branch."""
+    """A merge leaves the idempotency keys of its commits on the branch."""
 
     def keys_to_take(*_: Any, **__: Any) -> Program[Any]:
         yield from ()
@@ -320,7 +320,7 @@ def keys_left_on_the_branch() -> Iterator[None]:
 
 @planted(for_histories=False)
 def merged_keys_not_bound() -> Iterator[None]:
-    """A merge looks whether the lake has committed its keys, and binds none to itself."""
+    """A merge checks whether the lake has committed its keys, and binds none to itself."""
     original = idempotency.bind_key
 
     def bind_key(txn: Any, use: Any) -> Program[None]:

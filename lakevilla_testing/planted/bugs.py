@@ -1,4 +1,4 @@
-"""A planted bug, and how one is planted: functions of the library are replaced for a while."""
+"""A planted bug, and the means to plant it: functions of the library are replaced for a while."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from lakevilla_testing.histories.plan import SERIALIZABLE, Plan, draw
 class PlantedBug:
     """A planted bug.
 
-    ``focus`` are the fields of the plan in which it is looked for, from
-    ``first_seed`` on. One that takes a rare race to show is not for histories
-    but for a test that plays out that race.
+    ``focus`` are the fields of the plan in which the bug is searched for, from ``first_seed`` on. A
+    bug that needs a rare race is not for histories but for a test that plays out that race.
     """
 
     name: str

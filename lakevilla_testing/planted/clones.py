@@ -19,14 +19,14 @@ from lakevilla_testing.planted.bugs import instead, nothing, planted
 
 @planted(for_histories=False)
 def detached_from_what_was_deleted() -> Iterator[None]:
-    """Nobody asks the HEAD that is replaced whether it has the clone yet."""
+    """No check whether the HEAD that is replaced has the clone yet."""
     with instead(mounted.still_mounted, nothing):
         yield
 
 
 @planted(for_histories=False)
 def cloned_under_the_same_name() -> Iterator[None]:
-    """A clone that was made anew under the name of another is taken for that one."""
+    """A clone that was made again under the name of another is taken for that one."""
     original = mounted.still_mounted
 
     def still_mounted(txn: Any, head: Any, view: Any, state: Any) -> Program[Any]:
@@ -52,7 +52,7 @@ def ended_under_a_detached_table() -> Iterator[None]:
 
 @planted(for_histories=False)
 def clones_hold_nothing() -> Iterator[None]:
-    """Those who clean up look at the bases of tags and branches alone."""
+    """Clean-ups read only the bases of tags and branches."""
 
     def load(head: Any) -> Program[dict[Any, Any]]:
         yield from load_refs(head)
@@ -81,21 +81,21 @@ def clones_in_tags_forgotten() -> Iterator[None]:
 
 @planted(for_histories=False)
 def created_under_a_clone() -> Iterator[None]:
-    """Who makes a table asks HEAD's own map alone."""
+    """A client that makes a table checks HEAD's own map alone."""
     with instead(mount_places.shown_by_clones, nothing):
         yield
 
 
 @planted(for_histories=False)
 def mounted_over_a_table() -> Iterator[None]:
-    """Who makes a clone does not ask the HEAD that is replaced what is there."""
+    """A client that makes a clone does not check what exists in the HEAD that is replaced."""
     with instead(mount_places.refuse_place, nothing):
         yield
 
 
 @planted(for_histories=False)
 def restored_from_a_clone_that_ended() -> Iterator[None]:
-    """Files of another table may come back, whoever keeps them."""
+    """Files of another table may return, even if they are not kept."""
 
     def refuse_let_go(*_: Any) -> Program[bool]:
         yield from ()
@@ -110,7 +110,7 @@ def restored_from_a_clone_that_ended() -> Iterator[None]:
 
 @planted(for_histories=False)
 def detached_twice() -> Iterator[None]:
-    """Who finds that another has made the table makes it once more."""
+    """A client that finds that another has made the table makes it once more."""
 
     def keep(*_: Any) -> None:
         return None

@@ -1,6 +1,6 @@
-"""Planted bugs of who commits again, or what another has begun, and of files that are gone.
+"""Planted bugs of repeated and taken-over commits, and of files that are gone.
 
-Also of the end of transactions that nobody goes on with. See notes 19, 40 and 42.
+Also of the end of transactions that no client continues. See notes 19, 40 and 42.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def first_number_forgotten() -> Iterator[None]:
 
 @planted(for_histories=False)
 def doubt_reported_as_undone() -> Iterator[None]:
-    """A conflict of the second commit is told, though the first may yet land."""
+    """A conflict of the second commit is reported, though the first may still take effect."""
     with attribute(doubt, "doubtful", lambda txn, error: error):
         yield
 
 
 @planted(kinds=("revise", "transfer"), neglected="ours", transactions=3)
 def composed_away_forgotten() -> Iterator[None]:
-    """Clean-up keeps what pending commits name, and not what their replay begins from."""
+    """Clean-up keeps what pending commits name, and not the files that their replay begins from."""
 
     def given_files(operation: Any) -> tuple[()]:
         return ()
@@ -55,14 +55,14 @@ def composed_away_forgotten() -> Iterator[None]:
 
 @planted(kinds=("add", "revise"), neglected="others", transactions=3)
 def missing_files_published() -> Iterator[None]:
-    """What is decided is published though its files were deleted long since."""
+    """Decided commits are published though their files were deleted long since."""
     with attribute(fitness, "is_old", lambda context, ref: False):
         yield
 
 
 @planted(kinds=("add", "revise"), neglected="others", transactions=3)
 def void_not_reported() -> Iterator[None]:
-    """Recovery makes a commit void, and says nothing."""
+    """Recovery cancels a commit, and reports nothing."""
 
     def voids_in(*_: Any) -> Program[list[Any]]:
         yield from ()
@@ -96,14 +96,14 @@ class _NeverRaised(Exception):
     transactions=3,
 )
 def replay_needs_its_base() -> Iterator[None]:
-    """The log before a decided commit is cleaned up, and the replay asks for the state there."""
+    """The log before a decided commit is cleaned up, and the replay requests the state there."""
     with attribute(replay_pending, "VersionNotFound", _NeverRaised):
         yield
 
 
 @planted(kinds=("carried", "lists"), transactions=5)
 def carried_past_what_came_between() -> Iterator[None]:
-    """Who takes a transaction up counts it as bound to the HEAD that he finds."""
+    """A client that takes over a transaction counts it as bound to the HEAD that it finds."""
     original = carry.taken_up
 
     def taken_up(*given: Any, **named: Any) -> Program[Any]:
@@ -118,7 +118,7 @@ def carried_past_what_came_between() -> Iterator[None]:
 
 @planted(kinds=("carried", "lists"), transactions=5)
 def carried_files_deleted() -> Iterator[None]:
-    """Who has made a transaction's files deletes them when another has it."""
+    """The maker of a transaction's files deletes them when another client has it."""
     original = carry.carried
 
     def carried(txn: Any) -> Program[Any]:
@@ -133,7 +133,7 @@ def carried_files_deleted() -> Iterator[None]:
 
 @planted(for_histories=False)
 def ended_in_the_middle_of_a_verb() -> Iterator[None]:
-    """The end takes no turn: a verb, or the commit, goes on with a transaction that is undone."""
+    """The end takes no turn: a verb, or the commit, continues a transaction that is undone."""
 
     def renew(self: IdleEnd) -> Program[bool]:
         executor = self._executor()
@@ -153,7 +153,7 @@ def ended_in_the_middle_of_a_verb() -> Iterator[None]:
 
 @planted(for_histories=False)
 def ended_although_it_may_have_committed() -> Iterator[None]:
-    """The end looks at the state alone: a commit that got no answer has files that are deleted."""
+    """The end checks the state alone: it deletes the files of a commit that got no answer."""
 
     def is_beyond(state: TransactionState) -> bool:
         return state.state is not Life.OPEN

@@ -16,7 +16,7 @@ from lakevilla.lake.operations import feed_rows as steps
 from lakevilla.store.effects import Program
 from lakevilla_testing.planted.bugs import attribute, instead, planted
 
-#: Other clients rewrite files that decided commits are about to.
+#: Other clients rewrite files that decided commits will rewrite.
 _OVERTAKEN: dict[str, Any] = {
     "foreign": ("rewrite", "append"),
     "kinds": ("transfer", "add", "lists"),
@@ -37,7 +37,7 @@ def reconcile_apart() -> Iterator[None]:
 
 @planted(**_OVERTAKEN)
 def replaced_forgotten() -> Iterator[None]:
-    """A ``reconcile`` comes with the ``foreign`` commit before it, and without what it replaces."""
+    """A ``reconcile`` is with the ``foreign`` commit before it, and without what it replaces."""
     original = steps.in_steps
 
     def in_steps(commits: Sequence[CommitSummary]) -> list[steps.Step]:
@@ -54,7 +54,7 @@ def replaced_forgotten() -> Iterator[None]:
 
 @planted(first_seed=170, **_OVERTAKEN)
 def absorbed_beside_head() -> Iterator[None]:
-    """A follower takes in all of a log, also what a decided commit does not fit any more."""
+    """A follower absorbs all of a log, also entries that a decided commit does not fit any more."""
 
     def all_of_it(context: Context, head: Head, tails: Mapping[str, Tail]) -> Program[Any]:
         fitting = yield from absorb.absorb(context, head, tails)

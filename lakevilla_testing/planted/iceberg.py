@@ -1,4 +1,4 @@
-"""Planted bugs of Iceberg tables: each is looked for in histories that have some."""
+"""Planted bugs of Iceberg tables: each is searched for in histories with such tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lakevilla_testing.planted.bugs import attribute, planted
 
 @planted(kinds=("lists", "add", "transfer"), formats="mixed")
 def metadata_file_stored_over_another() -> Iterator[None]:
-    """A version is stored without a look whether its number is free, as by a rename on S3."""
+    """A version is stored without a check whether its number is free, as by a rename on S3."""
     original = IcebergFormat.prepare
 
     def prepare(*given: Any) -> Program[Any]:
@@ -40,7 +40,7 @@ def lake_not_noted_in_properties() -> Iterator[None]:
 
 @planted(kinds=("transfer", "lists"), formats="mixed", intensity=2.0)
 def manifests_stored_after_their_version() -> Iterator[None]:
-    """A metadata file names manifests that are not there yet."""
+    """A metadata file names manifests that are not stored yet."""
     late: list[Put] = []
     announcing = IcebergFormat.announce
 

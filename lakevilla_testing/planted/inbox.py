@@ -1,4 +1,4 @@
-"""Planted bugs of commits that others take along (docs/design/0029-inbox.md)."""
+"""Planted bugs of commits that other clients include (docs/design/0029-inbox.md)."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla_testing.planted.bugs import attribute, instead, planted
 
 _ADDS = ("add", "add", "lists")
-#: What reads rows and relies on them.
+#: Kinds that read rows and rely on them.
 _RELIES = ("lists", "skew", "transfer")
 
 
 @planted(kinds=("shared", "add"), crowded=True, transactions=5)
 def taken_twice() -> Iterator[None]:
-    """Whoever takes a commit along does not look whether HEAD holds its id already."""
+    """A client that includes a commit does not check whether HEAD holds its id already."""
 
     def find_commit(commits: Any, txn: str) -> None:
         return None
@@ -40,7 +40,7 @@ def taken_twice() -> Iterator[None]:
 
 @planted(kinds=("add",), crowded=True, intensity=2.0, clients=5)
 def proposed_and_reported_as_undone() -> Iterator[None]:
-    """An error of the store is taken for a no, though another may take the commit along."""
+    """A store error is taken for a refusal, though another client may include the commit."""
 
     def note_not_in(self: Any, head: Any) -> None:
         original(self, head)
@@ -66,7 +66,7 @@ def proposed_and_reported_as_undone() -> Iterator[None]:
 
 @planted(kinds=("add", "lists"), crowded=True, commits_again=True, transactions=5)
 def interrupted_and_deleted() -> Iterator[None]:
-    """Whoever is interrupted while another may take his commit along deletes its files."""
+    """A client that is interrupted while another may include its commit deletes its files."""
     original: Any = vars(Ending)["may_delete_its_files"]
 
     def may_delete(self: Ending) -> bool:
@@ -78,7 +78,7 @@ def interrupted_and_deleted() -> Iterator[None]:
 
 @planted(kinds=_ADDS, crowded=True, foreign=("append", "rewrite"), transactions=5)
 def foreign_commits_skipped() -> Iterator[None]:
-    """A table's log is claimed to be the lake's own though others have written to it."""
+    """A table's log is claimed to be the lake's own though other clients have written to it."""
     original = proposed.proposed_commit
 
     def proposed_commit(base: Any, new: Any, candidate: Any) -> Program[Any]:
@@ -91,7 +91,7 @@ def foreign_commits_skipped() -> Iterator[None]:
 
 @planted(kinds=_ADDS, crowded=True, transactions=5, clients=5)
 def published_set_back() -> Iterator[None]:
-    """HEAD is told of less of a log than it knows."""
+    """HEAD is given less of a log than it knows."""
 
     def moved(state: TableState, claim: Claim) -> TableState:
         waiting = tuple(ref for ref in state.pending if ref.sequence > claim.upto)
@@ -103,7 +103,7 @@ def published_set_back() -> Iterator[None]:
 
 @planted(kinds=_ADDS, crowded=True, transactions=5, clients=5)
 def all_taken_for_published() -> Iterator[None]:
-    """What waits for a log is taken for published as far as HEAD goes, not as far as the log."""
+    """Commits that wait for a log count as published up to HEAD's end, not up to the log's."""
     original = fold._moved
 
     def moved(state: TableState, claim: Claim) -> TableState:
@@ -116,7 +116,7 @@ def all_taken_for_published() -> Iterator[None]:
 
 @planted(for_histories=False)
 def taken_too_late() -> Iterator[None]:
-    """A commit is taken along after its owner has been free to say that it was not."""
+    """A commit is included after its owner has been free to say that it was not."""
 
     def is_in_time(base: Any, proposal: Proposal) -> bool:
         return True
@@ -131,7 +131,7 @@ def taken_too_late() -> Iterator[None]:
 
 @planted(for_histories=False)
 def no_while_it_lives() -> Iterator[None]:
-    """By its own judgement a commit does not fit, so its owner says no; another may take it."""
+    """The owner finds its commit unfit and reports a refusal; another client may include it."""
 
     def wait_until_over(txn: Any) -> Program[None]:
         yield from ()
@@ -143,7 +143,7 @@ def no_while_it_lives() -> Iterator[None]:
 
 @planted(for_histories=False)
 def crowd_not_noticed() -> Iterator[None]:
-    """However many replace HEAD at once, each goes on to do it alone."""
+    """However many clients replace HEAD at once, each continues to do it alone."""
     with attribute(CommitLane, "is_crowded", lambda self, context: False):
         yield
 
@@ -153,7 +153,7 @@ def crowd_not_noticed() -> Iterator[None]:
 
 @contextmanager
 def _seeing_fewer(keep: Callable[[Head, CommitSummary], bool]) -> Iterator[None]:
-    """What a commit relies on is held against those commits alone that ``keep`` keeps."""
+    """A commit's reliances are checked only against the commits that ``keep`` keeps."""
     fitting, touched = fold.fitting_commit, reliance.why_touched
     bases: list[Head] = []
 
@@ -176,14 +176,14 @@ def _seeing_fewer(keep: Callable[[Head, CommitSummary], bool]) -> Iterator[None]
 
 @planted(kinds=_RELIES, crowded=True, transactions=5, clients=5)
 def touched_within_the_group() -> Iterator[None]:
-    """A commit is taken though one that goes in the same replacement touched what it has read."""
+    """A commit is included though one in the same replacement touched what it has read."""
     with _seeing_fewer(lambda base, one: one.sequence <= base.sequence):
         yield
 
 
 @planted(kinds=_RELIES, crowded=True, transactions=5, clients=5)
 def cleared_since_a_later_state() -> Iterator[None]:
-    """Of what came since its owner has looked, only what goes in the same replacement is asked."""
+    """Of the commits since its owner's check, only those in the same replacement are checked."""
     with _seeing_fewer(lambda base, one: one.sequence > base.sequence):
         yield
 
@@ -203,7 +203,7 @@ def cleared_though_the_list_is_cut_off() -> Iterator[None]:
 
 @planted(for_histories=False)
 def cleared_without_a_summary() -> Iterator[None]:
-    """A commit of which HEAD tells nothing more is taken for one that touches nothing."""
+    """A commit without a summary in HEAD is taken for one that touches nothing."""
 
     def why_touched(since: Any, table: str, *rest: Any) -> Any:
         known = [one for one in since if table in one.tables and one.tables[table].summary]
@@ -216,7 +216,7 @@ def cleared_without_a_summary() -> Iterator[None]:
 
 @planted(57, kinds=("skew", "lists"), crowded=True, transactions=5, clients=5)
 def reads_left_out() -> Iterator[None]:
-    """What a commit changes is looked at, and not what its caller has read before."""
+    """The changes of a commit are checked, and not the earlier reads of its caller."""
 
     def relied(commit: Any) -> Any:
         return original(msgspec.structs.replace(commit, reads=()))
@@ -228,7 +228,7 @@ def reads_left_out() -> Iterator[None]:
 
 @planted(kinds=("take", "merge", "transfer"), crowded=True, transactions=5, clients=5)
 def files_that_went_unseen() -> Iterator[None]:
-    """Only files that came since are looked at, not those that went."""
+    """Only files that were added since are checked, not those that were removed."""
 
     def reliance_of(table_id: str, layout: Any, asked: Any, files: Any) -> Any:
         return original(table_id, layout, asked, frozenset())

@@ -1,4 +1,4 @@
-"""Planted bugs of the leaves: each is looked for in histories whose HEAD lists leaves."""
+"""Planted bugs of the leaves: each is searched for in histories whose HEAD lists leaves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lakevilla_testing.planted.bugs import attribute, instead, planted
 
 @planted(kinds=("lists", "transfer"), short=True)
 def leaf_stored_after_head() -> Iterator[None]:
-    """HEAD names leaves that are not there yet."""
+    """HEAD names leaves that are not stored yet."""
     storing, replacing = repo.store_leaves, repo.replace_head
     late: dict[str, bytes] = {}
 
@@ -40,7 +40,7 @@ def leaf_stored_after_head() -> Iterator[None]:
 
 @planted(kinds=("lists", "transfer"), short=True)
 def leaf_not_rewritten() -> Iterator[None]:
-    """What a commit changes in a leaf stays in the memory of whoever has changed it."""
+    """The change of a commit in a leaf stays in the memory of the client that has made it."""
     original = LeafMap.planned
 
     def planned(self: LeafMap[Any], made: int, life: str = "") -> LeafPlan[Any] | None:
@@ -73,7 +73,7 @@ def leaf_beside_its_place() -> Iterator[None]:
 
 @planted(for_histories=False)
 def leaf_deleted_before_its_head() -> Iterator[None]:
-    """What HEAD does not name is garbage, be its HEAD on its way or not."""
+    """An object that HEAD does not name is garbage, even if its HEAD is about to be stored."""
 
     def is_unreferenced(key: str, mark: Any) -> bool:
         return key not in mark.named

@@ -1,4 +1,4 @@
-"""Planted bugs of who cleans up by a HEAD that was set back (docs/design/0053-gone-back.md)."""
+"""Planted bugs of clean-ups by a HEAD that was set back (docs/design/0053-gone-back.md)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakevilla_testing.planted.bugs import attribute, instead, nothing, planted
 
 @planted(for_histories=False)
 def old_head_is_believed() -> Iterator[None]:
-    """Whoever deletes takes the HEAD that is there for the newest, whatever else lies there."""
+    """A client that deletes takes the present HEAD for the newest, whatever other objects show."""
 
     def refuse_older_head(*_: Any, **__: Any) -> Program[newer.Signs]:
         yield from ()
@@ -28,7 +28,7 @@ def old_head_is_believed() -> Iterator[None]:
 
 @planted(for_histories=False)
 def next_number_is_nobodys() -> Iterator[None]:
-    """What was stored for the next HEAD is taken for what a dead maker has left."""
+    """Objects that were stored for the next HEAD are taken for leftovers of a dead maker."""
 
     def to_come(*_: Any) -> None:
         return None

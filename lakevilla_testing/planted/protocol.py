@@ -1,7 +1,7 @@
-"""Planted bugs: what the simulation must find, or it proves nothing.
+"""Planted bugs: the simulation must find them, or it proves nothing.
 
-Each is a context manager that takes one precaution out of the library, and a
-plan in which that precaution matters. The names say what is left out.
+Each is a context manager that removes one precaution from the library, and a plan in which that
+precaution matters. The names say what is left out.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _old_tail(context: Any, tail: Tail) -> Program[Tail]:
 
 @planted(features=_LOG, kinds=("lists", "add"), intensity=2.0)
 def no_read_back() -> Iterator[None]:
-    """A refusal is another's, even when it is our own write that is in the way."""
+    """A refusal counts as another client's write, even when our own write is the cause."""
     original = readback.classify
 
     def classify(effect: Any, refused: bool, may_have_landed: bool, seen: GetOutcome) -> Any:
@@ -99,7 +99,7 @@ def match_dropped() -> Iterator[None]:
 
 @planted()
 def names_reused() -> Iterator[None]:
-    """Nonces repeat, so a file that is made again takes the place of the first."""
+    """Nonces repeat, so a file that is made again replaces the first."""
     with attribute(Ids, "nonce", lambda self: "0" * 32):
         yield
 
@@ -131,7 +131,7 @@ def publish_before_commit_point() -> Iterator[None]:
 
 @planted(for_histories=False)
 def no_probe_before_validation() -> Iterator[None]:
-    """Foreign commits during the upload are not looked for."""
+    """Foreign commits during the upload are not searched for."""
 
     def look_above(context: Any, location: str, *, again: bool = False) -> Program[bool]:
         yield from ()
@@ -143,7 +143,7 @@ def no_probe_before_validation() -> Iterator[None]:
 
 @planted()
 def not_validated() -> Iterator[None]:
-    """The race for HEAD is won without a look at what came between."""
+    """The race for HEAD is won without a check of the commits between."""
 
     def examine(txn: Any, head: Any, **_: Any) -> Program[Any]:
         yield from ()
@@ -155,7 +155,7 @@ def not_validated() -> Iterator[None]:
 
 @planted(kinds=("lists", "skew"))
 def all_cleared_by_summaries() -> Iterator[None]:
-    """What summaries tell of is taken for what touches nothing."""
+    """Commits that summaries describe are taken for commits that touch nothing."""
 
     def may_touch(*_: Any) -> Program[bool]:
         yield from ()
@@ -167,7 +167,7 @@ def all_cleared_by_summaries() -> Iterator[None]:
 
 @planted(clients=2, threads=4)
 def group_not_validated_within() -> Iterator[None]:
-    """Those who go in one replacement of HEAD are held against what it was before all of them."""
+    """Commits in one replacement of HEAD are validated against the HEAD before all of them."""
     joining, examine = join.join, validate.examine
     base: list[Any] = []
 
@@ -184,7 +184,7 @@ def group_not_validated_within() -> Iterator[None]:
 
 @planted(38, clients=2, threads=4)
 def answered_for_all() -> Iterator[None]:
-    """Whoever was lost with its leader's attempt is told that it was committed with it."""
+    """A commit that was lost with its leader's attempt is reported as committed with it."""
     original = replacing._lost
 
     def lost(context: Any, lane: Any, attempt: Any, newer: Any, **options: Any) -> Program[None]:
@@ -199,21 +199,21 @@ def answered_for_all() -> Iterator[None]:
 
 @planted(for_histories=False)
 def only_owners_publish() -> Iterator[None]:
-    """What waits in front of one's own commit is left to its owner, who may have died."""
+    """Pending commits before one's own are left to their owners, which may have died."""
     with attribute(turn, "LOOKS", 10**9), attribute(turn, "_EXPECTED_MS", 10**12):
         yield
 
 
 @planted(kinds=("lists", "skew"))
 def reads_not_validated() -> Iterator[None]:
-    """Only what is written is validated: snapshot isolation, sold as serializable."""
+    """Only writes are validated: snapshot isolation, sold as serializable."""
     with attribute(validate, "_reads", nothing):
         yield
 
 
 @planted(kinds=("lists",), levels=(Level("snapshot"),))
 def redone_past_the_reads() -> Iterator[None]:
-    """Under snapshot isolation writes are made from a later state than what was read."""
+    """Under snapshot isolation writes are made from a later state than the reads."""
 
     def nothing_reads(*_: Any) -> Program[bool]:
         yield from ()
@@ -225,7 +225,7 @@ def redone_past_the_reads() -> Iterator[None]:
 
 @planted(kinds=("lists", "snapshot"))
 def extended_without_a_look() -> Iterator[None]:
-    """A transaction moves to a newer HEAD although what it has read is changed there."""
+    """A transaction moves to a newer HEAD although the data that it has read is changed there."""
 
     def extend(txn: Any) -> Program[bool]:
         if not txn.through_head:
@@ -246,7 +246,8 @@ def extended_without_a_look() -> Iterator[None]:
 def bound_to_what_was_seen_last() -> Iterator[None]:
     """A transaction begins with the HEAD and the logs that its process knows, however old.
 
-    Who writes is refused by the validation; who reads alone sees a past that is long over.
+    A transaction that writes is refused by the validation; one that only reads sees a past that is
+    long over.
     """
     binding, asking = bind.bind_to_head, Context.head
     at_it: set[int] = set()
@@ -292,7 +293,7 @@ def saved_and_not_looked_for() -> Iterator[None]:
 
 @planted(487, kinds=("shared", "lists"), transactions=5)
 def saved_files_deleted() -> Iterator[None]:
-    """An owner who has lost his transaction to a resumer deletes the files that it needs."""
+    """An owner that has lost its transaction to a resumer deletes the files that it needs."""
     original = saving.save
 
     def save(txn: Any) -> Program[None]:
@@ -305,7 +306,7 @@ def saved_files_deleted() -> Iterator[None]:
 
 @planted(10, kinds=("lists", "add", "shared"), collects=True, transactions=5)
 def fence_not_looked_at() -> Iterator[None]:
-    """``floor`` and ``aborted`` are not held against whoever commits."""
+    """``floor`` and ``aborted`` are not checked for a client that commits."""
     with (
         attribute(TransactionState, "check_not_fenced", lambda self, head: None),
         attribute(join, "is_fenced", lambda head, txn_id: False),
@@ -335,7 +336,7 @@ def counts_not_observed() -> Iterator[None]:
 
 @planted(kinds=("keyed",), transactions=5)
 def key_bound_blindly() -> Iterator[None]:
-    """A key is bound over whoever has bound it meanwhile."""
+    """A key is bound over another client's binding made meanwhile."""
 
     def bind_key(txn: Any, use: Any) -> Program[None]:
         record = new_record(
@@ -355,7 +356,7 @@ def key_bound_blindly() -> Iterator[None]:
 
 @planted(for_histories=False)
 def checkpoints_not_compared() -> Iterator[None]:
-    """A batch whose number is the last one's counts as done, whatever checkpoint it is of."""
+    """A batch whose number is the last one's counts as done, whatever its checkpoint is."""
 
     def refuse_other(txn: Any, use: Any, batch: int) -> None:
         return None
@@ -377,7 +378,7 @@ def plans_not_compared() -> Iterator[None]:
 
 @planted(for_histories=False)
 def gaps_not_seen() -> Iterator[None]:
-    """A batch commits though those before it, which were acknowledged, are not in the lake."""
+    """A batch commits though acknowledged batches before it are not in the lake."""
 
     def refuse_gap(txn: Any, use: Any, last: Any) -> None:
         return None
@@ -398,7 +399,7 @@ def empty_batches_not_noted() -> Iterator[None]:
 
 @planted(kinds=("lists", "snapshot"))
 def pending_not_laid_over() -> Iterator[None]:
-    """Readers see the log as it is, and half of what is being published."""
+    """Readers see the log itself, and half of a commit that is being published."""
     original = view.place
 
     def place(*given: Any, **named: Any) -> Program[Placement]:
@@ -411,7 +412,7 @@ def pending_not_laid_over() -> Iterator[None]:
 
 @planted(12, features=(Feature.R,), kinds=("lists",))
 def hidden_versions_ignored() -> Iterator[None]:
-    """The first read of a table trusts what is cached of its log."""
+    """The first read of a table trusts the cached part of its log."""
     with attribute(bind, "probe", _old_tail):
         yield
 
@@ -422,7 +423,7 @@ def hidden_versions_ignored() -> Iterator[None]:
     features=(Feature.R | Feature.I, Feature.R),
 )
 def absorbed_without_validation() -> Iterator[None]:
-    """Hidden versions get their place in HEAD, and nobody asks whether they conflict."""
+    """Hidden versions get their place in HEAD, without a check whether they conflict."""
     original = validate.examine
 
     def examine(txn: Any, head: Any, *, exact: bool = False) -> Program[Any]:
@@ -444,7 +445,7 @@ def absorbed_without_validation() -> Iterator[None]:
 
 @planted(for_histories=False)
 def seen_and_not_taken_in() -> Iterator[None]:
-    """Who writes takes in what came to the logs of what he writes, and not of what he has read."""
+    """A writer absorbs additions to the logs that it writes, and not to those it has read."""
     original = join._entries
 
     def entries(head: Any, found: Any, candidate: Any) -> Program[Any]:
@@ -479,7 +480,7 @@ def clock_stops_in_suspend() -> Iterator[None]:
 
 @planted(kinds=("transfer", "lists", "add"))
 def own_entry_first() -> Iterator[None]:
-    """The newest pending commit is published before those that it came after."""
+    """The newest pending commit is published before the earlier ones."""
     original = fitness.unpublished
 
     def unpublished(head: Any, location: str, tail: Tail) -> Any:
@@ -491,11 +492,11 @@ def own_entry_first() -> Iterator[None]:
 
 @planted(kinds=("lists", "add"), intensity=2.0)
 def published_again() -> Iterator[None]:
-    """Whether the log holds a commit already is not asked."""
+    """Publishing does not check whether the log holds a commit already."""
 
     def unpublished(head: Any, location: str, tail: Tail) -> Any:
         state = head.tables.get(location)
-        # One entry tells its own publisher that it is done, and nobody else.
+        # One entry shows its own publisher that it is done, and no other client.
         return () if state is None or len(tail.entries) == 1 else state.pending
 
     with attribute(publish, "unpublished", unpublished):
@@ -504,7 +505,7 @@ def published_again() -> Iterator[None]:
 
 @planted(foreign=("rewrite", "property", "touch"), kinds=("transfer", "lists"))
 def unfit_is_dropped() -> Iterator[None]:
-    """A commit that fits no longer is voided instead of replayed."""
+    """A commit that no longer fits is cancelled instead of replayed."""
 
     def replay(*given: Any) -> Program[None]:
         yield from ()
@@ -517,7 +518,7 @@ def unfit_is_dropped() -> Iterator[None]:
 
 @planted(foreign=("rewrite",), kinds=("transfer", "lists"))
 def unfit_is_published() -> Iterator[None]:
-    """What is pending is published whether it fits the log or not."""
+    """Pending commits are published whether they fit the log or not."""
 
     def first_unfit(*_: Any) -> Program[None]:
         yield from ()
@@ -528,7 +529,7 @@ def unfit_is_published() -> Iterator[None]:
 
 @planted(for_histories=False)
 def unfit_by_last_entry() -> Iterator[None]:
-    """A file that RESTORE has brought back counts as never gone."""
+    """A file that RESTORE has brought back counts as never removed."""
     original = fitness.first_unfit
 
     def first_unfit(
@@ -554,7 +555,7 @@ def unfit_by_last_entry() -> Iterator[None]:
     intensity=2.0,
 )
 def fitness_by_cache() -> Iterator[None]:
-    """Whether an entry changes what files must be differs between clients, as caches do."""
+    """Clients differ in whether an entry changes the requirements of files, as caches do."""
 
     def changes_contract(context: Any, tail: Tail, entry: Any, part: Any) -> Program[bool]:
         yield from ()
@@ -569,7 +570,7 @@ def fitness_by_cache() -> Iterator[None]:
 
 @planted(0, kinds=("lists", "transfer"), foreign=("append", "rewrite"), transactions=4)
 def past_holds_what_the_next_brought() -> Iterator[None]:
-    """What another client did is told from before the version that took it in."""
+    """Another client's change is reported from before the version that absorbed it."""
     with attribute(past, "_logged_before", lambda touch: touch.published):
         yield
 
@@ -591,7 +592,7 @@ def past_without_pending() -> Iterator[None]:
 
 @planted(152, kinds=("lists", "transfer"), collects=True, settings=_BRISK, transactions=5)
 def gc_deletes_before_moving_head() -> Iterator[None]:
-    """Files go before their transactions are fenced."""
+    """Files are deleted before their transactions are fenced."""
 
     def unmoved(context: Any, change: Any) -> Program[Any]:
         held = yield from context.head()

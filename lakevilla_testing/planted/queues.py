@@ -31,10 +31,10 @@ _IMPATIENT = Settings(lease_seconds=5.0, escalate_after=1)
 
 @planted(for_histories=False)
 def both_give_way() -> Iterator[None]:
-    """Whoever sees a cycle shifts, and not the youngest of it alone."""
+    """Every member that sees a cycle shifts, and not only its youngest."""
 
     def gives_way(me: str, edges: Collection[Edge]) -> frozenset[Edge]:
-        newest = "~" + me  # all others are older than this one
+        newest = "~" + me  # all other transactions are older than this one
         renamed = [
             Edge(
                 newest if e.waiter == me else e.waiter,
@@ -68,7 +68,7 @@ def edges_without_tickets() -> Iterator[None]:
 
 @planted(for_histories=False)
 def edges_written_after_reading() -> Iterator[None]:
-    """Of two who begin to wait at once neither may see what the other waits for."""
+    """Of two that begin to wait at once neither may see what the other waits for."""
     write, read = waiting._write_edges, waiting._read_records
 
     def read_records(wait: Any, before: Any, txn: Any) -> Program[None]:
@@ -82,7 +82,7 @@ def edges_written_after_reading() -> Iterator[None]:
 
 @planted(for_histories=False)
 def time_out_shifts() -> Iterator[None]:
-    """Whose patience is over goes to the end of every queue, as in the paper."""
+    """A transaction whose wait has timed out moves to the end of every queue, as in the paper."""
     original = waiting.wait_for_turn
 
     def wait_for_turn(txn: Any, *given: Any) -> Program[bool]:
@@ -104,7 +104,7 @@ def time_out_shifts() -> Iterator[None]:
 
 @planted(features=_CT, kinds=("lists", "transfer", "add"))
 def marker_without_record() -> Iterator[None]:
-    """A place is taken and nobody can tell whose it is, or whether he lives."""
+    """A place is taken without a record, so that its owner and the owner's state are unknown."""
     without = (attribute(module, "create_record", nothing) for module in (places, ahead))
     with next(without), next(without):
         yield
@@ -112,7 +112,7 @@ def marker_without_record() -> Iterator[None]:
 
 @planted(for_histories=False)
 def state_before_marker() -> Iterator[None]:
-    """A table's state is read before the place is taken, and not looked at again."""
+    """A table's state is read before the place is taken, and not read again."""
 
     def take_places(txn: Any, locations: Any, access: Any, **named: Any) -> Program[None]:
         yield from places.enter(txn, dict.fromkeys(locations, access))
@@ -124,35 +124,35 @@ def state_before_marker() -> Iterator[None]:
 
 @planted(for_histories=False)
 def appends_pass_everybody() -> Iterator[None]:
-    """Who holds no place does not look whether others do."""
+    """A transaction without a place does not check whether other transactions have places."""
     with instead(places.unplaced_appends, lambda txn: []):
         yield
 
 
 @planted(for_histories=False)
 def reads_take_no_place() -> Iterator[None]:
-    """What was read is forgotten when places are taken."""
+    """Reads are forgotten when places are taken."""
     with instead(late_reads.unplaced_reads, lambda txn: {}):
         yield
 
 
 @planted(for_histories=False)
 def nobody_places_those_who_think() -> Iterator[None]:
-    """Who reads and thinks for long has no place before he writes."""
+    """A transaction that reads and pauses for long has no place before it writes."""
     with instead(late_reads.is_due_for_places, lambda txn: False):
         yield
 
 
 @planted(for_histories=False)
 def readers_take_places_at_once() -> Iterator[None]:
-    """Who only reads pays for a place, as one who writes."""
+    """A transaction that only reads pays for a place, as one that writes."""
     with instead(late_reads.may_read_without_place, lambda txn: False):
         yield
 
 
 @planted(for_histories=False)
 def heartbeat_leaves_marker() -> Iterator[None]:
-    """What was placed between two verbs is nobody's when the transaction ends."""
+    """A place that is taken between two verbs is not freed when the transaction ends."""
 
     def place_reads(txn: Any) -> Program[None]:
         yield from original(txn)
@@ -165,14 +165,14 @@ def heartbeat_leaves_marker() -> Iterator[None]:
 
 @planted(for_histories=False)
 def put_off_takes_no_place() -> Iterator[None]:
-    """What was put off is performed past those who wait for their turn."""
+    """A deferred operation is performed past transactions that wait for their turn."""
     with attribute(late, "_places", lambda txn: {}):
         yield
 
 
 @planted(for_histories=False)
 def one_look_for_a_record() -> Iterator[None]:
-    """A marker without a record is void at the first look, though its record is on its way."""
+    """A marker without a record does not count at the first check, though its record follows."""
     original = stale.dead
 
     def dead(txn: Any, wait: Any, before: Any) -> Any:
@@ -185,7 +185,7 @@ def one_look_for_a_record() -> Iterator[None]:
 
 @planted(for_histories=False)
 def nobody_steps_back() -> Iterator[None]:
-    """Who has number 1 keeps it, whoever was there before."""
+    """A transaction with number 1 keeps it, whatever transactions were there before."""
 
     def take_place(txn: Any, table: str, access: Any) -> Program[bool]:
         met_nobody = yield from original(txn, table, access)
@@ -201,7 +201,7 @@ def nobody_steps_back() -> Iterator[None]:
 
 @planted(for_histories=False)
 def stale_not_swept() -> Iterator[None]:
-    """Only who has no record counts as gone: a dead client is waited for."""
+    """Only a transaction without a record counts as gone: a dead client is waited for."""
 
     def dead(txn: Any, wait: Any, before: Any) -> Any:
         return [one for one in before if one.txn and one.txn not in wait.records]
@@ -224,7 +224,7 @@ def dead_places_kept() -> Iterator[None]:
 
 @planted(for_histories=False)
 def places_given_back_too_early() -> Iterator[None]:
-    """The markers go before the commit point instead of after it."""
+    """The markers are deleted before the commit point instead of after it."""
     original = waiting.wait_for_turn
 
     def wait_for_turn(txn: Any, *given: Any) -> Program[bool]:
@@ -241,7 +241,7 @@ def places_given_back_too_early() -> Iterator[None]:
 
 @planted(for_histories=False)
 def rerun_with_a_new_ticket() -> Iterator[None]:
-    """Who is run again goes to the end of the queue, under its old id."""
+    """A transaction that is run again moves to the end of the queue, under its old id."""
 
     def again(old: Any, *, escalate: bool = False) -> Program[Any]:
         yield from places.leave(old)
@@ -266,7 +266,7 @@ def failed_is_not_renewed() -> Iterator[None]:
 
 @planted(for_histories=False)
 def rerun_counts_as_ended() -> Iterator[None]:
-    """What commits in the end is taken for ended by those who use its idempotency key next."""
+    """The next user of an idempotency key takes a transaction that still commits for ended."""
 
     def again(old: Any, *, escalate: bool = False) -> Program[Any]:
         new = yield from original(old, escalate=escalate)
@@ -280,7 +280,7 @@ def rerun_counts_as_ended() -> Iterator[None]:
 
 @planted(417, kinds=("shared", "lists"), transactions=5, attempts=5, settings=_IMPATIENT)
 def rerun_while_it_can_be_resumed() -> Iterator[None]:
-    """What was saved stays there: a resumer may commit it beside the next attempt."""
+    """The saved sublog stays: a resumer may commit it concurrently with the next attempt."""
 
     def unsave(txn: Any) -> Program[None]:
         yield from ()
@@ -295,13 +295,13 @@ def rerun_while_it_can_be_resumed() -> Iterator[None]:
 
 @planted(for_histories=False)
 def reservation_ignored() -> Iterator[None]:
-    """Optimistic transactions do not look at what HEAD says is reserved."""
+    """Optimistic transactions do not check the reservations in HEAD."""
     with instead(reservation.reserved_ahead, lambda txn, head: []):
         yield
 
 
 @planted(for_histories=False)
 def reservation_outlives_its_commit() -> Iterator[None]:
-    """Who has committed with a reservation leaves it in HEAD."""
+    """A transaction that has committed with a reservation leaves it in HEAD."""
     with instead(reservation.remaining, lambda txn, head: head.reserved):
         yield

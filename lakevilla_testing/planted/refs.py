@@ -1,4 +1,4 @@
-"""Planted bugs of refs and of who cleans up around them (docs/design/0030-refs.md)."""
+"""Planted bugs of refs and of clean-ups around them (docs/design/0030-refs.md)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _OVER_HOURS: dict[str, Any] = {
 
 @planted(**_OVER_HOURS)
 def vacuum_knows_no_refs() -> Iterator[None]:
-    """A vacuum keeps what the table and its readers need, and no more."""
+    """A vacuum keeps the files that the table and its readers need, and no more."""
 
     def kept_of(*_: Any) -> Program[Any]:
         yield from ()
@@ -62,21 +62,21 @@ def gc_knows_no_refs() -> Iterator[None]:
 
 @planted(**_OVER_HOURS)
 def nofloor() -> Iterator[None]:
-    """Whoever takes up an old version does not ask whether a vacuum may be deleting its files."""
+    """A user of an old version does not check whether a vacuum may be deleting its files."""
     with instead(states._refuse_vacuumed, nothing):
         yield
 
 
 @planted(for_histories=False)
 def nocas() -> Iterator[None]:
-    """A vacuum deletes what no ref kept when it looked, and tells nobody."""
+    """A vacuum deletes files that no ref kept when it checked, and records nothing."""
     with instead(vacuum._tell, nothing):
         yield
 
 
 @planted(for_histories=False)
 def noentries() -> Iterator[None]:
-    """A vacuum keeps what the newest entry of the log needs, and not what came before it."""
+    """A vacuum keeps the files of the newest log entry, and not those of the entries before it."""
 
     def named_since(*_: Any) -> Program[set[str]]:
         yield from ()
@@ -137,14 +137,14 @@ def log_followed_too_far() -> Iterator[None]:
 
 @dataclass
 class Whichever:
-    """What is known of a ref that a change is meant for."""
+    """The known identity of a ref that a change is meant for."""
 
     id: str
     life: str
 
 
 class EqualToAll(str):
-    """Says yes whatever it is compared with."""
+    """A text that is equal to anything."""
 
     def __eq__(self, _: object) -> bool:
         return True
@@ -170,21 +170,21 @@ def nameagain() -> Iterator[None]:
 
 @planted(for_histories=False)
 def protected_by_its_verbs_alone() -> Iterator[None]:
-    """Whoever has a transaction open when main is protected commits it all the same."""
+    """A transaction that is open when main becomes protected still commits."""
     with instead(direct.direct_write, lambda *_: None):
         yield
 
 
 @planted(for_histories=False)
 def protection_unknown_to_who_takes_along() -> Iterator[None]:
-    """Whoever takes commits of others along does not look whether the lake takes them."""
+    """A client that includes foreign commits does not check whether the lake accepts them."""
     with attribute(fold, "is_direct", lambda _: False):
         yield
 
 
 @planted(for_histories=False)
 def copies_before_a_life() -> Iterator[None]:
-    """Copies are stored before HEAD says whose they are: with the base, it is told at the end."""
+    """Copies are stored before HEAD names their owner: it is recorded at the end, with the base."""
 
     def with_life(context: Any, name: str, first: RefEntry) -> Program[RefEntry]:
         head, entry = yield from find_ref(context, name)
@@ -197,7 +197,7 @@ def copies_before_a_life() -> Iterator[None]:
 
 @planted(for_histories=False)
 def kept_goes_with_its_life() -> Iterator[None]:
-    """Gc deletes kept states with the life that they are of, though another tag has them."""
+    """Gc deletes kept states with their epoch, though another tag has them."""
 
     def none(_: Any) -> set[str]:
         return set()
@@ -208,7 +208,7 @@ def kept_goes_with_its_life() -> Iterator[None]:
 
 @planted(for_histories=False)
 def blindkeep() -> Iterator[None]:
-    """The base is put into whatever ref has the name by now."""
+    """The base is put into any ref that has the name by now."""
 
     def the_same(name: str, first: RefEntry, held: Any, entry: Any) -> Program[Any]:
         yield from ()
@@ -220,7 +220,7 @@ def blindkeep() -> Iterator[None]:
 
 @planted(for_histories=False)
 def pending_again() -> Iterator[None]:
-    """A kept branch lays what was pending at its base over the state that has it already."""
+    """A kept branch lays the pending commits of its base over the state that has them already."""
     original = states.parted
 
     def parted(base: Any) -> Program[Any]:
@@ -233,7 +233,7 @@ def pending_again() -> Iterator[None]:
 
 @planted(for_histories=False)
 def old_files_named() -> Iterator[None]:
-    """A kept branch goes on with commits that name the files of before."""
+    """A kept branch continues with commits that name the earlier files."""
 
     def view(self: Any, context: Any, location: str) -> Program[Any]:
         return (yield from SeenBase._view(self, context, location))
@@ -249,7 +249,7 @@ def old_files_named() -> Iterator[None]:
     30, features=(Feature.R,), kinds=("add", "lists"), keepers=2, collects=True, transactions=6
 )
 def cleaners_believe_their_clock() -> Iterator[None]:
-    """Vacuum and gc tell what is old by the clock of whoever runs them."""
+    """Vacuum and gc decide by their own client's clock what is old."""
 
     def believed(asked: Any, listed: Any) -> Program[float]:
         yield from ()

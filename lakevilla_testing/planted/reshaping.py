@@ -1,4 +1,4 @@
-"""Planted bugs of tables whose columns change, or that are defined anew."""
+"""Planted bugs of tables whose columns change, or that are redefined."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from lakevilla_testing.planted.bugs import attribute, instead, planted
 
 @planted(kinds=("reshape", "lists"), reshaped=True)
 def located_by_name() -> Iterator[None]:
-    """A predicate means what its names mean on whatever schema it is held against."""
+    """A predicate means what its names mean on any schema that it is checked against."""
 
     def located(expr: Expr, *_: Any, **__: Any) -> Expr:
         return substitute(expr, lambda column: Column(column.path, column.table))
@@ -36,7 +36,7 @@ def located_by_name() -> Iterator[None]:
 
 @planted(kinds=("reshape", "reshape", "lists"), reshaped=True, foreign=(), intensity=0.0)
 def renames_follow_names() -> Iterator[None]:
-    """A rename that is performed again renames its column, whatever others have called it."""
+    """A rename that is performed again renames its column, whatever other clients have named it."""
 
     def locate(operation: Operation, layout: Any) -> Operation:
         if not isinstance(operation, Alter):
@@ -56,7 +56,7 @@ def renames_follow_names() -> Iterator[None]:
 
 @planted(kinds=("add", "reshape"), reshaped=True, foreign=("reshape",), transactions=6)
 def unfit_rows_block_for_ever() -> Iterator[None]:
-    """Rows that another client's constraint has made unfit end each replay in an error."""
+    """Rows that another client's constraint has made invalid end each replay in an error."""
 
     def still_fits(old: Any, new: Any) -> bool:
         if not row_changes.still_fits(old, new):
@@ -69,9 +69,9 @@ def unfit_rows_block_for_ever() -> Iterator[None]:
 
 @planted(30, kinds=("reshape", "reshape", "lists"), reshaped=True, intensity=0.0, formats="iceberg")
 def judged_on_the_older_schema() -> Iterator[None]:
-    """As ``located_by_name``, where it is held against what came in between.
+    """The same as ``located_by_name``, at the check against the commits between.
 
-    A name that this state does not have asks for all rows: only one that both have goes wrong.
+    A name that this state does not have queries all rows: only one that both states have fails.
     """
 
     def as_of(where: Expr | None, layout: Any) -> Expr | None:
@@ -86,7 +86,7 @@ def judged_on_the_older_schema() -> Iterator[None]:
 
 @planted(for_histories=False)
 def taken_up_while_its_data_goes() -> Iterator[None]:
-    """A dropped table is taken up though another client has begun to delete its data (note 47)."""
+    """A dropped table is reused though another client has begun to delete its data (note 47)."""
 
     def check_left(location: str, state: Any, tail: Any, *, revives: bool) -> None:
         if not revives:
@@ -99,7 +99,7 @@ def taken_up_while_its_data_goes() -> Iterator[None]:
 
 @planted(for_histories=False)
 def entries_by_an_old_head() -> Iterator[None]:
-    """A writer by log entry never asks whether its table was dropped (note 50)."""
+    """A writer by log entry never checks whether its table was dropped (note 50)."""
 
     def head_of_late(self: Context, seconds: float) -> Program[None]:
         yield from ()
@@ -110,7 +110,7 @@ def entries_by_an_old_head() -> Iterator[None]:
 
 @planted(for_histories=False)
 def claims_let_go_late() -> Iterator[None]:
-    """Whoever lets a table go deletes the claim that is there, whosever it is (note 51)."""
+    """A client that releases a table deletes the present claim, whatever its owner is (note 51)."""
 
     def let_go(location: str, *_: Any) -> Program[bool]:
         yield from delete(lake_key(location))
@@ -122,7 +122,7 @@ def claims_let_go_late() -> Iterator[None]:
 
 @planted(for_histories=False)
 def claims_left_as_they_are() -> Iterator[None]:
-    """Whoever takes a table in goes by a claim of its lake that is there (note 51)."""
+    """A client that adds a table relies on a claim of its lake that exists (note 51)."""
 
     def rewritten(*_: Any) -> Program[None]:
         yield from ()
@@ -149,7 +149,7 @@ def claims_given_away_unseen() -> Iterator[None]:
 
 @planted(for_histories=False)
 def rows_of_the_old_definition() -> Iterator[None]:
-    """What others append before a commit that defines the table anew is published stays in it."""
+    """Foreign appends before a redefining commit is published stay in the table."""
 
     def redefined(*_: Any) -> bool:
         return True

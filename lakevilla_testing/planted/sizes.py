@@ -1,4 +1,4 @@
-"""Planted bugs of the catalog: sizes of tables in HEAD, and what is read of them (note 35)."""
+"""Planted bugs of the catalog: sizes of tables in HEAD, and reads of them (note 35)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OTHERS: dict[str, Any] = {"foreign": ("rewrite", "append"), "kinds": ("transfer
 
 @planted(**_OTHERS)
 def sizes_forget_what_others_did() -> Iterator[None]:
-    """A size is what the lake's own commits have added, whatever other clients have done."""
+    """A size counts what the lake's own commits have added, whatever other clients have done."""
     with (
         attribute(absorb, "growth_by_others", lambda change: NOTHING),
         attribute(absorb, "measured", lambda context, tail, placement: UNKNOWN),
@@ -41,7 +41,7 @@ def own_entries_counted_again() -> Iterator[None]:
 
 @planted(**_OTHERS)
 def replaced_commits_still_count() -> Iterator[None]:
-    """A reconcile adds what it brings, and takes off nothing of what it stands for."""
+    """A reconcile adds its changes, and subtracts nothing of the commits that it replaces."""
     with (
         attribute(reconcile, "_undone", lambda parts, waiting, lost: NOTHING),
         attribute(reconcile, "size_from", lambda known: UNKNOWN),
@@ -51,6 +51,6 @@ def replaced_commits_still_count() -> Iterator[None]:
 
 @planted(for_histories=False)
 def phantoms_are_let_through() -> Iterator[None]:
-    """Nobody asks whether what a transaction has seen of the catalog is still so."""
+    """No check whether a transaction's reads of the catalog are still true."""
     with instead(catalog.changed_catalog, nothing):
         yield

@@ -1,7 +1,6 @@
-"""What a reader of a bare format tells of a table, whichever format it is.
+"""The view of a table by a reader of a bare format, whichever format it is.
 
-The readers share no code with the library's own, so that the two can be held against
-each other.
+The readers share no code with the library's own, so that the two can be compared with each other.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ class BareTable(Protocol):
 
     @property
     def transactions(self) -> list[str]:
-        """LakeVilla's transactions in the versions that are still there, in order."""
+        """LakeVilla's transactions in the versions that still exist, in order."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether every version from the first on is still there."""
+        """True if every version from the first on still exists."""
 
     def sequence(self, lake_id: str) -> int:
-        """What a lake says it has published here; -1: nothing."""
+        """Return how far a lake's commits are published here; -1: none."""

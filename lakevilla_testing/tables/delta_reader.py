@@ -1,7 +1,7 @@
-"""A reader of the bare Delta format: what a client without LakeVilla sees.
+"""A reader of the bare Delta format, with the view of a client without LakeVilla.
 
-It reads what simulated tables use (classic checkpoints, JSON entries, plain Parquet
-files) and refuses the rest.
+It reads what simulated tables use (classic checkpoints, JSON entries, plain Parquet files) and
+refuses the rest.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PHYSICAL_NAME = "delta.columnMapping.physicalName"
 
 @dataclass
 class LoggedTable:
-    """See ``bare.BareTable``: live files by path, newest metadata, entries still there."""
+    """A ``bare.BareTable``: live files by path, newest metadata, entries that still exist."""
 
     location: str
     version: int = -1
@@ -42,7 +42,7 @@ class LoggedTable:
 
     @property
     def physical(self) -> dict[str, str]:
-        """The names of columns in data files, by those that readers know them by."""
+        """The names of columns in data files, by the names that readers use."""
         return {f["name"]: f["metadata"].get(PHYSICAL_NAME, f["name"]) for f in self.schema}
 
     @property
@@ -64,7 +64,7 @@ class LoggedTable:
 
     @property
     def named(self) -> set[str]:
-        """Files that an entry which is still there adds, or that the table has or had."""
+        """Files that an existing entry adds, or that the table has or had."""
         added = {unquote(action["add"]["path"]) for action in self._actions if "add" in action}
         return added | self.files.keys() | self.removed.keys()
 
@@ -106,7 +106,7 @@ class LoggedTable:
 
 
 def read_log(location: str, version: int | None = None) -> Program[LoggedTable | None]:
-    """The table at a version, or at the tip; None if there is no log.
+    """Return the table at a version, or at the tip; None if there is no log.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def read_log(location: str, version: int | None = None) -> Program[LoggedTable |
         key = f"{location}/_delta_log/{start:020}.checkpoint.parquet"
         found = yield from get(key)
         if not isinstance(found, Found):
-            return (yield from read_log(location, version))  # cleaned up under our eyes
+            return (yield from read_log(location, version))  # cleaned up during the read
         table.replay([_plain(row) for row in decode_rows(found.body)])
     wanted = sorted(v for v in versions if v <= tip)
     keys = [f"{location}/_delta_log/{v:020}.json" for v in wanted]
@@ -149,7 +149,7 @@ def read_log(location: str, version: int | None = None) -> Program[LoggedTable |
 
 
 def read_tip(location: str) -> Program[LoggedTable | None]:
-    """The newest version, or None where a table is not there or is being taken down."""
+    """Return the newest version, or None where a table is absent or is being deleted."""
     try:
         return (yield from read_log(location))
     except UnreadableTable:
@@ -157,7 +157,7 @@ def read_tip(location: str) -> Program[LoggedTable | None]:
 
 
 def read_rows(table: LoggedTable) -> Program[list[Row]]:
-    """The rows of the live files, in no particular order."""
+    """Return the rows of the live files, in no particular order."""
     paths = sorted(table.files)
     bodies = yield from parallel([get(f"{table.location}/{path}") for path in paths])
     partitions = [f for f in table.schema if f["name"] in table.metadata["partitionColumns"]]
@@ -191,12 +191,12 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 
 
 def _typed(kind: str, text: str | None) -> Any:
-    # An empty string stands for NULL in partition values of every type.
+    # An empty string means NULL in partition values of every type.
     return None if not text else _PARSERS[kind](text)
 
 
 def _plain(value: Any) -> Any:
-    """A checkpoint's struct as a JSON entry has it: nulls left out."""
+    """Return a checkpoint's struct in the form of a JSON entry: nulls left out."""
     if not isinstance(value, dict):
         return value
     return {key: _plain(item) for key, item in value.items() if item is not None}

@@ -1,9 +1,8 @@
-"""Clients without LakeVilla: the writers that its tables must live with.
+"""Clients without LakeVilla: the writers whose commits its tables must allow.
 
-Each is a program for the simulator that knows the Delta format and nothing
-else. Like any writer of the format it creates the next number if absent,
-refuses a table that requires a writer feature it does not know, and reads the
-new tip when it has lost a race.
+Each is a program for the simulator that knows the Delta format and nothing else. Like any writer of
+the format it creates the next number if absent, refuses a table that requires a writer feature it
+does not know, and reads the new tip when it has lost a race.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ def create(
 
 
 def append(client: Client, location: str, rows: Sequence[Row]) -> Program[bool]:
-    """Add rows, blindly: whatever came between is no matter."""
+    """Add rows blindly: commits between do not matter."""
     written: Actions = []
 
     def actions(table: LoggedTable) -> Program[Actions]:
@@ -116,7 +115,7 @@ def optimize(client: Client, location: str) -> Program[bool]:
 
 
 def restore(client: Client, location: str, versions_back: int = 1) -> Program[bool]:
-    """Set the table back, as RESTORE does: files that have gone come back, later ones go."""
+    """Set the table back, as RESTORE does: removed files return, later ones are removed."""
 
     def actions(table: LoggedTable) -> Program[Actions]:
         old = yield from read_log(location, max(0, table.version - versions_back))
@@ -193,12 +192,12 @@ def toggle_constraint(client: Client, location: str, name: str) -> Program[bool]
 
 
 def name_fields(client: Client, location: str, names: Mapping[str, str]) -> Program[bool]:
-    """Give columns, by what they are called in data files, other names."""
+    """Give columns other names, by their names in data files."""
 
     def actions(table: LoggedTable) -> Program[Actions]:
         yield from ()
         if any(key.startswith("delta.constraints.") for key in table.metadata["configuration"]):
-            return []  # their names would go on meaning what they meant
+            return []  # the constraints' names would keep their old meaning
         schema = [
             {**f, "name": names.get(f["metadata"].get(PHYSICAL_NAME, ""), f["name"])}
             for f in table.schema
@@ -220,7 +219,7 @@ def drop_and_recreate(
 
 
 def delete_table(location: str, log: str) -> Program[None]:
-    """Delete all that a table has, its log first, and nothing that LakeVilla keeps there."""
+    """Delete all objects of a table, its log first, except those that LakeVilla keeps there."""
     for directory in (log, location):
         for info in (yield from list_objects(directory)):
             if not info.key.startswith(f"{location}/_lakevilla/"):
@@ -256,7 +255,7 @@ def _commit(
     actions: Callable[[LoggedTable], Program[Actions]],
     counts_as: Fault,
 ) -> Program[bool]:
-    """Publish what ``actions`` makes of the tip, again on each new tip."""
+    """Publish the result of ``actions`` on the tip, again on each new tip."""
     for attempt in range(10):
         if attempt:
             yield from sleep(client.ids.jitter() * attempt)
@@ -268,7 +267,7 @@ def _commit(
         try:
             entry = yield from actions(table)
         except UnreadableTable:
-            continue  # a file went away meanwhile: look at the new tip
+            continue  # a file was deleted meanwhile: read the new tip
         if not entry:
             return False
         outcome = yield from _put_entry(location, table.version + 1, entry)
@@ -286,7 +285,7 @@ def _put_entry(location: str, version: int, actions: Actions) -> Program[Any]:
 
 
 def _write(client: Client, table: LoggedTable, rows: Sequence[Row]) -> Program[Actions]:
-    """Store rows, a file for each partition; the ``add`` actions."""
+    """Store rows, a file for each partition; return the ``add`` actions."""
     partition_by = table.metadata["partitionColumns"]
     columns = [f for f in table.schema if f["name"] not in partition_by]
     physical = table.physical
@@ -321,7 +320,7 @@ def _statistics(rows: Sequence[Row], schema: pa.Schema) -> dict[str, Any]:
     for name in schema.names:
         values = [row[name] for row in rows if row.get(name) is not None]
         nulls[name] = len(rows) - len(values)
-        # Long strings may not stand in full: like most writers, leave them out.
+        # Long strings may not be there in full: like most writers, leave them out.
         plain = all(isinstance(v, int) or (isinstance(v, str) and len(v) <= 32) for v in values)
         if values and plain and not isinstance(values[0], bool):
             low[name], high[name] = min(values), max(values)

@@ -1,8 +1,8 @@
-"""A reader of the bare Iceberg format without a catalog: what Spark or pyiceberg would see.
+"""A reader of the bare Iceberg format without a catalog, with the view of Spark or pyiceberg.
 
 Metadata files are read as JSON, manifests by pyiceberg. It reads what simulated tables use
-(``v<N>.metadata.json``, Parquet files read by field id) and refuses the rest. Versions count
-from 0, as in Delta: version 0 is ``v1.metadata.json``.
+(``v<N>.metadata.json``, Parquet files read by field id) and refuses the rest. Versions count from
+0, as in Delta: version 0 is ``v1.metadata.json``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Manifest = tuple[ManifestFile, tuple[ManifestEntry, ...]]
 
 
 def uri_of(location: str) -> str:
-    """How metadata files spell the directory of a simulated table."""
+    """Return the directory of a simulated table as metadata files spell it."""
     return f"memory://lake/{location}"
 
 
@@ -44,7 +44,7 @@ def metadata_key(location: str, version: int) -> str:
 
 @dataclass
 class IcebergTable:
-    """See ``bare.BareTable``: the newest metadata file, the manifests it names, older versions."""
+    """A ``bare.BareTable``: the newest metadata file, the manifests it names, older versions."""
 
     location: str
     version: int
@@ -97,7 +97,7 @@ class IcebergTable:
         for version in sorted(self.kept):
             metadata = self.kept[version]
             if before is None and version:
-                # Which came last, the snapshot or the note, is not known any more.
+                # The order of the snapshot and the note is not known any more.
                 found += [txn for one in metadata["snapshots"] for txn in _ids_of(one)]
             else:
                 found += _new_ids(before, metadata)
@@ -117,12 +117,12 @@ class IcebergTable:
 
 
 def read_metadata(location: str, version: int | None = None) -> Program[IcebergTable | None]:
-    """The table at a version, or at the newest; None if there is no metadata file.
+    """Return the table at a version, or at the newest; None if there is no metadata file.
 
     Raises
     ------
     Unreadable
-        Versions that the newest one's log names are missing, or what it needs is.
+        Versions that the newest one's log names are missing, or objects that it needs are.
     """
     listed = yield from list_objects(f"{location}/metadata")
     names = [_VERSION.fullmatch(info.key.rsplit("/", 1)[1]) for info in listed]
@@ -130,7 +130,7 @@ def read_metadata(location: str, version: int | None = None) -> Program[IcebergT
     if not versions:
         return None
     newest = versions[-1] if version is None else version
-    # What lies below a gap was cleaned up, or stored there long after: it counts for nothing.
+    # Versions below a gap were cleaned up, or stored there long after: they do not count.
     versions = _run_up_to(newest, set(versions))
     bodies = yield from parallel([get(metadata_key(location, v)) for v in versions])
     kept = {
@@ -149,7 +149,7 @@ def read_metadata(location: str, version: int | None = None) -> Program[IcebergT
 
 
 def read_rows(table: IcebergTable) -> Program[list[Row]]:
-    """The rows of the live files, in no particular order."""
+    """Return the rows of the live files, in no particular order."""
     if any(manifest.content != ManifestContent.DATA for manifest, _ in table.manifests):
         raise UnreadableTable(f"{table.location}: delete files are not for this reader")
     paths = sorted(table.files)
@@ -169,7 +169,7 @@ def read_rows(table: IcebergTable) -> Program[list[Row]]:
 
 
 def named_objects(table: IcebergTable, *, with_removed: bool = True) -> Program[set[str]]:
-    """Paths of all files, manifests and lists that any snapshot of a version still there names.
+    """Return paths of all files, manifests and lists that a snapshot of an existing version names.
 
     ``with_removed``: also files that a snapshot names only to say that it has removed them.
     """
@@ -192,7 +192,7 @@ def named_objects(table: IcebergTable, *, with_removed: bool = True) -> Program[
 
 
 def transactions_in(body: bytes) -> set[str]:
-    """All of LakeVilla's transactions that one metadata file tells of."""
+    """Return all of LakeVilla's transactions that one metadata file names."""
     return set(_new_ids(None, _parsed(body)))
 
 
@@ -200,7 +200,7 @@ def transactions_in(body: bytes) -> set[str]:
 
 
 def _run_up_to(newest: int, versions: set[int]) -> list[int]:
-    """The versions without a gap that end with ``newest``."""
+    """Return the versions without a gap that end with ``newest``."""
     first = newest
     while first - 1 in versions:
         first -= 1
@@ -208,7 +208,7 @@ def _run_up_to(newest: int, versions: set[int]) -> list[int]:
 
 
 def _check_log(table: IcebergTable) -> None:
-    """A version's log names those right below it, up to the length that the table wants."""
+    """Check that a version's log names those right below it, up to the length the table wants."""
     log = [entry["metadata-file"] for entry in table.metadata.get("metadata-log") or ()]
     first = table.version - len(log)
     below = [uri_of("") + metadata_key(table.location, v) for v in range(first, table.version)]
@@ -242,7 +242,7 @@ def _bodies(table: IcebergTable, paths: Sequence[str]) -> Program[list[bytes]]:
 
 @lru_cache(maxsize=4096)
 def _parsed(body: bytes) -> dict[str, Any]:
-    """A metadata file. Shared by all who read it: do not change it."""
+    """Return a metadata file. All readers share it: do not change it."""
     found: dict[str, Any] = json.loads(body)
     return found
 
@@ -256,7 +256,7 @@ _held: dict[tuple[bytes, int | None, int], tuple[ManifestEntry, ...]] = {}
 
 
 def _entries(body: bytes, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
-    """All entries, deleted ones too. What is not said in one it takes from the list's line."""
+    """Return all entries, deleted ones too. An entry takes missing values from the list's line."""
     key = (body, manifest.added_snapshot_id, manifest.sequence_number)
     found = _held.get(key)
     if found is None:
@@ -268,7 +268,7 @@ def _entries(body: bytes, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
 
 
 class _OneFile(FileIO):
-    """Has one file, whatever it is asked for."""
+    """A ``FileIO`` with one file, for any requested location."""
 
     def __init__(self, body: bytes) -> None:
         super().__init__({})
@@ -285,7 +285,7 @@ class _OneFile(FileIO):
 
 
 def _new_ids(before: dict[str, Any] | None, metadata: dict[str, Any]) -> list[str]:
-    """The transactions of what a metadata file has that the one before it had not."""
+    """Return the transactions of a metadata file that the one before it did not have."""
     known = set() if before is None else {s["snapshot-id"] for s in before["snapshots"]}
     fresh = [s for s in metadata["snapshots"] if s["snapshot-id"] not in known]
     found = [txn for snapshot in fresh for txn in _ids_of(snapshot)]
@@ -300,7 +300,7 @@ def _ids_of(snapshot: dict[str, Any]) -> Iterable[str]:
 
 
 def _note_of(metadata: dict[str, Any]) -> str | None:
-    """What a commit that changes no rows says of itself."""
+    """Return the note of a commit that changes no rows."""
     note: str | None = (metadata.get("properties") or {}).get("lakevilla.commit")
     return note
 

@@ -1,4 +1,4 @@
-"""What a client of Iceberg without LakeVilla stores for a snapshot: rows, manifests, their list."""
+"""A snapshot's objects by an Iceberg client without LakeVilla: rows, manifests, their list."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def with_snapshot(
     *,
     merge: bool = False,
 ) -> Program[Metadata]:
-    """Store a snapshot's manifests and list; the metadata with it as the current one."""
+    """Store a snapshot's manifests and list; return the metadata with it as the current one."""
     number = int(client.ids.uuid().replace("-", "")[:15], 16)
     sequence = table.metadata["last-sequence-number"] + 1
     parent = table.current
@@ -91,7 +91,7 @@ def with_snapshot(
 
 
 def with_current(client: Client, metadata: Metadata, snapshot_id: int) -> Metadata:
-    """The metadata with another current snapshot."""
+    """Return the metadata with another current snapshot."""
     now = max(now_ms(client), metadata["last-updated-ms"])
     return {
         **metadata,
@@ -128,7 +128,7 @@ def _entry(file: DataFile, snapshot_id: int) -> ManifestEntry:
 
 
 def _moved(entry: ManifestEntry, is_removed: bool, snapshot_id: int) -> ManifestEntry:
-    """An entry as a later snapshot's manifest has it."""
+    """Return an entry in the form of a later snapshot's manifest."""
     return ManifestEntry.from_args(
         status=ManifestEntryStatus.DELETED if is_removed else ManifestEntryStatus.EXISTING,
         snapshot_id=snapshot_id if is_removed else entry.snapshot_id,

@@ -1,9 +1,9 @@
-"""Clients of Iceberg tables without LakeVilla, as Spark's ``hadoop`` catalog works.
+"""Clients of Iceberg tables without LakeVilla, which work as Spark's ``hadoop`` catalog.
 
-Each is a program for the simulator that knows the Iceberg format and nothing else. To find
-the newest version it follows the hint and then the numbers; to commit it looks whether the
-next number is free and creates it if absent (the rename of a file system), then moves the
-hint. When it has lost a race it reads the new version and begins anew.
+Each is a program for the simulator that knows the Iceberg format and nothing else. To find the
+newest version it follows the hint and then the numbers. To commit it checks whether the next number
+is free and creates it if absent (the rename of a file system), then moves the hint. When it has
+lost a race it reads the new version and starts again.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def create(
 
 
 def append(client: Client, location: str, rows: Sequence[Row]) -> Program[bool]:
-    """Add rows, blindly: whatever came between is no matter."""
+    """Add rows blindly: commits between do not matter."""
     written: list[DataFile] = []
 
     def change(table: IcebergTable) -> Program[Metadata]:
@@ -188,7 +188,7 @@ def toggle_not_null(client: Client, location: str, name: str) -> Program[bool]:
 
 
 def name_fields(client: Client, location: str, names: Mapping[str, str]) -> Program[bool]:
-    """Give columns, by their ids, other names."""
+    """Give columns other names, by their ids."""
 
     def change(table: IcebergTable) -> Program[Metadata]:
         yield from ()
@@ -199,7 +199,7 @@ def name_fields(client: Client, location: str, names: Mapping[str, str]) -> Prog
 
 
 def expire(client: Client, location: str, retention_seconds: float) -> Program[bool]:
-    """Let snapshots go that are old enough, then delete what they alone have named."""
+    """Expire snapshots that are old enough, then delete the files that only they have named."""
     before = now_ms(client) - int(1000 * retention_seconds)
     doomed: set[str] = set()
 
@@ -220,7 +220,7 @@ def expire(client: Client, location: str, retention_seconds: float) -> Program[b
     done = yield from _commit(client, location, change)
     if not done:
         return False
-    # Published first: who reads the newest version finds all that it names.
+    # Published first: a client that reads the newest version finds all that it names.
     for path in sorted(doomed):
         yield from delete(f"{location}/{path}")
     client.simulation.fired[Fault.CLEAN_UP] += 1
@@ -267,7 +267,7 @@ def drop_and_recreate(
 def _commit(
     client: Client, location: str, change: Callable[[IcebergTable], Program[Metadata | None]]
 ) -> Program[bool]:
-    """Publish what ``change`` makes of the newest version, again on each new one."""
+    """Publish the result of ``change`` on the newest version, again on each new one."""
     for attempt in range(10):
         if attempt:
             yield from sleep(client.ids.jitter() * attempt)
@@ -277,7 +277,7 @@ def _commit(
         try:
             metadata = yield from change(table)
         except UnreadableTable:
-            continue  # a file went away meanwhile: look at the newest version again
+            continue  # a file was deleted meanwhile: read the newest version again
         if metadata is None:
             return False
         log = [*table.metadata["metadata-log"], _log_entry(table)]
@@ -298,7 +298,7 @@ def _commit(
 
 
 def _reshaped(table: IcebergTable, fields: list[dict[str, Any]]) -> Metadata:
-    """The metadata with a new schema as the current one."""
+    """Return the metadata with a new schema as the current one."""
     schemas = table.metadata["schemas"]
     number = max(schema["schema-id"] for schema in schemas) + 1
     schema = {"type": "struct", "schema-id": number, "fields": fields}
@@ -316,7 +316,7 @@ def _publish(client: Client, location: str, version: int, metadata: Metadata) ->
 
 
 def _read(location: str) -> Program[IcebergTable | None]:
-    """The newest version, or None where a table is not there or is being taken down."""
+    """Return the newest version, or None where a table is absent or is being deleted."""
     hint = yield from get(f"{location}/metadata/version-hint.text")
     version = None
     if isinstance(hint, Found) and hint.body.isdigit():
@@ -330,13 +330,13 @@ def _read(location: str) -> Program[IcebergTable | None]:
 
 
 def _named_by(table: IcebergTable, metadata: Metadata) -> Program[set[str]]:
-    """What the snapshots of one metadata file name."""
+    """Return the paths that the snapshots of one metadata file name."""
     alone = IcebergTable(table.location, table.version, metadata, {table.version: metadata})
     return (yield from named_objects(alone, with_removed=False))
 
 
 def _only(table: IcebergTable, paths: Sequence[str]) -> IcebergTable:
-    """The table with some of its files alone."""
+    """Return the table with only some of its files."""
     chosen = set(paths)
     manifests = tuple(
         (

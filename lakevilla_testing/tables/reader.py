@@ -1,4 +1,4 @@
-"""Tables as clients without LakeVilla see them, whichever format they have."""
+"""Tables as clients without LakeVilla see them, in either format."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def read_table(location: str, version: int | None = None) -> Program[BareTable | None]:
-    """The table at a version, or at the newest; None if there is none. Raises ``Unreadable``."""
+    """Return the table at a version, or the newest; None if it is absent. Raises ``Unreadable``."""
     logged = yield from delta_reader.read_log(location, version)
     if logged is not None:
         return logged
@@ -26,7 +26,7 @@ def read_table(location: str, version: int | None = None) -> Program[BareTable |
 
 
 def read_rows(table: BareTable) -> Program[list[Row]]:
-    """The rows of the live files, in no particular order."""
+    """Return the rows of the live files, in no particular order."""
     if isinstance(table, IcebergTable):
         return (yield from iceberg_reader.read_rows(table))
     assert isinstance(table, LoggedTable), table
@@ -34,7 +34,7 @@ def read_rows(table: BareTable) -> Program[list[Row]]:
 
 
 def named_objects(table: BareTable) -> Program[set[str]]:
-    """Paths, relative to the table, that any version which is still there names."""
+    """Return the paths, relative to the table, that any existing version names."""
     if isinstance(table, IcebergTable):
         return (yield from iceberg_reader.named_objects(table))
     assert isinstance(table, LoggedTable), table
@@ -42,7 +42,7 @@ def named_objects(table: BareTable) -> Program[set[str]]:
 
 
 def table_rows(store: SimulatedStore, location: str, version: int | None = None) -> list[Row]:
-    """All rows of a table, read at once from the store."""
+    """Return all rows of a table, read at once from the store."""
     table = run_now(store, read_table(location, version))
     if table is None:
         raise UnreadableTable(f"{location}: there is no table")
@@ -52,9 +52,9 @@ def table_rows(store: SimulatedStore, location: str, version: int | None = None)
 def run_now(
     store: SimulatedStore, program: Program[T], pass_by: Callable[[float], None] | None = None
 ) -> T:
-    """Run a program against the store as it stands, without faults or other clients.
+    """Run a program against the present store, without faults or other clients.
 
-    ``pass_by`` moves the clock on when it sleeps.
+    ``pass_by`` advances the clock when the program sleeps.
     """
     answer: Any = None
     failure: Exception | None = None

@@ -18,7 +18,7 @@ EPOCH = 1_750_000_000.0
 
 
 class Environment(Protocol):
-    """What a client sees of the simulation that it lives in."""
+    """The part of the simulation that a client sees."""
 
     now: float
     store: SimulatedStore
@@ -40,7 +40,7 @@ class ClientClock:
 
     def now(self) -> float:
         if self._skewed:
-            # Counted once the wrong time is really looked at.
+            # Counted once the wrong time is really read.
             self._skewed = False
             self._simulation.fired[Fault.CLOCK_SKEW] += 1
         return EPOCH + self._simulation.now * self._rate + self.offset_seconds
@@ -54,14 +54,14 @@ class ClientClock:
 
 
 class Client:
-    """One process: its clock, its ids, and how it ended."""
+    """One process: its clock, its ids, and its end."""
 
     def __init__(self, simulation: Environment, name: str, seed: str, rate: float) -> None:
         self.simulation = simulation
         self.name = name
         self.clock = ClientClock(simulation, rate)
         self.ids = Ids(self.clock, random.Random(seed))
-        #: For what the client chooses to do.
+        #: The source of the client's own choices.
         self.random = random.Random(f"{seed}/choices")
         self.status: Literal["running", "done", "crashed"] = "running"
         self.result: Any = None

@@ -1,9 +1,8 @@
 """An engine that handles rows one by one, in plain Python, for tiny simulated tables.
 
-It reads and writes real Parquet files through effects, so the simulator sees
-every request, and it evaluates expressions with the reference evaluator. It
-holds whole files in memory and knows no deletes, hidden partitions or change files; it
-refuses them by name.
+It reads and writes real Parquet files through effects, so the simulator sees every request, and it
+evaluates expressions with the reference evaluator. It holds whole files in memory and knows no
+deletes, hidden partitions or change files; it refuses them by name.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ R = TypeVar("R")
 
 
 class RowEngine:
-    """See ``engines.base.Engine``.
+    """An ``engines.base.Engine`` for simulated tables.
 
     Parameters
     ----------
@@ -73,7 +72,7 @@ class RowEngine:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
-    #: It asks for files as a whole, each when it reads it.
+    #: It requests files as a whole, each when it reads it.
     reads_by_parts = False
 
     def holding(self, bodies: Mapping[str, bytes]) -> AbstractContextManager[None]:
@@ -83,7 +82,7 @@ class RowEngine:
         self, layout: Layout, data: pa.RecordBatchReader, name: FileNamer
     ) -> Program[tuple[Written, ...]]:
         yield from ()
-        # Simulated clients leave out the columns that they have nothing to say of.
+        # Simulated clients leave out the columns without a value.
         blank = dict.fromkeys(layout.schema.names)
         rows = [{**blank, **row} for row in data.read_all().to_pylist()]
         return self._files(layout, rows, name)
@@ -96,7 +95,7 @@ class RowEngine:
         live: Sequence[DataFile],
         name: FileNamer,
     ) -> Program[Refreshed]:
-        """One file for each row: what the keys say of cuts is the embedded engine's."""
+        """Write one file for each row: only the embedded engine cuts files by keys."""
         yield from ()
         rows = sorted(data.read_all().to_pylist(), key=lambda row: [row[column] for column in key])
         there = {(file.tags or {}).get(ROWS_TAG): file for file in live}
@@ -330,7 +329,7 @@ class _Merge:
         self.deleted = 0
 
     def target_row(self, row: Row) -> Row | None:
-        """What becomes of a row of the target: itself, another, or None."""
+        """Return the result for a row of the target: itself, another, or None."""
         spec = self._spec
         pairs = []
         for index, source in enumerate(self._source):
@@ -358,7 +357,7 @@ class _Merge:
         return row if not chosen else self._apply(chosen[0][0], row, chosen[0][1])
 
     def insertions(self) -> Iterator[Row]:
-        """New rows for the source rows that no target row has matched."""
+        """Yield new rows for the source rows that no target row has matched."""
         for source, matched in zip(self._source, self._matched, strict=True):
             row = {self._spec.source_alias: source}
             clause = None if matched else self._clause(row, "not_matched_insert")
@@ -383,7 +382,7 @@ class _Merge:
 
 
 def _read(table: TableInput) -> Program[list[_File]]:
-    """The rows of each file, under their logical names, partition values filled in."""
+    """Return the rows of each file, under their logical names, partition values filled in."""
     layout = table.layout
     _refuse_unknown(layout)
     files = sorted(data_files(table.files), key=lambda file: file.path)
@@ -431,7 +430,7 @@ def _logical(layout: Layout, file: DataFile, body: bytes) -> list[Row]:
 
 
 def _partition_value(field: pa.Field, text: str | None) -> Any:
-    # An empty string stands for NULL in partition values of every type.
+    # An empty string means NULL in partition values of every type.
     return None if not text else cast_value(text, type_name(field.type))
 
 

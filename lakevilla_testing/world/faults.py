@@ -1,4 +1,4 @@
-"""The thirteen faults, how often they strike, and how often they really did."""
+"""The thirteen faults, their rates, and the number of their real strikes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lakevilla.store.effects import CopyObject, DeleteObject, Effect, List, Put
 
 
 class Fault(StrEnum):
-    """What can go wrong. Two strike by actors of their own (``testing.tables``)."""
+    """The faults. Two strike by actors of their own (``testing.tables``)."""
 
     APPLIED_503 = "applied but answered 503"
     APPLIED_CUT = "applied but connection cut"
@@ -30,7 +30,7 @@ class Fault(StrEnum):
     NETWORK_LOST = "network lost for a while"
 
 
-#: What becomes of the request that a client was sending when it crashed.
+#: Outcome of the request that a client was sending when it crashed.
 Landing = Literal["never", "now", "later"]
 
 
@@ -42,32 +42,32 @@ class Strike(NamedTuple):
 
 
 class Faults(Protocol):
-    """Decides which fault strikes a request, and how hard."""
+    """The choice of the fault that strikes a request, and of its severity."""
 
     def strike(self, client: str, number: int, attempt: Effect) -> Strike | None:
-        """The fault at the client's request of that number (from 1), if any."""
+        """Return the fault at the client's request of that number (from 1), if any."""
 
     def delay_seconds(self) -> float:
-        """How much later a delayed write lands."""
+        """Return the delay of a delayed write."""
 
     def restart_seconds(self) -> float:
-        """How long after a crash another process takes the client's place."""
+        """Return the time after a crash until another process replaces the client."""
 
     def pause_seconds(self) -> float:
-        """How long a paused client stands still."""
+        """Return the time for which a paused client stops."""
 
     def outage_seconds(self) -> float:
-        """How long a client that has lost the network can reach nothing."""
+        """Return the time for which a client that has lost the network can reach nothing."""
 
     def offset_seconds(self) -> float:
-        """How far a skewed clock is off."""
+        """Return the error of a skewed clock."""
 
     def stale_seconds(self) -> float:
-        """How old a stale list is."""
+        """Return the age of a stale list."""
 
 
 class NoFaults:
-    """A store and clients that work, with middling severities for those who script faults."""
+    """A store and clients that work, with middling severities for scripted faults."""
 
     def strike(self, client: str, number: int, attempt: Effect) -> Strike | None:
         return None
@@ -138,16 +138,16 @@ class RandomFaults:
         return None
 
     def delay_seconds(self) -> float:
-        # Short ones land before their client tries again, long ones after it
-        # has gone on to something else.
+        # Short ones take effect before their client tries again, long ones after it has continued
+        # with other work.
         return self._log_uniform(0.01, self._random.choice((1.0, 60.0, 6000.0)))
 
     def restart_seconds(self) -> float:
         return self._log_uniform(0.05, 120)
 
     def pause_seconds(self) -> float:
-        # Mostly just beyond the lease; now and then beyond the hour for which
-        # a tip is trusted, or the day after which gc may fence a transaction.
+        # Mostly just beyond the lease; sometimes beyond the hour for which a tip is trusted, or
+        # the day after which gc may fence a transaction.
         longest = self._random.choice((4 * self._lease_seconds, 2 * 3600.0, 30 * 3600.0))
         return self._log_uniform(self._lease_seconds * 1.05, longest)
 
@@ -165,10 +165,10 @@ class RandomFaults:
 
 
 def swarm(source: random.Random, intensity: float = 1.0) -> dict[Fault, float]:
-    """Fault rates of one history: some faults off, some rare, some frequent.
+    """Return the fault rates of one history: some faults off, some rare, some frequent.
 
-    A mix in which everything fails a little never shows what takes one fault
-    many times and no other (swarm testing).
+    A mix in which everything fails a little never shows bugs that need one fault many times and no
+    other (swarm testing).
     """
     return {
         fault: min(0.3, intensity * math.exp(source.uniform(math.log(low), math.log(high))))
@@ -178,7 +178,7 @@ def swarm(source: random.Random, intensity: float = 1.0) -> dict[Fault, float]:
 
 
 def outages(source: random.Random, intensity: float = 1.0) -> dict[Fault, float]:
-    """The rate of lost networks in one history: none in most."""
+    """Return the rate of lost networks in one history: none in most."""
     if source.random() < 0.7:
         return {}
     return {Fault.NETWORK_LOST: min(0.05, intensity * math.exp(source.uniform(-6.5, -4.0)))}

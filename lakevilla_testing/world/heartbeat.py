@@ -1,4 +1,4 @@
-"""The heartbeat of a simulated client: a strand beside those that run its transactions."""
+"""The heartbeat of a simulated client: a strand concurrent with those of its transactions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from lakevilla_testing.world.client import Client
 
 
 class SimulatedHeartbeat:
-    """Renews the records of a client's transactions every third of their lease.
+    """A renewal of the records of a client's transactions every third of their lease.
 
-    It is what ``Context.renewed`` is told of them, as in the real library. The
-    strand is begun with the first record and ends when nothing is left to renew,
-    so that a history whose clients are done comes to its end.
+    ``Context.renewed`` passes them to it, as in the real library. The strand is begun with the
+    first record and ends when nothing is left to renew, so that a history whose clients are done
+    ends.
     """
 
     def __init__(self, client: Client, lease_seconds: float) -> None:
@@ -26,7 +26,7 @@ class SimulatedHeartbeat:
         self._runs = False
 
     def add(self, record: Renewable) -> None:
-        """Renew this one from now on."""
+        """Renew this record from now on."""
         if all(record.key != other.key for other in self._beating):
             self._beating.append(record)
         if not self._runs:
@@ -34,7 +34,7 @@ class SimulatedHeartbeat:
             self._client.simulation.spawn(self._client, self._beat())
 
     def drop(self, txn: TransactionState) -> None:
-        """Its caller has let go of it, whether it has ended or not."""
+        """Stop renewing: the caller has dropped the transaction, ended or not."""
         self._forget(id(txn))
 
     def _forget(self, key: int) -> None:
@@ -47,16 +47,16 @@ class SimulatedHeartbeat:
                 try:
                     lives = yield from record.renew()
                 except LakeVillaError:
-                    continue  # the store's bad moment: again in a third of a lease
+                    continue  # the store fails at present: again in a third of a lease
                 if not lives:
                     self._forget(record.key)
         self._runs = False
 
 
 def think(txn: TransactionState, seconds: float) -> Program[None]:
-    """The caller of a transaction pauses between two verbs; its heartbeat may take its places.
+    """Pause between two verbs, as the caller; the heartbeat may take the transaction's places.
 
-    It is one strand with the caller's, since a verb that comes meanwhile waits for it.
+    It is one strand with the caller's, since a verb that is called meanwhile waits for it.
     """
     while seconds > 0 and txn.bound.is_bound:
         pause = min(seconds, PLACE_AFTER_SECONDS)
@@ -66,7 +66,7 @@ def think(txn: TransactionState, seconds: float) -> Program[None]:
             try:
                 yield from place_reads(txn)
             except LakeVillaError:
-                continue  # the store's bad moment: again at the next look
+                continue  # the store fails at present: again at the next check
         if txn.standing.queue is not None:
             break
     yield from sleep(seconds)

@@ -1,4 +1,4 @@
-"""Ctrl-C in the middle of a program, at a request of one's choice."""
+"""Ctrl-C in the middle of a program, at a chosen request."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from lakevilla.store.effects import Program
 
 T = TypeVar("T")
 
-#: Whether the request at which it strikes was never sent, or has taken effect unheard.
+#: Whether the struck request was never sent, or has taken effect without an answer.
 Moment = Literal["before", "after"]
 
 
 def interrupted(program: Program[T], number: int, moment: Moment) -> Program[T]:
-    """``program``, interrupted at its effect of that number (from 1), if it has so many.
+    """Run ``program``, interrupted at its effect of that number (from 1), if it has so many.
 
-    As the runner does it: ``KeyboardInterrupt`` is raised where the program waits, and
-    what it still has to do about that is done. The parts of a ``Parallel`` are one effect.
+    As the runner does: ``KeyboardInterrupt`` is raised where the program waits, and its handlers
+    for that are run. The parts of a ``Parallel`` are one effect.
     """
     answer: Any = None
     error: BaseException | None = None

@@ -43,14 +43,14 @@ PROFILES = {profile.name: profile for profile in (ZERO, S3, EXPRESS)}
 
 
 class LatencyStore(WrappedStore):
-    """Waits before each request to ``store``; any number may wait at the same time.
+    """A store that waits before each request to ``store``; any number may wait at the same time.
 
     Parameters
     ----------
     store : Store
         Does the work.
     profile : LatencyProfile
-        How slow.
+        The latencies.
     seed : int
         For the jitter.
     """

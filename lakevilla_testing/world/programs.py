@@ -9,7 +9,7 @@ from lakevilla.store.effects import Effect, Program
 
 
 def as_program(part: Effect | Program[Any]) -> Program[Any]:
-    """A part of a ``Parallel`` as a program."""
+    """Return a part of a ``Parallel`` as a program."""
     return part if isinstance(part, GeneratorType) else _single(cast(Effect, part))
 
 

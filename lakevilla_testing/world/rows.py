@@ -1,4 +1,4 @@
-"""Rows to tiny Parquet files and back: what simulated tables hold."""
+"""Rows to tiny Parquet files and back: the contents of simulated tables."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Row = Mapping[str, Any]
 
 
 def encode_rows(rows: Sequence[Row], schema: pa.Schema) -> bytes:
-    """The rows as one Parquet file; equal rows give equal bytes."""
+    """Return the rows as one Parquet file; equal rows give equal bytes."""
     return encode_table(pa.Table.from_pylist([dict(row) for row in rows], schema=schema))
 
 
 def encode_table(table: pa.Table) -> bytes:
-    """A table as one Parquet file."""
+    """Return a table as one Parquet file."""
     sink = io.BytesIO()
     pq.write_table(table, sink, compression="none", use_dictionary=False)
     return sink.getvalue()
@@ -27,7 +27,7 @@ def encode_table(table: pa.Table) -> bytes:
 
 @lru_cache(maxsize=8192)
 def decode_rows(body: bytes) -> tuple[Row, ...]:
-    """The rows of a Parquet file. Shared by all who read it: do not change them.
+    """Return the rows of a Parquet file. All readers share them: do not change them.
 
     Safe to cache by content: a file's rows follow from its bytes alone.
     """
@@ -37,7 +37,7 @@ def decode_rows(body: bytes) -> tuple[Row, ...]:
 
 @lru_cache(maxsize=8192)
 def decode_by_id(body: bytes) -> tuple[Mapping[int, Any], ...]:
-    """The rows of a Parquet file by the field ids of their columns; those without have none."""
+    """Return a Parquet file's rows by field ids of columns; columns without an id are left out."""
     schema = pq.read_schema(pa.BufferReader(body))
     ids = {f.name: int(f.metadata[_ID]) for f in schema if f.metadata and _ID in f.metadata}
     return tuple({ids[name]: row[name] for name in ids} for row in decode_rows(body))

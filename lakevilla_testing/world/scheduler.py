@@ -1,14 +1,13 @@
 """The simulator: clients, virtual time, one store, and a seed that decides everything.
 
-A client is a program. Its effects pass through the library's own retry and
-read-back code, which yields single attempts; performing one attempt is the unit
-of interleaving, for the parts of a ``Parallel`` too. There are no threads and
-there is no I/O, so the same seed gives the same trace, byte for byte.
+A client is a program. Its effects pass through the library's own retry and read-back code, which
+yields single attempts; performing one attempt is the unit of interleaving, for the parts of a
+``Parallel`` too. There are no threads and there is no I/O, so the same seed gives the same trace,
+byte for byte.
 
-An attempt takes effect and is answered in one step. Nothing is lost by that:
-between the two a client does nothing, so an answer that arrives late is an
-early answer and a late next request. Writes that land after their client was
-given up are a fault of their own.
+An attempt takes effect and is answered in one step. Nothing is lost by that: between the two a
+client does nothing, so an answer that arrives late is the same as an early answer and a late next
+request. Writes that take effect after their client has given them up are a fault of their own.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from lakevilla_testing.world.trace import Line, key_of, outcome_of, verb_of
 
 
 class ClientFailed(AssertionError):
-    """A client's program raised what it should have handled."""
+    """A client's program raised an error that it should have handled."""
 
 
 class Stuck(AssertionError):
@@ -63,7 +62,7 @@ class Strand:
     ) -> None:
         self.client = client
         self.program = program
-        #: The retry code at work on the program's present effect.
+        #: The retry code that runs the program's present effect.
         self.attempts: Generator[Effect, Any, Any] | None = None
         self.parent = parent
         self.place = place
@@ -80,11 +79,11 @@ class Simulation:
     seed : int
         Decides ids, clocks' rates and, where they are not given, the schedule.
     schedule : Schedule, optional
-        Who moves next.
+        Decides which client moves next.
     faults : Faults, optional
-        What goes wrong; nothing by default.
+        The faults; nothing by default.
     settings : Settings, optional
-        Handed to the retry code; clients should use the same.
+        Passed to the retry code; clients should use the same.
     content_tags : bool
         The store's ETags are hashes of the content.
     clock_rates : bool
@@ -145,10 +144,10 @@ class Simulation:
         program : callable
             Makes the client's program.
         restart : callable, optional
-            Makes the program of the process that takes a crashed one's place;
-            it is called as the client is, with one more ``'`` to its name.
+            Makes the program of the process that replaces a crashed one;
+            its name is the client's with one more ``'``.
         faulty : bool
-            Whether faults may strike its requests.
+            True if faults may strike its requests.
         """
         assert all(other.name != name for other in self.clients), f"two clients named {name}"
         rate = 1.0 if self._rates is None else self._rates.uniform(0.9, 1.1)
@@ -160,12 +159,12 @@ class Simulation:
         return client
 
     def spawn(self, client: Client, program: Program[Any]) -> None:
-        """Start one more line of execution of a client, as a thread of its process would be."""
+        """Start one more line of execution of a client, like a thread of its process."""
         client.mains += 1
         self._advance(Strand(client, program, None, 0), None, None)
 
     def run(self) -> None:
-        """Run until every client has ended. Delayed writes that have not landed stay under way.
+        """Run until every client has ended. Delayed writes without effect yet stay under way.
 
         Raises
         ------
@@ -185,7 +184,7 @@ class Simulation:
         )
 
     def land_delayed_writes(self) -> None:
-        """Let every write land that is still under way."""
+        """Let every write take effect that is still under way."""
         timers = sorted(self._timers, key=lambda timer: timer[:2])
         self._timers = [timer for timer in timers if isinstance(timer[2], Strand)]
         heapq.heapify(self._timers)
@@ -197,7 +196,7 @@ class Simulation:
     def dispose(self) -> None:
         """Close what crashed clients left behind.
 
-        A crashed process runs no more code, so this comes after the checks.
+        A crashed process runs no more code, so this is called after the checks.
         """
         left = [strand for strand, _ in self._ready] + self._parked
         left += [what for _, _, what in self._timers if isinstance(what, Strand)]
@@ -214,7 +213,7 @@ class Simulation:
         self._timers.clear()
 
     def trace_hash(self) -> str:
-        """A digest of the trace: times, clients, requests, contents and outcomes."""
+        """Return a digest of the trace: times, clients, requests, contents and outcomes."""
         digest = hashlib.blake2b(digest_size=16)
         for line in self.trace:
             digest.update(repr(tuple(line)).encode())
@@ -240,8 +239,8 @@ class Simulation:
         if client.faulty:
             strike = self.faults.strike(client.name, client.requests, attempt)
         if strike is not None and strike.fault is Fault.PAUSE:
-            # Stands still before the request is sent; it is sent afterwards,
-            # and is not paused twice.
+            # The client stops before the request is sent; it is sent afterwards, and is not paused
+            # twice.
             if client.paused_at == client.requests:
                 strike = None
             else:
@@ -263,7 +262,7 @@ class Simulation:
         return True
 
     def _jump(self) -> bool:
-        """Nobody can move: go to the next moment at which somebody can."""
+        """Advance to the next time at which a client can move, when none can move now."""
         running = [client for client in self.clients if client.status == "running"]
         moments = [client.paused_until for client in running if client.paused_until > self.now]
         if self._timers and (running or self._starting):
@@ -422,7 +421,7 @@ class Simulation:
                 return
 
     def _submit(self, strand: Strand, attempt: Effect) -> None:
-        """Have one request performed: as soon as the schedule picks it."""
+        """Have one request performed as soon as the schedule picks it."""
         self._ready.append((strand, attempt))
 
     def _expand(self, effect: Effect, client: Client) -> Attempts:
@@ -432,7 +431,7 @@ class Simulation:
         return expand(effect, client.ids, self.settings)
 
     def _park(self, strand: Strand, gate: Gate) -> None:
-        """Let a strand wait for another of its process."""
+        """Let a strand wait for another strand of its process."""
         self._parked.append(strand)
 
         def wake() -> None:

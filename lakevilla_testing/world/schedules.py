@@ -1,4 +1,4 @@
-"""Who moves next: by chance, by changing priorities, or by a script."""
+"""The choice of the next move: by chance, by changing priorities, or by a script."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from typing import Protocol
 
 
 class Schedule(Protocol):
-    """Picks the next request and says how long it takes."""
+    """A choice of the next request, and of the time it takes."""
 
     def pick(self, ready: Sequence[str]) -> int:
-        """Index of the request to perform; ``ready`` names each one's client, oldest first."""
+        """Return the index of the next request; ``ready`` has each one's client, oldest first."""
 
     def latency_seconds(self) -> float:
-        """Virtual time that passes with the request."""
+        """Return the virtual time that passes with the request."""
 
 
 class RandomSchedule:
-    """Every client that can move is equally likely, however many requests it has in flight."""
+    """A schedule in which all clients that can move are equally likely.
+
+    The number of their requests under way does not matter.
+    """
 
     def __init__(self, source: random.Random) -> None:
         self._random = source
@@ -36,11 +39,10 @@ class RandomSchedule:
 
 
 class PrioritySchedule:
-    """The client of the highest priority moves, until it is demoted at a random step.
+    """A schedule in which the client of the highest priority moves, until a random step demotes it.
 
-    Finds what needs one client to stand still while others run far ahead,
-    which even chances almost never bring about (probabilistic concurrency
-    testing: Burckhardt and others, ASPLOS 2010).
+    It finds bugs that need one client to stop while others run far ahead, which even chances almost
+    never cause (probabilistic concurrency testing: Burckhardt and others, ASPLOS 2010).
     """
 
     def __init__(self, source: random.Random, demotion_rate: float = 0.04) -> None:
@@ -63,11 +65,10 @@ class PrioritySchedule:
 
 
 class ScriptedSchedule:
-    """The given picks, then stay with the client that moved last.
+    """A schedule of the given picks, then of the client that moved last.
 
-    ``taken``, ``options`` and ``costs`` record every pick, what there was to
-    choose from, and whether another pick would have been a preemption, so that
-    a search can go on from here.
+    ``taken``, ``options`` and ``costs`` record every pick, its alternatives, and whether another
+    pick would have been a preemption, so that a search can continue from here.
     """
 
     def __init__(self, script: Sequence[int] = ()) -> None:

@@ -1,9 +1,8 @@
-"""An object store in memory whose past can be looked at.
+"""An object store in memory whose past can be read.
 
-It answers as S3 does: strong conditions, ETags, lists in no useful order. It
-is a ``lakevilla.store.base.Store``, so the real runner runs against it, and
-the simulator applies its single attempts to it. Every change is kept in a
-journal, from which a stale list is answered.
+It answers as S3 does: strong conditions, ETags, lists in no useful order. It is a
+``lakevilla.store.base.Store``, so the real runner runs against it, and the simulator applies its
+single attempts to it. Every change is kept in a journal, from which a stale list is answered.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from lakevilla.store.effects import (
 #: The root of a simulated lake.
 ROOT = "memory://lake"
 
-#: What a single attempt brings.
+#: The result of a single attempt.
 Answer = (
     GetOutcome | Stored | Refused | Failure | ObjectInfo | list[ObjectInfo] | tuple[str, ...] | None
 )
@@ -60,7 +59,7 @@ class StoredObject(NamedTuple):
 
 
 class Mutation(NamedTuple):
-    """One change of the store: what was at the key before, and after."""
+    """One change of the store: the object at the key before, and after."""
 
     seconds: float
     key: str
@@ -80,9 +79,9 @@ class SimulatedStore:
         pass a ``Match`` meant for an earlier object (ABA). Else no two writes
         share a tag.
     conditional : bool
-        If not, it takes every condition for none, as some stores do.
+        If False, the store ignores every condition, as some stores do.
     replaces : bool
-        If not, it turns down every ``Match``: it creates, and that is all.
+        If False, the store refuses every ``Match``: it only creates.
     """
 
     def __init__(
@@ -159,7 +158,7 @@ class SimulatedStore:
 
     def put_file(self, key: str, path: str) -> Stored:
         stored = self.put(key, Path(path).read_bytes(), AnyVersion())
-        assert isinstance(stored, Stored)  # nothing is asked of the key
+        assert isinstance(stored, Stored)  # the key has no condition
         return stored
 
     def copy_object(self, source: str, key: str) -> Stored | Missing:
@@ -167,7 +166,7 @@ class SimulatedStore:
         if not isinstance(found, Found):
             return Missing()
         stored = self.put(key, found.body, AnyVersion())
-        assert isinstance(stored, Stored)  # nothing is asked of the key
+        assert isinstance(stored, Stored)  # the key has no condition
         return stored
 
     def local_path(self, key: str) -> str | None:
@@ -201,7 +200,7 @@ class SimulatedStore:
     def list_at(
         self, seconds: float, prefix: str, start_after: str | None
     ) -> builtins.list[ObjectInfo]:
-        """The list as it was at an earlier time."""
+        """Return the list of an earlier time."""
         past: dict[str, StoredObject | None] = {}
         for mutation in reversed(self.journal):
             if mutation.seconds <= seconds:
@@ -212,7 +211,7 @@ class SimulatedStore:
         return _listing(objects, prefix, start_after)
 
     def copy(self) -> SimulatedStore:
-        """The same objects, to go on from twice."""
+        """Return a copy of the store, so that two runs can continue from it."""
         other = SimulatedStore(
             self.now,
             content_tags=self.content_tags,
@@ -232,7 +231,7 @@ class SimulatedStore:
 
 
 def _relative(key: str) -> str:
-    """A key as it lies below the root, where it was given as a URI."""
+    """Return a key relative to the root, where it was given as a URI."""
     return key.removeprefix(f"{ROOT}/")
 
 
@@ -247,6 +246,6 @@ def _listing(
     keys = [key for key in objects if key.startswith(directory)]
     if start_after is not None:
         keys = [key for key in keys if key > start_after]
-    # Backwards: whoever relies on the order of a list fails at once.
+    # Backwards: a client that relies on the order of a list fails at once.
     keys.sort(reverse=True)
     return [_info(key, objects[key]) for key in keys]

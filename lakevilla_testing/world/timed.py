@@ -1,9 +1,9 @@
-"""A simulation in which requests take the time that they take: what many processes reach.
+"""A simulation in which requests take their time, to show the throughput of many processes.
 
-The simulator proper picks who moves next by chance, so that every order is met. Here each
-request takes its time of a latency profile, takes effect in the middle of it, and is answered at
-its end; requests of all clients are under way at the same time. Clients run the library's own
-code, whose CPU costs nothing here: so it tells what the protocol costs, for more processes than a
+The simulator proper picks the next client by chance, so that every order occurs. Here each request
+takes its time of a latency profile, takes effect in the middle of it, and is answered at its end;
+requests of all clients are under way at the same time. Clients run the library's own code, whose
+CPU costs nothing here: so the simulation shows the costs of the protocol, for more processes than a
 machine has cores.
 """
 
@@ -27,11 +27,11 @@ class TimedSimulation(Simulation):
     seed : int
         Decides ids and latencies.
     profile : LatencyProfile
-        How long each verb takes.
+        The time that each verb takes.
     settings : Settings, optional
         As for ``Simulation``.
     max_steps : int
-        Moments at which anything happens, at most.
+        Most times at which anything happens.
     """
 
     def __init__(

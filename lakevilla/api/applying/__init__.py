@@ -1,1 +1,1 @@
-"""What changed between two states of the lake: told, taken back, and done again."""
+"""Changes between two states of the lake: shown, taken back, and done again."""

@@ -1,4 +1,4 @@
-"""What two states of a lake have other than each other."""
+"""The differences between two states of a lake."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _TABLES = pa.schema(
 
 
 class Diff(Generic[Frame]):
-    """What changed between two states; ``lake.diff`` returns one.
+    """The changes between two states; ``lake.diff`` returns one.
 
     Attributes
     ----------
     tables : pyarrow.Table
         One row for each table that differs: ``table``, ``change`` (``created``, ``joined`` with a
         log of its own, ``dropped``, ``changed``), ``files_added``, ``files_removed``,
-        ``rows_added`` and ``rows_removed`` (of these files, as they say themselves; null if they
-        do not), and ``schema_changed`` (columns, constraints or properties).
+        ``rows_added`` and ``rows_removed`` (of these files, by their own counts; null without such
+        counts), and ``schema_changed`` (columns, constraints or properties).
 
     Examples
     --------
@@ -83,26 +83,26 @@ class Diff(Generic[Frame]):
         return pa.Table.from_pylist(rows, _TABLES)
 
     def rows(self, table: str, keys: str | Sequence[str] | None = None) -> Frame:
-        """The rows that differ, in the table's later columns and ``_change_type``.
+        """Return the rows that differ, in the table's later columns and ``_change_type``.
 
-        ``_change_type`` is ``insert`` or ``delete``. With ``keys`` a row that is there in both
-        states, and not the same, is told as ``update_preimage`` and ``update_postimage``, and
-        rows are ordered by their keys. On a lake of Spark it is a DataFrame in no order, whose
-        rows are read and compared by tasks when it is used.
+        ``_change_type`` is ``insert`` or ``delete``. With ``keys`` a row that is in both states,
+        and not the same, is returned as ``update_preimage`` and ``update_postimage``, and rows are
+        ordered by their keys. On a lake of Spark the result is a DataFrame in no order, whose rows
+        are read and compared by tasks when it is used.
 
         Parameters
         ----------
         table : str
             As in ``tables``.
         keys : str or sequence of str, optional
-            Columns that tell the table's rows apart.
+            Columns that identify the table's rows.
 
         Raises
         ------
         InvalidOperation
             The table does not differ, or has no such column.
         VersionNotFound
-            A file of one of the states is gone.
+            A file of one of the states is deleted.
         """
         one = self._found.get(table)
         if one is None:

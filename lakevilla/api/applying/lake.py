@@ -33,14 +33,14 @@ from lakevilla.transaction.verbs.applying.apply import Outcome, Settle, apply, r
 
 # -------------------- lake
 #
-# Taking back, doing again and comparing what changed in a lake.
+# Changes in a lake: taken back, done again, and compared.
 
 
 __all__ = ["Applying"]
 
 
 class Applying(Generic[Frame]):
-    """What a lake does with two of its states."""
+    """The operations of a lake on two of its states."""
 
     _client: LakeClient
     _begin: Callable[..., Executor[Frame]]
@@ -53,11 +53,12 @@ class Applying(Generic[Frame]):
         tables: Sequence[str] | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> MergeResult:
-        """Make the tables what they were, by a new commit over all of them.
+        """Set the tables back to an earlier state, by a new commit over all of them.
 
-        No data is read or copied: the files of that state come back, and others go. History stays
-        as it is, so a rollback can be taken back too. A table that was made since is dropped
-        from the lake; one that came into the lake with rows of its own since is left alone.
+        No data is read or copied: the files of that state are added again, and other files are
+        removed. History stays unchanged, so a rollback can be taken back too. A table that was made
+        since is dropped from the lake; a table that was added to the lake with rows of its own
+        since is left alone.
 
         Parameters
         ----------
@@ -66,7 +67,7 @@ class Applying(Generic[Frame]):
         tables : sequence of str, optional
             Names or paths, in which ``*`` and ``?`` stand for anything. All tables if not given.
         metadata : Mapping of str to str, optional
-            What is to be told of it in the history.
+            Notes about it in the history.
 
         Raises
         ------
@@ -74,7 +75,7 @@ class Applying(Generic[Frame]):
             The state is not kept any more, or a vacuum may be deleting files of it.
         RefNotFound
         ConflictError
-            Others wrote the tables each time that it was tried.
+            Other transactions wrote the tables at each attempt.
         InvalidOperation
             A pattern fits no table, or a table was dropped since.
 
@@ -105,7 +106,7 @@ class Applying(Generic[Frame]):
         on_equal: Literal["conflict", "keep"] = "conflict",
         metadata: Mapping[str, str] | None = None,
     ) -> MergeResult:
-        """Take back what one commit did, and leave what came after it.
+        """Take back the changes of one commit, and leave later changes.
 
         Parameters
         ----------
@@ -114,12 +115,12 @@ class Applying(Generic[Frame]):
         tables, keys, on_conflict, on_equal
             As for ``Transaction.apply``.
         metadata : Mapping of str to str, optional
-            What is to be told of it in the history.
+            Notes about it in the history.
 
         Raises
         ------
         MergeConflict
-            What the commit did was changed since. Nothing was changed.
+            The commit's changes were changed since. Nothing was changed.
         VersionNotFound, InvalidOperation
 
         Examples
@@ -145,9 +146,9 @@ class Applying(Generic[Frame]):
         on_equal: Literal["conflict", "keep"] = "conflict",
         metadata: Mapping[str, str] | None = None,
     ) -> MergeResult:
-        """Do again what one commit did, for example after a rollback to a version before it.
+        """Do the changes of one commit again, for example after a rollback to a version before it.
 
-        Files of that commit that are there are not added twice.
+        Files of that commit that exist in the tables are not added twice.
 
         Parameters
         ----------
@@ -157,12 +158,12 @@ class Applying(Generic[Frame]):
         tables, keys, on_conflict, on_equal
             As for ``Transaction.apply``.
         metadata : Mapping of str to str, optional
-            What is to be told of it in the history.
+            Notes about it in the history.
 
         Raises
         ------
         MergeConflict
-            What the commit changed was changed otherwise. Nothing was changed.
+            Data that the commit changed was changed otherwise. Nothing was changed.
         VersionNotFound, InvalidOperation
 
         Examples
@@ -178,16 +179,15 @@ class Applying(Generic[Frame]):
     def diff(
         self, a: StateLike, b: StateLike = "main", *, tables: Sequence[str] | None = None
     ) -> Diff[Frame]:
-        """What state ``b`` of the lake has other than state ``a``.
+        """Return the differences of state ``b`` of the lake from state ``a``.
 
-        Only tables that a commit in between has touched are looked at, and no row is read before
+        Only tables that a commit in between has touched are read, and no row is read before
         ``rows`` is called.
 
         Parameters
         ----------
         a, b : int, datetime or str
-            A global version, an aware time, a ref, or ``"etl@57"``. ``"main"`` is the lake as it is
-            now.
+            A global version, an aware time, a ref, or ``"etl@57"``. ``"main"`` is the present lake.
         tables : sequence of str, optional
             Names or paths, in which ``*`` and ``?`` stand for anything. All tables if not given.
 
@@ -239,7 +239,7 @@ class Applying(Generic[Frame]):
     def _apply(
         self, merged: str, program: Applies, metadata: Mapping[str, str] | None
     ) -> MergeResult:
-        """Run it in a transaction of its own, again where others were quicker."""
+        """Run it in a transaction of its own, again if other transactions were first."""
         begin: Begin = partial(self._begin, {"metadata": metadata})
         return in_one_transaction(self._client, begin, merged, program)
 
@@ -250,14 +250,14 @@ def _shown(state: StateLike) -> str:
 
 # -------------------- table
 #
-# A table becomes what it was.
+# A table that is set back to an earlier state.
 
 
 __all__ = ["Restores"]
 
 
 class Restores:
-    """What a table does with its older states."""
+    """The operations of a table on its older states."""
 
     __slots__ = ()
 
@@ -267,7 +267,7 @@ class Restores:
         raise NotImplementedError
 
     def restore(self, to: StateLike) -> MergeResult:
-        """Make the table what it was, by a new commit. No data is read or copied.
+        """Set the table back to an earlier state, by a new commit. No data is read or copied.
 
         ``lake.rollback`` does that for several tables at one global version.
 
@@ -283,7 +283,7 @@ class Restores:
             The state is not kept any more, or a vacuum may be deleting files of it.
         RefNotFound
         ConflictError
-            Others wrote the table each time that it was tried.
+            Other transactions wrote the table at each attempt.
 
         Examples
         --------
@@ -318,14 +318,14 @@ def _target(client: LakeClient, to: object) -> OwnVersion | StateName:
 
 # -------------------- transaction
 #
-# Applying what changed between two states, as part of a transaction.
+# Changes between two states, applied as part of a transaction.
 
 
 __all__ = ["AppliesStates"]
 
 
 class AppliesStates(Generic[Frame]):
-    """What a transaction does with two states of the lake."""
+    """The operations of a transaction on two states of the lake."""
 
     _executor: Executor[Frame]
 
@@ -339,27 +339,27 @@ class AppliesStates(Generic[Frame]):
         on_conflict: Literal["error", "ours", "theirs"] = "error",
         on_equal: Literal["conflict", "keep"] = "conflict",
     ) -> MergeResult:
-        """Do to the tables what changed in them from one state of the lake to another.
+        """Apply to the tables the changes in them from one state of the lake to another.
 
-        Files that came between the two states come, and files that went go. No data is read or
-        written while all files that are to go are there. Where others have rewritten one, rows are
-        compared.
+        Files that were added between the two states are added, and files that were removed are
+        removed. No data is read or written while all files to be removed exist. Where other
+        transactions have rewritten one, rows are compared.
 
         Parameters
         ----------
         before, after : int, datetime or str
-            A global version, an aware time, a ref, or ``"etl@57"``. ``"main"`` is the lake as it is
-            now, without the changes of this transaction.
+            A global version, an aware time, a ref, or ``"etl@57"``. ``"main"`` is the present lake,
+            without the changes of this transaction.
         tables : sequence of str, optional
             Names or paths, in which ``*`` and ``?`` stand for anything. All tables if not given.
         keys : Mapping, optional
-            For a table the columns that tell its rows apart. Then only rows that both sides have
+            By table, the columns that identify its rows. Then only rows that both sides have
             changed are in conflict.
         on_conflict : {"error", "ours", "theirs"}
-            ``"ours"`` leaves a table in conflict as it is, ``"theirs"`` makes it what it is in
-            ``after``. Of a table in ``keys`` only the rows in conflict.
+            ``"ours"`` leaves a table in conflict unchanged, ``"theirs"`` gives it its state in
+            ``after``. For a table in ``keys`` only the rows in conflict.
         on_equal : {"conflict", "keep"}
-            A row that both sides have changed to the same, by a value computed of the row itself
+            A row that both sides have changed to the same, by a value computed from the row itself
             (``qty - 1``), may stand for two changes: ``"conflict"`` raises, ``"keep"`` takes it for
             one.
 
@@ -368,7 +368,7 @@ class AppliesStates(Generic[Frame]):
         MergeConflict
             The tables were changed meanwhile. Nothing was applied, and the transaction goes on.
         VersionNotFound
-            A state, or a file that is to come back, is not kept any more.
+            A state, or a file that must be added again, is not kept any more.
         RefNotFound
         InvalidOperation
             A pattern fits no table, or ``keys`` names a column that its table lacks.

@@ -53,7 +53,7 @@ __all__ = ["Rebases"]
 
 
 class Rebases(Generic[Frame]):
-    """What a lake does with branches that are behind."""
+    """The operations of a lake on branches that are behind."""
 
     _client: LakeClient
 
@@ -65,34 +65,35 @@ class Rebases(Generic[Frame]):
         on_conflict: Literal["error", "ours", "theirs"] = "error",
         on_equal: Literal["conflict", "keep"] = "conflict",
     ) -> Ref:
-        """Let a branch go on from the lake as it is now, with what was done on it on top.
+        """Let a branch go on from the present lake, with the changes made on the branch on top.
 
-        The lake is not changed. On the branch is then what was committed to the lake since it was
-        made, tables that were made since among it, and what was done on the branch since it was
-        made, or last merged, as one commit. No data is copied, and no row is read, where the
-        lake still has the files that the branch has replaced. Else rows are compared.
+        The lake is not changed. The branch then has all that was committed to the lake since the
+        branch was made, including tables that were made since, and, as one commit, the changes made
+        on the branch since it was made, or last merged. No data is copied, and no row is read,
+        where the lake still has the files that the branch has replaced. Else rows are compared.
 
-        Lakes that ``on`` has given go on there. A transaction that is open on the branch raises
-        ``ConflictError``, as if others had written its tables; ``run`` calls its function again.
+        Lakes that ``on`` has returned go on there. A transaction that is open on the branch raises
+        ``ConflictError``, as if other transactions had written its tables; ``run`` calls its
+        function again.
 
         Parameters
         ----------
         branch : str
         keys : Mapping, optional
-            For a table the columns that tell its rows apart. Then only rows that both sides have
+            By table, the columns that identify its rows. Then only rows that both sides have
             changed are in conflict.
         on_conflict : {"error", "ours", "theirs"}
-            ``"ours"`` makes a table in conflict what it is on the lake, ``"theirs"`` leaves it
-            as it is on the branch. Of a table in ``keys`` only the rows in conflict.
+            ``"ours"`` gives a table in conflict its state on the lake, ``"theirs"`` leaves it as it
+            is on the branch. For a table in ``keys`` only the rows in conflict.
         on_equal : {"conflict", "keep"}
-            A row that both sides have changed to the same, by a value computed of the row itself
+            A row that both sides have changed to the same, by a value computed from the row itself
             (``qty - 1``), may stand for two changes: ``"conflict"`` raises, ``"keep"`` takes it for
             one.
 
         Raises
         ------
         MergeConflict
-            Both sides have changed the same. The branch is as it was.
+            Both sides have changed the same. The branch is unchanged.
         RefNotFound
         InvalidOperation
             It is a tag, or protected, or ``keys`` names a column that its table lacks.
@@ -117,7 +118,7 @@ class Rebases(Generic[Frame]):
 
 
 def _check_name(branch: object) -> None:
-    """Refuse what is no branch's name."""
+    """Refuse a value that is no branch's name."""
     if isinstance(branch, Ref):
         raise InvalidOperation(f"rebase takes the name of a branch: pass {branch.name!r}")
     if not isinstance(branch, str):
@@ -131,7 +132,7 @@ def _check_name(branch: object) -> None:
 
 # -------------------- merge
 #
-# Merging branches, and writing with an audit before anybody sees it.
+# Merges of branches, and writes with an audit before any other client sees them.
 
 
 __all__ = ["Merges"]
@@ -141,7 +142,7 @@ MergeIsolation = Literal["snapshot", "serializable"]
 
 
 class Merges(Rebases[Frame], Generic[Frame]):
-    """What a lake does with what was done on its branches."""
+    """The operations of a lake on the changes that were made on its branches."""
 
     _client: LakeClient
     run: Callable[..., Any]
@@ -163,43 +164,43 @@ class Merges(Rebases[Frame], Generic[Frame]):
         delete: bool = False,
         metadata: Mapping[str, str] | None = None,
     ) -> MergeResult:
-        """Do to the lake what was done on a branch since it was made, or last merged.
+        """Apply to the lake the changes made on a branch since it was made, or last merged.
 
-        One commit over all tables. Files that were written on the branch become the lake's: none is
-        copied, and no row is read, where the lake still has the files that the branch has replaced.
-        Else rows are compared. What was committed on the lake meanwhile stays.
+        This is one commit over all tables. Files that were written on the branch become the lake's:
+        none is copied, and no row is read, where the lake still has the files that the branch has
+        replaced. Else rows are compared. Commits made on the lake meanwhile stay.
 
         Parameters
         ----------
         branch : str
         tables : sequence of str, optional
-            Names or paths, in which ``*`` and ``?`` stand for anything; the others stay to be
+            Names or paths, in which ``*`` and ``?`` stand for anything; other tables stay to be
             merged. All tables if not given.
         keys : Mapping, optional
-            For a table the columns that tell its rows apart. Then only rows that both sides have
+            By table, the columns that identify its rows. Then only rows that both sides have
             changed are in conflict.
         on_conflict : {"error", "ours", "theirs"}
-            ``"ours"`` leaves a table in conflict as it is on the lake, ``"theirs"`` makes it what
-            it is on the branch. Of a table in ``keys`` only the rows in conflict.
+            ``"ours"`` leaves a table in conflict as it is on the lake, ``"theirs"`` gives it its
+            state on the branch. For a table in ``keys`` only the rows in conflict.
         on_equal : {"conflict", "keep"}
-            A row that both sides have changed to the same, by a value computed of the row itself
+            A row that both sides have changed to the same, by a value computed from the row itself
             (``qty - 1``), may stand for two changes: ``"conflict"`` raises, ``"keep"`` takes it for
             one.
         fast_forward_only : bool
             Refuse tables that were changed on the lake since.
         isolation : {"snapshot", "serializable"}
-            ``"snapshot"`` compares what was written. ``"serializable"`` also what transactions on
-            the branch have read: if others have changed it on the lake since the branch was made,
-            the merge is refused. Not together with ``tables`` and ``on_conflict``, which leave out
-            what these transactions may have seen.
+            ``"snapshot"`` compares the writes. ``"serializable"`` also compares the reads of
+            transactions on the branch: if other transactions have changed that data on the lake
+            since the branch was made, the merge is refused. Not together with ``tables`` and
+            ``on_conflict``, which leave out what these transactions may have seen.
         checks : sequence of callable or str, optional
-            What must hold of the merged tables: functions of the transaction (False, or an
-            exception, fails), and SELECTs of one boolean. Whoever changes meanwhile what they have
-            read makes them run again.
+            Conditions on the merged tables: functions of the transaction (False, or an exception,
+            fails), and SELECTs of one boolean. If another transaction changes meanwhile what they
+            have read, they run again.
         delete : bool
-            End the branch then, unless more was committed on it meanwhile.
+            End the branch after that, unless more was committed on it meanwhile.
         metadata : Mapping of str to str, optional
-            What is to be told of it in the history.
+            Notes about it in the history.
 
         Raises
         ------
@@ -210,7 +211,7 @@ class Merges(Rebases[Frame], Generic[Frame]):
             A check failed. Nothing was merged.
         RefNotFound
         ConflictError
-            Others wrote the tables each time that it was tried.
+            Other transactions wrote the tables at each attempt.
         InvalidOperation
             It is a tag, a pattern fits no table, or ``keys`` names a column that its table lacks.
 
@@ -263,7 +264,7 @@ class Merges(Rebases[Frame], Generic[Frame]):
         executor, outcomes, merged = last[0]
         merging = executor.state.work.merging
         if merging is not None and not executor.state.work.done:
-            # All of it was decided to be left as the lake has it: that is merged too.
+            # All changes were settled to be left as the lake has them: that is merged too.
             client.run(note_merged(client.context, merging))
         result = executor.result if executor.state.work.done else None
         if delete:
@@ -280,19 +281,19 @@ class Merges(Rebases[Frame], Generic[Frame]):
         keep: Literal["failed", "always", "never"] = "failed",
         **merge_options: Any,
     ) -> Iterator[Self]:
-        """A block that writes on a branch of its own, merged at its end if all checks hold.
+        """Enter a block that writes on a branch of its own, merged at its end if all checks hold.
 
-        Until then nobody else sees what it writes. A batch that fails stays on its branch, to be
-        looked at.
+        Until then no other client sees what it writes. A batch that fails stays on its branch,
+        where it can be inspected.
 
         Parameters
         ----------
         name : str, optional
-            The branch to make; one with a name of its own if not given.
+            The branch to make; one with a generated name if not given.
         checks : sequence of callable or str
             As for ``merge``: they see the tables as they would be on the lake.
         keep : {"failed", "always", "never"}
-            Whether the branch stays.
+            The case in which the branch stays.
         **merge_options
             As for ``merge``: ``tables``, ``keys``, ``on_conflict``, ``on_equal``, ``isolation``,
             ``metadata``.
@@ -300,7 +301,7 @@ class Merges(Rebases[Frame], Generic[Frame]):
         Raises
         ------
         AuditFailed
-            The lake is as it was.
+            The lake is unchanged.
         MergeConflict, ConflictError
             It could not be merged; the branch stays as if a check had failed.
 
@@ -327,11 +328,11 @@ class Merges(Rebases[Frame], Generic[Frame]):
             raise
 
     def _end(self, name: str) -> None:
-        with suppress(RefNotFound):  # it was merged and has ended, or others have ended it
+        with suppress(RefNotFound):  # it was merged and has ended, or was ended elsewhere
             self.delete_ref(name)
 
     def _check_branch(self, name: str, *, delete: bool) -> None:
-        """Refuse what can't be merged, before anything is begun."""
+        """Refuse a branch that can't be merged, before anything is begun."""
         client = self._client
         if name == MAIN:
             raise InvalidOperation(
@@ -371,7 +372,7 @@ def _check_isolation(isolation: object, tables: object, on_conflict: str) -> Non
 
 
 def _check_merged_name(branch: object) -> None:
-    """Refuse what is no branch's name, such as rows or a table."""
+    """Refuse a value that is no branch's name, such as rows or a table."""
     if isinstance(branch, Ref):
         raise InvalidOperation(f"lake.merge takes the name of a branch: pass {branch.name!r}")
     if not isinstance(branch, str):
@@ -383,7 +384,7 @@ def _check_merged_name(branch: object) -> None:
 
 # -------------------- arguments
 #
-# What callers give to the verbs that apply one state to another.
+# Arguments of the verbs that apply one state to another.
 
 
 #: A state of the lake as its caller names it.
@@ -391,7 +392,7 @@ StateLike = int | datetime | str
 
 
 def state_name(client: LakeClient, argument: str, state: object) -> StateName:
-    """A state by what a caller gives: a global version, an aware time, or a ref.
+    """Return a state by a caller's name of it: a global version, an aware time, or a ref.
 
     Raises ``InvalidOperation``.
     """
@@ -417,7 +418,7 @@ def state_name(client: LakeClient, argument: str, state: object) -> StateName:
 
 
 def check_commit(state: object) -> tuple[StateName, StateName]:
-    """The states before and after a commit: of the lake, or of a branch (``etl@57``).
+    """Return the states before and after a commit: of the lake, or of a branch (``etl@57``).
 
     Raises ``InvalidOperation``.
     """
@@ -429,7 +430,7 @@ def check_commit(state: object) -> tuple[StateName, StateName]:
 
 
 def check_version(state: object) -> int:
-    """A commit of the lake, by the global version that it made. Raises ``InvalidOperation``."""
+    """Return the global version that a commit of the lake made. Raises ``InvalidOperation``."""
     version = check_number("version", state)
     if version < 1:
         raise InvalidOperation(
@@ -439,14 +440,14 @@ def check_version(state: object) -> int:
 
 
 def settled(on_conflict: object, on_equal: object) -> Settle:
-    """What counts where both sides have changed the same. Raises ``InvalidOperation``."""
+    """Return the rule where both sides have changed the same. Raises ``InvalidOperation``."""
     check_choice("on_conflict", on_conflict, *get_args(OnConflict))
     check_choice("on_equal", on_equal, *get_args(OnEqual))
     return Settle(cast("OnConflict", on_conflict), cast("OnEqual", on_equal))
 
 
 def keys_by_location(resolve: Callable[[str], str], keys: object) -> dict[str, tuple[str, ...]]:
-    """The key columns of each table, by its location. Raises ``InvalidOperation``."""
+    """Return the key columns of each table, by its location. Raises ``InvalidOperation``."""
     if keys is None:
         return {}
     if not isinstance(keys, Mapping):
@@ -467,17 +468,17 @@ def keys_by_location(resolve: Callable[[str], str], keys: object) -> dict[str, t
 
 # -------------------- alone
 #
-# A transaction that does nothing but to apply one state to another.
+# A transaction that only applies one state to another.
 
 
-#: What is done in it.
+#: The program that it runs.
 Applies = Callable[[Executor[Any]], Program[dict[str, Outcome]]]
 
 
 def in_one_transaction(
     client: LakeClient, begin: Begin, merged: str, program: Applies
 ) -> MergeResult:
-    """Carry it out, again from the start where others were quicker."""
+    """Run the program in a transaction, again from the start if other transactions were first."""
     last: list[Executor[Any]] = []
 
     def once(executor: Executor[Any]) -> dict[str, str]:
@@ -500,7 +501,7 @@ Check = Callable[..., object] | str
 
 
 def checked(checks: object) -> tuple[Check, ...]:
-    """Checks as a caller gives them. Raises ``InvalidOperation``."""
+    """Return the checks that a caller gives. Raises ``InvalidOperation``."""
     given = (checks,) if isinstance(checks, str) or callable(checks) else checks
     if not isinstance(given, Sequence):
         raise InvalidOperation(
@@ -517,12 +518,13 @@ def checked(checks: object) -> tuple[Check, ...]:
 
 
 def run_checks(branch: str, txn: Any, checks: Sequence[Check]) -> None:
-    """Run them all on what a transaction shows. What they read is read by it.
+    """Run all checks on what a transaction shows. What they read is read by the transaction.
 
-    One that writes is refused: it may run several times, what it wrote would be checked by nobody,
-    and no result would tell of it.
+    A check that writes is refused: it may run several times, its writes would not be checked, and
+    no result would report them.
 
-    Raises ``AuditFailed``. An error that says that others were quicker is raised as it is.
+    Raises ``AuditFailed``. An error that says that other transactions were first is raised
+    unchanged.
     """
     failed: list[str] = []
     reasons: list[str] = []
@@ -551,7 +553,7 @@ def run_checks(branch: str, txn: Any, checks: Sequence[Check]) -> None:
             if txn.state == "aborted":
                 failed.append(name)
                 reasons += [f"{name} (it aborted the transaction)"] if passed else []
-                break  # the others would see nothing
+                break  # the other checks would see nothing
         failed += [] if passed else [name]
     if failed:
         raise AuditFailed(
@@ -562,7 +564,7 @@ def run_checks(branch: str, txn: Any, checks: Sequence[Check]) -> None:
 
 
 def _call(name: str, txn: Any, check: Callable[..., object]) -> bool:
-    """Whether a function passes; one that asserts returns None.
+    """Return whether a function passes; one that asserts returns None.
 
     ``False`` of numpy, pandas or Arrow is another object than ``False``.
     """

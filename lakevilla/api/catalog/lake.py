@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Catalog(Refs[Frame], Generic[Frame]):
-    """What a lake answers about its tables as a whole."""
+    """The answers of a lake about its tables as a whole."""
 
     _client: LakeClient
     _executor: type[Executor[Frame]]
@@ -59,23 +59,22 @@ class Catalog(Refs[Frame], Generic[Frame]):
         limit: int | None = None,
         details: bool = True,
     ) -> TablePage[Table[Frame]] | TablePage[ListedTable]:
-        """The tables in HEAD, in the order of their names; all of them, or a page.
+        """Return the tables in HEAD, in the order of their names; all of them, or a page.
 
         Only their metadata is read, as by deltalake and pyiceberg: missing manifests and data
         files are found by reading the table, and by ``doctor`` and ``recover``. A table that
         can't be opened, such as an external one that was moved away, is left out: a
-        ``LakeVillaWarning``, the log, the event ``left_out`` and ``doctor`` say why.
+        ``LakeVillaWarning``, the log, the event ``left_out`` and ``doctor`` report the reason.
 
         Parameters
         ----------
         prefix : str, optional
-            What their names begin with.
+            The beginning of their names.
         after : str, optional
-            ``next`` of the page before. It is of use as long as the lake is there: a table
-            that is there from the first page to the last comes once, whatever is committed
-            in between.
+            ``next`` of the page before. It is valid as long as the lake exists: a table that exists
+            from the first page to the last is listed once, whatever is committed in between.
         limit : int, optional
-            The most tables of a page. If not given, all.
+            The maximum number of tables of a page. If not given, all.
         details : bool
             If False, no table is opened: a ``ListedTable`` has what HEAD says.
 
@@ -105,24 +104,24 @@ class Catalog(Refs[Frame], Generic[Frame]):
             return _page([table_of(executor, *one) for one in opened.items()], following)
 
     def query(self, path: str, *, at: int | datetime | str | None = None) -> pa.Table:
-        """What a path over the catalog leads to.
+        """Return the rows to which a path over the catalog leads.
 
         A path is made of steps: parts of a table's name (``*`` is any part, ``**`` one or more),
-        then ``snapshots``, ``files``, ``columns``, ``statistics`` or ``commits``. Brackets behind a
-        step narrow it: by a predicate over its columns, or by a position, the newest last. What
-        comes back has the columns of the last step, and before them the keys of those above.
+        then ``snapshots``, ``files``, ``columns``, ``statistics`` or ``commits``. Brackets after a
+        step narrow it: by a predicate over its columns, or by a position, the newest last. The
+        result has the columns of the last step, and before them the keys of the steps above.
 
         Parameters
         ----------
         path : str
             Such as ``/sales/*[rows > 0]/files[partition.region = 'Asia']``.
         at : int, datetime or str, optional
-            A global version, an aware time, or the name of a ref. If not given, the lake now.
+            A global version, an aware time, or the name of a ref. The present lake if not given.
 
         Raises
         ------
         InvalidOperation
-            It is no path; or a step or column is not there, and the message names those that are.
+            It is no path; or a step or column does not exist, and the message names those that do.
         TableNotFound, RefNotFound, VersionNotFound
 
         Examples

@@ -26,7 +26,7 @@ from lakevilla.sql.expressions.tree import Call, Column, Expr, Literal, columns
 
 # -------------------- names
 #
-# Which tables a path's first steps fit, by the parts of their names.
+# Tables that a path's first steps fit, by the parts of their names.
 
 
 Row = dict[str, Any]
@@ -35,7 +35,7 @@ _HIGHEST = chr(0x10FFFF)
 
 
 def names_asked(steps: Sequence[PathStep]) -> NameRange:
-    """The range of names that can fit the steps: up to the first ``*``, and its terms."""
+    """Return the range of names that can fit the steps: up to the first ``*``, and its terms."""
     fixed = []
     for step in steps:
         if step.is_any:
@@ -55,7 +55,7 @@ def names_asked(steps: Sequence[PathStep]) -> NameRange:
 
 
 def matching(rows: Sequence[Row], steps: Sequence[PathStep]) -> list[Row]:
-    """The tables that the steps fit, each with what narrows it, in the order of their names."""
+    """Return the tables that fit the steps and their filters, in the order of their names."""
     fitting: list[tuple[tuple[str, ...], Row]] = []
     for row in rows:
         fitting += [(parts, row) for parts in _cut(row["name"].split("/"), steps)]
@@ -82,7 +82,7 @@ def _name_of(one: tuple[tuple[str, ...], Row]) -> str:
 
 
 def _cut(parts: Sequence[str], steps: Sequence[PathStep]) -> Iterator[tuple[str, ...]]:
-    """The ways in which a name's parts are the steps': ``**`` takes one or more of them."""
+    """Yield the ways to divide a name's parts among the steps: ``**`` takes one or more."""
     if not steps or not parts:
         if not steps and not parts:
             yield ()
@@ -98,14 +98,14 @@ def _cut(parts: Sequence[str], steps: Sequence[PathStep]) -> Iterator[tuple[str,
 
 # -------------------- paths
 #
-# Paths over the catalog, taken apart (docs/design/0035).
+# Paths over the catalog, parsed (docs/design/0035).
 #
 # ``path := ("/" step)+``, ``step := (name | "*" | "**") ("[" predicate "]" | "[" int "]")*``.
-# Steps are parts of a table's name until one of ``BELOW``; in double quotes it is a name whatever
-# it says.
+# Steps are parts of a table's name until one of ``BELOW``; a step in double quotes is always a
+# name.
 
 
-#: What may come below each step that is no part of a table's name, and below the table itself.
+#: The steps that may follow below each step that is no part of a table's name, and below the table.
 BELOW: Mapping[str, tuple[str, ...]] = {
     "": ("snapshots", "files", "columns", "statistics", "commits"),
     "snapshots": ("files", "columns", "statistics"),
@@ -120,7 +120,7 @@ _POSITION = re.compile(r"\s*-?\d{1,18}\s*")
 
 @dataclass(frozen=True, slots=True)
 class PathStep:
-    """One step: its text (``*`` and ``**`` for any), and what narrows it, in order."""
+    """One step: its text (``*`` and ``**`` for any), and its filters, in order."""
 
     text: str
     is_any: bool = False
@@ -136,12 +136,12 @@ class CatalogPath:
 
 
 def parsed(path: object) -> CatalogPath:
-    """A path's steps.
+    """Return a path's steps.
 
     Raises
     ------
     InvalidOperation
-        It is no path; the message tells where it ends to be one.
+        It is no path; the message has the position at which it ends to be one.
     """
     if not isinstance(path, str):
         raise InvalidOperation(f"a path is text, such as '/sales/*/files', not {shown(path)}")
@@ -169,7 +169,7 @@ def parsed(path: object) -> CatalogPath:
 
 
 class _Reader:
-    """What of a path is not read yet."""
+    """The part of a path that is not read yet."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -182,7 +182,7 @@ class _Reader:
         return self._at >= len(self._path)
 
     def step(self) -> tuple[PathStep, bool]:
-        """The next step, and whether it is in quotes."""
+        """Return the next step, and whether it is in quotes."""
         if self._path[self._at] != "/":
             raise self._wrong("a step ends with '/' or the end of the path")
         self._at += 1
@@ -212,7 +212,7 @@ class _Reader:
         return found[0], False
 
     def _filter(self) -> Expr | int:
-        """What stands in brackets: quotes in it are closed first, and brackets are in pairs."""
+        """Return the filter in brackets: quotes in it are closed first, and brackets are in pairs."""
         begin, depth, quote = self._at + 1, 0, ""
         for at in range(self._at, len(self._path)):
             char = self._path[at]
@@ -254,7 +254,7 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class ListedTable(HtmlFields):
-    """What a lake says of a table that was not opened.
+    """A table that was not opened, as the lake's HEAD describes it.
 
     ``files``, ``rows`` and ``bytes`` are None where they are not known.
 
@@ -288,7 +288,7 @@ class TablePage(HtmlList[T]):
 
 
 class _Token(msgspec.Struct, frozen=True, array_like=True):
-    """``next`` of a page, under base64: no state is kept for it."""
+    """The content of ``next`` of a page, under base64: no state is kept for it."""
 
     format: int
     lake_id: str
@@ -296,18 +296,18 @@ class _Token(msgspec.Struct, frozen=True, array_like=True):
 
 
 def token_of(head: Head, last: str) -> str:
-    """What goes on after the name ``last``."""
+    """Return the token of the page after the name ``last``."""
     body = msgspec.json.encode(_Token(_FORMAT, head.lake_id, last))
     return base64.urlsafe_b64encode(body).decode()
 
 
 def last_name(head: Head | None, token: object) -> str:
-    """The name after which a page is to begin.
+    """Return the name after which a page must begin.
 
     Raises
     ------
     InvalidOperation
-        It is no token, another lake's, or of another release's format.
+        It is no token, is another lake's, or has another release's format.
     """
     if not isinstance(token, str):
         raise InvalidOperation(
@@ -337,20 +337,20 @@ def last_name(head: Head | None, token: object) -> str:
 
 # -------------------- terms
 #
-# What stands in a step's brackets, applied to its rows.
+# Contents of a step's brackets, applied to its rows.
 
 
 def filtered(
     rows: Sequence[Row], step: PathStep, own: pa.Schema, every: Sequence[Row] | None = None
 ) -> list[Row]:
-    """The rows that are left, one filter after the other.
+    """Return the rows that the filters leave, one filter after the other.
 
-    ``every`` are the rows of all tables, by which is told what keys a map may have.
+    ``every`` are the rows of all tables, which determine the keys that a map may have.
 
     Raises
     ------
     InvalidOperation
-        A column is not there.
+        A column does not exist.
     """
     left = list(rows)
     for one in step.filters:
@@ -369,9 +369,9 @@ def filtered(
 def _bindable(
     own: pa.Schema, rows: Sequence[Row], condition: Expr
 ) -> tuple[pa.Schema, Mapping[str, tuple[str, ...]]]:
-    """The columns with each map as a struct of the keys that are there.
+    """Return the columns, with each map as a struct of the existing keys.
 
-    Where there are no rows nobody can tell, and what is asked for is taken to be there.
+    Without rows the keys are unknown, and the requested keys are taken to exist.
     """
     fields, maps = [], {}
     for field in own:
@@ -401,9 +401,9 @@ _SAME: dict[str, Operator] = {name: name for name in _TURNED.values()}
 
 
 def constants_in(step: PathStep, own: pa.Schema) -> list[Term]:
-    """The terms of a step's first filters that leave out rows before they are made.
+    """Return the terms of a step's first filters that leave out rows before they are made.
 
-    After a position nothing is: it counts the rows that were left.
+    Terms after a position are not returned: a position counts the rows that were left.
     """
     found: list[Term] = []
     for one in step.filters:
@@ -440,7 +440,7 @@ def _terms(condition: Expr) -> Iterator[Term]:
             if condition.name == "like":
                 ends = [at for at in map(prefix.find, "%_\\") if at >= 0]
                 prefix = prefix[: min(ends)] if ends else prefix
-            if len(args) == 2:  # with an escape of its own a pattern says something else
+            if len(args) == 2:  # with an escape of its own a pattern means something else
                 yield Term(".".join(args[0].path).lower(), "prefix", (prefix,))
 
 

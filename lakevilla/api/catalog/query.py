@@ -1,4 +1,4 @@
-"""A path carried out: a look-up of catalog tables for each of its steps, narrowed by the next."""
+"""Execution of a path: a look-up of catalog tables for each step, narrowed by the next one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _KEYS = pa.schema([("table", pa.string()), ("version", pa.int64()), ("path", pa.
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Rows of a step: those of all steps above are in it by their keys."""
+    """Rows of a step; they contain the rows of all steps above by their keys."""
 
     rows: list[Row]
     keys: tuple[str, ...]
@@ -56,14 +56,14 @@ class _Found:
 
 
 def answered(executor: Executor[Frame], begin: Begin[Frame], path: CatalogPath) -> pa.Table:
-    """The rows of a path's last step, the keys of those above before them.
+    """Return the rows of a path's last step, the keys of the steps above before them.
 
     Raises
     ------
     InvalidOperation
-        A step or a column is not there.
+        A step or a column does not exist.
     TableNotFound
-        It names one table, and the lake has none of that name.
+        The path names one table, and the lake has none of that name.
     """
     tables = _tables(executor, path)
     if not path.below:
@@ -82,7 +82,7 @@ def answered(executor: Executor[Frame], begin: Begin[Frame], path: CatalogPath) 
 
 
 def _tables(executor: Executor[Frame], path: CatalogPath) -> list[Row]:
-    """The tables whose names the path fits, in the order of their names."""
+    """Return the tables whose names the path fits, in the order of their names."""
     names = names_asked(path.names)
     rows = _read(executor, "tables", names)
     found = matching(rows, path.names)
@@ -92,13 +92,13 @@ def _tables(executor: Executor[Frame], path: CatalogPath) -> list[Row]:
 
 
 def _refuse_unknown(executor: Executor[Frame], path: CatalogPath) -> None:
-    """Say what is wrong with the name of one table that is not there."""
+    """Raise the error of a path that names one table, where there is no such table."""
     parts = [step.text for step in path.names]
     whole = "/".join(parts)
     above = frozenset("/".join(parts[:number]) for number in range(1, len(parts)))
     for row in _read(executor, "tables", NameRange(exact=above | {whole})):
         if row["name"] == whole:
-            return  # what narrows it leaves it out
+            return  # its filters leave it out
         step = parts[len(row["name"].split("/"))]
         raise InvalidOperation(
             f"table {row['name']} has no step {step!r}: there are {', '.join(BELOW[''])}",
@@ -111,7 +111,7 @@ def _refuse_unknown(executor: Executor[Frame], path: CatalogPath) -> None:
 
 
 def _snapshots(executor: Executor[Frame], names: Sequence[str], step: PathStep) -> _Found:
-    """The versions of the lake in which each table was changed, oldest first."""
+    """Return the versions of the lake in which each table was changed, oldest first."""
     asked = frozenset(names)
     columns = ("version", "timestamp", "txn_id", "kind", "table", "adds")
     rows = [
@@ -125,7 +125,7 @@ def _snapshots(executor: Executor[Frame], names: Sequence[str], step: PathStep) 
 def _in_past(
     executor: Executor[Frame], begin: Begin[Frame], found: _Found, below: Sequence[PathStep]
 ) -> _Found:
-    """What the steps below a snapshot find in each of them."""
+    """Return the rows of the steps below the snapshots, read in each of these versions."""
     rows: list[Row] = []
     result: _Found | None = None
     for version in sorted({row["version"] for row in found.rows}):
@@ -155,7 +155,7 @@ def _of_tables(
 
 
 def _of_files(executor: Executor[Frame], files: _Found, step: PathStep) -> _Found:
-    """What is known of the columns of some files."""
+    """Return the known data about the columns of some files."""
     chosen = {(row["table"], row["path"]) for row in files.rows}
     names = list(dict.fromkeys(row["table"] for row in files.rows))
     rows = [
@@ -175,12 +175,12 @@ def _of_files(executor: Executor[Frame], files: _Found, step: PathStep) -> _Foun
 
 
 def _called(name: str) -> str:
-    """Below files a column is called so by ``name``, as below a table."""
+    """Return the name, below files, of column ``name``: the same as below a table."""
     return "name" if name == "column" else name
 
 
 def _each(rows: Iterable[Row], names: Sequence[str], step: PathStep, own: pa.Schema) -> list[Row]:
-    """What a step leaves of each table's rows: a position counts within its table."""
+    """Return the rows of each table that a step leaves: a position counts within its table."""
     by_table: dict[str, list[Row]] = {name: [] for name in names}
     for row in rows:
         if row["table"] in by_table:

@@ -1,1 +1,1 @@
-"""One process at one lake: names, heartbeat, forks, catalogs. Knows no user."""
+"""One process at one lake: names, heartbeat, forks, catalogs. It knows nothing of users."""

@@ -1,4 +1,4 @@
-"""Work of a client in the background: threads, forks, and what is in use by a caller."""
+"""Work of a client in the background: threads, forks, and transactions that callers use."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from lakevilla.transaction.state.transaction import TransactionState
 
 # -------------------- background
 #
-# What a process does beside its transactions: publishing that nobody waits for, checkpoints.
+# Work of a process concurrently with its transactions: publishing that no caller waits for,
+# checkpoints.
 
 
 _LOG = logging.getLogger("lakevilla")
 
 
 class Background:
-    """One thread that runs programs, one after the other; it is begun when there is one."""
+    """One thread that runs programs, one after the other; it is begun with the first program."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -35,7 +36,7 @@ class Background:
         self._lock = lock()
 
     def soon(self, program: Callable[[], Program[object]], then: Callable[[], None]) -> None:
-        """Run a program, and ``then``; what fails is logged and left to the next client."""
+        """Run a program, and ``then``; an error is logged, and its work left to the next client."""
 
         def work() -> None:
             try:
@@ -51,7 +52,7 @@ class Background:
             self._pool.submit(work)
 
     def close(self) -> None:
-        """Wait for all that was begun, and stop."""
+        """Wait for all work that was begun, and stop."""
         with self._lock:
             pool, self._pool = self._pool, None
             owner = self._process
@@ -61,14 +62,14 @@ class Background:
 
 # -------------------- forks
 #
-# What a forked child must begin anew: it has its parent's objects, and none of its threads.
+# State that a forked child must begin again: it has its parent's objects, and none of its threads.
 
 
 _ALL: weakref.WeakSet[Lanes] = weakref.WeakSet()
 
 
 def empty_after_fork(lanes: Lanes) -> None:
-    """Empty the lanes in a forked child: whoever leads there, or waits, stays behind."""
+    """Empty the commit groups in a forked child: leaders and waiting threads stay behind."""
     _ALL.add(lanes)
 
 
@@ -83,7 +84,7 @@ if hasattr(os, "register_at_fork"):
 
 # -------------------- in use
 #
-# Which transactions of this process its threads hold open: they are never taken for dead.
+# Transactions of this process that its threads hold open: they are never taken for dead.
 
 
 class Use:
@@ -96,29 +97,29 @@ class Use:
 
     @property
     def is_of_this_process(self) -> bool:
-        """Whether it was begun here, and not in the parent of this forked process."""
+        """True if it was begun here, and not in the parent of this forked process."""
         return self.process == os.getpid()
 
     def begin(self) -> None:
-        """The running thread uses it from now on."""
+        """Note that the running thread uses it from now on."""
         self._thread = threading.get_ident()
 
     def end(self) -> None:
-        """The use is over; it is known by the id that the transaction has now."""
+        """Note that the use is over, by the id that the transaction has now."""
         _IN_USE[self._state.id] = self
 
     def is_open_in(self, thread: int) -> bool:
-        """Whether it has not ended, and ``thread`` of this process was the last to use it."""
+        """Return whether it has not ended, and ``thread`` of this process was the last to use it."""
         if not self.is_of_this_process or self._thread != thread:
             return False
         return self._state.state not in TERMINAL
 
 
-#: The transactions of this process that somebody still holds, by id.
+#: The transactions of this process that a caller still holds, by id.
 _IN_USE: WeakValueDictionary[str, Use] = WeakValueDictionary()
 
 
 def is_callers(txn_id: str) -> bool:
-    """Whether the running thread was the last to use a transaction that is still open."""
+    """Return whether the running thread was the last to use a transaction that is still open."""
     use = _IN_USE.get(txn_id)
     return use is not None and use.is_open_in(threading.get_ident())

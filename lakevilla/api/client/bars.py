@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Bars:
     """A listener that shows a line for each verb that takes long, as long as it takes.
 
-    Rich is loaded when the first one does. Where stderr is neither a terminal nor a notebook, or
-    a terminal that can't move its cursor, nothing is shown.
+    Rich is loaded for the first such verb. Where stderr is neither a terminal nor a notebook, or a
+    terminal that can't move its cursor, nothing is shown.
     """
 
     def __init__(self, console: Any = None) -> None:
@@ -27,7 +27,7 @@ class Bars:
         self._forget()
 
     def _forget(self) -> None:
-        """Begin anew: a forked child has its parent's lines and lock, and no thread to draw."""
+        """Begin again: a forked child has its parent's lines and lock, and no thread to draw."""
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._screen: _Screen | None = None
@@ -75,7 +75,7 @@ class Bars:
 
 
 class _Screen(Protocol):
-    """Where lines are shown."""
+    """A place where lines are shown."""
 
     def show(self, number: object, text: str) -> None: ...
     def hide(self, number: object) -> None: ...
@@ -83,7 +83,7 @@ class _Screen(Protocol):
 
 
 class _Terminal:
-    """Lines at the bottom of a terminal, which are gone in the end."""
+    """Lines at the bottom of a terminal, which are removed in the end."""
 
     def __init__(self, console: Console) -> None:
         from rich.progress import Progress, SpinnerColumn, TextColumn
@@ -94,8 +94,8 @@ class _Terminal:
             TextColumn("{task.description}", markup=False),
             console=console,
             transient=True,
-            # What is printed meanwhile moves above the lines. It would come out by stderr: that
-            # is right only where both are this terminal.
+            # Text that is printed meanwhile moves above the lines. It would be written to stderr:
+            # that is right only where both are this terminal.
             redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
         )
         self._progress.start()
@@ -115,7 +115,7 @@ class _Terminal:
 
 
 class _Notebook:
-    """Lines below a cell. Rich's own need ipywidgets, which few have; these need nothing."""
+    """Lines below a cell. Rich's own need ipywidgets, which few users have; these need nothing."""
 
     def __init__(self) -> None:
         self._texts: dict[object, str] = {}
@@ -137,6 +137,8 @@ class _Notebook:
 
         lines = {"text/plain": "\n".join(self._texts.values())}
         if self._handle is None:
-            self._handle = display(lines, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+            self._handle = display(  # type: ignore[no-untyped-call]
+                lines, raw=True, display_id=True
+            )
         else:
             self._handle.update(lines, raw=True)

@@ -22,18 +22,18 @@ from lakevilla.store.location import normalise_location
 
 # -------------------- catalogs
 #
-# The catalogs of a lake: which of them a table's name means, and where its table is.
+# Catalogs of a lake: the one that a table's name means, and the location of its table.
 
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-#: By name, pyiceberg catalogs, or the properties that ``load_catalog`` makes one of.
+#: By name, pyiceberg catalogs, or the properties from which ``load_catalog`` makes one.
 Catalogs = Mapping[str, "Catalog | Mapping[str, str]"]
 
 
 def check_catalogs(catalogs: object) -> Catalogs:
-    """What a caller gives as ``catalogs``. Raises ``InvalidOperation``."""
+    """Return what a caller gives as ``catalogs``, checked. Raises ``InvalidOperation``."""
     if catalogs is None:
         return {}
     if not isinstance(catalogs, Mapping):
@@ -56,7 +56,7 @@ def check_catalogs(catalogs: object) -> Catalogs:
 
 
 def _texts(given: Catalog | Mapping[str, str]) -> Catalog | Mapping[str, str]:
-    """Properties as text; a path of this machine is spelled out, for whoever runs elsewhere."""
+    """Return properties as text; a path of this machine is made absolute, for other processes."""
     if not isinstance(given, Mapping):
         return given
     return {
@@ -70,7 +70,7 @@ def mount_catalogs(
 ) -> None:
     """Have the store answer for the pointers of these catalogs' tables.
 
-    ``admit`` is told of each directory in which a catalog says that a table's metadata is.
+    ``admit`` is called with each directory in which a catalog says that a table's metadata is.
     """
     if not catalogs:
         return
@@ -85,7 +85,7 @@ def mount_catalogs(
 
 
 def pickled(catalogs: Catalogs) -> dict[str, dict[str, Any]]:
-    """The catalogs as properties, from which another process makes them anew."""
+    """Return the catalogs as properties, from which another process makes them again."""
     return {
         name: dict(given) if isinstance(given, Mapping) else _properties(given)
         for name, given in catalogs.items()
@@ -98,9 +98,9 @@ def _properties(catalog: Catalog) -> dict[str, Any]:
 
 
 def pointer_of(catalogs: Catalogs, table: object) -> str | None:
-    """The pointer of the table that ``catalog.namespace.table`` names; None for other names.
+    """Return the pointer of the table that ``catalog.namespace.table`` names; else None.
 
-    Statements bring it with slashes. So a catalog's name hides a directory of that name.
+    Statements spell the name with slashes. So a catalog's name hides a directory of that name.
     """
     if not isinstance(table, str):
         return None
@@ -111,7 +111,7 @@ def pointer_of(catalogs: Catalogs, table: object) -> str | None:
 
 
 def locate(context: Context, pointer: str, table: str) -> Program[str]:
-    """The location of a table in a catalog; what else is asked of it then goes by its pointer.
+    """Return the location of a table in a catalog; later requests for it go by its pointer.
 
     Raises ``TableNotFound``.
     """
@@ -130,11 +130,11 @@ def locate(context: Context, pointer: str, table: str) -> Program[str]:
 
 # -------------------- catalog names
 #
-# What is said of a catalog's table names it as its catalog does, and not by its location.
+# Messages about a catalog's table name it as its catalog does, and not by its location.
 
 
 def catalog_names(context: Context) -> dict[str, str]:
-    """The names of the catalogs' tables that are known here, by location."""
+    """Return the names of the catalogs' tables that are known here, by location."""
     names = {place: name_in_catalog(key) for place, key in context.catalogs.items()}
     if context.held is not None:
         shown = shown_names(context.held.head)
@@ -158,7 +158,7 @@ def name_in_error(error: LakeVillaError, names: Mapping[str, str]) -> None:
 
 
 def named_report(report: Report, names: Mapping[str, str]) -> Report:
-    """A report whose findings name the catalogs' tables by their names."""
+    """Return a report whose findings name the catalogs' tables by their names."""
     findings = tuple(
         replace(
             one,

@@ -1,7 +1,7 @@
-"""One process at one lake: its requests, what it knows, and what it does in the background.
+"""One process at one lake: its requests, its knowledge, and its work in the background.
 
-What ``Lake``, ``Transaction``, ``Snapshot`` and ``Table`` have in common, and none of their
-users sees.
+It is what ``Lake``, ``Transaction``, ``Snapshot`` and ``Table`` have in common, and is hidden from
+their users.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ _LOG.addHandler(logging.NullHandler())
 
 T = TypeVar("T")
 
-#: Stores that this process has probed, and which writes are conditional there: all, creates
+#: Stores that this process has probed, with the writes that are conditional there: all, creates
 #: alone, or none.
 _PROBED: dict[str, Literal["all", "creates", "none"]] = {}
 
-#: How long it is known where a table lies that was named by its catalog.
+#: The time for which the location of a table that was named by its catalog is known.
 _LOCATED_SECONDS = 60.0
 
-#: So often those are looked at that are undone when they are idle for long.
+#: The interval of the checks of transactions that are undone when they are idle for long.
 LOOK_AT_IDLE_SECONDS = 1.0
 
 
@@ -78,18 +78,18 @@ class LakeClient(ClientOfLife):
     root : str
     settings : Settings
     reach : Reach
-        Which objects beyond the root are read.
+        The objects beyond the root that are read.
     owner : str
-        Names this process in the records of its transactions.
+        The name of this process in the records of its transactions.
     runner : Runner
         Carries out programs on the lake's store.
     saver : Heartbeat
         Saves the transactions that last.
     context : Context
-        What the programs of this process know of the lake.
+        The lake, as far as the programs of this process know it.
     """
 
-    #: What the phases of transactions are measured by, if not by the lake's clock.
+    #: The clock that measures the phases of transactions, if it is not the lake's clock.
     phase_clock: Clock | None = None
 
     def __init__(
@@ -111,8 +111,8 @@ class LakeClient(ClientOfLife):
         self.settings = settings
         clock = clock or SystemClock()
         ids = ids or Ids(clock)
-        # Checks until it is known that the store needs none: a client that only reads, and
-        # may have no right to probe, reads what has settled.
+        # Use checks until it is known that the store needs none: a client that only reads, and may
+        # have no right to probe, reads what has settled.
         checks = conditional_writes == "check" and _PROBED.get(self._store_key()) != "all"
         self._store = store
         place = store.place if isinstance(store, LakeStore) else root
@@ -144,9 +144,10 @@ class LakeClient(ClientOfLife):
         self.lake: Self | None = None
         self.at: Frozen | None = None
         self.branch: str | None = None
-        #: Where its branch goes on, if that was rebased since (docs/design/0034-rebase.md).
+        #: The client of its branch's next epoch, if that was rebased since
+        #: (docs/design/0034-rebase.md).
         self.next_life: Self | None = None
-        #: The names that were last asked for, while somebody still goes through them.
+        #: The names that were last requested, while a caller still iterates over them.
         self.listing: ReferenceType[TableNames] | None = None
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{ids.nonce()[:8]}"
         # Under checks a write counts once it has settled; an inbox would be read before that.
@@ -154,7 +155,7 @@ class LakeClient(ClientOfLife):
         self._begin_threads()
 
     def _begin_threads(self) -> None:
-        """What works for this context beside its callers."""
+        """Begin the threads that work for this context concurrently with its callers."""
         clock, settings = self.context.clock, self.settings
         self.runner.search = partial(find_place, self.context, self.reach)
         self.context.replaces = self._replaces
@@ -180,7 +181,7 @@ class LakeClient(ClientOfLife):
         return again if name is None else (_reopened_on, (name, *again))
 
     def on(self, name: str | None) -> Self:
-        """The same client bound to a ref for good, or to the lake itself.
+        """Return the same client bound to a ref for good, or to the lake itself.
 
         Raises
         ------
@@ -208,14 +209,14 @@ class LakeClient(ClientOfLife):
         self._begin_threads()
 
     def head(self) -> Head | None:
-        """HEAD as it is now, or as the ref has it that the client is bound to."""
+        """Return the present HEAD, or that of the ref that the client is bound to."""
         if self.at is not None:
             return self.at.head
         held = self.run(self.context.head()) if self.branch is None else self.current().context.held
         return None if held is None else held.head
 
     def main(self, verb: str) -> Self:
-        """This client, if it is bound to no ref. Raises ``InvalidOperation``."""
+        """Return this client, if it is bound to no ref. Raises ``InvalidOperation``."""
         if self.branch is not None:
             raise InvalidOperation(
                 f"{verb}: this is branch {self.branch!r}, and {verb} is for the lake itself, which "
@@ -224,7 +225,7 @@ class LakeClient(ClientOfLife):
         return self.writing(verb)
 
     def writing(self, verb: str) -> Self:
-        """This client, if it is the lake's or a branch's. Raises ``InvalidOperation``."""
+        """Return this client, if it is the lake's or a branch's. Raises ``InvalidOperation``."""
         if self.at is None:
             return self.current()
         raise InvalidOperation(
@@ -233,7 +234,7 @@ class LakeClient(ClientOfLife):
         )
 
     def only_reads(self) -> InvalidOperation:
-        """The error for a transaction that is to write where a tag is read."""
+        """Return the error for a transaction that would write where a tag is read."""
         assert self.at is not None
         return InvalidOperation(
             f"{self.at.base.kind} {self.at.name!r} only reads: begin the transaction on the lake "
@@ -241,19 +242,20 @@ class LakeClient(ClientOfLife):
         )
 
     def run_safely(self, program: Program[T]) -> T:
-        """Carry out a program that writes."""
+        """Run a program that writes."""
         self.ensure_safe_store()
         return self.run(program)
 
     def run(self, program: Program[T]) -> T:
-        """Carry out a program; returns what it returns, and raises what it raises."""
+        """Run a program; return what it returns, and raise what it raises."""
         return self.runner.run(program)
 
     def close(self) -> None:
-        """Wait for what is under way in the background, and renew nothing any more.
+        """Wait for running work in the background, and renew nothing any more.
 
-        What SQL keeps of the tables in memory goes too. One that is bound to a tag shares all of
-        that with the lake's own client, and leaves it; a branch's has what SQL keeps from there.
+        The tables that SQL keeps in memory are released too. A client that is bound to a tag shares
+        all of that with the lake's own client, and leaves it alone. A branch's client shares only
+        what SQL keeps.
         """
         if self.at is not None:
             return
@@ -268,15 +270,15 @@ class LakeClient(ClientOfLife):
             self._embedded.close()
             self.runner.cached.leave()
 
-    # -- what other sorts of lake do otherwise ------------------------------------
+    # -- differences of other sorts of lake ---------------------------------------
 
     def _engine(self, embedded: DuckDBEngine) -> Engine:
-        """The engine of the lake's transactions."""
+        """Return the engine of the lake's transactions."""
         return embedded
 
     @contextmanager
     def beside(self, frame: object) -> Iterator[None]:
-        """A block in which frames come from where ``frame`` does; they may be used together."""
+        """Enter a block whose frames come from where ``frame`` does; they may be used together."""
         yield
 
     # -- the store -----------------------------------------------------------------
@@ -284,10 +286,10 @@ class LakeClient(ClientOfLife):
     def ensure_safe_store(self) -> None:
         """Probe conditional writes, once per store and process, before the first of them.
 
-        A store that does not replace under a condition is used without: HEAD is a log there.
-        With ``conditional_writes="check"`` a store that honours conditions is used as any other:
-        it is cheaper, and safe, and goes with clients that require them. Only one that fails is
-        used with checks.
+        A store that does not replace under a condition is used without such writes: HEAD is a log
+        there. With ``conditional_writes="check"`` a store that honours conditions is used as any
+        other store: that is cheaper, and safe, and fits clients that require them. Only a store
+        that fails the probe is used with checks.
         """
         if self.runner.checked is None:
             self.run(self._replaces())
@@ -297,7 +299,7 @@ class LakeClient(ClientOfLife):
             _PROBED[key] = self._honoured()
         self.runner.replaces = _PROBED[key] == "all"
         # A lake whose HEAD is replaced under checks stays so: it was made before this store was
-        # known to create, or is one that clients without conditions made.
+        # known to create, or was made by clients without conditions.
         held = self.run(self.context.head()) if _PROBED[key] == "creates" else None
         if _PROBED[key] == "all" or (
             _PROBED[key] == "creates" and (held is None or held.head.as_log)
@@ -305,7 +307,7 @@ class LakeClient(ClientOfLife):
             self.runner.checked = None
 
     def _replaces(self) -> Program[bool]:
-        """Whether the store, checks included, replaces under a condition; asked once."""
+        """Return whether the store, checks included, replaces under a condition; probed once."""
         if self.runner.checked is not None:
             return True
         key = self._store_key()
@@ -321,7 +323,7 @@ class LakeClient(ClientOfLife):
         try:
             return "all" if plain.run(probe(self.context.ids)) else "creates"
         except (UnsafeStore, StoreError) as error:
-            # Where a plain write fails too, conditions are not what is wrong: raised.
+            # If a plain write fails too, conditions are not the cause: its error is raised.
             plain.run(probe_plain(self.context.ids))
             message = (
                 f"{self.root} is written with checks in the place of conditional writes, which is "
@@ -332,7 +334,7 @@ class LakeClient(ClientOfLife):
             return "none"
 
     def _cached_as(self) -> Hashable:
-        """What tells this lake's objects from those of all others that this process has open."""
+        """Return a key for this lake's objects among those of all lakes that this process has open."""
         store = self.runner.store
         if not isinstance(store, LakeStore) or self.root == "memory://":
             return object()
@@ -344,12 +346,12 @@ class LakeClient(ClientOfLife):
     # -- names ---------------------------------------------------------------------
 
     def location_of(self, name: str) -> str:
-        """The location of a table, by the names of HEAD as it is known here.
+        """Return the location of a table, by the names of HEAD as it is known here.
 
         Raises
         ------
         InvalidOperation, TableNotFound
-            The name is none, or its catalog has no such table.
+            The name is no name, or its catalog has no such table.
         """
         head = self.head()
         return self.resolve(self.names(head, name), name, head)
@@ -362,15 +364,16 @@ class LakeClient(ClientOfLife):
         *,
         also_renamed: bool = False,
     ) -> str:
-        """The location of a table: a registered name, a path, a URI, or its name in a catalog.
+        """Return the location of a table: a registered name, a path, a URI, or its name in a
+        catalog.
 
-        What lies there is read from now on. ``also_renamed``: a path leads to its table although
-        that is called otherwise by now.
+        Objects at that location are read from now on. ``also_renamed``: a path leads to its table
+        even if the table has another name now.
 
         Raises
         ------
         InvalidOperation, TableNotFound
-            The name is none, could mean two tables, or its catalog has no such table.
+            The name is no name, could mean two tables, or its catalog has no such table.
         """
         return self.reach.admit(self._resolved(names, table, head, also_renamed=also_renamed))
 
@@ -399,7 +402,7 @@ class LakeClient(ClientOfLife):
         return location
 
     def place(self, given: str) -> str:
-        """The location that a caller gives as a path or a URI; no name is looked up.
+        """Return the location that a caller gives as a path or a URI; no name is looked up.
 
         Raises
         ------
@@ -408,12 +411,12 @@ class LakeClient(ClientOfLife):
         return self.reach.admit(named(self._store, resolve(self.root, {}, given)))
 
     def place_of_name(self, old: str, new: str) -> str:
-        """The location that a new name of a table would mean as a path.
+        """Return the location that a new name of a table would mean as a path.
 
         Raises
         ------
         InvalidOperation
-            It is no name, or one of the two is a catalog's.
+            It is no name, or one of the two is a catalog's name.
         """
         if is_external(new):
             raise InvalidOperation(
@@ -431,7 +434,7 @@ class LakeClient(ClientOfLife):
         return resolve(self.root, {}, new)
 
     def names(self, head: Head | None, table: object) -> NameMap:
-        """Registered names, with all that is needed to look up what a caller calls a table."""
+        """Return registered names, with all that a look-up of a caller's name of a table needs."""
         if head is None or not isinstance(table, str):
             return NameMap()
         if head.names.refs:
@@ -443,32 +446,32 @@ class LakeClient(ClientOfLife):
         return head.names
 
     def uri_of(self, location: str) -> str:
-        """A location as any other client may be given it."""
+        """Return a location in the form that any other client may be given."""
         if "://" in location or location.startswith("/"):
             return location
         root = self.root if self.root == "memory://" else self.root.rstrip("/")
         return f"{root}/{location}"
 
     def named(self, result: CommitResult) -> CommitResult:
-        """A result with the tables by the names that are shown."""
+        """Return a result with the tables by the names that are shown."""
         held = self.context.held
         if held is None or result.versions is None:
             return result
-        # Whatever the transaction has called by its name was looked up, so it is at hand.
+        # Every name that the transaction has used was looked up, so it is cached.
         names = shown_names(held.head)
         versions = {names.get(k, k): version for k, version in result.versions.items()}
         return CommitResult(
             result.id, versions, result.global_version, result.retries, result.operations
         )
 
-    # -- what is told --------------------------------------------------------------
+    # -- reports -------------------------------------------------------------------
 
     def log(self, message: str, txn_id: str | None) -> None:
-        """Say it to the logger ``lakevilla``."""
+        """Log a message with the logger ``lakevilla``."""
         _LOG.info(message, extra={"txn_id": txn_id})
 
     def notify(self, event: Event) -> None:
-        """Say it to the logger, and to the listener that the caller of ``connect`` has given."""
+        """Report an event to the logger, and to the listener that ``connect`` was given."""
         loud = event.kind == "left_out" or event.detail.get("long")
         quiet = event.kind == "progress"
         level = logging.WARNING if loud else logging.DEBUG if quiet else logging.INFO
@@ -483,7 +486,7 @@ class LakeClient(ClientOfLife):
                 _LOG.exception("on_event raised", extra={"txn_id": event.txn_id})
 
     def phases_of(self, state: TransactionState) -> Phases | None:
-        """What measures the phases of a transaction; None if nobody listens."""
+        """Return the meter of the phases of a transaction; None without a listener."""
         if not self._tells_phases:
             return None
 
@@ -493,7 +496,7 @@ class LakeClient(ClientOfLife):
         return Phases(state.id, self.phase_clock or self.context.clock, tell)
 
     def tell_end(self, state: TransactionState, error: LakeVillaError | None = None) -> None:
-        """Tell, once, that a transaction is over, and how it has ended."""
+        """Report, once, that a transaction is over, and how it has ended."""
         self.saver.drop(id(state))
         self.idlers.drop(id(state))
         phases = state.phases
@@ -505,7 +508,7 @@ class LakeClient(ClientOfLife):
 
     @contextmanager
     def ending(self, state: TransactionState) -> Iterator[None]:
-        """A block that is all that is done in a transaction."""
+        """Enter a block that contains all the work of a transaction."""
         try:
             yield
         except LakeVillaError as error:
@@ -517,7 +520,7 @@ class LakeClient(ClientOfLife):
     def measured(
         self, verb: str, table: object = None, txn_id: str | None = None
     ) -> AbstractContextManager[None]:
-        """A block that tells how far it is if it takes long, and somebody listens."""
+        """Enter a block that reports its progress if it takes long, and if there is a listener."""
         if self._progress is None or not verb:
             return nullcontext()
         return self._progress.of(verb, table, txn_id)
@@ -525,7 +528,7 @@ class LakeClient(ClientOfLife):
     # -- the background ------------------------------------------------------------
 
     def after_commit(self, state: TransactionState, *, publish: bool) -> None:
-        """What a commit leaves to the background: publishing if not waited for, checkpoints."""
+        """Begin the background work of a commit: publishing if not waited for, checkpoints."""
         decided = state.ending.decided
         if decided is not None and not publish:
             for location in decided.summary.tables:
@@ -543,5 +546,5 @@ class LakeClient(ClientOfLife):
 
 
 def _reopened_on(name: str, again: Callable[..., LakeClient], given: tuple[Any, ...]) -> LakeClient:
-    """For pickles: a client that is bound to a ref."""
+    """Return, for pickles, a client that is bound to a ref."""
     return again(*given).on(name)

@@ -1,4 +1,4 @@
-"""Find tables by their directories, and names that SQL gives."""
+"""Find tables by their directories, and check names that SQL gives."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ from lakevilla.store.location import is_external, normalise_location
 
 # -------------------- discovering
 #
-# Tables that are not in the lake yet: what is told of them, and how all come in.
+# Tables that are not in the lake yet: their descriptions, and the registration of all of them.
 
 
 #: The tables, with their lakes, of which this process has warned.
 _WARNED_OF: set[tuple[str, str]] = set()
-#: So many keys are named in a message.
+#: The number of keys that a message names.
 _SHOWN = 5
 _LIBRARY = f"{Path(__file__).parents[1]}/"
 
 
 def discover_tables(client: LakeClient) -> list[DiscoveredTable]:
-    """The tables under the root that are not in the lake."""
+    """Return the tables under the root that are not in the lake."""
     with client.measured("discover"):
         found = client.run(discovery.discover(client.context))
     return HtmlList(_discovered(client, one) for one in found)
 
 
 def register_named(client: LakeClient, given: Mapping[str, str]) -> list[str]:
-    """Take in tables, by names and where they are."""
+    """Register tables, by their names and locations."""
     client.ensure_safe_store()
     found = {key: client.resolve({}, uri, None) for key, uri in given.items()}
-    # A name that stands for a path is no name beside that.
+    # A name that only stands for a path is replaced by that path.
     locations = {
         place if given[key] == key and place == path_of(key) else key: place
         for key, place in found.items()
     }
-    # What the name would mean if it were not registered: a name that no path can have is
-    # refused here, and one that is a path already is no name for another table.
+    # The paths that the name would mean if it were not registered: a name that no path can have is
+    # refused here, and a name that is a path already is no name for another table.
     own = {
         key: [resolve(client.root, {}, path) for path in (key, path_of(key)) if path is not None]
         for key in locations
@@ -62,7 +62,7 @@ def register_named(client: LakeClient, given: Mapping[str, str]) -> list[str]:
 
 
 def register_all(client: LakeClient) -> list[str]:
-    """Take in what ``discover_tables`` finds; what is refused is told, and left out."""
+    """Register the tables that ``discover_tables`` finds; report those that are refused."""
     with client.measured("register"):
         found = client.run(discovery.discover(client.context))
         if any(one.state == "new" for one in found):
@@ -75,7 +75,7 @@ def register_all(client: LakeClient) -> list[str]:
 
 
 def _discovered(client: LakeClient, found: FoundTable) -> DiscoveredTable:
-    """What lies under the root as a caller gets it."""
+    """Return the description, for a caller, of a table that is stored under the root."""
     return DiscoveredTable(
         name=found.location,
         uri=client.uri_of(found.location),
@@ -89,7 +89,7 @@ def _discovered(client: LakeClient, found: FoundTable) -> DiscoveredTable:
 def leave_out(
     client: LakeClient, name: str, message: str, reason: str, *, quiet: bool = False
 ) -> None:
-    """Say that a table is left out of what was asked for, and why."""
+    """Report that a table is left out of a request, and why."""
     message = f"table {name} is left out: {message}"
     if not quiet:
         _warn_once(client.root, name, message)
@@ -97,7 +97,7 @@ def leave_out(
 
 
 def tell_left(client: LakeClient, table: str, keys: Sequence[str]) -> None:
-    """Say what was left in the directory of a table whose data was deleted."""
+    """Report the keys that were left in the directory of a table whose data was deleted."""
     if not keys:
         return
     shown = ", ".join(keys[:_SHOWN]) + (f" and {len(keys) - _SHOWN} more" * (len(keys) > _SHOWN))
@@ -107,14 +107,14 @@ def tell_left(client: LakeClient, table: str, keys: Sequence[str]) -> None:
 
 
 def _warn_once(root: str, table: str, message: str) -> None:
-    """Show it to a person, who may have set up no log: once a table and process."""
+    """Show a warning to a person, who may have set up no log: once per table and process."""
     if (root, table) not in _WARNED_OF:
         _WARNED_OF.add((root, table))
         warnings.warn(message, LakeVillaWarning, stacklevel=_callers_level())
 
 
 def _callers_level() -> int:
-    """The ``stacklevel``, as seen from who calls this, of the code that has called the library."""
+    """Return the ``stacklevel``, seen from the caller of this, of the library's own caller."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_LIBRARY):
         level, frame = level + 1, frame.f_back
@@ -123,13 +123,13 @@ def _callers_level() -> int:
 
 # -------------------- glance
 #
-# What a client knows of its lake, for shells and notebooks: what is at hand, or one GET more.
+# A client's knowledge of its lake, for shells and notebooks: what is cached, or one GET more.
 #
-# A glance binds nothing, and is never the ground for a decision.
+# A glance binds nothing, and no decision is based on it.
 
 
 def summary(head: Head | None) -> str:
-    """A state of a lake in few words; empty where none is known."""
+    """Return a state of a lake in few words; empty if none is known."""
     if head is None:
         return ""
     count = sum(not table.dropped for table in head.tables.at_hand().values())
@@ -138,19 +138,19 @@ def summary(head: Head | None) -> str:
 
 
 def place_of(client: LakeClient) -> str:
-    """The ref that a client is bound to, and what is known of its state, in few words."""
+    """Return, in few words, the ref that a client is bound to, and what is known of its state."""
     return f"{ref_of(client)}{summary(known_head(client))}"
 
 
 def ref_of(client: LakeClient) -> str:
-    """The ref that a client is bound to, as its repr says; empty for the lake itself."""
+    """Return the ref that a client is bound to, as its repr says; empty for the lake itself."""
     if client.branch is not None:
         return f" on branch {client.branch!r}"
     return "" if client.at is None else f" at {client.at.base.kind} {client.at.name!r}"
 
 
 def known_head(client: LakeClient) -> Head | None:
-    """HEAD as it was when it was last looked at."""
+    """Return HEAD in the state in which it was last read."""
     client = client.newest()
     if client.at is not None:
         return client.at.head
@@ -158,7 +158,7 @@ def known_head(client: LakeClient) -> Head | None:
 
 
 def tables_html(caption: str, client: LakeClient, head: Head | None) -> str:
-    """The tables of a state of the lake, as far as HEAD itself tells of them."""
+    """Return the tables of a state of the lake, as far as HEAD itself lists them."""
     if head is None:
         return table_html(caption, (), ())
     rows = [
@@ -175,7 +175,10 @@ def tables_html(caption: str, client: LakeClient, head: Head | None) -> str:
 
 
 def _version(client: LakeClient, location: str, table: TableState) -> str:
-    """The log version of a table's state; others may have committed before what is pending."""
+    """Return the log version of a table's state.
+
+    Other clients may have committed before the pending commits.
+    """
     version = table.published + len(table.pending)
     tail = client.context.tails.get(location)
     exact = not table.pending or (tail is not None and tail.tip == version)
@@ -183,7 +186,7 @@ def _version(client: LakeClient, location: str, table: TableState) -> str:
 
 
 def table_names(client: LakeClient) -> TableNames:
-    """The names of the lake's tables now, in the order in which they are listed."""
+    """Return the present names of the lake's tables, in the order in which they are listed."""
     head = client.head()
     if head is not None:
         client.run(load_all(head))
@@ -193,10 +196,10 @@ def table_names(client: LakeClient) -> TableNames:
 
 
 def table_count(client: LakeClient) -> int:
-    """How many tables the lake has now.
+    """Return the number of tables that the lake has now.
 
-    ``list(lake)`` asks for an iterator first and then, as a hint, for the length: an iterator
-    that nobody has begun to use knows it, and saves a request.
+    ``list(lake)`` requests an iterator first and then, as a hint, the length: an iterator that was
+    not used yet knows the length, and saves a request.
     """
     begun = None if client.listing is None else client.listing()
     unused = None if begun is None else begun.unused
@@ -204,7 +207,7 @@ def table_count(client: LakeClient) -> int:
 
 
 def has_table(client: LakeClient, name: object) -> bool:
-    """Whether the lake has a table of that name, in any of its spellings."""
+    """Return whether the lake has a table of that name, in any of its spellings."""
     if not isinstance(name, str):
         return False
     try:
@@ -222,12 +225,12 @@ def has_table(client: LakeClient, name: object) -> bool:
 
 
 def lake_html(client: LakeClient) -> str:
-    """The lake as it is now: one GET at most, and what is known already where that fails."""
+    """Return the present lake: one GET at most, and what is known already where that fails."""
     note, client = "", client.newest()
     if client.at is not None:
         return tables_html(f"lake {client.root}{place_of(client)}", client, client.at.head)
     try:
-        # Somebody waits for a picture: a store that is away is said at once.
+        # A person waits for this display: an unreachable store is reported at once.
         held = client.runner.without_retries().run(glance(client.context.held))
         head = None if held is None else held.head
         note = summary(head) or ", nothing was committed yet"
@@ -238,7 +241,7 @@ def lake_html(client: LakeClient) -> str:
 
 
 def known_size(client: LakeClient, uri: str, version: int | None) -> TableSize | None:
-    """How large a table is at a version, where that is at hand."""
+    """Return the size of a table at a version, if it is cached."""
     prefix = f"{client.root.rstrip('/')}/"
     tail = client.context.tails.get(uri.removeprefix(prefix))
     if tail is None or version is None or version not in tail.snapshots:
@@ -252,38 +255,38 @@ def known_size(client: LakeClient, uri: str, version: int | None) -> TableSize |
 
 
 class NamedTables:
-    """What a collection of tables by their names answers."""
+    """The methods of a collection of tables by their names."""
 
     _client: LakeClient
 
     def __iter__(self) -> Iterator[str]:
-        """The names of the tables in the lake, as ``tables`` lists them, by one GET."""
+        """Return the names of the tables in the lake, as ``tables`` lists them, by one GET."""
         return table_names(self._client)
 
     def __len__(self) -> int:
-        """How many tables are in the lake."""
+        """Return the number of tables in the lake."""
         return table_count(self._client)
 
     def __bool__(self) -> bool:
-        """True: a lake without tables is one, too."""
+        """Return True: a lake without tables is a lake, too."""
         return True
 
     def __contains__(self, name: object) -> bool:
-        """Whether a table of that name is in the lake, in any spelling.
+        """Return whether a table of that name is in the lake, in any spelling.
 
-        One that only lies under the root is not, until its first commit or ``register``;
-        ``discover`` lists those.
+        A table that is only stored under the root is not, until its first commit or ``register``;
+        ``discover`` lists such tables.
         """
         return has_table(self._client, name)
 
 
 # -------------------- sql names
 #
-# What a statement calls a table: SQL reaches the lake's tables alone.
+# Names of tables in statements: SQL reaches the lake's tables alone.
 
 
 def refuse_places(client: LakeClient, table: str, known: Container[str] = ()) -> None:
-    """Refuse what a statement calls a table if that is a place beyond the root.
+    """Refuse a statement's name of a table if it is a place beyond the root.
 
     A table elsewhere that is in the lake may be spelled as ``tables`` lists it. ``known``:
     locations that the caller has opened in Python.
@@ -298,7 +301,7 @@ def refuse_places(client: LakeClient, table: str, known: Container[str] = ()) ->
         try:
             place = normalise_location(client.root, spelled)
         except InvalidOperation:
-            continue  # no place at all: told where it is looked for
+            continue  # no place at all: its look-up raises the error
         if is_external(place) and place not in known and not _is_the_lakes(client, table, place):
             raise InvalidOperation(
                 f"{table!r} is a place, and SQL reaches the tables of the lake alone: give it a "
@@ -310,7 +313,7 @@ def refuse_places(client: LakeClient, table: str, known: Container[str] = ()) ->
 
 
 def _is_the_lakes(client: LakeClient, table: str, place: str) -> bool:
-    """Whether the lake has a table of that name, or at that place."""
+    """Return whether the lake has a table of that name, or at that place."""
     head = client.head()
     if client.names(head, table).get(table, NOWHERE) != NOWHERE:
         return True

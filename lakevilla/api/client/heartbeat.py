@@ -21,34 +21,34 @@ from lakevilla.sublogs.lease import Renewable
 
 # -------------------- heartbeat
 #
-# The heartbeat: one thread a lake renews the records of transactions that live long.
+# The heartbeat: one thread per lake renews the records of transactions that last long.
 #
-# It runs beside the transactions and touches neither them nor an event loop. A
-# heartbeat that comes late, or never, is harmless: others may then give up the
-# places of a transaction, which costs it a wait or a redo (design, section 5).
+# It runs concurrently with the transactions and touches neither them nor an event loop. A heartbeat
+# that is late, or never runs, is harmless: other clients may then give up the places of a
+# transaction, which costs it a wait or a redo (design, section 5).
 
 
-#: At exit, and when a lake is closed, a renewal under way may end, for so long.
+#: The longest wait for a running renewal, at exit and when a lake is closed.
 _END_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Entry:
-    """A record to renew; ``not_before`` a moment at which to try again."""
+    """A record to renew; after a failure, not before the time ``not_before``."""
 
     record: Renewable
     not_before: float
 
 
 class Heartbeat:
-    """Renews the record of each transaction that it was told of, every third of the lease.
+    """The renewal of the record of each added transaction, every third of the lease.
 
     A transaction that ends before that costs no request, only (once in a while) the
     start of the thread. The thread ends when nothing is left to renew.
 
-    Renewals are made one after the other: each is one small request, and a third of a
-    lease has room for many. They do not go through the pool of requests, where
-    they would stand behind the uploads of the very transactions that last long.
+    Renewals are made one after the other: each is one small request, and a third of a lease has
+    room for many. They do not go through the pool of requests, where they would wait behind the
+    uploads of the very transactions that last long.
 
     Parameters
     ----------
@@ -59,9 +59,9 @@ class Heartbeat:
     lease_seconds : float
         The lease of the lake's transactions.
     log : callable
-        Told, with the id of the transaction, of a renewal that failed.
+        Called, with the id of the transaction, for a renewal that failed.
     name : str
-        The thread's.
+        The thread's name.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Heartbeat:
         _ALL.add(self)
 
     def forget(self) -> None:
-        """Begin anew: a forked child has its parent's entries, but neither thread nor right."""
+        """Begin again: a forked child has its parent's entries, but neither thread nor right."""
         self._entries: dict[int, _Entry] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -90,8 +90,8 @@ class Heartbeat:
     def add(self, record: Renewable) -> None:
         """Renew a record from now on, until its transaction ends or is dropped."""
         with self._lock:
-            # A new entry each time: it tells the thread, should that be about to
-            # take the transaction out, that it has a record again.
+            # Add a new entry each time. If the thread is about to remove the transaction, the new
+            # entry shows it that the transaction has a record again.
             self._entries[record.key] = _Entry(record, 0.0)
             if self._thread is not None and self._thread.is_alive():
                 return
@@ -105,13 +105,13 @@ class Heartbeat:
             try:
                 self._thread.start()
             except RuntimeError as error:
-                # No more threads, or the interpreter is on its way out. Without a
+                # There are no more threads, or the interpreter is shutting down. Without a
                 # heartbeat the transaction is merely one that may lose its places.
                 txn_id = record.txn_id
                 self._log(f"transaction {txn_id} is not renewed: {error}", txn_id)
 
     def drop(self, key: int) -> None:
-        """Renew it no more: its transaction has ended."""
+        """Stop renewing a record: its transaction has ended."""
         if key in self._entries:
             with self._lock:
                 self._entries.pop(key, None)
@@ -153,13 +153,13 @@ class Heartbeat:
     def _due(self, entry: _Entry) -> float:
         held_at = entry.record.held_at
         if held_at is None:
-            return entry.not_before  # ended, or dropped: to be taken out
+            return entry.not_before  # ended, or dropped: it must be removed
         return max(held_at + self._third_seconds, entry.not_before)
 
     def _visit(self, key: int, entry: _Entry) -> None:
-        """Renew one transaction if it is due, and take it out if it has ended.
+        """Renew one transaction if it is due, and remove it if it has ended.
 
-        It may be in use in its own thread at this moment: see ``record``.
+        Its own thread may use it at the same time: see ``record``.
         """
         if self._due(entry) > self._clock.elapsed():
             return
@@ -167,8 +167,8 @@ class Heartbeat:
         try:
             lives = self._runner.run(record.renew())
         except Exception as error:
-            # The store may be back soon; a record that can't be read, its
-            # own transaction finds out. The thread serves others as well.
+            # The store may be back soon. If a record can't be read, its own transaction finds out.
+            # The thread serves other transactions as well.
             why = error.message if isinstance(error, LakeVillaError) else repr(error)
             self._log(f"could not renew transaction {record.txn_id} now: {why}", record.txn_id)
             soon = self._clock.elapsed() + self._third_seconds / 4
@@ -191,8 +191,8 @@ _ALL: weakref.WeakSet[Heartbeat] = weakref.WeakSet()
 
 
 def _close_all() -> None:
-    # A thread that is inside the backend's native code when the interpreter
-    # goes away would take the process down with a crash.
+    # A thread that is inside the backend's native code when the interpreter ends would crash the
+    # process.
     for heartbeat in list(_ALL):
         heartbeat.close()
 
@@ -209,23 +209,23 @@ if hasattr(os, "register_at_fork"):
 
 # -------------------- lease
 #
-# Whether a store is fast enough for the lease that a user has set.
+# Check that a store is fast enough for the lease that a user has set.
 
 
 #: A third of this is 17 ms. Below, a busy interpreter (a thread waits for its turn in
 #: steps of 5 ms) and a machine's scheduler would make live transactions look dead.
 _LEAST_SECONDS = 0.05
 _LOOKS = 5
-#: A third of the lease has room for so many requests: the heartbeat renews one record after
-#: the other, may meet the transaction's own write, and may have to ask twice.
+#: The number of requests for which a third of the lease has room: the heartbeat renews one record
+#: after the other, may conflict with the transaction's own write, and may have to request twice.
 _REQUESTS_IN_A_THIRD = 10
 
 
 def check_lease(settings: Settings, clock: Clock) -> Program[None]:
     """Refuse a lease in which a live client could not renew its record in time.
 
-    Too short a lease does no harm to rows, but every transaction would take every other
-    for dead. The default is long enough for any store, so it asks nothing.
+    Too short a lease does no harm to rows, but every transaction would take every other for dead.
+    The default is long enough for any store, so it makes no request.
 
     Raises
     ------
@@ -257,6 +257,6 @@ def check_lease(settings: Settings, clock: Clock) -> Program[None]:
 
 
 def _rounded_up(seconds: float) -> float:
-    """To two digits."""
+    """Return the seconds rounded up to two digits."""
     digits = 1 - math.floor(math.log10(seconds))
     return math.ceil(seconds * 10.0**digits) / 10.0**digits

@@ -1,4 +1,4 @@
-"""The lives of a branch: where its client goes on once it was rebased."""
+"""The epochs of a branch: the client of the next epoch, once the branch was rebased."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lakevilla.store.effects import Program
 
 
 class ClientOfLife:
-    """A client that is bound to one life of a branch, and knows the client of the next one."""
+    """A client that is bound to one epoch of a branch, and knows the client of the next one."""
 
     context: Context
     branch: str | None
@@ -27,21 +27,21 @@ class ClientOfLife:
         raise NotImplementedError
 
     def newest(self) -> Self:
-        """This client, or that of the life in which its branch is known to go on.
+        """Return this client, or that of the epoch in which its branch is known to go on.
 
-        Another one, since transactions that were begun before end where they began.
+        That is another client, since transactions that were begun before end where they began.
         """
         newest = self
         while newest.next_life is not None:
             newest = newest.next_life
         if newest is not self:
-            self.next_life = newest  # those in between are nobody's any more
+            self.next_life = newest  # the clients in between are not used any more
         return newest
 
     def follow(self, *, is_lost: bool = False) -> bool:
-        """Whether its branch goes on in another life: then ``newest`` is there.
+        """Return whether its branch goes on in another epoch: then ``newest`` returns its client.
 
-        ``is_lost``: its HEAD is not there any more, so only the lake can tell. Raises
+        ``is_lost``: its HEAD does not exist any more, so only the lake has the answer. Raises
         ``RefNotFound`` if it was rebased, and deleted since.
         """
         held, lake = self.context.held, self.lake
@@ -61,11 +61,11 @@ class ClientOfLife:
         if now is not None and now.ref_id == life.ref_id and now.id != life.id:
             self.next_life = found
         elif moved:
-            raise ended(self.branch)  # one that was made anew under the name is another branch
+            raise ended(self.branch)  # one that was made again under the name is another branch
         return self.next_life is not None
 
     def committed_before(self, txn_id: str) -> Outcome | None:
-        """The outcome of a transaction that has committed in an older life of its branch."""
+        """Return the outcome of a transaction that committed in an older epoch of its branch."""
         lake = self.lake
         if lake is None or self.branch is None:
             return None
@@ -73,7 +73,7 @@ class ClientOfLife:
         return None if found is None else Outcome("committed", found)
 
     def refuse_begun_before(self, txn_id: str) -> None:
-        """Refuse to resume what was saved in an older life of its branch.
+        """Refuse to resume a transaction that was saved in an older epoch of its branch.
 
         Raises ``AlreadyCommitted`` or ``TransactionAborted``.
         """
@@ -81,7 +81,7 @@ class ClientOfLife:
             self.lake.run(refuse_begun_before(self.lake.context, self.branch, txn_id))
 
     def current(self) -> Self:
-        """As ``newest``, after a look whether the branch goes on elsewhere by now."""
+        """Return ``newest``, after a check whether the branch goes on in another epoch by now."""
         client = self.newest()
         if client.branch is None:
             return client

@@ -1,4 +1,4 @@
-"""Names: how a caller's table name becomes the one location that identifies the table."""
+"""Names: the resolution of a caller's table name to the location that identifies the table."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class TableNames(Iterator[str]):
 
 
 def resolve(root: str, names: Mapping[str, str], table: str, *, also_renamed: bool = False) -> str:
-    """The location of a table: a registered name, a path under the root, or a URI.
+    """Return the location of a table: a registered name, a path under the root, or a URI.
 
-    ``also_renamed``: a path leads to its table although that is called otherwise by now.
+    ``also_renamed``: a path leads to its table even if the table has another name now.
 
     Raises
     ------
     InvalidOperation
-        The name is no string, empty, climbs out of the root, or is the lake's own directory.
+        The name is no string, is empty, climbs out of the root, or is the lake's own directory.
     TableNotFound
         The path is no name of its table any more.
     """
@@ -62,16 +62,16 @@ def resolve(root: str, names: Mapping[str, str], table: str, *, also_renamed: bo
 
 
 def named(store: Store, location: str) -> str:
-    """A location that the caller has named himself, so that its store may be opened."""
+    """Return a location that the caller itself has named, so that its store may be opened."""
     if isinstance(store, LakeStore):
         store.name(location)
     return location
 
 
 def refuse_outside(root: str, table: str, location: str) -> None:
-    """Refuse to make a table at a bare path outside of the root: mostly it is a name with a slash.
+    """Refuse to make a table at a bare path outside of the root, or below a link.
 
-    Or below a link. Raises ``InvalidOperation``.
+    Mostly such a path is a name with a slash. Raises ``InvalidOperation``.
     """
     if is_external(location) and table.startswith("/"):
         raise InvalidOperation(
@@ -101,7 +101,7 @@ def refuse_link(root: str, table: str, location: str) -> None:
 
 
 def renamed(names: Mapping[str, str], table: str, location: str) -> str:
-    """What to say of a path whose table is called otherwise by now."""
+    """Return the message for a path whose table has another name by now."""
     known = names.at_hand() if isinstance(names, NameMap) else names
     now = [name for name, place in known.items() if place == location]
     return (
@@ -111,7 +111,7 @@ def renamed(names: Mapping[str, str], table: str, location: str) -> str:
 
 
 def no_name(table: object) -> str:
-    """What to say of something that is no name of a table."""
+    """Return the message for something that is no name of a table."""
     message = f"a table is named by a string, not {shown(table)}"
     if isinstance(table, os.PathLike):
         message += "; a table under the root has its path there for a name, such as 'sales/orders'"

@@ -20,17 +20,17 @@ from lakevilla.transaction.state.transaction import TransactionState
 
 # -------------------- progress
 #
-# Progress: verbs that take long tell what they have done, as events.
+# Progress: verbs that take long report what they have done, as events.
 #
-# One thread a lake looks at the verbs that are under way, and only where somebody listens. It
-# reads counts, touches no transaction and asks the store nothing.
+# One thread per lake checks the running verbs, and only if there is a listener. It reads counts,
+# touches no transaction and makes no request to the store.
 
 
-#: A verb tells nothing before.
+#: The time before the first report of a verb.
 AFTER_SECONDS = 2.0
-#: How often it tells from then on.
+#: The interval of its reports from then on.
 EACH_SECONDS = 0.5
-#: The thread ends after so long without a verb.
+#: The time without a verb after which the thread ends.
 _IDLE_SECONDS = 10.0
 
 _numbers = itertools.count(1)
@@ -38,7 +38,7 @@ _numbers = itertools.count(1)
 
 @dataclass(slots=True, eq=False)
 class _Verb:
-    """One verb that is under way."""
+    """One running verb."""
 
     name: str
     table: str | None
@@ -46,14 +46,14 @@ class _Verb:
     began: float
     number: int = field(default_factory=lambda: next(_numbers))
     meter: Meter = field(default_factory=Meter)
-    #: Held while it is told of, so that nothing is told after its end.
+    #: Held during a report, so that nothing is reported after the verb's end.
     lock: threading.Lock = field(default_factory=threading.Lock)
     was_shown: bool = False
     ended: bool = False
 
 
 class Progress:
-    """Tells ``notify`` of verbs that take longer than ``AFTER_SECONDS``."""
+    """The reports to ``notify`` of verbs that take longer than ``AFTER_SECONDS``."""
 
     def __init__(self, clock: Clock, notify: Callable[[Event], None]) -> None:
         self._clock = clock
@@ -61,7 +61,7 @@ class Progress:
         self._forget()
 
     def _forget(self) -> None:
-        """Begin anew: a forked child has its parent's verbs and locks, and no thread."""
+        """Begin again: a forked child has its parent's verbs and locks, and no thread."""
         self._process = os.getpid()
         self._verbs: set[_Verb] = set()
         self._lock = threading.Lock()
@@ -69,7 +69,7 @@ class Progress:
 
     @contextmanager
     def of(self, name: str, table: object = None, txn_id: str | None = None) -> Iterator[None]:
-        """A block that is one verb; within another it is part of that."""
+        """Enter a block that is one verb; within another verb's block it is part of that."""
         if running() is not None:
             yield
             return
@@ -90,13 +90,13 @@ class Progress:
         with self._lock:
             self._verbs.add(verb)
             if self._thread is not None and self._thread.is_alive():
-                return  # it looks again soon enough: most verbs have ended by then
+                return  # it checks again soon enough: most verbs have ended by then
             self._thread = threading.Thread(
                 target=self._look, name="lakevilla-progress", daemon=True
             )
             try:
                 self._thread.start()
-            except RuntimeError:  # no more threads: then it is told at the end alone
+            except RuntimeError:  # no more threads: then only the end is reported
                 self._thread = None
 
     def _end(self, verb: _Verb, how: str) -> None:
@@ -144,7 +144,7 @@ class Progress:
 
 
 def words(done: Tally) -> str:
-    """What was done, as people read it."""
+    """Return the work that was done, in words for people."""
     parts = [
         f"{count:,} {name if count != 1 else name.removesuffix('s')}"
         for name, count in (("rows", done.rows), ("files", done.files))
@@ -159,11 +159,11 @@ def words(done: Tally) -> str:
 
 # -------------------- phase events
 #
-# What listeners are told of a transaction's phases, and of its end.
+# Events for listeners: a transaction's phases, and its end.
 
 
 def phase_event(phases: Phases, span: Span) -> Event:
-    """One stretch of one phase, told when it is over."""
+    """Return the event of one stretch of one phase, reported when it is over."""
     about = span.phase if span.table is None else f"{span.phase} {span.table}"
     detail = {
         "phase": span.phase,
@@ -180,7 +180,7 @@ def phase_event(phases: Phases, span: Span) -> Event:
 def transaction_event(
     state: TransactionState, error: LakeVillaError | None, began: float, ended: float
 ) -> Event:
-    """The end of a transaction, with what it took."""
+    """Return the event of the end of a transaction, with its times and counts."""
     outcome = _outcome(state, error)
     detail = {
         "outcome": outcome,

@@ -1,1 +1,1 @@
-"""How the verbs of one transaction are carried out: what its user calls stands above."""
+"""The execution of one transaction's verbs; the modules above have the methods that users call."""

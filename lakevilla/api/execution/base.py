@@ -1,4 +1,4 @@
-"""One transaction in the hands of one thread: its lock, its names, its errors and its end."""
+"""One transaction, as one thread uses it: its lock, its names, its errors and its end."""
 
 from __future__ import annotations
 
@@ -57,17 +57,17 @@ __all__ = ["ExecutorBase"]
 
 T = TypeVar("T")
 
-#: Verbs that need no place in a queue before the commit, if they are put off until then.
+#: Verbs that need no place in a queue before the commit, if they are deferred until then.
 _PUT_OFF = frozenset({"update", "delete", "merge", "upsert", "overwrite", "insert"})
-#: Verbs that a protected lake takes.
+#: Verbs that a protected lake permits.
 _UPKEEP = frozenset({"optimize", "guard", "unguard"})
 
 
 class ExecutorBase(Generic[Frame]):
-    """What all verbs of a transaction need.
+    """The base of an executor: the part that all verbs of a transaction need.
 
-    Every verb takes the lock (a transaction belongs to one thread at a time),
-    makes programs of its arguments, and has the client's runner carry them out.
+    Every verb takes the lock (a transaction belongs to one thread at a time), makes programs from
+    its arguments, and has the client's runner run them.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class ExecutorBase(Generic[Frame]):
         self._durability = durability
         self._now: datetime | None = None
         self.merges: list[Described] = []
-        #: Whether ``lake.run`` takes its places over after a conflict.
+        #: True if ``lake.run`` takes over its places after a conflict.
         self.keeps_place = False
         self.turns = Turns(state.id)
         self._is_watched = False
@@ -96,36 +96,38 @@ class ExecutorBase(Generic[Frame]):
 
     @property
     def id(self) -> str:
-        """The transaction's id; its caller has seen it from now on."""
+        """The transaction's id; reading it notes that the caller has seen it."""
         self.state.ending.id_was_seen = True
         return self.state.id
 
     @property
     def result(self) -> CommitResult | None:
-        """What came of the commit, with the tables by their registered names."""
+        """The result of the commit, with the tables by their registered names."""
         result = self.state.ending.result
         return None if result is None else self.client.named(result)
 
     @property
     def lost(self) -> TransactionState | None:
-        """Its state, if it ended with ``ConflictError`` and may be run again in its place."""
+        """The transaction's state, if it ended with ``ConflictError`` and may run again in its
+        place.
+        """
         return self.state if self.state.ending.may_run_again else None
 
     @property
     def is_past(self) -> bool:
-        """Whether it is bound to a past state for good."""
+        """True if the transaction is bound to a past state for good."""
         return self.state.bound.is_past
 
     def shown_names(self) -> Mapping[str, str]:
-        """Registered names by location, as far as they are at hand."""
+        """Return registered names by location, as far as they are cached."""
         held = self.state.bound.held or self.client.context.held
         return {} if held is None else shown_names(held.head)
 
     # -- life --------------------------------------------------------------------
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
-        """Warn of writes that are lost; Python shows no ResourceWarning unless it is asked to."""
-        # Its maker may have raised before it had these.
+        """Warn of lost writes; Python shows a ResourceWarning only if that is requested."""
+        # The constructor may have raised before it set these attributes.
         if getattr(self, "_use", None) is None or not self._is_left_open():
             return
         count = len(self.state.work.done)
@@ -139,24 +141,27 @@ class ExecutorBase(Generic[Frame]):
         )
 
     def _is_left_open(self) -> bool:
-        """Whether its caller has forgotten it: it was used, and nobody can end it any more."""
+        """Return whether the caller has forgotten the transaction.
+
+        That is so if it was used, and nothing can end it any more.
+        """
         work, standing, ending = self.state.work, self.state.standing, self.state.ending
         if self.keeps_place or self.state.options.read_only or not self._use.is_of_this_process:
-            return False  # run again under its id, a snapshot, or the parent's
+            return False  # it is run again under its id, is a snapshot, or is the parent's
         if self.state.state is not Life.OPEN or ending.tried:
             return False
         if standing.saved is not None and standing.saved.operations == len(work.done):
-            return False  # saved as it is: another process may go on with it
+            return False  # saved in this state: another process may continue it
         return bool(self.state.bound.is_bound or work.done or standing.queue)
 
     def __enter__(self) -> Self:
         if self.state.standing.key is not None:
             try:
                 with self.alone():
-                    # A key that is done already must be told before the body runs.
+                    # A key that is done already must be reported before the body runs.
                     self.run(bind_to_head(self.state))
             except BaseException:
-                self._undo()  # run again, it has places from before
+                self._undo()  # a transaction that is run again has places from before
                 raise
         return self
 
@@ -178,9 +183,9 @@ class ExecutorBase(Generic[Frame]):
     def _give_up(self) -> None:
         """Undo after a commit that raised, where that is safe.
 
-        Before its commit point was tried nothing of it can become visible, and
-        a failed one never will. In between another ``commit``, or ``outcome``, may
-        tell: nothing but its places is given up.
+        Before the commit point was tried, nothing of the transaction can become visible. Nothing of
+        a failed transaction ever will. Between these two, another ``commit``, or ``outcome``, may
+        determine the outcome: only its places are given back.
         """
         life = self.state.state
         if life is Life.FAILED or (life is Life.OPEN and not self.state.ending.tried):
@@ -190,9 +195,9 @@ class ExecutorBase(Generic[Frame]):
             self.client.tell_end(self.state)
 
     def _undo(self) -> None:
-        """Abort because of an exception, which must not be hidden by one of ours."""
+        """Abort because of an exception; an exception of the abort must not hide that one."""
         if not self._use.is_of_this_process:
-            return  # a forked child leaves the block: nothing here is its own
+            return  # a forked child leaves the block: the transaction is not its own
         if self.keeps_place and isinstance(self.state.ending.failure, ConflictError):
             self.client.tell_end(self.state)
             return  # it is run again, in its place
@@ -228,7 +233,7 @@ class ExecutorBase(Generic[Frame]):
             except BaseException:
                 ended = self.state.state is Life.FAILED or self.state.ending.is_in_doubt
                 if ended and not self.keeps_place:
-                    # Its caller may hold it for long, and nobody is to wait for it.
+                    # The caller may keep the object for long; nothing must wait for it.
                     self.give_back()
                 if self.state.state is Life.FAILED:
                     self.client.tell_end(self.state)
@@ -248,14 +253,14 @@ class ExecutorBase(Generic[Frame]):
                 self.client.tell_end(self.state)
 
     def save(self) -> None:
-        """Store the transaction as it is, so that ``lake.resume`` can continue it elsewhere."""
+        """Store the transaction as it is now, so that ``lake.resume`` can continue it elsewhere."""
         with self.alone():
             self.state.check_alive("save")
             self.client.ensure_safe_store()
             self.run(saving.save(self.state))
 
     def give_back(self) -> None:
-        """Give back its places and its record: it has ended, or never will."""
+        """Release its places and its record: the transaction has ended, or never will."""
         try:
             self.run(saving.forget(self.state))
         except LakeVillaError as error:
@@ -266,8 +271,8 @@ class ExecutorBase(Generic[Frame]):
     @contextmanager
     def alone(self, verb: str = "", table: str | None = None) -> Generator[None]:
         if not self._use.is_of_this_process:
-            # A forked child's copy. It must not commit beside its parent, and must not undo:
-            # that would delete the files which the parent goes on to commit.
+            # This is a forked child's copy. It must not commit concurrently with its parent, and
+            # must not undo: that would delete the files that the parent goes on to commit.
             raise InvalidOperation(
                 f"transaction {self.id} belongs to the process that began it, not to this forked "
                 "one: begin another here, or save() it there and resume it by its id",
@@ -289,7 +294,7 @@ class ExecutorBase(Generic[Frame]):
 
     @contextmanager
     def placing(self, verb: str, table: str | None) -> Generator[None]:
-        """Errors from inside name the transaction, and the verb and table that they befell."""
+        """Name, in errors raised inside, the transaction and the verb and table that failed."""
         try:
             yield
         except LakeVillaError as error:
@@ -335,7 +340,7 @@ class ExecutorBase(Generic[Frame]):
         return OperationResult(counts, observe, settled)
 
     def _perform_deferred(self, done: Done) -> None:
-        """An operation that was put off is asked for its counts: it must be performed first."""
+        """Perform a deferred operation before its counts are returned."""
         with self.alone():
             self.state.check_open("counts")
             self.run(perform_late(self.state))
@@ -347,10 +352,11 @@ class ExecutorBase(Generic[Frame]):
                 )
 
     def save_if_due(self) -> None:
-        """Save after a verb, if each is to be saved, or this one has to; else watch it last.
+        """Save after a verb, if each verb must be saved or this one must; else watch it.
 
-        A verb that raises has had no effect, so a save that fails is not the verb's failure
-        unless saving each operation was asked for: then nothing can commit.
+        A transaction that is watched is saved once it lasts. A verb that raises has had no effect.
+        So a failed save is not the verb's failure, unless saving each operation was requested: then
+        nothing can commit.
         """
         if not (self._durability == "every_op" or is_due_in_verb(self.state)):
             self._watch()
@@ -363,7 +369,7 @@ class ExecutorBase(Generic[Frame]):
             self.client.log(f"could not save transaction {self.id} now: {error}", self.id)
 
     def _watch(self) -> None:
-        """Have it saved once it has lasted; of most nobody hears, for they end before that."""
+        """Have the transaction saved once it has lasted; most end before, and are never saved."""
         state, interval = self.state, self.client.settings.save_interval_seconds
         if self._is_watched or not interval or Feature.R not in state.options.features:
             return
@@ -371,7 +377,7 @@ class ExecutorBase(Generic[Frame]):
         self.client.saver.add(LazySave(self))
 
     def _watch_reads(self) -> None:
-        """Have what it has read take its places once it lasts; most have ended before that."""
+        """Have the places of its reads taken once it lasts; most transactions end before that."""
         state = self.state
         if not state.queues or state.standing.queue is not None or not state.work.reads:
             return
@@ -383,9 +389,9 @@ class ExecutorBase(Generic[Frame]):
     # -- tables and the lake -------------------------------------------------------
 
     def resolve(self, table: str, *, also_renamed: bool = False) -> str:
-        """The table's location by the names of the HEAD that the transaction is bound to.
+        """Return the table's location by the names of the HEAD that the transaction is bound to.
 
-        ``also_renamed``: a path leads to its table although that is called otherwise by now.
+        ``also_renamed``: a path leads to its table even if the table has another name now.
         """
         if not self.state.through_head:
             return self._resolve_by_log(table)
@@ -397,7 +403,7 @@ class ExecutorBase(Generic[Frame]):
                 self.run(bind_where_it_is(self.state, location))
             if not bound.is_bound:
                 if not self.state.options.read_only:
-                    # It makes HEAD if there is none, in the form that the store allows.
+                    # Binding creates HEAD if there is none, in the form that the store allows.
                     self.client.ensure_safe_store()
                 self.run(bind_to_head(self.state))
             held = self.state.bound.held
@@ -408,7 +414,7 @@ class ExecutorBase(Generic[Frame]):
             path_of(table) is not None or _knows(names, table, location) or self._is_new(location)
         )
         if not bound.is_bound and may_move:
-            # Such a name may mean another table by now, and a path none.
+            # Such a name may mean another table by now, and a path may mean none.
             self.run(bind_to_head(self.state))
             head = self.state.head
             names = self._names(head, table)
@@ -417,18 +423,18 @@ class ExecutorBase(Generic[Frame]):
         return self.client.resolve(names, table, head, also_renamed=also_renamed)
 
     def _names(self, head: Head | None, table: str) -> NameMap:
-        """Registered names, with those that the transaction has given itself."""
+        """Return registered names, including those that the transaction itself has given."""
         return renamed(self.client.names(head, table), self.state.work.renames)
 
     def _is_new(self, location: str) -> bool:
-        """Whether the HEAD that is known here has no such table: a newer one may have the name."""
+        """Return whether the HEAD known here has no such table: a newer HEAD may have the name."""
         held = self.client.context.held
         return held is not None and location not in held.head.tables.at_hand()
 
     def _resolve_by_log(self, table: str) -> str:
-        """The table's location for a transaction that commits by the table's own entry.
+        """Return the table's location for a transaction that commits by the table's own entry.
 
-        HEAD is asked for the name, but where the name is a path whose log is known already.
+        HEAD is read for the name, unless the name is a path whose log is known already.
         """
         context = self.client.context
         head = None if context.held is None else context.held.head
@@ -443,7 +449,7 @@ class ExecutorBase(Generic[Frame]):
         return location
 
     def to_write(self, table: str, verb: str) -> str:
-        """The location of a table that a verb is to change: allowed, and with places taken."""
+        """Return the location of a table that a verb is allowed to change, with places taken."""
         self.state.check_open(verb)
         location = self.resolve(table)
         self.state.check_write(location, verb)
@@ -456,7 +462,7 @@ class ExecutorBase(Generic[Frame]):
         return location
 
     def state_of_lake(self, *, whole: bool = False) -> Head | None:
-        """The HEAD that the transaction is bound to; ``whole``: with all tables and names."""
+        """Return the HEAD that it is bound to; ``whole``: with all tables and names."""
         with self.alone():
             self.run(bind_if_made(self.state))
             if whole:
@@ -464,22 +470,22 @@ class ExecutorBase(Generic[Frame]):
             return self.state.head
 
     def bind_to(self, version: int | None, timestamp: datetime | None) -> None:
-        """Bind it for good to a global version, or to the newest at a time."""
+        """Bind the transaction for good to a global version, or to the newest version at a time."""
         with self.alone():
             bind_to_version(self.client, self.state, version, timestamp)
 
     def bind_to_own(self, asked: OwnVersion) -> None:
-        """Bind it for good to a state of the own past of the table that it is to read."""
+        """Bind it for good to a past state, by its own log, of the table that it will read."""
         with self.alone():
             self.run(bind_to_own(self.state, asked))
 
     def refuse_missing_files(self) -> None:
-        """Raise ``VersionNotFound`` if files of a past state that it has opened are gone."""
+        """Raise ``VersionNotFound`` if files of a past state that it has opened are deleted."""
         with self.alone():
             self.run(refuse_missing_files(self.state))
 
     def look_at_each(self, tables: Mapping[str, str]) -> dict[str, View | LakeVillaError]:
-        """The states of tables by name, or what is wrong with one, all looked at in one go."""
+        """Return the states of tables by name, or the error of each; all are read together."""
         found: dict[str, View | LakeVillaError] = {}
         with self.alone():
             errors = self.run(touch_each(self.state, tables.values()))
@@ -496,7 +502,7 @@ class ExecutorBase(Generic[Frame]):
         return found
 
     def look(self, table: str) -> View:
-        """A table's state without its rows: nothing becomes part of the transaction's reads."""
+        """Return a table's state without its rows: nothing becomes part of its reads."""
         with self.alone("open", table):
             location = self.resolve(table)
             self.run(touch(self.state, [location], probing=True))
@@ -504,5 +510,5 @@ class ExecutorBase(Generic[Frame]):
 
 
 def _knows(names: NameMap, table: str, location: str) -> bool:
-    """Whether HEAD has something to say of what a caller calls a table."""
+    """Return whether HEAD has an entry for a caller's name of a table, or for its location."""
     return any(not names.missing([name]) and name in names for name in (table, location))

@@ -61,7 +61,7 @@ T = TypeVar("T")
 
 
 class Executor(Queries[Frame]):
-    """Carries out the verbs of one transaction; what is read becomes frames of Arrow."""
+    """An executor of the verbs of one transaction; rows that it reads become frames of Arrow."""
 
     # -- reading -----------------------------------------------------------------
 
@@ -72,7 +72,7 @@ class Executor(Queries[Frame]):
         where: Predicate | None,
         params: Mapping[str, object] | None,
     ) -> Frame:
-        """Rows of a table; see ``Transaction.read``."""
+        """Return rows of a table; see ``Transaction.read``."""
         with self.kept(), self.client.measured("read", table, self.state.id):
             rows: Frame = self.scan(table, columns, where, params).read_all()
             return rows
@@ -84,7 +84,7 @@ class Executor(Queries[Frame]):
         where: Predicate | None,
         params: Mapping[str, object] | None,
     ) -> pa.RecordBatchReader:
-        """As ``read``, streamed."""
+        """Return rows of a table as ``read`` does, streamed."""
         with self.kept(), self.alone("read", table):
             self.state.check_open("read")
             columns = check_columns(columns)
@@ -94,7 +94,7 @@ class Executor(Queries[Frame]):
     def scan_where(
         self, table: str, columns: Sequence[str] | None, predicate: Expr | None
     ) -> pa.RecordBatchReader:
-        """As ``scan``, by a predicate that is a tree already."""
+        """Return rows of a table as ``scan`` does, by a predicate that is already a tree."""
         with self.kept(), self.alone("read", table):
             self.state.check_open("read")
             return self._scanned(table, columns, predicate)
@@ -114,7 +114,7 @@ class Executor(Queries[Frame]):
         where: Predicate | None,
         params: Mapping[str, object] | None,
     ) -> Frame:
-        """Rows changed after a global version; see ``Transaction.changes``."""
+        """Return the rows changed after a global version; see ``Transaction.changes``."""
         with self.alone("changes", table):
             self.state.check_open("changes")
             columns = check_columns(columns)
@@ -130,23 +130,23 @@ class Executor(Queries[Frame]):
 
     @staticmethod
     def rows_changed(client: LakeClient, asked: AskedRows) -> Frame:
-        """The rows that a version of the feed changed in a table; see ``Version.tables``."""
+        """Return the rows that a version of the feed changed in a table; see ``Version.tables``."""
         rows: Frame = client.run(rows_of(client.context, asked))
         return rows
 
     @staticmethod
     def differing(client: LakeClient, table: TableDifference, keys: Sequence[str] | None) -> Frame:
-        """The rows in which two states of a table differ; see ``Diff.rows``."""
+        """Return the rows in which two states of a table differ; see ``Diff.rows``."""
         rows: Frame = client.run(rows_between(client.context, table, keys))
         return rows
 
     def _streamed(self, location: str, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        """A table's rows; that a file went with the table while they were read is a conflict."""
+        """Yield a table's rows; a file that is deleted with the table meanwhile is a conflict."""
         with self.kept():
             try:
                 for batch in streamed(self.state.phases, "data", location, iter(rows)):
                     note(rows=batch.num_rows, bytes=batch.nbytes)
-                    self.idle.note_use()  # whoever reads is not idle
+                    self.idle.note_use()  # a transaction whose rows are read is not idle
                     yield batch
             except (LakeVillaError, OSError) as error:
                 self.run(raise_if_replaced(self.state, [location], error))
@@ -157,7 +157,7 @@ class Executor(Queries[Frame]):
     def optional_predicate(
         self, where: object, params: Mapping[str, object] | None, table: str | None = None
     ) -> Expr | None:
-        """A ``where``, if there is one; ``table`` is that whose columns it names."""
+        """Return the tree of a ``where``, or None; ``table`` is the one whose columns it names."""
         if where is None:
             if parameters(params):
                 raise InvalidOperation(
@@ -183,9 +183,11 @@ class Executor(Queries[Frame]):
         within: Expr | None = None,
         of_own_row: OfOwnRow = of_no_row,
     ) -> OperationResult:
-        """``widens``: columns of the source that the clauses set, and the table lacks, are added
-        to it. ``within`` is as in the operation. ``of_own_row``: whether the source has computed
-        what a column is set to of the table's own rows.
+        """Merge a source into the table at ``location``.
+
+        ``widens``: columns of the source that the clauses set, and the table lacks, are added to
+        it. ``within`` is as in the operation. ``of_own_row``: the test whether the source has
+        computed the value of a column from the table's own rows.
         """
 
         def bound(layout: Layout) -> tuple[Expr, tuple[MergeClause, ...], bytes | None]:
@@ -245,10 +247,10 @@ class Executor(Queries[Frame]):
         return condition, bound, columns
 
     def _fitting(self, location: str, made: Callable[[Layout], T]) -> T:
-        """What a verb says of a table's columns.
+        """Return the result of ``made`` for a table's layout: a verb, bound to the columns.
 
-        One that is put off looks no further than what is known of the table; what does not
-        fit that is held against what is there.
+        A deferred verb uses the layout that is known already. If it does not fit that, the current
+        layout is read and used.
         """
         if self.state.puts_off:
             try:
@@ -271,9 +273,9 @@ class Executor(Queries[Frame]):
         within: Expr | None = None,
         of_own_row: OfOwnRow = of_no_row,
     ) -> MergeBuilder:
-        """What a caller describes a merge with; its source is known."""
+        """Return the builder by which a caller describes a merge; its source is known."""
         layout = self.run(layout_of(self.state, location, probing=True))
-        # What cannot mean anything is refused here, not by `execute`.
+        # A condition that can't be bound is refused here, not by `execute`.
         schemas = {aliases[0]: rows, aliases[1]: layout.schema}
         bind(condition, schemas)
 
@@ -360,8 +362,9 @@ class Executor(Queries[Frame]):
         target_file_size_bytes: int | None,
         z_order_by: Sequence[str],
     ) -> Done | None:
-        """Move a table's rows into fewer files, and do nothing else; None if all are as they
-        should be.
+        """Move a table's rows into fewer files, and do nothing else.
+
+        Return None if all files are as they should be.
         """
         with self.alone("optimize", table):
             location = self.to_write(table, "optimize")
@@ -376,7 +379,9 @@ class Executor(Queries[Frame]):
             )
 
     def applied(self, program: Program[dict[str, Outcome]]) -> dict[str, str]:
-        """What became of the tables, by name, of what applies one state to another."""
+        """Return the outcome of each table, by name, of a program that applies one state to
+        another.
+        """
         with self.alone("apply"):
             self.client.ensure_safe_store()
             try:
@@ -396,7 +401,7 @@ class Executor(Queries[Frame]):
             location = self.to_write(table, "guard" if on else "unguard")
             self.done(execute(self.state, Guard(location, on), "guard"))
 
-    # -- what sql adds to the verbs ------------------------------------------------
+    # -- verbs of sql alone --------------------------------------------------------
 
     def insert(
         self, statement: InsertStatement, params: dict[str, object], views: Mapping[str, object]
@@ -426,7 +431,7 @@ class Executor(Queries[Frame]):
         with self.alone(statement.verb, statement.table):
             location, layout = self.to_write_into(statement.table, "merge")
             source = self._query_source(statement.source, params, views, layout.schema)
-            # One that is put off is to raise now what its query raises.
+            # A deferred merge must raise the errors of its query now.
             within = statement.within if _is_read_once(source, location) else None
             own = None if within is None else (location, within)
             alone = not self.state.puts_off
@@ -451,5 +456,5 @@ class Executor(Queries[Frame]):
 
 
 def _is_read_once(source: QuerySource, location: str) -> bool:
-    """Whether a query knows a table by one name; it may have two, a path among them."""
+    """Return whether a query knows a table by one name; it may have two, a path among them."""
     return sum(table == location for table in source.tables.values()) == 1

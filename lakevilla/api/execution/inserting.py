@@ -56,7 +56,7 @@ def run_insert(
 
 
 def _in_partition(statement: InsertStatement, layout: Layout, dialect: Dialect) -> InsertStatement:
-    """PARTITION (day = ...) as one more column of the query; (day) as the last of its columns."""
+    """Add PARTITION (day = ...) as one more column of the query, (day) as the last of its columns."""
     given = statement.partition
     if not given:
         return statement
@@ -109,7 +109,7 @@ def _insert_over(
     params: dict[str, object],
     views: dict[str, object],
 ) -> OperationResult:
-    """The rows of the query, which is run now: it may read the rows that go."""
+    """Insert the rows of the query; it runs now, because it may read rows that are replaced."""
     replaced = statement.replaced
     assert replaced is not None
     used = _used(executor, statement.source.sql, params)
@@ -155,13 +155,13 @@ def _used(executor: Executor[Frame], text: str, params: Mapping[str, object]) ->
 
 # -------------------- keys
 #
-# Idempotency keys of transactions on a branch, held against what the branch was made of.
+# Idempotency keys of transactions on a branch, compared with those in the branch's base.
 #
-# That is asked of the lake itself, where a branch's own programs do not look.
+# The lake itself is read for that, because a branch's own programs do not read it.
 
 
 def outcome_in_base(client: LakeClient, key: str) -> Outcome:
-    """How a key ended in what a branch was made of; expired, also on the lake itself."""
+    """Return the outcome of a key in the base of a branch; expired, also on the lake itself."""
     held, lake = client.context.held, client.lake
     if held is None or lake is None or held.head.life is None:
         return Outcome("expired")
@@ -172,7 +172,7 @@ def outcome_in_base(client: LakeClient, key: str) -> Outcome:
 
 
 def refuse_in_base(client: LakeClient, key: str) -> None:
-    """Refuse a key that was committed there. Raises ``AlreadyCommitted``."""
+    """Refuse a key that was committed in the base. Raises ``AlreadyCommitted``."""
     result = outcome_in_base(client, key).result
     if result is not None:
         raise AlreadyCommitted(

@@ -40,7 +40,7 @@ from lakevilla.transaction.verbs.replaced_tables import conflict_if_replaced
 
 # -------------------- queries
 #
-# The queries of ``sql``: run, explained, and kept as what a redo runs again.
+# Queries of ``sql``: run, explained, and kept for a redo that runs them again.
 
 
 __all__ = ["PastRows", "Queries"]
@@ -53,13 +53,13 @@ class Queries(Sources[Frame]):
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """A past state whose files were vacuumed is a version that is not there any more."""
+        """Raise ``VersionNotFound`` if files of the past state that is read were vacuumed."""
         try:
             yield
         except VersionNotFound:
             raise
         except (LakeVillaError, OSError) as error:
-            # An engine tells of a missing file in its own ways; a mistake in a query names none.
+            # Each engine reports a missing file in its own way; an error in a query names no file.
             may_be_missing = isinstance(error, CorruptObject) or "file" in str(error)
             if self.is_past and may_be_missing:
                 self.refuse_missing_files()
@@ -75,7 +75,8 @@ class Queries(Sources[Frame]):
             given = self._given_rows(views)
             sql = with_fixed_time(statement.sql, self._fixed_now(), self.dialect)
             for name, value in params.items():
-                literal(value, f"parameter :{name}")  # what no column holds is no parameter
+                # A value that no column holds is no parameter.
+                literal(value, f"parameter :{name}")
 
             def within(schemas: Mapping[str, pa.Schema]) -> dict[str, Expr]:
                 return self.rows_within(statement, params, {**schemas, **self._schemas(tables)})
@@ -88,9 +89,9 @@ class Queries(Sources[Frame]):
     def rows_within(
         self, statement: Select, params: Mapping[str, object], schemas: Mapping[str, pa.Schema]
     ) -> dict[str, Expr]:
-        """What a query says of the rows of tables that it looks at, by their paths in it.
+        """Return the conditions on the rows that a query reads of tables, by their paths in it.
 
-        Spark tells nothing of its own queries.
+        Spark reports nothing about its own queries.
         """
         if self.dialect != "duckdb":
             return {}
@@ -100,7 +101,7 @@ class Queries(Sources[Frame]):
     def plan(
         self, statement: Select, params: dict[str, object], views: Mapping[str, object]
     ) -> str:
-        """How the engine would run a query; nothing counts as read."""
+        """Return the engine's plan of a query; nothing counts as read."""
         with self.alone():
             tables = self._sql_tables(statement, views)
             given = self._given_rows(views)
@@ -110,7 +111,7 @@ class Queries(Sources[Frame]):
     def columns(
         self, statement: Select, params: dict[str, object], views: Mapping[str, object]
     ) -> pa.Schema:
-        """The columns of a query; nothing counts as read."""
+        """Return the columns of a query; nothing counts as read."""
         with self.alone():
             tables = self._sql_tables(statement, views)
             given = self._given_rows(views)
@@ -126,19 +127,19 @@ class Queries(Sources[Frame]):
         }
 
     def _reads_files_of(self, view: object) -> TypeGuard[PastRows]:
-        """Whether a view is a past table whose files the engine of this lake reads itself."""
+        """Return whether a view is a past table whose files this lake's engine reads itself."""
         engine = self.client.context.engine
         return isinstance(view, PastRows) and view.executor.client.context.engine is engine
 
     def _schemas(self, tables: Mapping[str, str]) -> dict[str, pa.Schema]:
-        """The columns of tables that a query is about to read, as far as they can be told."""
+        """Return the columns of tables that a query is about to read, as far as they are known."""
         try:
             return {
                 path: self.run(layout_of(self.state, location, reading=True)).schema
                 for path, location in tables.items()
             }
         except LakeVillaError:
-            return {}  # what is wrong with one, the query tells
+            return {}  # the query itself raises the error of a table
 
     @contextmanager
     def _pasts(
@@ -146,9 +147,10 @@ class Queries(Sources[Frame]):
         views: Mapping[str, object],
         within: Callable[[Mapping[str, pa.Schema]], Mapping[str, Expr]] | None = None,
     ) -> Iterator[dict[str, TableInput]]:
-        """The past tables among the views, of which a query reads what it needs.
+        """Yield the past tables among the views, each with the files that a query needs of it.
 
-        ``within`` says by their names, given their schemas, which of their rows it looks at.
+        ``within`` returns, given their schemas, the conditions on the rows that the query reads, by
+        the tables' names.
         """
         pasts = {name: view for name, view in views.items() if self._reads_files_of(view)}
         with ExitStack() as kept:
@@ -162,7 +164,7 @@ class Queries(Sources[Frame]):
     def schema_of_query(
         self, statement: Select, params: dict[str, object], views: Mapping[str, object]
     ) -> pa.Schema:
-        """The columns of a query, of which no row counts as seen."""
+        """Return the columns of a query; none of its rows counts as seen."""
         with self.alone():
             source = self._query_source(statement, params, views, pa.schema([]))
             reading = read_source(
@@ -174,24 +176,24 @@ class Queries(Sources[Frame]):
         return found.schema
 
     def to_write_into(self, table: str, verb: str) -> tuple[str, Layout]:
-        """As ``to_write``, for a verb that has to know the columns that are there."""
+        """Return what ``to_write`` does, and the layout, for a verb that must know the columns."""
         location = self.to_write(table, verb)
         return location, self.run(layout_of(self.state, location, probing=True))
 
     def assigned_rows(
         self, layout: Layout, columns: Sequence[str], rows: Frame, *, literals: bool
     ) -> pa.RecordBatchReader:
-        """What a query has found, as the ``columns`` of a table that it is inserted into."""
+        """Return the rows that a query has found, as the ``columns`` of a table to insert into."""
         found: Any = rows
         return assigned_rows(columns, layout, found, literals=literals)
 
     def resolve_in_sql(self, table: str) -> str:
-        """As ``resolve``, for what a statement calls a table.
+        """Return the location of a table, as ``resolve``, by its name in a statement.
 
         Raises
         ------
         InvalidOperation
-            It is a place beyond the root, and no table of the lake.
+            The name is a place beyond the root, and no table of the lake.
         """
         refuse_places(self.client, table, self.state.work.tables)
         return self.resolve(table)
@@ -234,8 +236,8 @@ class Queries(Sources[Frame]):
 class PastRows:
     """A table in another state than that of a statement, as one of its views.
 
-    A query of the engine that knows it reads what it needs of the files. Whoever else asks for
-    it gets all rows, streamed.
+    A query of the engine that knows this view reads what it needs of the files. Any other reader
+    gets all rows, streamed.
 
     Parameters
     ----------
@@ -248,11 +250,11 @@ class PastRows:
         self.executor, self._table = executor, table
 
     def schema(self) -> pa.Schema:
-        """The table's columns then."""
+        """Return the table's columns in that state."""
         return self._see(lambda state, location: layout_of(state, location, reading=True)).schema
 
     def files(self, within: Expr | None = None) -> TableInput:
-        """The table's files then, of those whose rows ``within`` may be true of."""
+        """Return the table's files in that state whose rows may satisfy ``within``."""
         return self._see(lambda state, location: see_files(state, location, None, within))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -271,7 +273,8 @@ class PastRows:
 
 # -------------------- catalog
 #
-# Catalog tables in a statement: each that it names is made before it runs, and given as a view.
+# Catalog tables in a statement: each one that it names is made before it runs, and passed as a
+# view.
 
 
 __all__ = ["with_catalog"]
@@ -312,7 +315,7 @@ def with_catalog(
     params: Mapping[str, object],
     views: dict[str, object],
 ) -> tuple[Select, dict[str, object]]:
-    """The statement and its views, with the rows of the catalog tables that it names.
+    """Return the statement and its views, with the rows of the catalog tables that it names.
 
     Raises
     ------
@@ -333,9 +336,10 @@ def with_catalog(
 
 
 def _refuse_twin(head: Head | None, use: CatalogUse) -> None:
-    """Refuse a name that could mean two tables, as far as HEAD is at hand.
+    """Refuse a name that could mean two tables, as far as HEAD is cached.
 
-    No request is made for it: a table of such a name is not created, registered or renamed to.
+    It makes no request for this, because no table is created with, registered under or renamed to
+    such a name.
     """
     name = use.name.removeprefix(f"{MAIN_SCHEMA}.").replace(".", "/")
     if head is None:
@@ -425,13 +429,13 @@ def _named(name: str) -> dict[str, str]:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """A table's schema and name: its path up to the last slash, and what follows."""
+    """Return a table's schema and name: its path up to the last slash, and what follows."""
     schema, slash, table = name.rpartition("/")
     return (schema, table) if slash else (MAIN_SCHEMA, name)
 
 
 def _names_asked(terms: Sequence[Term]) -> NameRange:
-    """The names of the tables that terms on schema and name admit."""
+    """Return the names of the tables that terms on schema and name admit."""
     schemas = range_of(terms, "table_schema")
     if schemas.is_all:
         schemas = range_of(terms, "schema_name")
@@ -440,7 +444,7 @@ def _names_asked(terms: Sequence[Term]) -> NameRange:
         return NameRange()
     (schema,) = schemas.exact
     if schema == MAIN_SCHEMA:
-        # A table that is called so, or lies in a directory of that name.
+        # A table of that name, or one that is stored in a directory of that name.
         both = tables.exact or frozenset()
         exact = both | {f"{schema}/{name}" for name in both}
         return NameRange(exact=exact) if tables.exact is not None else NameRange()
@@ -453,22 +457,23 @@ def _names_asked(terms: Sequence[Term]) -> NameRange:
 
 # -------------------- own rows
 #
-# Whether what a merge sets a column to was computed of the row that it sets.
+# Test of whether a merge sets a column to a value computed from the row that it sets.
 
 
-#: Tells it of a column that is set to something of the source.
+#: Returns the answer for a column that is set to a value of the source.
 OfOwnRow = Callable[[str], bool]
 
 
 def of_no_row(_: str) -> bool:
-    """Rows that the caller gives are values of his."""
+    """Return False: rows that the caller gives are the caller's own values."""
     return False
 
 
 def own_row_test(statement: MergeStatement, location: str, tables: Mapping[str, str]) -> OfOwnRow:
-    """By a statement, and by the ``tables`` that its query reads, at their locations.
+    """Return the test for a statement, and for the ``tables`` that its query reads, by location.
 
-    Where the statement does not tell, a query over the table itself may have computed all of it.
+    If the statement does not list the computed columns, a query over the table itself may have
+    computed all of them.
     """
     if statement.computed is None:
         reads_itself = location in tables.values()

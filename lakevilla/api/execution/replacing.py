@@ -1,4 +1,4 @@
-"""Tables defined anew: CREATE OR REPLACE, of a table that is there, or was dropped."""
+"""Tables that are defined again: CREATE OR REPLACE, of a table that exists or was dropped."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ __all__ = ["Place", "is_there", "place_of", "replace_table"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a table is defined anew, within ``block``; see ``replace_table`` for ``revives``."""
+    """The place at which a table is defined again, within ``block``.
+
+    ``revives``: see ``replace_table``.
+    """
 
     block: AbstractContextManager[None]
     revives: bool = False
 
 
 def is_there(executor: Executor[Frame], name: str) -> bool:
-    """Whether the transaction sees a table of that name."""
+    """Return whether the transaction sees a table of that name."""
     try:
         with executor.alone("open", name):
             location = executor.resolve(name)
@@ -37,9 +40,10 @@ def is_there(executor: Executor[Frame], name: str) -> bool:
 
 
 def place_of(executor: Executor[Frame], name: str, *, replaces: bool) -> Place | None:
-    """Where CREATE finds a table to define anew; None: it makes a new one, or raises.
+    """Return the place of a table that CREATE defines again; None: it makes a new one, or raises.
 
-    One that the transaction has dropped itself is; any other only if it ``replaces``.
+    A table that the transaction itself has dropped is defined again; any other only if CREATE
+    ``replaces``.
     """
     state = executor.state
     location = executor.resolve(name, also_renamed=True)
@@ -63,15 +67,15 @@ def replace_table(
     constraints: Mapping[str, str] | None = None,
     revives: bool = False,
 ) -> None:
-    """Define a table anew, with these rows or none.
+    """Define a table again, with these rows or none.
 
-    ``revives``: the transaction has taken it up where it was dropped.
+    ``revives``: the table was dropped, and the transaction has taken it up again.
 
     Raises
     ------
     TableNotFound
     InvalidOperation
-        It has another format; or what a new table is refused for.
+        The table has another format, or a new table of this kind would be refused.
     """
     schema, source = executor.schema_of(data_or_schema, name)
     location = executor.to_write(name, "create_table")

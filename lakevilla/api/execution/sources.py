@@ -34,7 +34,7 @@ from lakevilla.transaction.verbs.read_write import layout_of, layout_with
 
 # -------------------- sources
 #
-# Rows that callers give: as the schemas, streams and stored sources that verbs take.
+# Rows that callers give, as the schemas, streams and stored sources that verbs take.
 
 
 __all__ = ["NO_COLUMNS", "TWO_ROWS", "Sources", "key_columns", "keyed_schema"]
@@ -48,14 +48,14 @@ TWO_ROWS = "the data has two rows for one key; keep one of them"
 
 
 class Sources(ExecutorBase[Frame]):
-    """An executor of verbs that take rows, as Arrow or as what can be made into it."""
+    """An executor of verbs that take rows, as Arrow or as data that can be made into Arrow."""
 
-    #: Whose SQL the queries of ``sql`` are written in.
+    #: The SQL in which the queries of ``sql`` are written.
     dialect: Dialect = "duckdb"
 
     @property
     def meaning(self) -> Meaning | None:
-        """What conditions and values in statements of ``sql`` are held against."""
+        """The meaning with which conditions and values in statements of ``sql`` are compared."""
         return meaning_in(self.dialect)
 
     def _fixed_now(self) -> datetime:
@@ -73,17 +73,17 @@ class Sources(ExecutorBase[Frame]):
         return StatementExpressions(given, self._fixed_now(), foreign, meaning)
 
     def foreign(self, table: str) -> Foreign | None:
-        """What reads expressions over a table that are objects of the engine's own library."""
+        """Return the reader of expressions over a table that are the engine library's objects."""
         return None
 
     def foreign_of_merge(
         self, location: str, source: object, rows: pa.Schema, aliases: tuple[str, str]
     ) -> Foreign | None:
-        """The same, over both sides of a merge; ``rows`` are the columns of ``source``."""
+        """Return the same over both sides of a merge; ``rows`` are the columns of ``source``."""
         return None
 
     def framed(self, rows: pa.Table) -> Frame:
-        """Rows that are here, as what the lake's callers get."""
+        """Return rows in memory in the form that the lake's callers get."""
         frame: Frame = rows
         return frame
 
@@ -92,7 +92,7 @@ class Sources(ExecutorBase[Frame]):
     ) -> tuple[pa.RecordBatchReader, bytes | None]:
         check_mode("schema_mode", schema_mode, "merge")
         layout = self.run(layout_of(self.state, location))
-        # Looked at once: a stream begins with its first look.
+        # Opened once: a stream begins when it is first opened.
         source = open_data(data)
 
         def fitted(layout: Layout) -> pa.RecordBatchReader:
@@ -103,7 +103,7 @@ class Sources(ExecutorBase[Frame]):
         try:
             reader = fitted(layout)
         except InvalidOperation:
-            # It may fit what others have made of the table since it was met.
+            # The rows may fit the table as other clients have changed it since it was first read.
             now = self.run(layout_of(self.state, location, probing=True))
             if now.schema.equals(layout.schema):
                 raise
@@ -117,7 +117,7 @@ class Sources(ExecutorBase[Frame]):
         return input.to_reader(reader, table=layout.table, schema=layout.schema), columns
 
     def replacing(self, location: str, data: object) -> tuple[pa.RecordBatchReader, bytes]:
-        """As ``incoming``, of rows whose columns are all that the table is to have."""
+        """Return rows as ``incoming`` does; the table will have their columns and no others."""
         source = open_data(data)
         before = self.run(layout_of(self.state, location, probing=True))
         schema = input.schema_of(source, table=before.table, like=before.schema)
@@ -126,11 +126,11 @@ class Sources(ExecutorBase[Frame]):
         return reader, schema.serialize().to_pybytes()
 
     def fitted(self, layout: Layout, data: Any) -> Any:
-        """Rows, checked to be those of a table of that layout."""
+        """Return the rows, checked to be those of a table of that layout."""
         return input.to_reader(data, table=layout.table, schema=layout.schema)
 
     def schema_of(self, data_or_schema: object, name: str) -> tuple[pa.Schema, object]:
-        """The columns of a new table, and its rows; None for a schema alone."""
+        """Return the columns of a new table, and its rows; None for a schema alone."""
         schema = given_schema(data_or_schema)
         if schema is not None:
             return input.schema_of(schema, table=name), None
@@ -140,7 +140,7 @@ class Sources(ExecutorBase[Frame]):
     def merge_rows(
         self, location: str, data: object, *, widens: bool = False
     ) -> tuple[pa.Schema, Callable[[], InlineSource | StagedSource]]:
-        """The columns of a merge's source, and what stores its rows."""
+        """Return the columns of a merge's source, and a function that stores its rows."""
         layout = self.run(layout_of(self.state, location, probing=True))
         source = open_data(data)
         if widens:
@@ -149,12 +149,12 @@ class Sources(ExecutorBase[Frame]):
         return rows.schema, lambda: self._stored_source(rows)
 
     def identifier(self, location: str) -> list[str]:
-        """The columns that the table itself tells its rows apart by.
+        """Return the columns by which the table itself identifies its rows.
 
         Raises
         ------
         InvalidOperation
-            It has none, or they lie within columns.
+            The table has none, or they are nested within columns.
         """
         layout = self.run(layout_of(self.state, location, probing=True))
         if not layout.identifier or any(len(path) > 1 for path in layout.identifier):
@@ -170,7 +170,7 @@ class Sources(ExecutorBase[Frame]):
     def keyed_rows(
         self, location: str, data: object, keys: Sequence[str], *, widens: bool = False
     ) -> tuple[pa.Schema, Callable[[], InlineSource | StagedSource]]:
-        """As ``merge_rows``, of rows that must have a value for each key, and no key twice."""
+        """Return as ``merge_rows``; each key must have a value in every row, and no key twice."""
         rows = self._materialised(location, data, widens=widens)
         columns = key_columns(rows.schema, keys)
         for name in columns:
@@ -181,7 +181,7 @@ class Sources(ExecutorBase[Frame]):
         return rows.schema, lambda: self._stored_source(rows)
 
     def _different(self, keys: pa.Table) -> int:
-        """How many of the rows are different by SQL: NaN equals itself, and -0.0 equals 0.0."""
+        """Return the number of distinct rows by SQL: NaN equals itself, and -0.0 equals 0.0."""
         if not any(map(pa.types.is_nested, keys.schema.types)):
             return _different(keys)
         sql = "SELECT count(*) AS n FROM (SELECT DISTINCT * FROM keys)"
@@ -198,7 +198,10 @@ class Sources(ExecutorBase[Frame]):
         return input.to_reader(rows, table=layout.table, schema=schema).read_all()
 
     def _source_rows(self, data: object, name: str, like: pa.Schema = NO_COLUMNS) -> pa.Table:
-        """Rows for a statement, ``name``d in messages; nulls alone take the type in ``like``."""
+        """Return rows for a statement, ``name``d in messages.
+
+        A column that has only nulls takes the type in ``like``.
+        """
         rows = open_data(data)
         schema = input.schema_of(rows, table=name, like=like)
         return input.to_reader(rows, table=name, schema=schema).read_all()
@@ -210,13 +213,13 @@ class Sources(ExecutorBase[Frame]):
             raise InvalidOperation(f"view {name}: {error.message}") from None
 
     def _stored_source(self, rows: pa.Table) -> InlineSource | StagedSource:
-        """A source that a redo, or a helper, can read again (hazard 25)."""
+        """Return a source that a redo, or a helper, can read again (hazard 25)."""
         if rows.nbytes <= _INLINE_BYTES:
             return InlineSource(to_ipc(rows))
         keys, counts = [], []
         for part in _parts(rows):
-            # Never a name again, by another attempt or whoever resumes it: operations that
-            # have their rows there may have to be redone.
+            # The name is never used again, neither by another attempt nor by a process that resumes
+            # the transaction: operations whose rows are stored there may have to be redone.
             nonce = self.client.context.ids.nonce()
             key = f"_lakevilla/txns/{self.id}/source-{nonce}.arrow"
             with during("data"):
@@ -229,7 +232,7 @@ class Sources(ExecutorBase[Frame]):
 
 
 def refuse_untyped(source: pa.Schema, layout: Layout) -> None:
-    """Refuse to add to a table what has nothing but nulls, and so no type: a column or a field."""
+    """Refuse to add, to a table, a column or a field that has only nulls, and so no type."""
     known = {field.name.lower(): field for field in layout.schema}
     for field in source:
         own = known.get(field.name.lower())
@@ -244,14 +247,14 @@ def refuse_untyped(source: pa.Schema, layout: Layout) -> None:
 
 
 def keyed_schema(source: pa.Schema, layout: Layout, *, widens: bool) -> pa.Schema:
-    """The columns of an upsert's rows, of which each is the table's as far as the data have it.
+    """Return the columns of an upsert's rows: the table's columns, as far as the data have them.
 
-    ``widens``: and what the table lacks, at any depth.
+    ``widens``: columns and fields that the table lacks are included, at any depth.
 
     Raises
     ------
     InvalidOperation
-        It lacks a column, or a new one has no type that a table stores.
+        The table lacks a column, or a new column has no type that a table stores.
     """
     if not widens:
         input.refuse_unknown(source.names, layout.schema, layout.table, WIDEN_FIRST)
@@ -271,7 +274,7 @@ def keyed_schema(source: pa.Schema, layout: Layout, *, widens: bool) -> pa.Schem
 
 
 def _different(keys: pa.Table) -> int:
-    """How many rows of flat columns are different, by Arrow alone."""
+    """Return the number of distinct rows of flat columns, by Arrow alone."""
     for at, column in enumerate(keys.columns):
         if pa.types.is_floating(column.type):
             zero, nan = (pa.scalar(value, column.type) for value in (0.0, math.nan))
@@ -281,7 +284,7 @@ def _different(keys: pa.Table) -> int:
 
 
 def key_columns(schema: pa.Schema, keys: Sequence[str]) -> list[str]:
-    """The columns that are an upsert's keys, as they are spelled in the data."""
+    """Return the columns that are an upsert's keys, as they are spelled in the data."""
     columns = {name.lower(): name for name in schema.names}
     for name in keys:
         if name.lower() not in columns:
@@ -301,10 +304,10 @@ def _parts(rows: pa.Table) -> Iterator[pa.Table]:
 
 # -------------------- frame hint
 #
-# A table of a statement that is not there may be meant as a variable of the caller's.
+# Hint to a caller: a missing table of a statement may be meant as a variable of the caller.
 #
-# That is said at the end of the error. Who takes no frames, as the command line and DB-API, says
-# the rest: ``without_frames``.
+# The hint is at the end of the error. A caller that takes no frames, as the command line and
+# DB-API, shows only the rest: ``without_frames``.
 
 
 __all__ = ["frames_go_in_views", "without_frames"]
@@ -314,7 +317,7 @@ _SAID = "_frames_said"
 
 @contextmanager
 def frames_go_in_views(tables: Mapping[str, str]) -> Iterator[None]:
-    """Add to an error how a frame is given by the name of a table that is not there."""
+    """Add to the error of a missing table how a frame is passed under the table's name."""
     try:
         yield
     except TableNotFound as error:
@@ -328,6 +331,6 @@ def frames_go_in_views(tables: Mapping[str, str]) -> Iterator[None]:
 
 
 def without_frames(error: LakeVillaError) -> str:
-    """The message of an error for callers who have no frames to give."""
+    """Return the message of an error for callers that have no frames to pass."""
     said: str = getattr(error, _SAID, "")
     return error.message.removesuffix(said)

@@ -31,7 +31,8 @@ from lakevilla.sql.statements.statement import Statement, parse_statement
 
 # -------------------- sql
 #
-# ``txn.sql``: a SELECT is run, any other statement is handed to the verb that does it.
+# Statements of ``txn.sql``: a SELECT is run, any other statement is passed to the verb that does
+# it.
 
 
 __all__ = ["run_statement"]
@@ -44,7 +45,7 @@ def run_statement(
     views: dict[str, object],
     statement: Statement | None = None,
 ) -> Frame | OperationResult:
-    """Run one statement for the user of a transaction; it may have been taken apart before."""
+    """Run one statement for the user of a transaction; it may have been parsed before."""
     statement = statement or parse_statement(query, params, executor.dialect)
     if executor.state.options.read_only and not isinstance(statement, Select):
         raise InvalidOperation(
@@ -82,9 +83,10 @@ def _changed(
     statement: UpdateStatement | DeleteStatement,
     params: dict[str, object],
 ) -> OperationResult:
-    """An UPDATE or DELETE of what its expressions say.
+    """Perform an UPDATE or DELETE by its own expressions.
 
-    What means something else in a SELECT the engine computes, as if it looked at other rows.
+    An expression that means something else in a SELECT is computed by the engine, as if the
+    statement read other rows.
     """
     table, where, called = statement.table, statement.where, statement.called
     meaning = executor.meaning
@@ -109,7 +111,10 @@ def _as_merge(
     *,
     by_engine: bool = False,
 ) -> OperationResult:
-    """An UPDATE or DELETE that looks at other rows, or whose condition the engine computes."""
+    """Perform, as a merge, an UPDATE or DELETE.
+
+    It reads other rows, or the engine computes its condition.
+    """
     with executor.alone(merge_verb(statement), statement.table):
         schema = executor.to_write_into(statement.table, "merge")[1].schema
     error: Exception | None = None
@@ -199,7 +204,7 @@ def compiler_of(
     schemas: Schemas,
     alias: str | None = None,
 ) -> Compiler:
-    """Reads texts that are to mean what they mean in a SELECT of the executor's."""
+    """Return a compiler of texts that must mean what they mean in a SELECT of the executor."""
     meaning = executor.meaning
     return Compiler(
         executor.dialect,
@@ -218,9 +223,9 @@ def merges(
     *,
     by_engine: bool = False,
 ) -> Iterator[MergeStatement]:
-    """What ``merges_of`` gives, with the terms that are expressions compiled.
+    """Return the merges of ``merges_of``, with the terms that are expressions compiled.
 
-    In Spark's SQL nothing is held against its meaning, so there none is.
+    In Spark's SQL no term is compared with its meaning, so there no term is compiled.
     """
     reading = compiler_of(executor, params, schema, statement.called)
     is_held = meaning_in(executor.dialect) is not None

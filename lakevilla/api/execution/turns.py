@@ -25,23 +25,23 @@ from lakevilla.transaction.verbs.save import forget, save
 
 # -------------------- turns
 #
-# Whose turn it is with a transaction: a thread's verb, or a thread's that serves it between two.
+# Turns with a transaction: of a thread's verb, or of a thread that serves it between two verbs.
 #
-# A verb that finds another thread's verb is refused: a transaction belongs to one thread at a
-# time. One that finds it being saved waits, for its caller has done nothing wrong.
+# A verb is refused if another thread's verb is running: a transaction belongs to one thread at a
+# time. A verb waits if the transaction is being saved, for its caller has done nothing wrong.
 
 
-#: A verb that lasts longer has not ended when it is waited for: the next interval is soon enough.
-#: So long may a verb of another thread be held up before it is refused.
+#: The longest wait for the end of a verb. If a verb lasts longer, the next interval is soon enough.
+#: A verb of another thread may be held up for as long before it is refused.
 _WAITS_SECONDS = 0.25
 
 
 class Turns:
-    """A lock that verbs never wait for and a saver does.
+    """A lock for which verbs never wait and a saver does.
 
-    A Python lock is not fair: the thread of verbs that follow each other closely takes it again
-    before a waiting one wakes. So the saver holds the way in while it waits, which every verb
-    passes: at most one verb's rest goes before it.
+    A Python lock is not fair: a thread whose verbs follow each other closely takes it again before
+    a waiting thread wakes. So the saver holds the way in while it waits. Every verb passes the way
+    in: at most the rest of one verb goes before the saver.
     """
 
     def __init__(self, txn_id: str) -> None:
@@ -53,15 +53,15 @@ class Turns:
 
     @contextmanager
     def verb(self) -> Generator[None]:
-        """One verb. It waits for nothing but a save.
+        """Enter one verb. It waits for nothing but a save.
 
         Raises
         ------
         InvalidOperation
-            A verb is under way, in this thread or another.
+            A verb is running, in this thread or another.
         """
         if self._holder == threading.get_ident():
-            # Before the way in: whoever waits there may wait for the very verb that asks.
+            # Check this before the way in: a thread that waits there may wait for this very verb.
             raise InvalidOperation(
                 f"transaction {self._txn_id} is in the middle of another verb, whose data asks it "
                 "for more: read first, and pass the result",
@@ -83,7 +83,7 @@ class Turns:
 
     @contextmanager
     def between_verbs(self) -> Generator[bool]:
-        """A moment between two verbs, or False where a verb goes on for long."""
+        """Enter the time between two verbs; yield False if a verb goes on for long."""
         with self._way_in:
             if not self._lock.acquire(timeout=_WAITS_SECONDS):
                 yield False
@@ -97,7 +97,7 @@ class Turns:
 
 
 class Lasting(Protocol):
-    """A transaction that is saved if it lasts: its executor."""
+    """The executor of a transaction that is saved if it lasts."""
 
     @property
     def client(self) -> LakeClient: ...
@@ -108,9 +108,10 @@ class Lasting(Protocol):
 
 
 class LazySave:
-    """Saves a transaction once it has lasted (``sublogs.lease.Renewable``, of another heartbeat).
+    """The save of a transaction once it has lasted.
 
-    Weak: what its caller dropped is saved no more.
+    It is a ``sublogs.lease.Renewable``, of another heartbeat. The reference is weak: a transaction
+    that its caller dropped is not saved any more.
     """
 
     def __init__(self, executor: Lasting) -> None:
@@ -126,7 +127,7 @@ class LazySave:
         return None if executor is None or _is_over(executor.state) else self._looked
 
     def renew(self) -> Program[bool]:
-        """Save it, if it has changed and is between two verbs. False once it has ended."""
+        """Save it, if it has changed and is between two verbs. Return False once it has ended."""
         executor = self._executor()
         if executor is None or _is_over(executor.state):
             return False
@@ -136,21 +137,22 @@ class LazySave:
                 try:
                     yield from save(state)
                 except LakeVillaError as error:
-                    # What can't go on is told by its next verb, as it has noted itself.
+                    # If the transaction can't continue, its next verb raises: the state has noted
+                    # it.
                     client.log(f"could not save transaction {state.id} now: {error}", state.id)
         saved = state.standing.saved
         now = client.context.clock.elapsed()
-        # Saved by a verb meanwhile, it is due that much later.
+        # If a verb has saved it meanwhile, the next save is due that much later.
         fresh = saved is not None and now - saved.at < self._seconds
         self._looked = saved.at if saved is not None and fresh else now
         return not _is_over(state)
 
 
 class LatePlaces:
-    """Takes the places of what a transaction has read, once it has lasted (``Renewable``).
+    """The places of a transaction's reads, taken once it has lasted (``Renewable``).
 
-    Between two verbs, so what it does is as a verb's: nothing of the transaction moves
-    meanwhile, and a commit or an abort that comes next gives back what was taken.
+    They are taken between two verbs, so this acts as a verb does: nothing else changes the
+    transaction meanwhile, and a commit or an abort that follows gives back the taken places.
     """
 
     def __init__(self, executor: Lasting) -> None:
@@ -165,7 +167,7 @@ class LatePlaces:
         return None if executor is None or not _needs_places(executor.state) else self._looked
 
     def renew(self) -> Program[bool]:
-        """Take them, if it is between two verbs. False once it has all that it needs."""
+        """Take them, if it is between two verbs. Return False once it has all that it needs."""
         executor = self._executor()
         if executor is None or not _needs_places(executor.state):
             return False
@@ -176,7 +178,8 @@ class LatePlaces:
                     client.ensure_safe_store()
                     yield from place_reads(state)
                 except LakeVillaError as error:
-                    # Without a place it may lose to others once more, and no row.
+                    # Without a place it may lose to other transactions once more, but no row is
+                    # lost.
                     client.log(f"could not place transaction {state.id} now: {error}", state.id)
         self._looked = client.context.clock.elapsed()
         return _needs_places(state)
@@ -192,19 +195,18 @@ def _is_over(state: TransactionState) -> bool:
 
 # -------------------- idle
 #
-# Transactions that nobody goes on with, undone once they have been idle for long.
+# Transactions that are not continued: they are undone once they have been idle for long.
 
 
 class IdleEnd:
-    """Undoes a transaction whose verbs are too far apart (``sublogs.lease.Renewable``).
+    """The end of a transaction whose verbs are too far apart (``sublogs.lease.Renewable``).
 
-    Weak: what its caller dropped is nobody's to end.
-
+    The reference is weak: a transaction that its caller dropped is not ended here.
     Parameters
     ----------
     executor : Lasting
     seconds : float
-        For so long it may be idle; infinite if for ever.
+        The longest idle time; infinite for no limit.
     """
 
     def __init__(self, executor: Lasting, seconds: float) -> None:
@@ -216,7 +218,7 @@ class IdleEnd:
         self.txn_id = executor.state.id
 
     def note_use(self) -> None:
-        """Begin the time anew: a verb has just ended, or rows of one were taken."""
+        """Restart the idle time: a verb has just ended, or rows of one were taken."""
         executor = self._executor()
         if self._seconds == math.inf or executor is None:
             return
@@ -230,17 +232,17 @@ class IdleEnd:
         executor = self._executor()
         if executor is None or _is_beyond(executor.state):
             return None
-        # Due when the time is over; then once more and again while a verb goes on.
+        # Due when the time is over; then again and again while a verb goes on.
         return max(self._used_at + self._seconds - LOOK_AT_IDLE_SECONDS, self._looked)
 
     def renew(self) -> Program[bool]:
-        """Undo it if it is still idle. False once there is nothing to look after."""
+        """Undo it if it is still idle. Return False once there is nothing left to watch."""
         executor = self._executor()
         if executor is None or _is_beyond(executor.state):
             return False
         client, state = executor.client, executor.state
         with executor.turns.between_verbs() as may:
-            # A verb that came between has moved the moment, or has ended the transaction.
+            # A verb in between has moved the end of the idle time, or has ended the transaction.
             self._looked = client.context.clock.elapsed()
             if not may or _is_beyond(state) or self._looked - self._used_at < self._seconds:
                 return not _is_beyond(state)
@@ -261,5 +263,5 @@ class IdleEnd:
 
 
 def _is_beyond(state: TransactionState) -> bool:
-    """Whether it has ended, or may have committed: then only its caller may end it."""
+    """Return whether it has ended, or may have committed: then only its caller may end it."""
     return state.state is not Life.OPEN or state.ending.tried or state.ending.is_in_doubt

@@ -1,4 +1,4 @@
-"""The change feed of a lake, as its users ask for it."""
+"""The change feed of a lake, as its users request it."""
 
 from lakevilla.api.feed.lake_feed import ChangeFeed
 

@@ -1,7 +1,7 @@
-"""Taking in what other clients have committed, so that a feed tells it.
+"""Absorption of the commits of other clients, so that a feed reports them.
 
-As every transaction does for the tables that it writes (``lake.absorb``); here by one that writes
-none of its own.
+Every transaction does this for the tables that it writes (``lake.absorb``); here it is done by one
+that writes none of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lakevilla.lake.table_log import refresh
 from lakevilla.lake.view import is_another
 from lakevilla.store.effects import Program, parallel
 
-#: Logs that are looked at in one go; the next go looks at the next ones.
+#: The number of logs that are read at once; the next call reads the next ones.
 MOST_TABLES = 256
 _TRIES = 3
 _MAX_RACES = 200
@@ -29,9 +29,9 @@ _MAX_RACES = 200
 
 @dataclass(slots=True)
 class Absorber:
-    """Looks at the logs of the chosen tables, in turn.
+    """The absorption of the logs of the chosen tables, in turn.
 
-    ``last`` is the location that was looked at last.
+    ``last`` is the location that was read last.
     """
 
     context: Context
@@ -39,14 +39,14 @@ class Absorber:
     last: str = ""
 
     def absorb(self) -> Program[bool]:
-        """Give what the logs hold beyond HEAD its place there, if there is something.
+        """Give the commits that the logs have beyond HEAD their places in HEAD, if there are any.
 
-        It costs a look at HEAD and at each log, and one replacement of HEAD if a log has gone on.
+        It costs a read of HEAD and of each log, and one replacement of HEAD if a log has grown.
 
         Returns
         -------
         bool
-            Whether HEAD was replaced.
+            True if HEAD was replaced.
         """
         for _ in range(_TRIES):
             found = yield from _taken_in(self.context, self._next)
@@ -56,18 +56,20 @@ class Absorber:
         return False
 
     def _next(self, head: Head) -> list[str]:
-        """The tables to be looked at: those after the last one, and round again."""
+        """Return the tables to read: those after the last one, and then the first ones again."""
         live = _live(head, self.chosen)
         return sorted(live, key=lambda location: (location <= self.last, location))[:MOST_TABLES]
 
 
 def absorb_all(context: Context, chosen: Chosen = ALL) -> Program[frozenset[str]]:
-    """Give what all of the chosen tables hold beyond HEAD its place there; the tables in question.
+    """Give what the logs of all chosen tables have beyond HEAD its place there.
+
+    Return the tables of which something was absorbed.
 
     Raises
     ------
     StoreError
-        Others have replaced HEAD again and again.
+        Other clients have replaced HEAD again and again.
     """
     tables: frozenset[str] = frozenset()
     last = ""
@@ -86,18 +88,18 @@ def absorb_all(context: Context, chosen: Chosen = ALL) -> Program[frozenset[str]
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The tables whose logs were looked at, and those among them that had gone on."""
+    """The tables whose logs were read, and those among them whose logs had grown."""
 
     looked_at: list[str]
     tables: frozenset[str] = frozenset()
 
 
 def _taken_in(context: Context, choose: Callable[[Head], list[str]]) -> Program[_Found | None]:
-    """One try to take in what the logs of some tables hold; None if a race was lost.
+    """Try once to absorb what the logs of some tables have; None if a race was lost.
 
-    Safe as any commit is: HEAD is replaced only if it is the one that the logs were placed against,
-    and of a log no more is taken in than what is decided fits (``view.place``). A race that is lost
-    was won by somebody who may have taken in the same.
+    This is as safe as any commit: HEAD is replaced only if it is the one against which the logs
+    were placed, and no more of a log is absorbed than fits what is decided (``view.place``). The
+    client that has won the race may have absorbed the same.
     """
     held = yield from context.head()
     if held is None:
@@ -135,7 +137,7 @@ def _after(last: str, chosen: Chosen, head: Head) -> list[str]:
 
 
 def _live(head: Head, chosen: Chosen) -> list[str]:
-    """The chosen tables to which others can commit."""
+    """Return the chosen tables to which other clients can commit."""
     called = names_by_location(head)
     return [
         location
@@ -145,7 +147,7 @@ def _live(head: Head, chosen: Chosen) -> list[str]:
 
 
 def _log(context: Context, head: Head, location: str) -> Program[Tail | None]:
-    """A table's log as it is now; None if it can't be read, or is another table's."""
+    """Return a table's present log; None if it can't be read, or is another table's."""
     try:
         tail = yield from refresh(context, location)
         if tail.tip < 0 or (yield from is_another(context, head.tables[location], tail)):

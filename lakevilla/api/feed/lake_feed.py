@@ -33,14 +33,14 @@ from lakevilla.store.effects import sleep
 
 # -------------------- lake feed
 #
-# ``lake.changes`` and ``lake.follow``: what happened to all tables, version by version.
+# The feed, ``lake.changes`` and ``lake.follow``: the changes of all tables, version by version.
 
 
 __all__ = ["ChangeFeed"]
 
 
 class ChangeFeed(Generic[Frame]):
-    """What a lake tells of its commits, and of the rows that they changed."""
+    """The reports of a lake on its commits, and on the rows that they changed."""
 
     _client: LakeClient
     _executor: type[Executor[Frame]]
@@ -56,14 +56,14 @@ class ChangeFeed(Generic[Frame]):
     ) -> Iterator[Version[Frame]]:
         """The versions after ``since``, up to ``until``: each once, in order, with all its tables.
 
-        It is bound to the lake as it is when this is called. If the rows of the tables at
+        It is bound to the lake's state at the time of the call. If the rows of the tables at
         ``since`` are known, and each version's ``left`` and ``tables`` are applied, they become
-        those at ``until``. The changes of one table alone: ``txn.changes``.
+        those at ``until``. For the changes of one table alone, use ``txn.changes``.
 
         Parameters
         ----------
         since : int or datetime
-            A global version; it is not told itself. 0 for all that is kept; of a branch, its
+            A global version; it is not included itself. 0 for all that is kept; for a branch, its
             ``base_version``. A time stands for the newest version that is not later.
         until : int or datetime, optional
             The last version; the newest if not given.
@@ -73,18 +73,18 @@ class ChangeFeed(Generic[Frame]):
         columns : sequence of str, or Mapping of str to sequence of str, optional
             For all tables alike, or by table. All columns if not given.
         net : bool
-            One version for the whole range, of kind ``net``: what is different at its end.
+            Return one version for the whole range, of kind ``net``: the differences at its end.
 
         Raises
         ------
         VersionNotFound
-            There is no such version, or it is not kept any more: the message says since when
-            changes can be had. Also when a table of a version is looked at whose files were
+            There is no such version, or it is not kept any more: the message says since which
+            version changes are kept. Also raised when a table of a version is read whose files were
             removed.
         TableNotFound
-            A name in ``tables`` or ``columns`` is none.
+            A name in ``tables`` or ``columns`` means no table.
         InvalidOperation
-            The range is none, or the lake is that of a tag, which is a single state.
+            The range is no range, or the lake is that of a tag, which is a single state.
 
         Examples
         --------
@@ -116,12 +116,12 @@ class ChangeFeed(Generic[Frame]):
         return teller.versions(found, net=net)
 
     def absorb(self, tables: Sequence[str] | None = None) -> list[str]:
-        """Give what other clients have committed its place in the lake's order, by tables.
+        """Give the commits of other clients their places in the lake's order, by tables.
 
-        As every transaction does for the tables that it writes. Until then readers of these tables
-        see it, and what tells of the lake as a whole does not: ``changes``, ``history``, and the
-        catalog tables of SQL. It costs a look at HEAD and at each log, and
-        for each 256 tables one replacement of HEAD where a log has gone on.
+        Every transaction does this for the tables that it writes. Until then readers of these
+        tables see the commits, and reports on the lake as a whole do not: ``changes``, ``history``,
+        and the catalog tables of SQL. It costs a read of HEAD and of each log, and for each 256
+        tables one replacement of HEAD if a log has grown.
 
         Parameters
         ----------
@@ -131,14 +131,14 @@ class ChangeFeed(Generic[Frame]):
         Returns
         -------
         list of str
-            The tables of which something was taken in.
+            The tables whose foreign commits were absorbed.
 
         Raises
         ------
         TableNotFound
-            A name is none.
+            A name means no table.
         InvalidOperation
-            It is a branch or a tag: other clients commit to the lake alone.
+            This is a branch or a tag: other clients commit to the lake alone.
 
         Examples
         --------
@@ -173,28 +173,28 @@ class ChangeFeed(Generic[Frame]):
         absorb_seconds: float | None = None,
         stop: StopSignal | None = None,
     ) -> Iterator[Version[Frame]]:
-        """As ``changes``, without an end: waits for new versions and yields them.
+        """Wait for new versions and yield them: as ``changes``, without an end.
 
-        Keep the ``version`` of the last one that was dealt with, where its effects are kept: it
-        is ``start`` after a restart, and nothing is missed or told twice. While nothing happens
-        a poll is one request.
+        Keep the ``version`` of the last version that was processed, where its effects are kept: it
+        is ``start`` after a restart, and no version is missed or yielded twice. While nothing
+        happens a poll is one request.
 
-        Commits of other clients are told when the next transaction that writes their table, or
+        Commits of other clients are yielded when the next transaction that writes their table, or
         ``absorb_seconds``, has given them a place in the lake's order.
 
         Parameters
         ----------
         start : int or datetime
-            A global version; those after it are told. A time stands for the newest version that
+            A global version; later versions are yielded. A time stands for the newest version that
             is not later.
         tables, columns : optional
-            As for ``changes``. A pattern also stands for tables to come.
+            As for ``changes``. A pattern also stands for future tables.
         poll_seconds : float
-            How often it looks whether there is something new.
+            The interval of its checks for new versions.
         absorb_seconds : float, optional
-            How often it takes in what other clients have committed to the tables that it follows:
-            a look at the log of each (at most 256 at a time), and one write if there is something.
-            Never if not given: then it writes nothing.
+            The interval at which it absorbs the commits of other clients to the tables that it
+            follows: a read of the log of each (at most 256 at a time), and one write if there are
+            any. If not given, it never absorbs commits: then it writes nothing.
         stop : threading.Event, optional
             Ends the iteration once it is set.
 
@@ -235,12 +235,12 @@ class ChangeFeed(Generic[Frame]):
 
 # -------------------- following
 #
-# Going on for ever: polls HEAD, tells what is new, and takes in what others have committed.
+# The endless feed: it polls HEAD, yields new versions, and absorbs the commits of other clients.
 
 
 @dataclass(slots=True)
 class Follower(Generic[Frame]):
-    """How one feed is followed."""
+    """One feed that is followed."""
 
     teller: Teller[Frame]
     poll_seconds: float
@@ -248,7 +248,7 @@ class Follower(Generic[Frame]):
     stop: StopSignal | None
 
     def versions(self, position: int) -> Iterator[Version[Frame]]:
-        """The versions after ``position``, and all that come."""
+        """Yield the versions after ``position``, and all later ones."""
         client = self.teller.client
         clock = client.context.clock
         absorber = Absorber(client.context, self.teller.chosen)
@@ -257,7 +257,7 @@ class Follower(Generic[Frame]):
             looked = clock.elapsed()
             if self.absorb_seconds is not None and looked >= absorb_at:
                 absorb_at = looked + self.absorb_seconds
-                client.run_safely(absorber.absorb())  # has looked at HEAD, too
+                client.run_safely(absorber.absorb())  # has read HEAD, too
                 held = client.context.held
             else:
                 held = client.run(client.context.head())
@@ -286,7 +286,7 @@ class Follower(Generic[Frame]):
 
 
 def _refuse_closed(head: Head) -> None:
-    """Refuse to wait for what comes to a branch that has ended, or goes on from other tables.
+    """Refuse to wait for new versions of a branch that has ended, or goes on from other tables.
 
     Raises ``RefNotFound``, ``VersionNotFound``.
     """

@@ -1,4 +1,4 @@
-"""Versions of the feed, made of the steps of a walk: rows are read when they are looked at."""
+"""Versions of the feed, made from the steps of a walk: rows are read when they are accessed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lakevilla.results import Version
 
 
 class ChangedTables(Mapping[str, Frame]):
-    """The changed rows of a version by table; read at the first look at each, and then kept."""
+    """The changed rows of a version by table; each is read at its first access, and then kept."""
 
     def __init__(self, readers: Mapping[str, Callable[[], Frame]]) -> None:
         self._readers = readers
@@ -39,16 +39,16 @@ class ChangedTables(Mapping[str, Frame]):
         return len(self._readers)
 
     def __reduce__(self) -> tuple[type[dict[str, Frame]], tuple[dict[str, Frame]]]:
-        """What another process gets: all rows."""
+        """Return, for another process, all rows."""
         return dict, (dict(self),)
 
     def __repr__(self) -> str:
-        """The names alone: whoever prints a version reads no rows."""
+        """Return the names alone: printing a version reads no rows."""
         return f"<changes of {', '.join(self._readers) or 'no table'}>"
 
 
 class Teller(Generic[Frame]):
-    """Makes versions of steps.
+    """A maker of versions from steps.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class Teller(Generic[Frame]):
         self._shapes = Shapes()
 
     def versions(self, stretch: Stretch, *, net: bool = False) -> Iterator[Version[Frame]]:
-        """The versions of a stretch, oldest first.
+        """Yield the versions of a stretch, oldest first.
 
         Raises
         ------

@@ -25,21 +25,21 @@ from lakevilla.store.effects import Program, parallel
 
 # -------------------- walk
 #
-# Walking the commits of a lake: from where one may begin, and which versions there are.
+# Walks over the commits of a lake: where a walk may begin, and which versions exist.
 #
-# All is told of one HEAD, and of the pages that it names; what comes later is for the next walk.
+# All comes from one HEAD, and from the pages that it names; later commits are for the next walk.
 
 
-#: Commit objects are fetched so many at a time.
+#: The number of commit objects that are fetched at a time.
 AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The versions of a range, in order, and what is needed to tell them.
+    """The versions of a range, in order, and all that is needed to report them.
 
-    ``commits`` are all after ``since``, also those after the range; ``names`` are of the tables
-    that they touch.
+    ``commits`` are all commits after ``since``, also those after the range; ``names`` are of the
+    tables that they touch.
     """
 
     timeline: Timeline
@@ -53,9 +53,9 @@ class Stretch:
         return self.commits[: self.until - self.since]
 
     def steps(self, chosen: Chosen, shapes: dict[str, int], *, net: bool) -> Iterator[Step]:
-        """The steps that concern the chosen tables, oldest first.
+        """Yield the steps that concern the chosen tables, oldest first.
 
-        ``shapes`` is by location the last commit that may have changed a table's columns.
+        ``shapes`` has, by location, the last commit that may have changed a table's columns.
         """
         found = list(self.in_range)
         steps = [Step(tuple(found), net=True)] if net and found else in_steps(found)
@@ -70,14 +70,14 @@ class Stretch:
 
 
 def stretch(context: Context, head: Head, since: int, until: int) -> Program[Stretch]:
-    """The commits after ``since``, up to ``until``.
+    """Return the commits after ``since``, up to ``until``.
 
     Raises
     ------
     VersionNotFound
-        Some are not kept any more, or not there yet.
+        Some are not kept any more, or do not exist yet.
     InvalidOperation
-        A number is within a pair, and no version of its own.
+        A number is within a pair, and is no version of its own.
     """
     timeline = Timeline.of(head)
     check_kept(head, since)
@@ -86,7 +86,7 @@ def stretch(context: Context, head: Head, since: int, until: int) -> Program[Str
     try:
         commits = yield from timeline.after(since)
     except VersionNotFound:
-        # gc was quicker than we: what it has left is told by the HEAD of now.
+        # gc was quicker: the present HEAD shows what gc has left.
         held = yield from load_head()
         if held is not None:
             check_kept(held.head, since)
@@ -101,7 +101,7 @@ def stretch(context: Context, head: Head, since: int, until: int) -> Program[Str
 
 
 def check_kept(head: Head, since: int) -> None:
-    """Refuse a version that the history does not go back to.
+    """Refuse a version to which the history does not go back.
 
     Raises
     ------
@@ -122,7 +122,7 @@ def check_kept(head: Head, since: int) -> None:
 
 
 def _refuse_within(following: Sequence[CommitSummary], number: int, argument: str) -> None:
-    """Refuse the number of a ``foreign`` commit that came in one with a ``reconcile``."""
+    """Refuse the number of a ``foreign`` commit that was made in one with a ``reconcile``."""
     if following and following[0].kind == "reconcile":
         raise InvalidOperation(
             f"{argument} is global version {number}, which has no state of its own: it came in one "
@@ -132,14 +132,14 @@ def _refuse_within(following: Sequence[CommitSummary], number: int, argument: st
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What a commit says of itself: metadata, and the branch that it merges."""
+    """A commit's notes about itself: metadata, and the branch that it merges."""
 
     metadata: Mapping[str, str] = field(default_factory=dict)
     merged: str | None = None
 
 
 def noted_of(context: Context, steps: Sequence[Step]) -> Program[list[Noted | LakeVillaError]]:
-    """What the steps' last commits say, in one round; or why it can't be had."""
+    """Return the notes of the steps' last commits, read in one round; or the error of each."""
     return (yield from parallel([_noted(context, step.commit) for step in steps]))
 
 
@@ -160,7 +160,7 @@ def _live_id(head: Head, location: str) -> str | None:
 
 # -------------------- chosen
 #
-# The tables that somebody follows: by names, or by patterns, which later tables may fit too.
+# The tables that a caller follows: by names, or by patterns, which later tables may fit too.
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class Chosen:
     patterns: tuple[str, ...] = ()
 
     def has(self, location: str, called: Mapping[str, Sequence[str]]) -> bool:
-        """Whether a table is one of them; ``called`` is by location what it is called."""
+        """Return whether a table is one of them; ``called`` has its names by its location."""
         if self.locations is None or location in self.locations:
             return True
         return any(fits(pattern, location, called) for pattern in self.patterns)
@@ -185,12 +185,12 @@ def is_pattern(text: str) -> bool:
 
 
 def fits(pattern: str, location: str, called: Mapping[str, Sequence[str]]) -> bool:
-    """Whether a table's path or one of its names is as a pattern says."""
+    """Return whether a table's path or one of its names fits a pattern."""
     return any(fnmatchcase(name, pattern) for name in (location, *called.get(location, ())))
 
 
 def names_by_location(head: Head) -> dict[str, list[str]]:
-    """What each table is called in HEAD, whose names must be at hand."""
+    """Return the names of each table in HEAD, whose names must be cached."""
     called: dict[str, list[str]] = {}
     for name, location in head.names.at_hand().items():
         called.setdefault(location, []).append(name)
@@ -213,13 +213,13 @@ def refuse_idle(head: Head, chosen: Chosen, touched: Collection[str]) -> Program
         raise InvalidOperation(f"tables: no table of the lake is called like {idle[0]!r}")
 
 
-# -------------------- asked
+# -------------------- requests
 #
-# What callers of the feed pass, refused where it can mean nothing, and what it means.
+# Arguments of the feed's callers: refused if they can mean nothing, and translated.
 
 
 class StopSignal(Protocol):
-    """What a ``threading.Event`` answers."""
+    """The interface of a ``threading.Event``."""
 
     def is_set(self) -> bool: ...
 
@@ -228,7 +228,7 @@ class StopSignal(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AskedColumns:
-    """The columns asked for: of all tables alike, or of some by location."""
+    """The requested columns: of all tables alike, or of some by location."""
 
     of_all: Sequence[str] | None = None
     of_some: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -238,7 +238,7 @@ class AskedColumns:
 
 
 def moving(client: LakeClient, verb: str) -> LakeClient:
-    """The client, if it is the lake's or a branch's. Raises ``InvalidOperation``."""
+    """Return the client, if it is the lake's or a branch's. Raises ``InvalidOperation``."""
     if client.at is None:
         return client.current()
     base = client.at.base
@@ -252,13 +252,13 @@ def moving(client: LakeClient, verb: str) -> LakeClient:
 def number_of(
     client: LakeClient, head: Head | None, verb: str, argument: str, value: object
 ) -> int:
-    """A global version, or the newest that is not later than an aware time.
+    """Return a global version, or the newest that is not later than an aware time.
 
     Raises
     ------
     InvalidOperation
-        It is neither, or a time to come; the name or the rows of a table are meant for another
-        verb.
+        It is neither, or a future time; or it is the name or the rows of a table, which are meant
+        for another verb.
     VersionNotFound
         The lake has no such version.
     """
@@ -283,12 +283,12 @@ def number_of(
 
 
 def _by(timeline: Timeline, stamp_ms: int) -> Program[int]:
-    """The newest version that is not later, as ``snapshot`` has it: never one within a pair."""
+    """Return the newest version that is not later, as ``snapshot`` does: never within a pair."""
     return (yield from timeline.settled((yield from timeline.by(stamp_ms))))
 
 
 def _refuse_table(verb: str, argument: str, value: object) -> None:
-    """Refuse a table's name, or rows, where a version is wanted."""
+    """Refuse a table's name, or rows, in the place of a version."""
     is_name = isinstance(value, str)
     is_rows = isinstance(value, list | tuple | Mapping) or hasattr(value, "__arrow_c_stream__")
     if not (is_name or is_rows):
@@ -302,7 +302,7 @@ def _refuse_table(verb: str, argument: str, value: object) -> None:
 
 
 def chosen_of(client: LakeClient, head: Head | None, tables: object) -> Chosen:
-    """The tables asked for: names are looked up now, patterns whenever a table is met.
+    """Return the requested tables: names are looked up now, patterns whenever a table occurs.
 
     Raises
     ------
@@ -322,7 +322,7 @@ def chosen_of(client: LakeClient, head: Head | None, tables: object) -> Chosen:
 
 
 def columns_of(client: LakeClient, head: Head | None, columns: object) -> AskedColumns:
-    """The columns asked for. Raises as ``chosen_of``."""
+    """Return the requested columns. Raises as ``chosen_of``."""
     if not isinstance(columns, Mapping):
         return AskedColumns(check_columns(columns))
     by_location = {}
@@ -334,7 +334,7 @@ def columns_of(client: LakeClient, head: Head | None, columns: object) -> AskedC
 
 
 def _location(client: LakeClient, head: Head | None, name: str) -> str:
-    """The location of a table that the lake has, or had."""
+    """Return the location of a table that the lake has, or had."""
     location = client.resolve(client.names(head, name), name, head)
     client.run(load_tables(head, [location]))
     if head is None or location not in head.tables:
@@ -348,7 +348,7 @@ def _location(client: LakeClient, head: Head | None, name: str) -> str:
 
 
 def check_seconds(name: str, value: object) -> float:
-    """A time to wait, which is more than none.
+    """Return a time to wait, which is more than 0.
 
     Raises
     ------
@@ -364,7 +364,7 @@ def check_seconds(name: str, value: object) -> float:
 
 
 def check_stop(stop: object) -> None:
-    """Refuse what can't be asked whether it is set, or waited for."""
+    """Refuse an object that can't report whether it is set, or can't be waited for."""
     verbs = [getattr(stop, name, None) for name in ("is_set", "wait")]
     if stop is not None and not all(callable(v) and not iscoroutinefunction(v) for v in verbs):
         raise InvalidOperation(f"stop must be a threading.Event, not {shown(stop)}")

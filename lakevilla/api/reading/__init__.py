@@ -1,1 +1,1 @@
-"""Tables as the frames of pandas and polars, and as DuckDB's: read when they are asked for."""
+"""Tables as frames of pandas and polars, and as relations of DuckDB: read when they are used."""

@@ -1,9 +1,9 @@
-"""A filter of Arrow's as a predicate of ours: the parts of it that mean the same in both.
+"""A filter of Arrow's as a predicate of LakeVilla: its parts that mean the same in both.
 
-Arrow tells what an expression is made of in one way alone: its pickled form, a stream of
-Arrow's own whose metadata is the tree, written from the root on, and whose columns are the
-constants. What is not known here is not translated. That is safe because who reads by the
-translation filters by Arrow's expression itself afterwards.
+Arrow shows the structure of an expression in one way alone: its pickled form, a stream of Arrow's
+own whose metadata is the tree, written from the root on, and whose columns are the constants. Parts
+that are not known here are not translated. That is safe because a reader that uses the translation
+filters by Arrow's expression itself afterwards.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _JOINED = {"and_kleene": "and", "or_kleene": "or"}
 
 
 class _NotTranslated(Exception):
-    """Nothing of ours means this."""
+    """No predicate of LakeVilla means this."""
 
 
 def translated(expression: Any, schema: pa.Schema) -> Expr | None:
-    """A predicate that is true of all rows for which Arrow's expression is.
+    """Return a predicate that is true of all rows for which Arrow's expression is.
 
-    None if no part of it can be translated.
+    Return None if no part of it can be translated.
     """
     try:
         root = _tree(expression)
@@ -98,7 +98,7 @@ def _constant(value: pa.Scalar) -> Expr:
 
 
 def _literal(value: object) -> Expr:
-    """None and NaN mean other things to Arrow than to us."""
+    """Translate a value, but not None and NaN, which mean other things to Arrow."""
     if value is None or isinstance(value, float):
         raise _NotTranslated
     return literal(value)
@@ -115,7 +115,7 @@ def _tree(expression: Any) -> _Node:
 
 
 def _next(entries: deque[tuple[str, str]], constants: Sequence[pa.Scalar]) -> _Node:
-    """The tree that begins at the next entry, which is taken with all of it."""
+    """Return the tree that begins at the next entry, and remove all its entries."""
     if not entries:
         raise _NotTranslated
     key, value = entries.popleft()
@@ -156,7 +156,7 @@ class _CSchema(ctypes.Structure):
 
 
 def _entries(schema: pa.Schema) -> list[tuple[str, str]]:
-    """A schema's metadata in order; pyarrow's own mapping keeps one value a key."""
+    """Return a schema's metadata in order; pyarrow's own mapping keeps one value per key."""
     capsule = schema.__arrow_c_schema__()
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]

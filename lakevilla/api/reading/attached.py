@@ -2,7 +2,7 @@
 
 The connection gets no paths of data files: its settings (the time zone, the collation) would
 change what casts and comparisons give, and it knows neither deleted rows nor renamed columns.
-It asks for rows, column by column, and our own reader gives them.
+It requests rows, column by column, and LakeVilla's own reader returns them.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ __all__ = ["attach", "relation_of"]
 
 
 class Pulled:
-    """What DuckDB takes of a scanner: a reader, whose rows are filtered when they are pulled.
+    """A scanner for DuckDB: a reader, whose rows are filtered when they are pulled.
 
     Arrow's own scanner reads ahead in a thread of its own. That thread would still be in the
-    Python code of our reader when the interpreter ends, after a query that needed the first
+    Python code of LakeVilla's reader when the interpreter ends, after a query that needed the first
     rows alone, and the process would abort.
     """
 
@@ -54,7 +54,7 @@ class Pulled:
 
 
 class TableRows(pyarrow.dataset.Dataset):  # type: ignore[misc]
-    """A table at a transaction's state as DuckDB reads any dataset: by ``scanner``."""
+    """A table at a transaction's state, which DuckDB reads as any dataset: by ``scanner``."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class TableRows(pyarrow.dataset.Dataset):  # type: ignore[misc]
         self._schema = projection(layout, columns)
         self._where = where
         if where is not None:
-            bind(where, layout.schema)  # a mistake is told here, and not by a query of DuckDB's
+            bind(where, layout.schema)  # an error is raised here, and not by a query of DuckDB's
 
     @property
     def schema(self) -> pa.Schema:
@@ -82,12 +82,13 @@ class TableRows(pyarrow.dataset.Dataset):  # type: ignore[misc]
         filter: pyarrow.dataset.Expression | None = None,
         **options: object,
     ) -> Pulled:
-        """Rows of some columns for which a filter of Arrow's is true."""
+        """Return rows of some columns for which a filter of Arrow's is true."""
         names = (self._schema.names if columns is None else columns) or self._schema.names[:1]
         asked = None if filter is None else arrow_filters.translated(filter, self._schema)
         given = [one for one in (self._where, asked) if one is not None]
         where = Call("and", tuple(given)) if len(given) == 2 else next(iter(given), None)
-        with self._opening:  # DuckDB's threads ask at once; a transaction belongs to one at a time
+        # DuckDB's threads call at once; a transaction belongs to one thread at a time.
+        with self._opening:
             rows = self._executor.scan_where(self._table, names, where)
         return Pulled(rows, filter)
 
@@ -123,7 +124,7 @@ def relation_of(
     params: Mapping[str, object] | None,
     connection: object,
 ) -> Relation:
-    """A table's rows as a relation of the connection; see ``Table.to_duckdb``."""
+    """Return a table's rows as a relation of the connection; see ``Table.to_duckdb``."""
     predicate = executor.optional_predicate(where, params, table)
     rows = TableRows(executor, table, threading.Lock(), check_columns(columns), predicate)
     return as_relation(connection_of(connection), rows)
@@ -132,7 +133,7 @@ def relation_of(
 def _chosen(
     tables: str | Sequence[str] | Mapping[str, str] | None, names: Sequence[str]
 ) -> Mapping[str, str]:
-    """Tables by the names of their views."""
+    """Return tables by the names of their views."""
     if tables is None:
         return {name: name for name in names}
     if isinstance(tables, str):
@@ -144,6 +145,6 @@ def _chosen(
 
 
 def _parts(name: str) -> tuple[str, ...]:
-    """What ``a/b`` may be called beside its name, ``a.b``: as in the SQL of a lake."""
+    """Return the parts of the other name of ``a/b``, ``a.b``: as in the SQL of a lake."""
     parts = tuple(name.replace(".", "/").split("/"))
     return parts if len(parts) in (2, 3) and all(parts) else ()

@@ -17,21 +17,23 @@ __all__ = ["Exports"]
 
 
 class Exports:
-    """What a lake writes for readers without LakeVilla."""
+    """The exports of a lake for readers without LakeVilla."""
 
     _client: LakeClient
     _begin: Callable[..., Any]
 
     def export(self, table: str, to: str, *, copy: bool = False) -> str:
-        """Write a table as it is here, on this branch or at this tag, as one of its own elsewhere.
+        """Write a table as it is here, on this branch or at this tag, as a separate table
+        elsewhere.
 
-        The target is made by the first export, and has one version more after each later one that
-        changes it. What others write there does not come back, and is undone by the next export.
+        The first export makes the target, and each later export that changes it adds one version.
+        Commits of other clients to the target are not copied back, and are undone by the next
+        export.
 
-        Without ``copy`` the target names the files where they are, by URIs: it costs one write,
-        and for Iceberg the manifests. All readers of Iceberg follow them, and of Delta's Spark
-        and Trino. It can be read as long as the files are kept: on a branch or tag, until that
-        is deleted. With ``copy`` the store copies the files that the target lacks, so that
+        Without ``copy`` the target names the files where they are, by URIs: it costs one write, and
+        for Iceberg the manifests. All readers of Iceberg follow the URIs, and of Delta's readers
+        Spark and Trino. It can be read as long as the files are kept: on a branch or tag, until
+        that is deleted. With ``copy`` the store copies the files that the target lacks, so that
         deltalake and DuckDB read it too, and it needs nothing of the lake.
 
         Parameters
@@ -52,7 +54,8 @@ class Exports:
         ------
         TableNotFound
         InvalidOperation
-            The target lies in or around a table, or is one that is no export of this table.
+            The target is stored in or around a table, or is a table that is no export of this
+            table.
 
         Examples
         --------

@@ -25,9 +25,9 @@ from lakevilla.sql.expressions.values import literal
 #
 # A table as a ``LazyFrame`` of polars, which is read when it is collected.
 #
-# Polars hands over the columns and the predicate of a query. What of the predicate means the
-# same in our language is asked of the log and of the files' statistics, so that files without
-# a matching row are not read; polars' own filter then sees the rows that are left.
+# Polars passes the columns and the predicate of a query. The parts of the predicate that mean the
+# same in LakeVilla's language are tested on the log and on the files' statistics, so that files
+# without a matching row are not read; polars' own filter then sees the rows that are left.
 
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ Frame = TypeVar("Frame")
 
 
 def frame_of(rows: pa.Table) -> pl.DataFrame:
-    """Rows of Arrow as a frame of polars.
+    """Return rows of Arrow as a frame of polars.
 
     Raises
     ------
@@ -62,12 +62,12 @@ def lazy_frame(
     where: Predicate | None,
     params: Mapping[str, object] | None,
 ) -> pl.LazyFrame:
-    """Rows of a table, read when they are collected, at the state that is bound to now."""
+    """Return a table's rows, read when they are collected, in the state that is bound now."""
     layout = executor.look(table).snapshot.layout
     schema = projection(layout, check_columns(columns))
     given = executor.optional_predicate(where, params, table)
     if given is not None:
-        bind(given, layout.schema)  # a mistake is the caller's who makes it, not of who collects
+        bind(given, layout.schema)  # an error is raised here, not when the frame is collected
     empty = frame_of(schema.empty_table())
     # Polars may read one frame by several threads; a transaction belongs to one at a time.
     opening = threading.Lock()
@@ -82,7 +82,7 @@ def lazy_frame(
         asked = predicate.meta.root_names() if predicate is not None else []
         needed = [name for name in schema.names if name in {*names, *asked}] or schema.names[:1]
         pushed = given
-        if predicate is not None and n_rows is None:  # the first rows, of which some match
+        if predicate is not None and n_rows is None:  # else for the first rows alone
             text = predicate.meta.serialize(format="json")
             pushed = _both(given, translated(text, schema))
         with opening:
@@ -113,10 +113,10 @@ def _both(one: Expr | None, other: Expr | None) -> Expr | None:
 
 # -------------------- polars predicates
 #
-# A predicate of polars as one of ours: the parts of it that mean the same in both.
+# Predicates of polars as predicates of LakeVilla: the parts of them that mean the same in both.
 #
-# Polars writes an expression down as JSON, whose form may change with its version: what is not
-# known here, to the last key, is not translated. That is safe because who reads by the
+# Polars writes an expression as JSON, whose form may change with its version: a part that is not
+# known here, to the last key, is not translated. That is safe because a reader that uses the
 # translation filters by the predicate itself afterwards; a part that is left out costs time.
 
 
@@ -143,18 +143,18 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _NotTranslated(Exception):
-    """Nothing of ours means this."""
+    """No expression of LakeVilla means this."""
 
 
 def translated(predicate: str, schema: pa.Schema) -> Expr | None:
-    """A predicate that is true of all rows for which polars' is.
+    """Return a predicate that is true of all rows for which polars' predicate is.
 
     Parameters
     ----------
     predicate : str
         As ``polars.Expr.meta.serialize(format="json")`` writes it.
     schema : pyarrow.Schema
-        The table's.
+        The table's schema.
 
     Returns
     -------
@@ -180,7 +180,7 @@ def _conjuncts(node: Node) -> Iterator[Node]:
 
 
 def _tree(node: Node) -> Expr:
-    """A boolean expression. In both languages AND, OR and NOT know three truth values."""
+    """Translate a boolean expression. Both languages have three truth values in AND, OR, NOT."""
     match node:
         case {"Column": str(name)}:
             return Column((name,))
@@ -232,7 +232,7 @@ def _test(test: Node, operands: list[Node]) -> Expr:
             within = Call("in", (column, *map(literal, _listed(stream))))
             if not nulls_equal:
                 return within
-            # Of NULL, which is not in the list, it is false and not unknown.
+            # For NULL, which is not in the list, the test is false and not unknown.
             return Call("and", (within, Call("not", (Call("is_null", (column,)),))))
     raise _NotTranslated
 
@@ -253,7 +253,7 @@ def _constant(node: Node) -> Expr:
 
 
 def _value(kind: str, value: Node) -> object:
-    """The Python value of a scalar; the JSON has neither NaN nor the infinities."""
+    """Return the Python value of a scalar; the JSON has neither NaN nor the infinities."""
     match kind, value:
         case ("Boolean", bool()) | ("String", str()) | ("Float64", float()):
             return value
@@ -275,7 +275,7 @@ def _value(kind: str, value: Node) -> object:
 def _moment(count: int, per_second: int, zone: Node) -> datetime:
     microseconds, rest = divmod(count * 10**6, per_second)
     if rest:
-        raise _NotTranslated  # a constant of ours has no more than six decimals
+        raise _NotTranslated  # a constant of LakeVilla has no more than six decimals
     try:
         moment = _EPOCH + timedelta(microseconds=microseconds)
     except OverflowError:
@@ -284,7 +284,7 @@ def _moment(count: int, per_second: int, zone: Node) -> datetime:
 
 
 def _listed(stream: list[int]) -> list[object]:
-    """The values of a list, which polars writes as an Arrow stream of one column."""
+    """Return the values of a list, which polars writes as an Arrow stream of one column."""
     try:
         (column,) = pa.ipc.open_stream(bytes(stream)).read_all().columns
     except (pa.ArrowException, ValueError):

@@ -1,4 +1,4 @@
-"""EXPLAIN: which files a statement would read, and how its engine would go about it."""
+"""EXPLAIN: the files that a statement would read, and the plan of its engine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ITEMS = pa.schema([("item", pa.string()), ("detail", pa.string())])
 
 
 def explained(state: Reads[Frame], node: Explain, statement: Parsed, given: Given[Frame]) -> Frame:
-    """What EXPLAIN tells of a statement, which is not run; nothing counts as read."""
+    """Return the rows of EXPLAIN for a statement, which is not run; nothing counts as read."""
     executor = state._executor
     inner = parse_statement(node.text, None, given.dialect)
     params = given.params_of(node.text)
@@ -87,7 +87,7 @@ def _lines(
         yield _files(executor, name, within.get(path))
     used = _used(source.sql, params)
     select, views = with_catalog(executor, given.dialect, source, used, views)
-    # A row for each line: what draws a table for people writes a row as one line.
+    # Make a row for each line: a program that draws a table for people writes a row as one line.
     for line in executor.plan(select, used, views).rstrip("\n").split("\n"):
         yield "plan", line
 
@@ -98,7 +98,7 @@ def _of_change(
     params: Mapping[str, object],
     views: Mapping[str, object],
 ) -> Generator[Sequence[str], None, MergeStatement | None]:
-    """What becomes of an UPDATE or DELETE; the merge as which it is done, if it is."""
+    """Yield the rows for an UPDATE or DELETE; return the merge as which it is run, if it is."""
     verb = "delete from" if isinstance(statement, DeleteStatement) else "update"
     yield verb, statement.table
     schema = _schema(executor, statement.table)
@@ -132,7 +132,7 @@ def _of_merge(
     params: Mapping[str, object],
     views: dict[str, object],
 ) -> Iterator[Sequence[str]]:
-    """What a MERGE's condition is, and which files of its target it leaves."""
+    """Yield the terms of a MERGE's condition, and the files of its target that they leave."""
     used = _used(statement.source.sql, params)
     query, views = with_catalog(executor, executor.dialect, statement.source, used, views)
     target = _schema(executor, statement.table)
@@ -156,7 +156,7 @@ def _conditions(text: str, dialect: Dialect) -> list[str]:
 
 
 def _said(term: CompiledTerm, dialect: Dialect, otherwise: str = "left to the engine") -> str:
-    """Whether a term is compiled; else what is done with it, and why."""
+    """Return whether a term is compiled; else what is done with it, and why."""
     if term.tree is not None:
         return f"{_line(term.text)}: compiled"
     why = "it looks at other rows" if has_query(term.text, dialect) else term.why
@@ -177,7 +177,7 @@ def _bound(
     params: Mapping[str, object],
     views: Mapping[str, object],
 ) -> MergeStatement:
-    """The first whose query can be run by itself, as when the statement is."""
+    """Return the first merge whose query can be run by itself, as when the statement is run."""
     *_, last = found = list(merges)
     for merge in found[:-1]:
         try:
@@ -194,7 +194,7 @@ def _used(text: str, params: Mapping[str, object]) -> dict[str, object]:
 
 
 def _files(executor: Executor[Frame], table: str, where: Expr | None) -> tuple[str, str]:
-    """How many files the statistics in the table's log leave."""
+    """Return the number of files that the statistics in the table's log leave."""
     with executor.alone("explain", table):
         location = executor.resolve_in_sql(table)
         kept = executor.run(files_kept(executor.state, location, where))

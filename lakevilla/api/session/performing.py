@@ -50,7 +50,7 @@ __all__ = ["perform", "tell"]
 
 
 def tell(state: Reads[Frame], statement: Parsed, given: Given[Frame]) -> Frame:
-    """The rows of a statement that only reads, in a transaction or a snapshot."""
+    """Return the rows of a statement that only reads, in a transaction or a snapshot."""
     match statement.node:
         case OfRows():
             text = statement.text
@@ -68,7 +68,7 @@ def tell(state: Reads[Frame], statement: Parsed, given: Given[Frame]) -> Frame:
 def perform(
     txn: Transaction[Frame], statement: Parsed, given: Given[Frame]
 ) -> Frame | OperationResult | None:
-    """Do a statement; what it returns is None where it makes or changes tables."""
+    """Do a statement, and return its result: None where it makes or changes tables."""
     match statement.node:
         case OfRows(reads=False, statement=known):
             text = statement.text
@@ -118,7 +118,7 @@ _OPTIMIZED = ("files_added", "files_removed", "bytes_added", "bytes_removed", "p
 
 
 def apart(lake: Host[Frame], node: Apart) -> Frame | None:
-    """Do it; what it did as rows."""
+    """Do the statement, and return its effect as rows."""
     match node:
         case CreateRef():
             _create(lake, node)
@@ -182,7 +182,7 @@ def create_table(
     params: Mapping[str, object],
     views: Mapping[str, object] | None,
 ) -> None:
-    """Make the table; IF NOT EXISTS leaves one of that name as it is."""
+    """Make the table; IF NOT EXISTS leaves an existing table of that name unchanged."""
     executor = txn._executor
     if node.like is not None:
         node = _like(executor, node, node.like)
@@ -195,13 +195,13 @@ def create_table(
         with whole_or_not_at_all(executor.state, location):
             _create_table(txn, node, params, views)
     except TableExists:
-        # A name can be taken where no table is: of one that was dropped, or renamed.
+        # A name can be taken without a table: by one that was dropped, or renamed.
         if not (node.exist_ok and is_there(executor, node.name)):
             raise
 
 
 def _like(executor: Executor[Frame], node: CreateTable, other: str) -> CreateTable:
-    """The statement with the columns, rules and partitions of the other table."""
+    """Return the statement with the columns, rules and partitions of the other table."""
     with executor.alone("open", other):
         location = executor.resolve(other)
         layout = executor.run(layout_of(executor.state, location, probing=True))
@@ -223,7 +223,7 @@ def _replace(
     views: Mapping[str, object] | None,
     place: Place,
 ) -> None:
-    """Define the table anew; the query is run now, since it may read the rows that go."""
+    """Define the table again; the query runs now, since it may read the replaced rows."""
     rows: object = node.columns
     if node.query is not None:
         rows = txn.sql(node.query.sql, params, views=views)
@@ -250,8 +250,8 @@ def _create_table(
     columns: object = node.columns
     filled = query is not None and executor.dialect == "duckdb"
     if query is not None:
-        # Its rows come by an INSERT, which is redone if others change what it reads. Spark's jobs
-        # are not: there the rows are read now, on the cluster.
+        # Its rows are added by an INSERT, which is redone if other transactions change what it
+        # reads. Spark's jobs are not redone: there the rows are read now, on the cluster.
         columns = (
             _columns(executor, query, dict(params), dict(views or {}))
             if filled
@@ -275,6 +275,6 @@ def _create_table(
 def _columns(
     executor: Executor[Frame], query: Select, params: dict[str, object], views: dict[str, object]
 ) -> pa.Schema:
-    """The columns of a query, of which no row counts as seen."""
+    """Return the columns of a query; none of its rows counts as seen."""
     query, views = with_catalog(executor, executor.dialect, query, params, views)
     return executor.schema_of_query(query, params, views)

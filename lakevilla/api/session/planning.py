@@ -29,7 +29,7 @@ from lakevilla.sql.statements.select import Dialect
 
 # -------------------- planning
 #
-# Which statements of a text are one transaction.
+# Division of a text: the statements that are one transaction.
 
 
 __all__ = ["One", "Whole", "planned", "refuse_in_transaction"]
@@ -50,8 +50,8 @@ class One:
 class Whole:
     """Statements that are a transaction from its beginning to its end.
 
-    They can be run again after a conflict: nobody has seen anything of them. ``begin`` is None
-    where the text does not say where it begins; then the last statement has the result.
+    They can be run again after a conflict, because no result of them was seen. ``begin`` is None if
+    the text does not say where it begins; then the last statement has the result.
     """
 
     begin: Begin | None
@@ -59,23 +59,23 @@ class Whole:
 
     @property
     def reads(self) -> bool:
-        """Whether nothing is written, so that one state is all that is needed."""
+        """True if nothing is written, so that one state is all that is needed."""
         return self.begin is None and all(only_reads(one) for one in self.statements)
 
 
 def only_reads(statement: Parsed) -> bool:
-    """Whether a statement changes nothing."""
+    """Return whether a statement changes nothing."""
     node = statement.node
     return isinstance(node, Telling) or (isinstance(node, OfRows) and node.reads)
 
 
 def planned(statements: Sequence[Parsed], *, is_open: bool) -> list[One | Whole]:
-    """The parts of a text, in their order.
+    """Return the parts of a text, in their order.
 
     Raises
     ------
     InvalidOperation
-        A statement can't stand where it does.
+        A statement is not allowed at its place.
     """
     if not is_open and not any(_is_control(one) for one in statements):
         return list(_alone(statements))
@@ -87,7 +87,7 @@ def _is_control(statement: Parsed) -> bool:
 
 
 def _alone(statements: Sequence[Parsed]) -> Iterator[One | Whole]:
-    """A text that says nothing of transactions is one."""
+    """Yield the parts of a text without BEGIN and COMMIT, which is one transaction."""
     first = 0
     while first < len(statements) and isinstance(statements[first].node, SetOption):
         yield One(statements[first])
@@ -128,7 +128,7 @@ def _scripted(statements: Sequence[Parsed], is_open: bool) -> Iterator[One | Who
 
 
 def _refuse_at(node: Node, is_open: bool) -> None:
-    """Refuse what ends no transaction, or begins one in another."""
+    """Refuse a statement that ends no transaction, or begins one inside another."""
     if is_open and isinstance(node, Begin | Block):
         raise InvalidOperation(_NESTED)
     if not is_open and isinstance(node, Commit | Rollback):
@@ -137,7 +137,7 @@ def _refuse_at(node: Node, is_open: bool) -> None:
 
 
 def _end(statements: Sequence[Parsed], begin: int) -> int | None:
-    """Where the transaction ends that begins there; None if not in this text."""
+    """Return the end of the transaction that begins there; None if it is not in this text."""
     for place in range(begin + 1, len(statements)):
         if isinstance(statements[place].node, Commit | Rollback | Begin | Block):
             return place
@@ -145,14 +145,14 @@ def _end(statements: Sequence[Parsed], begin: int) -> int | None:
 
 
 def _refuse_outside(statements: Sequence[Parsed]) -> None:
-    """Refuse in a transaction what can't be part of one."""
+    """Refuse, in a transaction, statements that can't be part of one."""
     for one in statements:
         with placing(one.number, one.source, is_script=True):
             refuse_in_transaction(one)
 
 
 def refuse_in_transaction(statement: Parsed) -> None:
-    """Refuse what takes effect at once.
+    """Refuse a statement that takes effect at once.
 
     Raises
     ------
@@ -180,7 +180,7 @@ def _words(text: str) -> str:
 
 # -------------------- placing
 #
-# Errors of a text of many statements name the one that they befell.
+# Places of errors: in a text of many statements, an error names its statement.
 
 
 __all__ = ["place_error", "placing"]
@@ -188,9 +188,9 @@ __all__ = ["place_error", "placing"]
 
 @contextmanager
 def placing(number: int, source: ScriptStatement, *, is_script: bool) -> Iterator[None]:
-    """Errors from inside name the statement by its number and line; alone it needs none.
+    """Name, in errors raised inside, the statement by number and line; alone it needs none.
 
-    What can't be read is told by its line and column in the whole text.
+    Text that can't be read is reported by its line and column in the whole text.
     """
     try:
         yield
@@ -208,21 +208,21 @@ def placing(number: int, source: ScriptStatement, *, is_script: bool) -> Iterato
 
 
 def place_error(error: LakeVillaError, number: int, line: int) -> None:
-    """Say in an error which statement it is of."""
+    """Add to an error the statement in which it was raised."""
     error.message = f"statement {number} (line {line}): {error.message}"
     error.args = (error.message, *error.args[1:])
 
 
 # -------------------- given
 #
-# What a statement is run with beside its text: parameters, views, and tables as they were.
+# Inputs of a statement next to its text: parameters, views, and past tables.
 
 
 __all__ = ["Given", "script_text"]
 
 
 def script_text(value: object) -> str:
-    """A text of statements, without the mark that some editors put before it.
+    """Return a text of statements, without the mark that some editors put before it.
 
     Raises
     ------
@@ -237,7 +237,7 @@ def script_text(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Given(Generic[Frame]):
-    """What the caller of ``sql`` has given, and the lake on which statements are run."""
+    """The inputs from the caller of ``sql``, and the lake on which statements are run."""
 
     lake: Host[Frame]
     params: Mapping[str, object]
@@ -247,12 +247,12 @@ class Given(Generic[Frame]):
     _snapshots: dict[State, Snapshot[Frame]] = field(default_factory=dict)
 
     def params_of(self, text: str) -> dict[str, object]:
-        """Those that a statement uses."""
+        """Return the parameters that a statement uses."""
         used = used_in(text, self.params, self.dialect)
         return {name: value for name, value in self.params.items() if name in used}
 
     def views_of(self, statement: Parsed) -> dict[str, object] | None:
-        """Those that a statement can use, and what its past tables were."""
+        """Return the views that a statement can use, and the rows of its past tables."""
         node, found = statement.node, dict(self.views)
         if isinstance(node, OfRows) and isinstance(
             node.statement, UpdateStatement | DeleteStatement
@@ -262,7 +262,7 @@ class Given(Generic[Frame]):
         return found or None
 
     def state(self, at: State | Marked) -> State:
-        """The state that a statement names, by itself or by a parameter."""
+        """Return the state that a statement names, by itself or by a parameter."""
         if not isinstance(at, Marked):
             return at
         if at.name not in self.params:
@@ -276,7 +276,7 @@ class Given(Generic[Frame]):
             assert not isinstance(version, str), "no table has a ref of the lake's"
             executor = self.lake.table(past.table)._reading_at(version, moment)
         else:
-            # All tables of one state are of one moment.
+            # All tables of one state are of one timestamp.
             if at not in self._snapshots:
                 self._snapshots[at] = self._snapshot(at)
             executor = self._snapshots[at]._executor
@@ -294,7 +294,7 @@ class Given(Generic[Frame]):
 
 # -------------------- host
 #
-# What a session asks of its lake.
+# The interface of a session to its lake.
 
 
 __all__ = ["Host"]

@@ -49,7 +49,7 @@ from lakevilla.transaction.state.values import Feature
 
 # -------------------- session
 #
-# A session: what it is asked, and the transaction that is open in it.
+# A session: its statements, and the transaction that is open in it.
 
 
 __all__ = ["Session"]
@@ -91,7 +91,7 @@ class Session(Generic[Frame]):
     def last_transaction(self) -> Transaction[Frame] | None:
         """The transaction of the last call of ``sql``, open or over; None if it needed none.
 
-        After an interrupt ``Lake.outcome`` tells by its id whether it has committed.
+        After an interrupt ``Lake.outcome`` returns by its id whether it has committed.
         """
         return self._last
 
@@ -119,9 +119,9 @@ class Session(Generic[Frame]):
     # -- statements --------------------------------------------------------------
 
     def statements(self, text: str) -> list[ScriptStatement]:
-        """The statements of a text, each with the line on which it begins.
+        """Return the statements of a text, each with the line on which it begins.
 
-        What stands between BEGIN ATOMIC and END is one.
+        The text between BEGIN ATOMIC and END is one statement.
 
         Parameters
         ----------
@@ -135,7 +135,7 @@ class Session(Generic[Frame]):
         return statements_of(script_text(text), self._dialect)
 
     def is_complete(self, text: str) -> bool:
-        """Whether a text that is being typed ends with a statement and its semicolon.
+        """Return whether a text that is being typed ends with a statement and its semicolon.
 
         Parameters
         ----------
@@ -149,11 +149,11 @@ class Session(Generic[Frame]):
         params: Mapping[str, object] | None = None,
         views: Mapping[str, object] | None = None,
     ) -> Frame | OperationResult | CommitResult | None:
-        """Run the statements of a text. What the last of them returns is returned.
+        """Run the statements of a text, and return the result of the last one.
 
-        Many statements without BEGIN are one transaction. So are those between BEGIN and
-        COMMIT. Where all of a transaction stands in one text, it is run again after a conflict,
-        as by ``Lake.run``. All statements are read before the first is run.
+        Many statements without BEGIN are one transaction. So are those between BEGIN and COMMIT. A
+        transaction that is all in one text is run again after a conflict, as by ``Lake.run``. All
+        statements are read before the first is run.
 
         Parameters
         ----------
@@ -167,8 +167,8 @@ class Session(Generic[Frame]):
         Returns
         -------
         Frame, OperationResult, CommitResult or None
-            Rows of a query; counts of what writes; for COMMIT and END what
-            ``Transaction.commit`` returns.
+            Rows of a query; counts of a statement that writes; for COMMIT and END the result of
+            ``Transaction.commit``.
 
         Raises
         ------
@@ -208,7 +208,7 @@ class Session(Generic[Frame]):
 
     @contextmanager
     def _back_from_its_branch(self) -> Iterator[None]:
-        """An error for the session's own branch, which somebody has deleted, says the way back."""
+        """Add the way back to an error about the session's own branch, which was deleted."""
         try:
             yield
         except RefNotFound as error:
@@ -249,7 +249,7 @@ class Session(Generic[Frame]):
         return None
 
     def _alone(self, statement: Parsed, given: Given[Frame]) -> Frame | OperationResult | None:
-        """A statement outside a transaction."""
+        """Run a statement outside a transaction."""
         if isinstance(statement.node, Apart):
             return self._apart(statement.node, given)
         if only_reads(statement):
@@ -264,7 +264,7 @@ class Session(Generic[Frame]):
         return self._lake.run(body, **self._of_transactions())
 
     def _apart(self, node: Apart, given: Given[Frame]) -> Frame | None:
-        """What takes effect by itself; USE takes the session to a branch, or back."""
+        """Run a statement that takes effect by itself; USE moves the session to a branch, or back."""
         if isinstance(node, CreateRef) and node.at is not None:
             node = replace(node, at=given.state(node.at))
         if isinstance(node, UseBranch):
@@ -273,14 +273,14 @@ class Session(Generic[Frame]):
                 _ = state.version  # a name that leads nowhere raises
             self._lake = there
             return None
-        # On a branch as on the lake itself: there is one set of refs.
+        # Statements on refs are the same on a branch: there is one set of refs, the lake's.
         is_of_refs = isinstance(node, CreateRef | DropRef | MergeBranch)
         return apart(self._lake.on("main") if is_of_refs else self._lake, node)
 
     def _whole(
         self, part: Whole, given: Given[Frame]
     ) -> Frame | OperationResult | CommitResult | None:
-        """A transaction from its beginning to its end, run again after a conflict."""
+        """Run a transaction from its beginning to its end, again after a conflict."""
         result: Frame | OperationResult | None = None
         if part.reads:
             with once(self._lake.snapshot()) as state:
@@ -305,7 +305,7 @@ class Session(Generic[Frame]):
         return last.result or self._lake.outcome(last.id).result
 
     def _limited(self) -> AbstractContextManager[None]:
-        """A block for one statement: not for the commit, which must not end halfway."""
+        """Return a block that limits one statement: not the commit, which must not end halfway."""
         return limited(limits_of(self._options))
 
     def _of_transactions(self) -> dict[str, Any]:
@@ -314,7 +314,7 @@ class Session(Generic[Frame]):
     # -- the transaction ---------------------------------------------------------
 
     def _with(self, begin: Begin) -> dict[str, Any]:
-        """The options of a transaction that begins so."""
+        """Return the options of a transaction that begins with this BEGIN."""
         own = {name: setting(name, text) for name, text in begin.settings.items()}
         return self._of_transactions() | own | ({"read_only": True} if begin.read_only else {})
 
@@ -338,7 +338,7 @@ class Session(Generic[Frame]):
             txn.abort()
 
     def _settings(self) -> dict[str, object]:
-        """What SHOW SETTINGS tells: what the session's transactions begin with."""
+        """Return the rows of SHOW SETTINGS: the settings of the session's next transactions."""
         return {name: spelled(self._options.get(name, value)) for name, value in DEFAULTS.items()}
 
     def _set(self, statement: Parsed, node: SetOption) -> None:
@@ -364,7 +364,7 @@ __all__ = ["Sessions"]
 
 
 class Sessions(Generic[Frame]):
-    """What a lake does with texts of many statements."""
+    """The sessions of a lake, for texts of many statements."""
 
     def session(
         self,
@@ -386,7 +386,7 @@ class Sessions(Generic[Frame]):
             The most rows that a query may find, and the most bytes that they take as Arrow. It
             stops there with an error, and has read little more. SET changes them.
         timeout_seconds : float, optional
-            How long a statement may run; its commit is never cut off.
+            The longest time that a statement may run; its commit is never cut off.
         **transaction_options
             As for ``transaction``, except ``idempotency_key``.
 
@@ -444,10 +444,10 @@ __all__ = [
     "spelled",
 ]
 
-#: How SET takes a limit away, as SHOW SETTINGS spells it.
+#: The words by which SET removes a limit, as SHOW SETTINGS spells them.
 _NO_LIMIT = ("none", "null", "default")
 
-#: What a session's transactions begin with if nothing else is said.
+#: The settings with which a session's transactions begin by default.
 DEFAULTS: Mapping[str, object] = {
     name: one.default
     for name, one in inspect.signature(begin_transaction).parameters.items()
@@ -456,19 +456,19 @@ DEFAULTS: Mapping[str, object] = {
 
 
 def spelled(value: object) -> str:
-    """A setting's value as SET takes it."""
+    """Return a setting's value in the form that SET takes."""
     if isinstance(value, Feature):
         return ", ".join(str(one.name) for one in value) or "NONE"
     return "default" if value is None else str(value)
 
 
 def setting(name: str, text: str) -> object:
-    """The value of a setting as ``Lake.transaction`` takes it.
+    """Return the value of a setting in the form that ``Lake.transaction`` takes.
 
     Raises
     ------
     InvalidOperation
-        It is none that the setting can have.
+        The setting can't have that value.
     """
     plain = text.strip()
     if len(plain) > 1 and plain[0] == plain[-1] and plain[0] in "'\"":
@@ -492,12 +492,12 @@ def setting(name: str, text: str) -> object:
 
 
 def checked(name: str, value: object) -> object:
-    """A limit of statements.
+    """Return a limit of statements, checked.
 
     Raises
     ------
     InvalidOperation
-        It is no number, or none that leaves room for anything.
+        It is no number, or a number that leaves room for nothing.
     """
     if value is None:
         return None
@@ -512,7 +512,7 @@ def checked(name: str, value: object) -> object:
 
 
 def checked_limits(dialect: str, given: Mapping[str, object]) -> dict[str, object]:
-    """StatementLimits as arguments give them, without those that are None.
+    """Return StatementLimits as arguments give them, without those that are None.
 
     Raises
     ------
@@ -525,7 +525,7 @@ def checked_limits(dialect: str, given: Mapping[str, object]) -> dict[str, objec
 
 
 def limits_of(options: Mapping[str, Any]) -> StatementLimits:
-    """What a session's options say of how much a statement may cost."""
+    """Return the limits that a session's options set to the cost of a statement."""
     return StatementLimits(**{name: options.get(name) for name in LIMITS})
 
 
@@ -545,7 +545,7 @@ def refuse_higher(name: str, value: Any, begun_with: Mapping[str, Any]) -> None:
 
 
 def refuse_of_spark(dialect: str, *names: str) -> None:
-    """Refuse limits of statements that Spark runs: rows come when a DataFrame is used.
+    """Refuse limits of statements that Spark runs: it reads rows when a DataFrame is used.
 
     Raises
     ------
@@ -561,12 +561,12 @@ def refuse_of_spark(dialect: str, *names: str) -> None:
 
 
 def features_of(text: str) -> Feature:
-    """``R, CT, I`` in any order; ``NONE`` for none of them.
+    """Return the features in a text: ``R, CT, I`` in any order; ``NONE`` for none of them.
 
     Raises
     ------
     InvalidOperation
-        A name is none of a feature.
+        A name is no feature's.
     """
     found = Feature.NONE
     for word in text.replace("|", ",").replace("+", ",").split(","):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkClient", "SparkReader"]
 
-#: How a DataFrame of unchanged data is read.
+#: The reader of a DataFrame of unchanged data.
 SparkReader = Literal["auto", "native", "python"]
 
 #: The session of the frame that a stream has handed to this thread's batch.
@@ -61,12 +61,12 @@ class SparkClient(LakeClient):
 
     @property
     def spark(self) -> SparkSession:
-        """The session that frames come from.
+        """The session from which frames come.
 
         Raises
         ------
         InvalidOperation
-            It was stopped; or the lake came out of a pickle, without one.
+            It was stopped; or the lake was unpickled, without a session.
         """
         session = _BESIDE.get() or self._spark
         if session is None:
@@ -80,7 +80,7 @@ class SparkClient(LakeClient):
 
     @contextmanager
     def beside(self, frame: Any) -> Iterator[None]:
-        """A block in which frames come from the session of ``frame``."""
+        """Enter a block in which frames come from the session of ``frame``."""
         token = _BESIDE.set(frame.sparkSession if is_frame(frame) else None)
         try:
             yield
@@ -89,7 +89,7 @@ class SparkClient(LakeClient):
 
     @property
     def engine(self) -> SparkEngine:
-        """The engine, as what it is."""
+        """The engine, by its own type."""
         engine = self.context.engine
         assert isinstance(engine, SparkEngine)
         return engine
@@ -98,7 +98,7 @@ class SparkClient(LakeClient):
         return SparkEngine(lambda: self.spark, self._address, embedded, Ids(SystemClock()))
 
     def admit_files(self, table: TableInput) -> None:
-        """Refuse files that the lake does not read, before a connector of the session's does."""
+        """Refuse files that the lake does not read, before a session's connector reads them."""
         DataFiles(self.runner).admit(paths_elsewhere(table.files), table.layout.table)
 
     def _address(self) -> LakeAddress:

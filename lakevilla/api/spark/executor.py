@@ -78,7 +78,7 @@ __all__ = ["SparkExecutor"]
 
 
 class SparkExecutor(Executor["DataFrame"]):
-    """Carries out the verbs of a transaction by jobs of a Spark session; rows are DataFrames."""
+    """An executor of a transaction's verbs by jobs of a Spark session; rows are DataFrames."""
 
     dialect: Dialect = "spark"
     client: SparkClient
@@ -87,7 +87,7 @@ class SparkExecutor(Executor["DataFrame"]):
         super().__init__(*args, **options)
         #: The frames that were read, with their tables: columns may be taken from them.
         self._read_frames: list[tuple[str, DataFrame]] = []
-        #: Tables whose files lie there before HEAD has them.
+        #: Tables whose files are stored before HEAD has the tables.
         self._noted: set[str] = set()
 
     def commit(self) -> CommitResult:
@@ -149,7 +149,7 @@ class SparkExecutor(Executor["DataFrame"]):
         where: Predicate | None,
         params: Mapping[str, object] | None,
     ) -> DataFrame:
-        """Rows of a table as a DataFrame; see ``Transaction.read``."""
+        """Return rows of a table as a DataFrame; see ``Transaction.read``."""
         with self.kept(), self.alone("read", table):
             self.state.check_open("read")
             columns = check_columns(columns)
@@ -169,7 +169,7 @@ class SparkExecutor(Executor["DataFrame"]):
         )
         self.client.admit_files(table)
         bound = None if where is None else bind(where, table.layout.schema)
-        projection(table.layout, columns)  # whoever reads them: refused here or not at all
+        projection(table.layout, columns)  # for any reader: refused here or not at all
         own = any(done.table == location and not done.change.is_empty for done in state.work.done)
         working = state.work.tables[location]
 
@@ -194,7 +194,7 @@ class SparkExecutor(Executor["DataFrame"]):
         return by_tasks() if native is None else native
 
     def _shown(self, location: str, table: TableInput) -> str:
-        """What a plan says of a read: lake, table, the version of its log, and files."""
+        """Return the text of a read in a plan: lake, table, the version of its log, and files."""
         snapshot = self.state.work.tables[location].snapshot
         size = snapshot.known_size()
         read = f"{table.files.num_rows:,}"
@@ -221,7 +221,7 @@ class SparkExecutor(Executor["DataFrame"]):
         assert isinstance(client, SparkClient)
         return differing(client, table, keys)
 
-    # -- what verbs do with frames -----------------------------------------------
+    # -- frames in verbs ---------------------------------------------------------
 
     def schema_of(self, data_or_schema: object, name: str) -> tuple[pa.Schema, object]:
         if is_spark_schema(data_or_schema):
@@ -237,12 +237,12 @@ class SparkExecutor(Executor["DataFrame"]):
         if not is_frame(data):
             return super().incoming(location, data, schema_mode)
         table = self.run(layout_of(self.state, location)).table
-        # All that can be told from the types is told before a job begins.
+        # All errors that the types show are raised before a job begins.
         like = arrow_schema(data, table).empty_table()
         reader, columns = super().incoming(location, like, schema_mode)
         creates = [done for done in self.state.work.done if isinstance(done.operation, Create)]
         if any(done.table == location for done in creates):
-            # Its files are stored before HEAD has it: should this driver die, gc must find them.
+            # Its files are stored before HEAD has it: if this driver dies, gc must find them.
             self.run(note_created(self.state, location))
             self._noted.add(location)
         return SparkRows(data, reader.schema), columns
@@ -295,7 +295,7 @@ class SparkExecutor(Executor["DataFrame"]):
     def _stage(
         self, frame: Any, schema: pa.Schema, table: str, keys: Sequence[str] = ()
     ) -> StagedRows:
-        """Run a DataFrame once, and keep its rows: a redo must see the same ones (hazard 25)."""
+        """Run a DataFrame once, and keep its rows: a redo must see the same rows (hazard 25)."""
         prefix = f"_lakevilla/txns/{self.id}/source-"
         rows = self.run(self.client.engine.stage(frame, schema, table, prefix, keys))
         self.state.work.stored.extend(rows.keys)
@@ -326,7 +326,7 @@ class SparkExecutor(Executor["DataFrame"]):
             return plan_of(self._selected(statement, params, views))
 
     def _needed(self, location: str, named: frozenset[str] | None) -> list[str] | None:
-        """The columns of a table that a query can mean; all of them if it may mean any."""
+        """Return the columns of a table that a query can mean; all of them if it may mean any."""
         if named is None:
             return None
         schema = self.run(layout_of(self.state, location, reading=True)).schema
@@ -387,7 +387,7 @@ class SparkExecutor(Executor["DataFrame"]):
             )
 
     def _given(self, data: Any) -> DataFrame:
-        """Rows that the caller holds, as a DataFrame."""
+        """Return rows that the caller holds, as a DataFrame."""
         if is_frame(data):
             frame: DataFrame = data
             return frame
@@ -411,7 +411,7 @@ if TYPE_CHECKING:
 def changed(
     client: SparkClient, reading: Reading, changes: Iterable[tuple[CommitSummary, Change]]
 ) -> DataFrame:
-    """The rows of some changes, read and compared by tasks when the DataFrame is used."""
+    """Return the rows of some changes, read and compared by tasks when they are used."""
     steps = [
         ChangeStep(
             commit.sequence,
@@ -439,12 +439,12 @@ if TYPE_CHECKING:
 
 
 def differing(client: SparkClient, table: TableDifference, keys: Sequence[str] | None) -> DataFrame:
-    """What ``state_rows.rows_between`` tells, read and compared by tasks when it is used."""
+    """Return what ``state_rows.rows_between`` does, read and compared by tasks when it is used."""
     sources = client.run(sources_between(table, keys))
     inputs = tuple(
         (TableInput(one.layout, files_from_structs(one.files)), one.kind) for one in sources
     )
-    # Two states are compared like what one commit has changed; neither version nor time is shown.
+    # Two states are compared like the changes of one commit; neither version nor time is shown.
     steps = [ChangeStep(0, 0, inputs)] if inputs else []
     comparing = Comparing(comparison(keys), ADDED, REMOVED, tuple(keys or ()))
     layout = table.snapshot.layout

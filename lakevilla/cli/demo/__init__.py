@@ -1,1 +1,1 @@
-"""The tour: what LakeVilla does, in half a minute, on local files."""
+"""The tour: LakeVilla's features, shown in half a minute on local files."""

@@ -1,7 +1,7 @@
 """The demo's clients: processes that move money between two tables, and one that will die.
 
-Each function here is the body of a process of its own; they tell the demo what
-happens through a pipe.
+Each function here is the body of a process of its own; the processes report to the demo through a
+pipe.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from lakevilla.store.base import (
 )
 from lakevilla.store.location import root_location
 
-#: What the client that dies moves in its last transfer.
+#: The amount that the dying client moves in its last transfer.
 LAST_AMOUNT = Decimal("77.77")
 
 
 @dataclass(frozen=True, slots=True)
 class Transferred:
-    """A transfer went through, at its so manieth attempt."""
+    """A transfer that succeeded, with the number of its attempts."""
 
     attempts: int
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The client stands still before it stores ``key``; it has stored ``stored``."""
+    """The client stops before it stores ``key``; it has stored ``stored``."""
 
     key: str
     stored: str
@@ -83,7 +83,7 @@ def transfer_many(
 def transfer_until_killed(
     root: str, options: Mapping[str, str], number: int, transfers: int, pipe: Connection
 ) -> None:
-    """The same, and then one more that stops for ever in the middle of its commit."""
+    """Make the same transfers, and one more that stops for ever in the middle of its commit."""
     with connect(root, storage_options=dict(options) or None) as lake:
         _compete(lake, number, transfers, pipe)
     pipe.recv()
@@ -94,7 +94,7 @@ def transfer_until_killed(
 
 
 def recover(root: str, options: Mapping[str, str], pipe: Connection) -> None:
-    """Finish what the dead have left, and tell what that was."""
+    """Finish the work of dead clients, and report it."""
     with connect(root, storage_options=dict(options) or None) as lake:
         pipe.send(lake.recover())
 
@@ -102,8 +102,8 @@ def recover(root: str, options: Mapping[str, str], pipe: Connection) -> None:
 class StopBeforeSecondEntry(WrappedStore):
     """A store that lets one log entry of a commit through and holds the next for ever.
 
-    At that moment the transaction is decided, and one of its two tables shows
-    it to everyone: the worst instant to die in.
+    At that time the transaction is decided, and one of its two tables shows it to every reader: the
+    worst instant to die.
     """
 
     def __init__(self, inner: Store, pipe: Connection) -> None:

@@ -1,7 +1,7 @@
-"""The demo's checks: what clients without LakeVilla see, through two readers that share no code.
+"""The demo's checks: the view of clients without LakeVilla, by two readers that share no code.
 
-deltalake is delta-rs; DuckDB's ``delta_scan`` is delta-kernel-rs inside a
-DuckDB extension. Neither has heard of LakeVilla.
+deltalake is delta-rs; DuckDB's ``delta_scan`` is delta-kernel-rs inside a DuckDB extension. Neither
+knows of LakeVilla.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lakevilla.errors import InvalidOperation
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that must hold."""
+    """One condition that must hold."""
 
     what: str
     reader: str
@@ -39,13 +39,13 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class OtherReader:
-    """Reads the demo's tables by SQL, without LakeVilla."""
+    """A reader of the demo's tables by SQL, without LakeVilla."""
 
     name: str
     connection: duckdb.DuckDBPyConnection
 
     def one(self, query: str) -> tuple[Any, ...]:
-        """The first row of a query over the demo's tables."""
+        """Return the first row of a query over the demo's tables."""
         row = self.connection.sql(query).fetchone()
         assert row is not None
         return tuple(row)
@@ -56,7 +56,7 @@ TABLES = ("orders", "lineitem", "customer", *BANKS)
 
 @contextmanager
 def deltalake_reader(root: str, options: Mapping[str, str]) -> Iterator[OtherReader]:
-    """Deltalake opens the tables; DuckDB only does the sums over its Arrow."""
+    """Open the tables with deltalake; DuckDB only computes the sums over its Arrow."""
     with duckdb.connect() as connection:
         for table in TABLES:
             handle = deltalake.DeltaTable(f"{root}/{table}", storage_options=dict(options))
@@ -66,7 +66,7 @@ def deltalake_reader(root: str, options: Mapping[str, str]) -> Iterator[OtherRea
 
 @contextmanager
 def duckdb_reader(root: str, options: Mapping[str, str]) -> Iterator[OtherReader]:
-    """DuckDB's own reader of Delta tables."""
+    """Open the tables with DuckDB's own reader of Delta tables."""
     with duckdb.connect(config={"allow_unsigned_extensions": "true"}) as connection:
         if "://" in root:
             connection.load_extension(_extension("httpfs"))
@@ -88,7 +88,7 @@ def check_readable(root: str, options: Mapping[str, str]) -> None:
 
 
 def check_orders(reader: OtherReader, expected: Mapping[str, object]) -> list[Check]:
-    """Each order has its lines, nothing is there twice, and the customers have paid."""
+    """Check that each order has its lines, none is there twice, and the customers have paid."""
     halves = reader.one(
         "SELECT (SELECT count(*) FROM orders ANTI JOIN lineitem ON o_orderkey = l_orderkey)"
         " + (SELECT count(*) FROM lineitem ANTI JOIN orders ON o_orderkey = l_orderkey)"
@@ -106,19 +106,19 @@ def check_orders(reader: OtherReader, expected: Mapping[str, object]) -> list[Ch
 
 
 def bank_total(reader: OtherReader) -> object:
-    """The money in both banks."""
+    """Return the money in both banks."""
     north, south = BANKS
     (total,) = reader.one(f"SELECT sum(balance) FROM (FROM {north} UNION ALL FROM {south})")
     return total
 
 
 def check_bank(reader: OtherReader, total: Decimal) -> list[Check]:
-    """Money is moved, never made."""
+    """Check that money is moved, and never made."""
     return [Check("sum of bank balances", reader.name, total, bank_total(reader))]
 
 
 def _extension(name: str) -> str:
-    """The file of a DuckDB extension that came as a wheel."""
+    """Return the file of a DuckDB extension that was installed as a wheel."""
     package = importlib.util.find_spec(f"duckdb_extension_{name}")
     if package is None or package.submodule_search_locations is None:
         raise InvalidOperation(
@@ -136,7 +136,7 @@ def _extension(name: str) -> str:
 
 
 def _secret(root: str, options: Mapping[str, str]) -> str:
-    """DuckDB's way to say what deltalake's storage options say of an S3 store."""
+    """Return deltalake's storage options for an S3 store in the form that DuckDB takes."""
     scheme = urlsplit(root).scheme
     if scheme not in ("s3", "s3a"):
         raise InvalidOperation(

@@ -1,9 +1,8 @@
 """``lakevilla demo``: the library's promise, shown on real tables in half a minute.
 
-Tables are made with deltalake. LakeVilla then ingests orders into three of
-them at a time, four processes move money between two more, one of them is
-killed in the middle of a commit, another process recovers, and two readers
-that have never heard of LakeVilla check every sum.
+deltalake creates the tables. LakeVilla then ingests orders into three of them at a time, four
+processes move money between two more, one of them is killed in the middle of a commit, another
+process recovers, and two readers that do not know of LakeVilla check every sum.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ def run(
     storage_options: Mapping[str, str],
     output: Output,
 ) -> bool:
-    """Run the demo and print what it showed.
+    """Run the demo and print its results.
 
     Parameters
     ----------
@@ -91,14 +90,14 @@ def run(
     batches : int
         Order batches to ingest.
     storage_options : Mapping
-        For ``store``, as deltalake has them.
+        For ``store``, in deltalake's form.
     output : Output
-        Where to print.
+        The printer of the results.
 
     Returns
     -------
     bool
-        Whether every check held.
+        True if every check held.
     """
     if batches < 1 or not 0 < scale < math.inf:
         raise InvalidOperation("the demo needs at least one batch and a scale above 0")
@@ -119,7 +118,7 @@ def run(
 
 @dataclass(slots=True)
 class Shown:
-    """What the demo saw."""
+    """The results of the demo."""
 
     stages: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -156,7 +155,7 @@ class _Demo:
         return self._shown
 
     def _transfers(self, lake: Lake) -> None:
-        """Four processes move money; the last one dies in the middle of a commit."""
+        """Move money in four processes; the last one dies in the middle of a commit."""
         workers = [self._start(number) for number in range(WORKERS)]
         seen: list[Decimal] = []
         try:
@@ -188,7 +187,7 @@ class _Demo:
         )
 
     def _follow(self, workers: list[_Worker], advance: Any) -> int:
-        """Wait for every transfer; how many attempts they took."""
+        """Wait for every transfer; return the number of their attempts."""
         attempts = 0
         left = dict.fromkeys(workers, TRANSFERS_PER_WORKER)
         while left:
@@ -212,14 +211,14 @@ class _Demo:
         )
 
     def _recover(self, lake: Lake) -> None:
-        """What everyone sees of the half-published commit; then another process finishes it."""
+        """Show the half-published commit as readers see it; then another process finishes it."""
         with deltalake_reader(self._root, self._options) as reader:
             torn = bank_total(reader)
         self._shown.notes.append(
             f"before recovery a reader of the log files sees {torn} in both banks,"
             f" one table ahead of the other; LakeVilla sees {_total(lake)}"
         )
-        # The demo is void if the client died at a moment when nothing was half done.
+        # The demo shows nothing if the client died when no commit was half published.
         self._shown.checks.append(
             Check(
                 "half of a commit seen before recovery",
@@ -256,7 +255,7 @@ class _Demo:
 
 
 class _Worker:
-    """A process of the demo and the pipe on which it tells how it goes."""
+    """A process of the demo and the pipe of its reports."""
 
     def __init__(self, context: SpawnContext, body: Any, args: tuple[object, ...]) -> None:
         self.pipe, theirs = context.Pipe()
@@ -291,7 +290,7 @@ class _Worker:
 
 
 def _ingest(txn: Transaction, batch: Batch) -> None:
-    """New orders, their lines, and what their customers pay for them: all or nothing."""
+    """Ingest new orders, their lines and their customers' payments: all or nothing."""
     txn.append("orders", batch.orders)
     txn.append("lineitem", batch.lines)
     txn.merge("customer", batch.payments, "target.c_custkey = source.customer").when_matched_update(
@@ -300,7 +299,7 @@ def _ingest(txn: Transaction, batch: Batch) -> None:
 
 
 def _total(lake: Lake) -> Decimal:
-    """The money in both banks, in one consistent state."""
+    """Return the money in both banks, in one consistent state."""
     north, south = BANKS
     query = f"SELECT sum(balance) AS total FROM (FROM {north} UNION ALL FROM {south})"
     with lake.snapshot() as state:
@@ -310,7 +309,7 @@ def _total(lake: Lake) -> Decimal:
 
 @contextmanager
 def _watching(lake: Lake, seen: list[Decimal]) -> Iterator[None]:
-    """Read both banks again and again, beside those who write them."""
+    """Read both banks again and again, concurrently with the writers."""
     done = threading.Event()
     failures: list[BaseException] = []
 
@@ -346,7 +345,7 @@ def _ready(workers: list[_Worker]) -> list[_Worker]:
 
 @contextmanager
 def _place(store: str | None, keep: Path | None) -> Iterator[tuple[str, Path]]:
-    """The lake's root and a directory for generated files."""
+    """Provide the lake's root and a directory for generated files."""
     scratch = Path(tempfile.mkdtemp(prefix="lakevilla-demo-"))
     try:
         if store is not None:
@@ -414,7 +413,7 @@ def _print(shown: Shown, output: Output) -> None:
 
 
 def _next_steps(root: str | None, options: bool) -> str:
-    """What to try next; without a root the lake is gone."""
+    """Return suggestions for the next steps; without a root the lake is gone."""
     if root is None:
         kept = "lakevilla demo --keep DIR      # the same, and the lake stays to look around"
         return f"next:\n  {kept}\n  lakevilla --help"
@@ -441,6 +440,6 @@ def _show(value: object) -> str:
 
 
 def _short(key: str) -> str:
-    """A log entry's key as table and version."""
+    """Return a log entry's key as table and version."""
     table, _, name = key.rpartition("/_delta_log/")
     return f"{table.rpartition('/')[2]} version {int(name.removesuffix('.json'))}"

@@ -1,4 +1,4 @@
-"""The demo's tables, made the way the lake's owner would: with deltalake, not with LakeVilla."""
+"""The demo's tables, made as the lake's owner would: with deltalake, not with LakeVilla."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ORDERS_PER_BATCH = 10
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Ten orders, their lines, and what each of their customers pays."""
+    """Ten orders, their lines, and the payment of each of their customers."""
 
     orders: pa.Table
     lines: pa.Table
@@ -39,9 +39,9 @@ class Held:
     Parameters
     ----------
     directory : Path
-        Where the generated Parquet files are.
+        The directory of the generated Parquet files.
     batches : int
-        How many batches of orders are held back.
+        Number of batches of orders that are held back.
     """
 
     def __init__(self, directory: Path, batches: int) -> None:
@@ -57,13 +57,13 @@ class Held:
         )
 
     def initial(self, table: str) -> pa.RecordBatchReader:
-        """The rows of a table before anything is ingested."""
+        """Return the rows of a table before anything is ingested."""
         key = {"orders": "o_orderkey", "lineitem": "l_orderkey"}.get(table)
         unheld = "" if key is None else f" WHERE {key} NOT IN (SELECT key FROM held)"
         return self._connection.sql(f"FROM {table}{unheld}").to_arrow_reader()
 
     def batches(self) -> Iterator[Batch]:
-        """What is to be ingested."""
+        """Yield the batches to ingest."""
         (count,) = self._one("SELECT coalesce(max(batch) + 1, 0) FROM held")
         for number in range(count):
             held = f"(SELECT key FROM held WHERE batch = {number})"
@@ -77,7 +77,7 @@ class Held:
             )
 
     def expected(self) -> dict[str, object]:
-        """What must hold once every batch is in, computed from the generated files alone."""
+        """Return the expected values once every batch is in, from the generated files alone."""
         orders, lines = self._one(
             "SELECT (SELECT count(*) FROM orders), (SELECT count(*) FROM lineitem)"
         )
@@ -123,7 +123,7 @@ def create_orders(
 
 
 def create_bank(root: str, options: Mapping[str, str]) -> None:
-    """Two banks of fifty accounts, as two Delta tables."""
+    """Create two banks of fifty accounts, as two Delta tables."""
     for bank in BANKS:
         accounts = pa.table(
             {

@@ -1,5 +1,5 @@
 """``lakevilla shell``: a prompt for statements over a lake.
 
-``completing`` offers what may stand at the cursor, ``short`` has the commands that begin with a
-backslash, ``loop`` reads, runs and prints. prompt_toolkit is known to ``prompt`` alone.
+``completing`` offers texts for the cursor, ``short`` has the commands that begin with a
+backslash, ``loop`` reads, runs and prints. Only ``prompt`` uses prompt_toolkit.
 """

@@ -1,4 +1,4 @@
-"""What commands of the shell do to its state."""
+"""The effects of the shell's commands on its state."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from lakevilla.errors import InvalidOperation, TableNotFound
 
 # -------------------- actions
 #
-# What the short commands do.
+# The actions of the short commands.
 
 
-#: So many commits, if nobody says how many.
+#: Number of commits shown, if the user gives none.
 _COMMITS = 10
 
 RunFile = Callable[[Path], None]
 
 
 class Leave(Exception):
-    """The user has had enough."""
+    """The request of the user to leave the shell."""
 
 
 def act(desk: Desk, line: str, run_file: RunFile) -> None:
@@ -56,7 +56,7 @@ def _help(desk: Desk, argument: str | None) -> None:
     desk.screen.lines(help_lines())
 
 
-# -- what is there ---------------------------------------------------------------
+# -- content of the lake ---------------------------------------------------------
 
 
 def _tables(desk: Desk, pattern: str | None) -> None:
@@ -93,7 +93,7 @@ def _describe(desk: Desk, name: str | None) -> None:
     except TableNotFound:
         if desk.session.transaction is None:
             raise
-        # It may be one that the transaction has made.
+        # The transaction may have made it.
         rows: Any = desk.session.sql(f"SELECT * FROM {name} LIMIT 0")
         _columns(desk, rows.schema, ())
         return
@@ -123,7 +123,7 @@ def _columns(desk: Desk, schema: Any, partitions: tuple[str, ...] | list[str]) -
 
 
 def _rules(properties: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The constraints of a Delta table, which are properties of it."""
+    """Return the constraints of a Delta table, which are properties of it."""
     start = "delta.constraints."
     return [
         (name.removeprefix(start), text)
@@ -169,7 +169,7 @@ def _info(desk: Desk, argument: str | None) -> None:
     desk.screen.lines([f"{desk.lake.root} at {desk.ref}", state])
 
 
-# -- where and how ---------------------------------------------------------------
+# -- place and form --------------------------------------------------------------
 
 
 def _on(desk: Desk, ref: str | None) -> None:
@@ -241,7 +241,7 @@ def _on_or_off(state: bool) -> str:
 
 
 def _path(name: str) -> str:
-    """A name as SQL or a path has it, with slashes and without quotes."""
+    """Return a name of SQL or a path with slashes and without quotes."""
     return "/".join(part.strip('"') for part in name.replace(".", "/").split("/"))
 
 
@@ -272,14 +272,14 @@ _DOING: Mapping[Verb, Callable[[Desk, str | None], None]] = {
 
 # -------------------- desk
 #
-# What a shell works on: the lake, the ref it is at, and the session that is open there.
+# The state of a shell: the lake, its ref, and the session that is open there.
 
 
 _LONGEST_NAME = 24
 
 
 class Desk:
-    """The lake of a shell at one of its refs, with a session of its own.
+    """The state of a shell: a lake at one of its refs, with a session of its own.
 
     ``values`` are those of the ``:name`` in statements.
     """
@@ -335,7 +335,7 @@ class Desk:
         return f"{name}{at}{mark}=> "
 
     def close(self) -> None:
-        """Undo the transaction that is open, and say so."""
+        """Undo the transaction that is open, and report that."""
         txn = self.session.transaction
         self.session.close()
         if txn is not None:

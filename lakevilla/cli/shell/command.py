@@ -38,7 +38,7 @@ def shell(
 ) -> None:
     """Open a prompt for SQL, with completion and history.
 
-    From a pipe, or with -c, it runs what comes, up to the first error.
+    From a pipe, or with -c, it runs the given statements, up to the first error.
     """
     from lakevilla.cli.shell.loop import run_shell
     from lakevilla.cli.sql.script import values_of

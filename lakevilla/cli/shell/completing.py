@@ -1,4 +1,4 @@
-"""Complete what is typed: commands, names of tables and columns, words of SQL."""
+"""Complete typed text: commands, names of tables and columns, words of SQL."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakevilla.cli.values import FORMATS
 
 # -------------------- suggestions
 #
-# What may stand at the cursor of a statement.
+# The texts that may follow at the cursor of a statement.
 
 
 SuggestionKind = Literal[
@@ -31,7 +31,7 @@ class Suggestion:
 
 
 def suggestions(before: str, after: str, names: Names) -> list[Suggestion]:
-    """What may stand between two texts, the likeliest first; nothing in a string or a comment."""
+    """Return texts that fit between two texts, the likeliest first; none in a string or comment."""
     tokens = _statement(tokens_of(before))
     if tokens and not tokens[-1].is_closed and tokens[-1].kind != "quoted":
         return []
@@ -63,7 +63,7 @@ class _Around:
     names: Names
 
     def members(self, path: Sequence[str]) -> Iterator[_Found]:
-        """Behind a dot: the columns of an alias or a table, and tables of a directory."""
+        """Return what may follow a dot: columns of an alias or table, tables of a directory."""
         scope = self._scope()
         whole = ".".join(path)
         table = scope.get(path[0]) if len(path) == 1 else None
@@ -115,7 +115,7 @@ class _Around:
         return "column"
 
     def _lists_tables(self) -> bool:
-        """Whether a comma stands in the list of a FROM, and not in brackets or behind SELECT."""
+        """Return whether a comma is in the list of a FROM, not in brackets or after SELECT."""
         depth = 0
         for place in range(len(self.tokens) - 1, -1, -1):
             token = self.tokens[place]
@@ -144,7 +144,7 @@ class _Around:
 
 
 def _statement(tokens: Sequence[WrittenToken]) -> list[WrittenToken]:
-    """The tokens behind the last semicolon."""
+    """Return the tokens after the last semicolon."""
     ends = [place for place, token in enumerate(tokens) if token.text == ";"]
     return list(tokens[ends[-1] + 1 if ends else 0 :])
 
@@ -158,7 +158,7 @@ def _up_to_semicolon(tokens: Sequence[WrittenToken]) -> list[WrittenToken]:
 def _under_cursor(
     tokens: list[WrittenToken], cursor: int
 ) -> tuple[list[str], WrittenToken | None, list[WrittenToken]]:
-    """The parts before the last dot of the name that is being typed, its last part, the rest."""
+    """Return the typed name's parts before its last dot, its last part, and the other tokens."""
     typed = None
     if tokens and tokens[-1].end == cursor and _goes_on(tokens[-1]):
         typed = tokens.pop()
@@ -170,7 +170,7 @@ def _under_cursor(
 
 
 def _goes_on(token: WrittenToken) -> bool:
-    """Whether another letter would be part of it."""
+    """Return whether another letter would be part of the token."""
     return token.kind == "word" or (token.kind == "quoted" and not token.is_closed)
 
 
@@ -187,17 +187,17 @@ def _once(found: Iterable[_Found]) -> Iterator[_Found]:
 
 
 def _as_typed(text: str, prefix: str, kind: SuggestionKind) -> str:
-    """A keyword in the case of what is typed."""
+    """Return a keyword in the case of the typed text."""
     return text.lower() if kind == "keyword" and prefix and prefix.islower() else text
 
 
 # -------------------- commands
 #
-# What may stand at the cursor of a short command.
+# The texts that may follow at the cursor of a short command.
 
 
 def command_suggestions(before: str, names: Names) -> list[Suggestion]:
-    """What may stand behind the text of a line that begins with a backslash or a dot."""
+    """Return texts that may follow a line that begins with a backslash or a dot."""
     line = before.lstrip()
     name, space, argument = line.partition(" ")
     if not space:
@@ -236,7 +236,7 @@ def _arguments(takes: Takes, typed: str, names: Names) -> Iterator[tuple[str, Su
 
 # -------------------- names
 #
-# What completion asks of a lake.
+# The names of a lake that completion needs.
 
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -251,30 +251,30 @@ class NamedColumn:
 
 
 class Names(Protocol):
-    """The names of a lake. A call may take a moment: it may have to look."""
+    """The names of a lake. A call may take some time: it may have to read them."""
 
     def tables(self, prefix: str) -> Sequence[str]:
-        """The tables whose names begin so, with slashes."""
+        """Return the tables whose names begin with ``prefix``, with slashes."""
 
     def columns(self, table: str) -> Sequence[NamedColumn]:
-        """Those of a table, by its name with slashes; none if there is no such table."""
+        """Return the columns of a table, by its name with slashes; none if it does not exist."""
 
     def refs(self) -> Sequence[str]:
-        """Branches and tags."""
+        """Return branches and tags."""
 
     def files(self, prefix: str) -> Sequence[str]:
-        """The paths of this machine that begin so; a directory ends with a slash."""
+        """Return the paths of this machine that begin so; a directory ends with a slash."""
 
 
 def quoted(name: str) -> str:
-    """One part of a name as SQL takes it."""
+    """Return one part of a name in the form that SQL takes."""
     if _PLAIN.fullmatch(name) and name.lower() not in RESERVED:
         return name
     return '"' + name.replace('"', '""') + '"'
 
 
 def dotted(table: str) -> str:
-    """The name of a table as SQL takes it."""
+    """Return the name of a table in the form that SQL takes."""
     return ".".join(map(quoted, table.split("/")))
 
 
@@ -283,7 +283,7 @@ def dotted(table: str) -> str:
 # The words of SQL that are offered.
 
 
-#: What a statement begins with.
+#: Words that begin a statement.
 FIRST_WORDS = (
     *("SELECT", "WITH", "FROM", "INSERT INTO", "UPDATE", "DELETE FROM", "MERGE INTO"),
     *("CREATE TABLE", "DROP TABLE", "ALTER TABLE", "TRUNCATE", "COMMENT ON"),
@@ -292,7 +292,7 @@ FIRST_WORDS = (
     *("DESCRIBE", "EXPLAIN", "OPTIMIZE", "VACUUM"),
     *("CREATE BRANCH", "DROP BRANCH", "MERGE BRANCH", "CREATE TAG", "DROP TAG"),
 )
-#: What may follow inside one.
+#: Words that may follow inside a statement.
 WORDS = (
     *("SELECT", "DISTINCT", "FROM", "WHERE", "GROUP BY", "HAVING", "QUALIFY", "ORDER BY"),
     *("LIMIT", "OFFSET", "ASC", "DESC", "NULLS FIRST", "NULLS LAST", "AS", "ON", "USING"),
@@ -317,19 +317,19 @@ FUNCTIONS = (
     *("stddev", "strftime", "string_agg", "strptime", "substring", "sum", "trim", "try_cast"),
     *("unnest", "upper", "variance"),
 )
-#: Behind these stands a table.
+#: Words that a table follows.
 BEFORE_TABLES = frozenset(
     {"FROM", "JOIN", "INTO", "UPDATE", "TABLE", "DESCRIBE", "OPTIMIZE", "VACUUM", "TRUNCATE"}
 )
-#: Behind these stands the name of a branch or tag.
+#: Words that the name of a branch or tag follows.
 BEFORE_REFS = frozenset({"BRANCH", "TAG"})
-#: These begin a part of a statement, in which what is listed is of one kind.
+#: Words that begin a part of a statement; the list in such a part is of one kind.
 CLAUSES = BEFORE_TABLES | {
     *("SELECT", "WHERE", "ON", "BY", "HAVING", "QUALIFY", "SET", "VALUES", "USING", "WHEN"),
     *("THEN", "ELSE", "CASE", "LIMIT", "OFFSET", "AND", "OR", "NOT", "IN", "BETWEEN", "LIKE"),
     *("DISTINCT", "RETURNING", "OF", "WITH", "AS", "EXCEPT", "EXCLUDE"),
 }
-#: DuckDB's, as ``duckdb_keywords()`` lists them: a name that is one of them is quoted.
+#: DuckDB's reserved words, as ``duckdb_keywords()`` lists them: a name that is one is quoted.
 RESERVED = frozenset(
     {
         *("all", "analyse", "analyze", "and", "any", "array", "as", "asc", "asymmetric", "both"),
@@ -347,11 +347,11 @@ RESERVED = frozenset(
 
 # -------------------- scope
 #
-# The tables that a statement speaks of, by the names that it uses for them.
+# The tables that a statement names, by the names that it uses for them.
 
 
 _BETWEEN = frozenset({"IF", "NOT", "EXISTS", "LATERAL"})
-#: Behind a table these are no alias.
+#: Words that are no alias after a table.
 _NO_ALIAS = (
     CLAUSES
     | {"LEFT", "RIGHT", "FULL", "INNER", "OUTER", "CROSS", "SEMI", "ANTI", "NATURAL", "GROUP"}
@@ -361,7 +361,7 @@ _NO_ALIAS = (
 
 
 def tables_in(tokens: Sequence[WrittenToken]) -> dict[str, str]:
-    """Table by alias, or by the last part of its own name; as written, with dots."""
+    """Return each table by alias, or by the last part of its own name; as written, with dots."""
     found: dict[str, str] = {}
     place = 0
     while place < len(tokens):
@@ -382,7 +382,7 @@ def tables_in(tokens: Sequence[WrittenToken]) -> dict[str, str]:
 
 
 def queries_in(tokens: Sequence[WrittenToken]) -> list[str]:
-    """The names that WITH gives to queries."""
+    """Return the names that WITH gives to queries."""
     return [
         token.name
         for token, following, after in zip(tokens, tokens[1:], tokens[2:], strict=False)
@@ -391,7 +391,7 @@ def queries_in(tokens: Sequence[WrittenToken]) -> list[str]:
 
 
 def is_before_table(tokens: Sequence[WrittenToken], place: int) -> bool:
-    """Whether the name of a table follows this token."""
+    """Return whether the name of a table follows this token."""
     word = tokens[place].upper
     if word == "USING":  # of MERGE; that of a join has columns in brackets
         return any(token.upper == "MERGE" for token in tokens[:place])
@@ -405,7 +405,7 @@ def _is_name(token: WrittenToken) -> bool:
 
 
 def _chain(tokens: Sequence[WrittenToken], place: int) -> tuple[str, int]:
-    """A name with dots, and where it ends."""
+    """Return a name with dots, and the place after it."""
     parts = [tokens[place].name]
     place += 1
     while place < len(tokens) and tokens[place].text == ".":
@@ -460,12 +460,12 @@ class WrittenToken:
 
     @property
     def upper(self) -> str:
-        """A keyword, if it can be one."""
+        """The keyword, if the token can be one."""
         return self.text.upper() if self.kind in ("word", "mark") else ""
 
     @property
     def name(self) -> str:
-        """An identifier without its quotes."""
+        """The identifier without its quotes."""
         if self.kind != "quoted":
             return self.text
         inner = self.text[1:-1] if self.is_closed else self.text[1:]
@@ -473,7 +473,7 @@ class WrittenToken:
 
     @property
     def is_closed(self) -> bool:
-        """Whether a quote or a comment ends within the text."""
+        """True if a quote or a comment ends within the text."""
         match self.kind:
             case "quoted":
                 return len(self.text) > 1 and self.text.count('"') % 2 == 0
@@ -491,7 +491,7 @@ class WrittenToken:
 
 
 def tokens_of(text: str) -> list[WrittenToken]:
-    """All tokens, comments too."""
+    """Return all tokens, comments too."""
     found = []
     for match in _TOKEN.finditer(text):
         kind = match.lastgroup

@@ -1,4 +1,4 @@
-"""The names of a lake, looked up when they are asked for and kept until they may have changed."""
+"""The names of a lake, read on request and kept until they may have changed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from lakevilla.cli.shell.completing import NamedColumn
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.sql.expressions.types import type_name
 
-#: A lake of more tables is asked for those that begin as what is typed.
+#: In a lake of more tables, only those that begin with the typed text are requested.
 _MOST = 1000
 
 
 class LakeNames:
-    """Names for completion, which asks in a thread of its own.
+    """Names for completion, which calls from a thread of its own.
 
-    What can't be read has no names: an error of the store is told by the statement that meets it.
+    An object that can't be read has no names: the statement that needs it reports the store's
+    error.
     """
 
     def __init__(self, lake: lv.Lake[Any]) -> None:
@@ -32,7 +33,7 @@ class LakeNames:
         self._refs: list[str] | None = None
 
     def forget(self, *, columns: bool) -> None:
-        """What was kept may be of the past: names of tables, and with ``columns`` all."""
+        """Forget cached names that may be outdated: those of tables, and with ``columns`` all."""
         with self._lock:
             self._tables.clear()
             self._refs = None
@@ -103,7 +104,7 @@ class LakeNames:
 
 
 def type_shown(kind: pa.DataType) -> str:
-    """A type as DESCRIBE calls it, and CREATE TABLE takes it; Arrow's name where SQL has none."""
+    """Return a type in the form of DESCRIBE and CREATE TABLE; Arrow's name where SQL has none."""
     try:
         return type_name(kind)
     except InvalidOperation:
@@ -111,7 +112,7 @@ def type_shown(kind: pa.DataType) -> str:
 
 
 def _catalog() -> dict[str, list[NamedColumn]]:
-    """The tables in which a lake shows its catalog."""
+    """Return the tables in which a lake shows its catalog."""
     from lakevilla.sql.catalog import SCHEMAS
 
     return {

@@ -1,4 +1,4 @@
-"""The shell: read a statement, run it, show what it returned."""
+"""The shell: read a statement, run it, show its result."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ from lakevilla.results import CommitResult, OperationResult
 
 # -------------------- loop
 #
-# The loop: read, run, show; until its user leaves.
+# The loop: read, run, show; until the user leaves.
 
 
-#: Files that run files, at most.
+#: Most files that run each other.
 _DEEPEST = 16
 
 
 class EntryReader(Protocol):
-    """Where entries come from."""
+    """A source of entries."""
 
     def read(self, prompt: str, begun: str = "") -> str:
-        """The next one, of which ``begun`` has been typed.
+        """Return the next entry, of which ``begun`` has been typed.
 
-        EOFError at the end, KeyboardInterrupt where it was dropped.
+        Raises EOFError at the end, KeyboardInterrupt where the entry was dropped.
         """
 
 
 class Shell:
-    """Runs what a reader gives it, on a desk."""
+    """A runner of entries on a shell state."""
 
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
         self._depth = 0
 
     def is_complete(self, text: str) -> bool:
-        """Whether Enter runs a text that is being typed."""
+        """Return whether Enter runs a text that is being typed."""
         stripped = text.strip()
         return (
             not stripped.strip(";")
@@ -65,7 +65,7 @@ class Shell:
         )
 
     def converse(self, reader: EntryReader) -> None:
-        """Run what a person types. No error ends it, and no Ctrl-C."""
+        """Run the entries of a person. No error ends the loop, and no Ctrl-C."""
         begun = ""
         while True:
             try:
@@ -104,12 +104,12 @@ class Shell:
             self._depth -= 1
 
     def run_lines(self, lines: Iterable[str], source: str) -> None:
-        """Run what comes in lines, up to the first error, which then names its line."""
+        """Run the entries in lines, up to the first error, which then names its line."""
         for entry in entries(lines, self.desk.session.is_complete):
             self._take(entry, source)
 
     def _take(self, entry: ScriptEntry, source: str | None) -> None:
-        """One entry: a short command, or statements."""
+        """Run one entry: a short command, or statements."""
         text = entry.text.rstrip()
         if is_short(text):
             with placed(source, entry.line):
@@ -132,7 +132,7 @@ class Shell:
 
 
 def run_statement(desk: Desk, text: str, *, expanded: bool = False) -> None:
-    """Run one statement and show what comes of it.
+    """Run one statement and show its result.
 
     Raises
     ------
@@ -161,7 +161,7 @@ def run_statement(desk: Desk, text: str, *, expanded: bool = False) -> None:
 
 
 def _defines(text: str) -> bool:
-    """Whether a statement may have changed columns."""
+    """Return whether a statement may have changed columns."""
     return tag_of(text).split()[0] in ("CREATE", "DROP", "ALTER", "ROLLBACK", "MERGE")
 
 
@@ -185,7 +185,7 @@ def run_shell(
     values: Mapping[str, object],
     limits: Mapping[str, Any],
 ) -> None:
-    """Run the texts; without any, what comes in until its end, or until somebody leaves."""
+    """Run the texts; without any, the input until its end, or until the user leaves."""
     desk = Desk(lake, ref, values, limits)
     try:
         if texts:

@@ -28,14 +28,14 @@ from lakevilla.cli.shell.completing import Names, command_suggestions, suggestio
 
 
 class Prompt:
-    """Reads statements from a terminal.
+    """A reader of statements from a terminal.
 
     Parameters
     ----------
     is_complete : callable
-        Whether Enter runs a text, and does not begin another line.
+        Returns whether Enter runs a text, and does not begin another line.
     names : callable
-        The names that are offered, as they are now.
+        Returns the names that are offered at present.
     source, screen : optional
         Those of prompt_toolkit; the terminal if not given.
     """
@@ -62,7 +62,10 @@ class Prompt:
         )
 
     def read(self, prompt: str, begun: str = "") -> str:
-        """The next text, which may be begun; EOFError at Ctrl-D, KeyboardInterrupt at Ctrl-C."""
+        """Return the next text, which may be begun.
+
+        Raises EOFError at Ctrl-D, KeyboardInterrupt at Ctrl-C.
+        """
         return self.session.prompt(FormattedText([("class:prompt", prompt)]), default=begun)
 
 
@@ -75,7 +78,7 @@ class _Completer(Completer):
         if before.lstrip()[:1] in ("\\", "."):
             found = command_suggestions(before, self._names())
         elif event.text_inserted and not _wants_names(before):
-            return  # a menu of all there is would only be in the way
+            return  # a menu of all names would only disturb
         else:
             found = suggestions(before, after, self._names())
         for one in found:
@@ -87,12 +90,12 @@ class _Completer(Completer):
 
 
 def _wants_names(before: str) -> bool:
-    """Whether what is being typed is a name, or a dot behind one."""
+    """Return whether a name is being typed, or a dot after one."""
     return before[-1:].isalnum() or before[-1:] in ("_", ".", '"')
 
 
 class _KeptHistory(FileHistory):
-    """Writes what may be kept, and remembers the rest until the shell ends."""
+    """A history that writes permitted texts, and remembers the rest until the shell ends."""
 
     def store_string(self, string: str) -> None:
         if is_kept(string):
@@ -132,7 +135,7 @@ def _keys(is_complete: Callable[[str], bool]) -> KeyBindings:
         menu = buffer.complete_state
         if menu is None:
             buffer.start_completion(insert_common_part=True)
-        elif len(menu.completions) == 1:  # there is no other to go on to
+        elif len(menu.completions) == 1:  # the only completion
             buffer.apply_completion(menu.completions[0])
         else:
             buffer.complete_next()
@@ -146,10 +149,10 @@ def _keys(is_complete: Callable[[str], bool]) -> KeyBindings:
 
 # -------------------- history
 #
-# Where statements are kept from one shell to the next, and which are not.
+# The file that keeps statements from one shell to the next, and the exceptions.
 
 
-#: Texts that speak of such things stay in this process.
+#: Texts with such words stay in this process.
 _SECRET = re.compile(
     r"passw(or)?d|secret|token|credential|access_?key|account_?key|private_?key", re.IGNORECASE
 )
@@ -158,27 +161,28 @@ MOST_BYTES = 1 << 20
 
 
 def history_file(environment: Mapping[str, str]) -> Path | None:
-    """The file of a user, by the XDG base directories; None where there is no home."""
+    """Return the file of a user, by the XDG base directories; None where there is no home."""
     chosen = environment.get("LAKEVILLA_HISTORY")
     if chosen is not None:
         return Path(chosen) if chosen else None
     state = environment.get("XDG_STATE_HOME", "")
-    if os.path.isabs(state):  # others are to be ignored, says XDG
+    if os.path.isabs(state):  # XDG says to ignore other paths
         return Path(state) / "lakevilla" / "history"
     home = environment.get("HOME")
     return Path(home) / ".local" / "state" / "lakevilla" / "history" if home else None
 
 
 def is_kept(text: str) -> bool:
-    """Whether a text may be written to the file.
+    """Return whether a text may be written to the file.
 
-    One that begins with a space is not, as in other shells, nor one that may hold a secret.
+    A text that begins with a space is not written, as in other shells, nor one that may hold a
+    secret.
     """
     return bool(text.strip()) and not text.startswith(" ") and not _SECRET.search(text)
 
 
 def opened(path: Path) -> bool:
-    """Make the file if it is not there, for its owner alone; whether it can be written."""
+    """Create the file if it is absent, for its owner alone; return whether it can be written."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600))

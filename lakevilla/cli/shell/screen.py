@@ -20,21 +20,21 @@ from lakevilla.errors import InvalidOperation, LakeVillaError
 
 # -------------------- screen
 #
-# What the shell shows, and where.
+# The output of the shell: its contents and its destination.
 
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: A cell in a pager is cut to so many characters: all lines are as long as the longest.
+#: Characters to which a cell in a pager is cut: all lines are as long as the longest.
 _WIDEST_PAGED = 500
-#: Lines of the terminal that are not for a result: what was typed, and the next prompt.
+#: Lines of the terminal that are not for a result: the typed text, and the next prompt.
 _OTHER_LINES = 3
 
 
 @dataclass(slots=True)
 class Choices:
-    """What a user may set. ``rows`` 0 shows all; ``target`` takes results instead of the screen."""
+    """The settings of a user. ``rows`` 0 shows all; ``target`` replaces the screen for results."""
 
     form: Format = "table"
     expanded: bool = False
@@ -45,7 +45,7 @@ class Choices:
 
 
 class Screen:
-    """Results go to stdout or to a file, what is said beside them to stderr."""
+    """The output of a shell: results go to stdout or to a file, remarks to stderr."""
 
     def __init__(self, choices: Choices) -> None:
         self.choices = choices
@@ -56,7 +56,7 @@ class Screen:
         return self._output.console.is_terminal
 
     def line(self, text: str) -> None:
-        """What became of a statement: for people, so not into a file of results."""
+        """Print the outcome of a statement: for people, so not into a file of results."""
         if self.is_terminal:
             self._output.line(text)
         else:
@@ -69,11 +69,11 @@ class Screen:
         self._output.error(error)
 
     def lines(self, lines: Sequence[str]) -> None:
-        """Text that is ready to be shown."""
+        """Print text that is ready to be shown."""
         self._print(lines, len(lines))
 
     def rows(self, frame: pa.Table, *, expanded: bool = False, counted: bool = True) -> None:
-        """The rows of a query; ``expanded`` for this once."""
+        """Print the rows of a query; ``expanded`` for this query only."""
         from lakevilla.cli.rendering import grid, lines_of
 
         form = self.choices.form
@@ -108,7 +108,7 @@ class Screen:
         return [f"({what})"]
 
     def _print(self, lines: Iterable[str], count: int | None) -> None:
-        """``count`` None for lines that are too wide for the terminal."""
+        """Print lines; ``count`` is None for lines that are too wide for the terminal."""
         target = self.choices.target
         if target is not None:
             target.writelines(f"{line}\n" for line in lines)
@@ -138,7 +138,7 @@ _FOR_PEOPLE = ("table", "vertical")
 
 # -------------------- lines
 #
-# A script or a pipe, cut into what a prompt would have got: statements and short commands.
+# A script or a pipe, cut into the entries of a prompt: statements and short commands.
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +150,9 @@ class ScriptEntry:
 
 
 def entries(lines: Iterable[str], is_complete: Callable[[str], bool]) -> Iterator[ScriptEntry]:
-    """The entries of a text; the last may lack its semicolon.
+    """Yield the entries of a text; the last may lack its semicolon.
 
-    They come as soon as they are complete: a pipe may wait for the answer.
+    Each is yielded as soon as it is complete: a pipe may wait for the answer.
     """
     held: list[str] = []
     first = 0
@@ -175,7 +175,7 @@ def entries(lines: Iterable[str], is_complete: Callable[[str], bool]) -> Iterato
 
 
 def _may_end(line: str) -> bool:
-    """Whether it is worth looking: only a semicolon or a backslash ends a statement."""
+    """Return whether a check is needed: only a semicolon or a backslash ends a statement."""
     return ";" in line or "\\" in line
 
 
@@ -184,12 +184,12 @@ def _may_end(line: str) -> bool:
 # Long results, shown by a program that scrolls.
 
 
-#: What less does for us: colours as they are, long lines cut, the screen left as it was.
+#: Options of less: colours unchanged, long lines cut, the screen left unchanged.
 _LESS = "-SRX"
 
 
 def pager_of(environment: Mapping[str, str]) -> list[str] | None:
-    """The command of the pager: that of the user, else less; None where there is none."""
+    """Return the command of the pager: that of the user, else less; None where there is none."""
     for name in ("LAKEVILLA_PAGER", "PAGER"):
         chosen = environment.get(name)
         if chosen is not None:
@@ -200,11 +200,11 @@ def pager_of(environment: Mapping[str, str]) -> list[str] | None:
 
 
 def page(lines: Iterable[str], command: list[str]) -> bool:
-    """Hand the lines to the pager and wait until its user leaves it; whether it could begin."""
+    """Pass the lines to the pager and wait until the user leaves it; return whether it began."""
     environment = dict(os.environ)
     environment.setdefault("LESS", _LESS)
-    # Ctrl-C is for the pager while it is up: less ends a search by it. A handler that does
-    # nothing is not inherited, as SIG_IGN would be.
+    # Ctrl-C is for the pager while it runs: less ends a search by it. A handler that does nothing
+    # is not inherited, as SIG_IGN would be.
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         with subprocess.Popen(
@@ -220,7 +220,7 @@ def page(lines: Iterable[str], command: list[str]) -> bool:
                     process.stdin.write(line + "\n")
                 process.stdin.close()
             except BrokenPipeError:
-                pass  # its user has seen enough
+                pass  # the user has left the pager
             process.wait()
     except OSError:
         return False
@@ -231,7 +231,7 @@ def page(lines: Iterable[str], command: list[str]) -> bool:
 
 # -------------------- short
 #
-# The commands that begin with a backslash: their names, and what each takes.
+# The commands that begin with a backslash: their names, and their arguments.
 
 
 Verb = Literal[
@@ -305,12 +305,12 @@ COMMANDS = (
         "quit", ("\\q", "\\quit", ".quit", ".exit", "exit", "quit"), "nothing", "", "leave (Ctrl-D)"
     ),
 )
-#: What ends a statement in place of a semicolon.
+#: Endings that replace the semicolon of a statement.
 _ENDINGS = {"\\gx": True, "\\G": True, "\\g": False}
 _BY_NAME = {name: one for one in COMMANDS for name in one.names}
-#: These have no backslash; what begins so may still be a statement.
+#: Commands without a backslash; a text that begins so may still be a statement.
 _WORDS = frozenset(name for name in _BY_NAME if name[0].isalpha())
-#: What psql has and this shell does otherwise.
+#: Commands of psql, and their equivalents in this shell.
 _ELSEWHERE = {
     "\\c": "`lakevilla shell ROOT` opens another lake, \\on NAME goes to a branch",
     "\\connect": "`lakevilla shell ROOT` opens another lake, \\on NAME goes to a branch",
@@ -326,15 +326,15 @@ _ELSEWHERE = {
 
 
 def is_short(text: str) -> bool:
-    """Whether a line is a short command, and no statement or a part of one."""
+    """Return whether a line is a short command, and no statement or a part of one."""
     line = text.strip()
     return line[:1] in ("\\", ".") or line.rstrip("; ").lower() in _WORDS
 
 
 def short_at_end(text: str, is_complete: Callable[[str], bool]) -> tuple[str, str] | None:
-    r"""A statement that goes on and the short command on its last line, as psql has it.
+    r"""Return an unfinished statement and the short command on its last line, as in psql.
 
-    None where there is none, or it stands in a string: ``\q`` there is text.
+    None where there is none, or it is in a string: ``\q`` there is text.
     """
     before, line_feed, line = text.rstrip().rpartition("\n")
     known = line.lstrip().startswith("\\") and _parts(line)[0] in _BY_NAME
@@ -344,7 +344,7 @@ def short_at_end(text: str, is_complete: Callable[[str], bool]) -> tuple[str, st
 
 
 def ended(text: str, is_complete: Callable[[str], bool]) -> tuple[str, bool] | None:
-    r"""What stands before ``\g``, ``\gx`` or ``\G``, and whether each value gets a line.
+    r"""Return the text before ``\g``, ``\gx`` or ``\G``, and whether each value gets a line.
 
     None where the text does not end so, or in the middle of a string.
     """
@@ -357,7 +357,7 @@ def ended(text: str, is_complete: Callable[[str], bool]) -> tuple[str, bool] | N
 
 
 def short(line: str) -> tuple[ShortCommand, str | None]:
-    """The command of a line and its argument.
+    """Return the command of a line and its argument.
 
     Raises
     ------
@@ -385,7 +385,7 @@ def _parts(line: str) -> tuple[str, str | None]:
 
 
 def switched(argument: str | None, now: bool, name: str) -> bool:
-    """What a switch is set to; without an argument it is the other of the two.
+    """Return the value that a switch is set to; without an argument it is toggled.
 
     Raises
     ------
@@ -402,12 +402,12 @@ def switched(argument: str | None, now: bool, name: str) -> bool:
 
 
 def number(argument: str, name: str) -> int:
-    """A count.
+    """Return a count.
 
     Raises
     ------
     InvalidOperation
-        It is none.
+        The argument is none.
     """
     if not argument.isascii() or not argument.isdigit():
         raise InvalidOperation(f"{name} takes a number, not {argument!r}")
@@ -415,7 +415,7 @@ def number(argument: str, name: str) -> int:
 
 
 def help_lines() -> list[str]:
-    """All commands, one on a line."""
+    """Return all commands, one on a line."""
     heads = [f"{one.names[0]} {one.argument}".rstrip() for one in COMMANDS]
     widest = max(map(len, heads))
     listed = []

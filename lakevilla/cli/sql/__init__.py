@@ -1,4 +1,4 @@
-"""``lakevilla sql``: statements from an argument, files or a pipe, and what they print.
+"""``lakevilla sql``: statements from an argument, files or a pipe, and their output.
 
-It may import what all commands share.
+This package may import the common parts of all commands.
 """

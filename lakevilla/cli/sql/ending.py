@@ -1,4 +1,4 @@
-"""How a statement has ended: what it has done, and what became of it at Ctrl-C."""
+"""The end of a statement: its effects, and its outcome at Ctrl-C."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import lakevilla as lv
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.results import CommitResult, OperationResult
 
-#: A word behind what is commented out.
+#: A word after commented text.
 _WORD = re.compile(r"(?:--[^\n]*\n|/\*.*?\*/|[^\w])*(\w+)", re.DOTALL)
 #: Statements of two words.
 _OF_TWO = frozenset({"CREATE", "DROP", "ALTER", "MERGE", "COMMENT", "BEGIN"})
@@ -20,11 +20,11 @@ _COUNTS = ("rows_inserted", "rows_updated", "rows_deleted")
 
 
 class Interrupted(Exception):
-    """Somebody has pressed Ctrl-C; the text says what became of the statement."""
+    """The user has pressed Ctrl-C; the text states the outcome of the statement."""
 
 
 def described(result: OperationResult | CommitResult | None, text: str, version: int | None) -> str:
-    """What a statement without rows has done; ``version`` is the commit that it made by itself."""
+    """Describe a statement without rows; ``version`` is the commit that it made by itself."""
     match result:
         case CommitResult(operations=0):
             return "committed: nothing was written"
@@ -41,7 +41,7 @@ def described(result: OperationResult | CommitResult | None, text: str, version:
 
 
 def refuse_open(session: lv.Session[Any]) -> None:
-    """A script that leaves a transaction open has not ended it.
+    """Refuse a script that leaves a transaction open: it has not ended it.
 
     Raises
     ------
@@ -56,19 +56,20 @@ def refuse_open(session: lv.Session[Any]) -> None:
 
 
 def as_version(number: int | None) -> str:
-    """A commit by its version; one by its table's own log entry has none."""
+    """Return a commit by its version; one by its table's own log entry has none."""
     return "" if number is None else f" as global version {number}"
 
 
 def after_interrupt(
     lake: lv.Lake[Any], session: lv.Session[Any], text: str, *, goes_on: bool = True
 ) -> str:
-    """What became of a statement that was interrupted, as the store knows it.
+    """Return the outcome of a statement that was interrupted, as the store knows it.
 
-    If the session does not go on, its open transaction is rolled back, and that is not told here.
+    If the session does not go on, its open transaction is rolled back, and that is not reported
+    here.
 
-    A transaction that was being committed is asked for, and by that ended where nothing was
-    decided yet: what is said here is so for good.
+    The outcome of a transaction that was being committed is queried; if nothing was decided yet,
+    this query ends the transaction. So the reported outcome is final.
     """
     txn, was_open = session.last_transaction, session.transaction
     if txn is None:
@@ -87,7 +88,7 @@ def after_interrupt(
         return f"{_NOT_KNOWN}: {error.message}{_ask(lake, txn)}"
     finally:
         if session.transaction is not None:
-            session.sql("ROLLBACK")  # what has committed is left as it is
+            session.sql("ROLLBACK")  # a committed transaction is left unchanged
     if isinstance(found, CommitResult):
         return f"interrupted too late: it had committed{as_version(found.global_version)}"
     if found == "aborted":
@@ -96,7 +97,7 @@ def after_interrupt(
 
 
 def made_by_itself(session: lv.Session[Any]) -> int | None:
-    """The version that a statement has made outside of a transaction."""
+    """Return the version that a statement has made outside of a transaction."""
     txn = session.last_transaction
     if session.transaction is not None or txn is None or txn.result is None:
         return None
@@ -108,7 +109,7 @@ def _settled(lake: lv.Lake[Any], txn: lv.Transaction[Any]) -> CommitResult | str
     if found is None:
         return lake.outcome(txn.id).state
     with contextlib.suppress(LakeVillaError, KeyboardInterrupt):
-        txn.commit()  # it goes on where it was interrupted: clients without LakeVilla are to see it
+        txn.commit()  # it continues after the interrupt: clients without LakeVilla must see it
     return found
 
 
@@ -127,7 +128,7 @@ def _ends(text: str) -> bool:
 
 
 def tag_of(text: str) -> str:
-    """The first words of a statement, as psql calls what it has done."""
+    """Return the first words of a statement, which are psql's name for its effect."""
     words = _WORD.findall(text)[:2]
     if not words:
         return "done"

@@ -32,7 +32,7 @@ from lakevilla.sql.statements.script.cutting import ScriptStatement
 
 # -------------------- script
 #
-# Statements one after the other, up to the first error, and what is printed of them.
+# Statements one after the other, up to the first error, and their output.
 
 
 _WRITES = frozenset(
@@ -53,7 +53,7 @@ class Script:
 
 
 def read_script(path: str) -> Script:
-    """The text of a file, or of stdin for ``-``.
+    """Return the text of a file, or of stdin for ``-``.
 
     Raises
     ------
@@ -72,22 +72,22 @@ def read_script(path: str) -> Script:
 
 
 class ScriptRun:
-    """Runs scripts in one session.
+    """A run of scripts in one session.
 
     Parameters
     ----------
     lake, output
-        Where, and how results are printed.
+        The lake, and the printer of the results.
     limit : int, optional
         The most rows of a result.
     values : Mapping, optional
-        Of the ``:name`` in the scripts.
+        The values of the ``:name`` in the scripts.
     write : bool
         If False, all is one read-only transaction.
     atomic : bool
         All is one transaction, which commits at the end.
     limits : Mapping, optional
-        Of its statements, as ``Lake.session`` takes them.
+        The limits of its statements, as ``Lake.session`` takes them.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class ScriptRun:
         self._versions: list[int] = []
 
     def run(self, scripts: Sequence[Script]) -> None:
-        """Run all of them; what is open at the end is undone.
+        """Run all scripts; a transaction that is open at the end is undone.
 
         Raises
         ------
@@ -116,7 +116,7 @@ class ScriptRun:
             Of the first statement that raises, with its file and line.
         Interrupted
         """
-        # Read as a whole first: a quote that is not closed is found before anything is done.
+        # Read as a whole first: a quote that is not closed is found before any statement is run.
         cut = []
         for script in scripts:
             cut.append((script, self._cut(script)))
@@ -152,7 +152,7 @@ class ScriptRun:
         return found
 
     def _half(self, text: str) -> int:
-        """The line on which the statement begins that has no end."""
+        """Return the line on which the statement without an end begins."""
         held, first = "", 1
         for number, line in enumerate(text.splitlines(keepends=True), 1):
             if not held.strip():
@@ -220,7 +220,7 @@ class ScriptRun:
         )
 
     def _end(self) -> None:
-        """Commit what is one transaction; a script that leaves one open has not ended it."""
+        """Commit the one transaction; a script that leaves one open has not ended it."""
         txn = self._session.transaction
         if txn is None or not self._write:
             return
@@ -230,7 +230,7 @@ class ScriptRun:
         refuse_open(self._session)
 
     def _tell_fate(self, is_script: bool) -> None:
-        """What the statements before an error have left."""
+        """Report what the statements before an error have committed or undone."""
         if not (self._write and is_script):
             return
         if self._versions:
@@ -247,11 +247,11 @@ class ScriptRun:
 
 # -------------------- sources
 #
-# Where the statements of ``lakevilla sql`` come from, and those that read the past.
+# The sources of the statements of ``lakevilla sql``, and the queries on the past.
 
 
 def scripts_of(query: str | None, files: list[str] | None) -> list[Script]:
-    """The texts to run. Raises ``InvalidOperation`` where there is none, or too many."""
+    """Return the texts to run. Raises ``InvalidOperation`` where there is none, or too many."""
     if files:
         if query is not None:
             raise InvalidOperation("sql takes statements or files, not both: leave one of them out")
@@ -308,19 +308,19 @@ def run_scripts(
 
 # -------------------- values
 #
-# Values for the ``:name`` of statements, as a command line and a shell give them.
+# Values for the ``:name`` of statements, in the forms of the command line and the shell.
 
 
 Values = Mapping[str, object]
 
 
 def values_of(given: Iterable[str] | None) -> dict[str, object]:
-    """The values by their names.
+    """Return the values by their names.
 
     Raises
     ------
     InvalidOperation
-        One is not ``NAME=VALUE``, or a name comes twice.
+        One is not ``NAME=VALUE``, or a name is there twice.
     """
     found: dict[str, object] = {}
     for one in given or ():
@@ -334,7 +334,7 @@ def values_of(given: Iterable[str] | None) -> dict[str, object]:
 
 
 def value_of(text: str) -> object:
-    """What JSON makes of a text; a text that is no JSON stands for itself, as dates do."""
+    """Return the JSON value of a text; a text that is no JSON is its own value, as dates are."""
     try:
         return json.loads(text, parse_float=_number, parse_constant=_no_constant)
     except ValueError:
@@ -344,7 +344,7 @@ def value_of(text: str) -> object:
 
 
 def used_by(text: str, values: Values) -> dict[str, object] | None:
-    """Those that a statement names: the others are for other statements of the script."""
+    """Return the values that a statement names: the rest is for other statements of the script."""
     used = used_in(text, values, "duckdb")
     return {name: value for name, value in values.items() if name in used} or None
 
@@ -366,7 +366,7 @@ def refuse_unused(texts: Iterable[str], values: Values) -> None:
 
 
 def _number(text: str) -> object:
-    """As a literal of SQL: with an exponent a double, else a decimal."""
+    """Return the number as a literal of SQL: with an exponent a double, else a decimal."""
     return float(text) if "e" in text.lower() else Decimal(text)
 
 
@@ -376,7 +376,7 @@ def _no_constant(text: str) -> NoReturn:
 
 # -------------------- placing
 #
-# Errors name the file and the line of the statement that they befell.
+# Errors name the file and the line of the statement that raised them.
 
 
 _PLACED = "_lakevilla_placed"
@@ -384,9 +384,9 @@ _PLACED = "_lakevilla_placed"
 
 @contextmanager
 def placed(source: str | None, line: int, shown: bool = True, column: int = 1) -> Iterator[None]:
-    """Errors from inside name the file and the line; those that do already are left as they are.
+    """Let errors from inside name the file and the line, unless they name them already.
 
-    ``line`` and ``column``: where the statement begins, of which an error may name a place.
+    ``line`` and ``column``: the beginning of the statement; an error may name a place in it.
     """
     try:
         yield
@@ -403,11 +403,11 @@ def placed(source: str | None, line: int, shown: bool = True, column: int = 1) -
 
 # -------------------- piped
 #
-# What comes by a pipe.
+# The input from a pipe.
 
 
 def piped() -> TextIO:
-    """Stdin as UTF-8, as files are, whatever the locale says; empty where it is closed.
+    """Return stdin as UTF-8, as files are, whatever the locale says; empty where it is closed.
 
     Bytes that are no UTF-8 raise ``UnicodeDecodeError`` when they are read.
     """

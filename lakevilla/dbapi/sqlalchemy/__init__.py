@@ -1,7 +1,7 @@
 """SQLAlchemy's dialect of a lake: ``create_engine("lakevilla:///path")``.
 
-It compiles to LakeVilla's SQL, and runs that through ``lakevilla.dbapi``. Nothing below imports it,
-and SQLAlchemy is imported here alone.
+It compiles to LakeVilla's SQL, and runs that through ``lakevilla.dbapi``. No lower module imports
+it, and SQLAlchemy is imported here alone.
 """
 
 try:

@@ -13,10 +13,10 @@ from lakevilla.errors import LakeVillaWarning
 
 # -------------------- compiler
 #
-# Statements of SQLAlchemy as LakeVilla's SQL: DuckDB's for queries, its own for what writes.
+# Statements of SQLAlchemy as LakeVilla's SQL: DuckDB's for queries, its own for writes.
 
 
-#: Words that DuckDB and LakeVilla keep for themselves, and SQLAlchemy's list lacks.
+#: Words that DuckDB and LakeVilla reserve, and SQLAlchemy's list lacks.
 _RESERVED = frozenset(
     {"anti", "asof", "at", "by", "collation", "columns", "concurrently", "describe", "fetch"}
     | {"generated", "glob", "lambda", "lateral", "map", "pivot", "pivot_longer", "pivot_wider"}
@@ -34,7 +34,7 @@ def _schema(table: Any) -> Any:
 
 
 class LakeVillaIdentifierPreparer(compiler.IdentifierPreparer):
-    """Quotes names by ``"``; ``main`` is the schema of tables whose name has no directory."""
+    """A quoter of names by ``"``; ``main`` is the schema of names without a directory."""
 
     reserved_words = compiler.RESERVED_WORDS | _RESERVED
 
@@ -42,13 +42,13 @@ class LakeVillaIdentifierPreparer(compiler.IdentifierPreparer):
 
 
 class LakeVillaCompiler(compiler.SQLCompiler):
-    """SELECT, INSERT, UPDATE and DELETE."""
+    """The compiler of SELECT, INSERT, UPDATE and DELETE."""
 
     def visit_column(self, column: Any, *args: Any, **kw: Any) -> str:
         text: str = super().visit_column(column, *args, **kw)
         table = column.table
         schema = None if table is None else self.preparer.schema_for_object(table)
-        # A statement that writes calls its table by the last part of the name.
+        # A statement that writes names its table by the last part of the name.
         if schema and (self.isupdate or self.isdelete):
             text = text.removeprefix(f"{self.preparer.quote_schema(schema)}.")
         return text
@@ -75,7 +75,7 @@ class LakeVillaCompiler(compiler.SQLCompiler):
         return found
 
     def for_update_clause(self, select: Any, **kw: Any) -> str:
-        """Nothing: what a serializable transaction has read must still be so at its commit."""
+        """Return nothing: a serializable transaction's reads must still be true at its commit."""
         return ""
 
     def visit_empty_set_expr(self, element_types: Any, **kw: Any) -> str:
@@ -102,7 +102,7 @@ class LakeVillaCompiler(compiler.SQLCompiler):
 
 
 def _plain_name(name: str) -> str:
-    """A parameter's name as ``:name`` can spell it: a letter or ``_``, then word characters."""
+    """Return a parameter's name in ``:name``'s form: a letter or ``_``, then word characters."""
     plain = "".join(one if one.isalnum() or one == "_" else f"_{ord(one):x}_" for one in name)
     return (
         plain if plain[:1] == "_" or (plain[:1].isalpha() and plain[:1].isascii()) else f"p_{plain}"
@@ -110,7 +110,7 @@ def _plain_name(name: str) -> str:
 
 
 class LakeVillaTypeCompiler(compiler.GenericTypeCompiler):
-    """Types of columns. A length is not kept, and is left out."""
+    """The compiler of column types. A length is not kept, and is left out."""
 
     def visit_FLOAT(self, type_: Any, **kw: Any) -> str:
         return "FLOAT" if type_.precision is not None and type_.precision <= 24 else "DOUBLE"
@@ -130,7 +130,10 @@ class LakeVillaTypeCompiler(compiler.GenericTypeCompiler):
         return self.visit_NUMERIC(type_, **kw)
 
     def visit_TIMESTAMP(self, type_: Any, **kw: Any) -> str:
-        """Without a zone, as a datetime of Python without one; LakeVilla's own is a moment."""
+        """Return a type without a zone, as a datetime of Python without one.
+
+        LakeVilla's own type is a point in time.
+        """
         return "TIMESTAMP WITH TIME ZONE" if type_.timezone else "TIMESTAMP WITHOUT TIME ZONE"
 
     def visit_DATETIME(self, type_: Any, **kw: Any) -> str:
@@ -177,19 +180,19 @@ class LakeVillaTypeCompiler(compiler.GenericTypeCompiler):
 
 # -------------------- ddl
 #
-# Tables of SQLAlchemy as CREATE TABLE: what a lake does not check is not said to be checked.
+# Tables of SQLAlchemy as CREATE TABLE: constraints that a lake does not check are left out.
 
 
-#: Instead of an index: a statement that does nothing.
+#: Replacement of an index: a statement that does nothing.
 _NOTHING = "SELECT 1 AS no_index"
 _CREATE = re.compile(r"CREATE TABLE ")
 
 
 class LakeVillaDDLCompiler(compiler.DDLCompiler):
-    """CREATE TABLE, DROP TABLE and comments.
+    """The compiler of CREATE TABLE, DROP TABLE and comments.
 
     ``Table(..., lakevilla_format="iceberg", lakevilla_partition_by=["day"],
-    lakevilla_properties={...})`` say what else a table of a lake has. With the dialect's
+    lakevilla_properties={...})`` set the further options of a table of a lake. With the dialect's
     ``create_or_replace`` each CREATE TABLE is CREATE OR REPLACE TABLE, as with
     ``Table(..., prefixes=["OR REPLACE"])``.
     """
@@ -238,7 +241,7 @@ class LakeVillaDDLCompiler(compiler.DDLCompiler):
     def _text(self, value: str) -> str:
         return "'" + value.replace("'", "''") + "'"
 
-    # -- what nothing checks -----------------------------------------------------
+    # -- unchecked constraints ---------------------------------------------------
 
     def visit_primary_key_constraint(self, constraint: Any, **kw: Any) -> str:
         return None  # type: ignore[return-value]  # left out: each mapped class has one
@@ -268,7 +271,7 @@ class LakeVillaDDLCompiler(compiler.DDLCompiler):
         )
         return None  # type: ignore[return-value]
 
-    # -- what is not there -------------------------------------------------------
+    # -- missing features --------------------------------------------------------
 
     def visit_create_schema(self, create: Any, **kw: Any) -> str:
         raise exc.CompileError(

@@ -29,11 +29,11 @@ from lakevilla.sql.expressions.types import arrow_type
 
 # -------------------- reflection
 #
-# Types of columns as SQLAlchemy's, and what of their values is not as it expects.
+# Types of columns as SQLAlchemy's, and the values that differ from its expectations.
 
 
 class LakeVillaNumeric(types.Numeric[Any]):
-    """Decimals; where DuckDB has computed a double, as it does in a division, what that prints."""
+    """Decimals; where DuckDB has computed a double, as in a division, the number that it prints."""
 
     def result_processor(self, dialect: Any, coltype: Any) -> Callable[[Any], Any]:
         if not self.asdecimal:
@@ -59,12 +59,12 @@ _DECIMAL = re.compile(r"DECIMAL\((\d+), ?(\d+)\)")
 
 
 def column_type_of(name: str) -> TypeEngine[Any]:
-    """The type that a table's schema calls so, as DESCRIBE has it: ``long``, ``array<string>``."""
+    """Return the type of a name in a schema, as in DESCRIBE: ``long``, ``array<string>``."""
     return type_of(type_code(arrow_type(name)))
 
 
 def type_of(name: str) -> TypeEngine[Any]:
-    """The type of a code as in ``Cursor.description``; ``NullType`` for structs and maps."""
+    """Return the type of a code as in ``Cursor.description``; ``NullType`` for structs and maps."""
     if name == "TIMESTAMP WITH TIME ZONE":
         return types.TIMESTAMP(timezone=True)
     if name.endswith("[]"):
@@ -85,7 +85,7 @@ def _array(name: str) -> TypeEngine[Any]:
 
 # -------------------- dialect
 #
-# The dialect: what a lake can, how it is reached, and what is in it.
+# The dialect: the capabilities of a lake, the connection to it, and its contents.
 
 
 #: SQLAlchemy's names of isolation levels, and LakeVilla's.
@@ -95,14 +95,14 @@ _LEVELS = {
     "WRITE SERIALIZABLE": "write-serializable",
 }
 _AUTOCOMMIT = "AUTOCOMMIT"
-#: Behind it DESCRIBE DETAIL names a table's CHECK.
+#: Prefix by which DESCRIBE DETAIL names a table's CHECK.
 _CHECK = "check "
 
 
 class LakeVillaExecutionContext(default.DefaultExecutionContext):
-    """Looks at the count of a write only if somebody asks for it.
+    """An execution context that reads the count of a write only if the program reads it.
 
-    What was looked at is held against what others commit.
+    A count that was read is checked against the commits of other clients.
     """
 
     _rowcount: int | None
@@ -228,7 +228,7 @@ class LakeVillaDialect(default.DefaultDialect):
         why = "a lake has no savepoints: a statement that raises has changed nothing by itself"
         raise exc.NotSupportedError(f"SAVEPOINT {name}", None, dbapi.NotSupportedError(why))
 
-    # -- what is there -----------------------------------------------------------
+    # -- contents ----------------------------------------------------------------
 
     def _get_default_schema_name(self, connection: Any) -> str:
         return MAIN
@@ -354,7 +354,7 @@ class LakeVillaDialect(default.DefaultDialect):
 
 
 def _place(table_name: str, schema: str | None) -> dict[str, str]:
-    """Where ``information_schema`` has a table: a name with slashes has its schema in it."""
+    """Return a table's place in ``information_schema``: a name with slashes has its schema."""
     if schema is None or schema == MAIN:
         directory, _, name = table_name.rpartition("/")
         return {"schema": directory or MAIN, "name": name}

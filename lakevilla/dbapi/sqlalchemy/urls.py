@@ -1,4 +1,4 @@
-"""Which lake a URL of SQLAlchemy means: ``lakevilla:///path``, ``lakevilla+s3://bucket/prefix``."""
+"""The lake of a URL of SQLAlchemy: ``lakevilla:///path``, ``lakevilla+s3://bucket/prefix``."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from sqlalchemy.engine import URL
 
 from lakevilla.engines.statistics import LIMITS
 
-#: What stands behind ``+`` where it is no store.
+#: The word after ``+`` that names no store.
 _DRIVER = "dbapi"
 
 
 def connect_arguments(url: URL) -> dict[str, Any]:
-    """Arguments for ``lakevilla.dbapi.connect``; of the query, options of the store.
+    """Return arguments for ``lakevilla.dbapi.connect``; of the query, options of the store.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def _root(url: URL) -> str | None:
                 f"lakevilla://{url.host}/... names a host, and a lake has none: write "
                 "lakevilla:///path for a directory, or lakevilla+s3://bucket/prefix"
             )
-        return path or None  # an open lake comes by connect_args
+        return path or None  # an open lake is passed by connect_args
     if scheme == "file":
         return f"file:///{path}"
     if not url.host:

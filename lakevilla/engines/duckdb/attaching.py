@@ -1,9 +1,9 @@
-"""Views of a DuckDB connection that our caller has opened, over rows that we give it.
+"""Views of a DuckDB connection that the caller has opened, over rows that LakeVilla passes to it.
 
-All are temporary: nothing of them gets into a database file of the caller's. A comment marks
-each as ours, with the lake that it is of, so that it can be made again for a newer state; what
-bears no such mark is never touched. A table ``a/b`` is the view ``"a/b"``, and ``a.b`` too, by
-way of a database in memory of the name ``a``.
+All views are temporary: nothing of them gets into a database file of the caller's. A comment marks
+each as ours and names its lake, so that it can be made again for a newer state. A view without this
+mark is never touched. A table ``a/b`` is the view ``"a/b"``, and ``a.b`` too, by way of a database
+in memory with the name ``a``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ Connection: TypeAlias = "duckdb.DuckDBPyConnection"
 Relation: TypeAlias = "duckdb.DuckDBPyRelation"
 
 _HELPER = "__lakevilla_rows_of_"
-#: Where a name without a schema is looked for: what is there would be hidden, or hide.
+#: The places where DuckDB searches for a name without a schema: a view or table there would be
+#: hidden by ours, or hide ours.
 _IN_REACH = """
     database_name IN ('temp', current_database()) AND schema_name IN ('main', current_schema())
     AND NOT internal
@@ -34,8 +35,9 @@ _IN_REACH = """
 
 @dataclass(frozen=True, slots=True)
 class AttachedView:
-    """Rows, a dataset of Arrow's, and the view that is to show them; ``path`` is its name in
-    parts, where it has one.
+    """Rows, an Arrow dataset, and the view that shows them.
+
+    ``path`` is the view's name in parts, if it has one.
     """
 
     view: str
@@ -44,12 +46,12 @@ class AttachedView:
 
 
 def connection_of(given: object) -> Connection:
-    """The connection itself; the default one for None and for the module ``duckdb``.
+    """Return the connection itself; the default one for None and for the module ``duckdb``.
 
     Raises
     ------
     InvalidOperation
-        It is none.
+        It is no connection.
     """
     if given is None or given is sys.modules.get("duckdb"):
         return duckdb.default_connection()
@@ -62,19 +64,19 @@ def connection_of(given: object) -> Connection:
 
 
 def as_relation(connection: Connection, rows: Any) -> Relation:
-    """A relation over the rows, which is read when it is used."""
+    """Return a relation over the rows, which is read when it is used."""
     with _refused("to_duckdb"):
         return connection.from_arrow(rows).project(_columns(rows.schema))
 
 
 def show_tables(connection: Connection, lake: str, shown: Sequence[AttachedView]) -> None:
-    """Make the views, in the place of those that this lake has made before.
+    """Make the views, and replace those that this lake has made before.
 
     Raises
     ------
     InvalidOperation
-        The connection has something of that name which is not ours, two names differ only by
-        case, or DuckDB refuses. Then all is as it was.
+        The connection has something of that name which is not ours, two names differ only by case,
+        or DuckDB refuses. Then all is unchanged.
     """
     mark = f"lakevilla: {lake}"
     with _refused("attach"):
@@ -124,9 +126,9 @@ def _full(path: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _columns(schema: pa.Schema) -> str:
-    """The columns; those that may have NaN in a way that no filter passes.
+    """Return the columns; columns that may have NaN are wrapped so that no filter passes through.
 
-    DuckDB hands filters to Arrow, to which NaN is not above every number.
+    DuckDB hands filters to Arrow, which does not order NaN above every number.
     """
     return ", ".join(
         f"CASE WHEN {name} IS NULL THEN NULL ELSE {name} END AS {name}" if nan else name
@@ -162,8 +164,9 @@ def _refuse_taken(connection: Connection, mark: str, shown: Sequence[AttachedVie
 
 
 def _refuse_paths(connection: Connection, mark: str, shown: Sequence[AttachedView]) -> None:
-    """Refuse paths whose database or schema is the caller's: ``a.b`` would be written there, or
-    mean two things.
+    """Refuse paths whose database or schema is the caller's.
+
+    There, ``a.b`` would be written into the caller's database, or mean two things.
     """
     databases = {
         name.lower(): path
@@ -212,7 +215,7 @@ def _refuse_paths(connection: Connection, mark: str, shown: Sequence[AttachedVie
 
 
 def _remove(connection: Connection, mark: str) -> None:
-    """Remove what this lake has made; those that others are made of last."""
+    """Remove the views that this lake has made; views that other views read are removed last."""
     ours = connection.execute(
         "SELECT database_name, schema_name, view_name FROM duckdb_views() "
         f"WHERE comment = {quote_text(mark)} "
@@ -220,7 +223,7 @@ def _remove(connection: Connection, mark: str) -> None:
     ).fetchall()
     for database, schema, name in ours:
         if database == "temp":
-            connection.unregister(name)  # which also lets its rows go
+            connection.unregister(name)  # also releases its rows
         full = ".".join(map(quote_name, (database, schema, name)))
         connection.execute(f"DROP VIEW IF EXISTS {full}")
 

@@ -24,19 +24,18 @@ from lakevilla.settings import Settings
 
 # -------------------- database
 #
-# One in-process DuckDB database per engine, made on first use and anew after a fork.
+# One in-process DuckDB database per engine, made on first use and again after a fork.
 
 
-#: Rows of a batch that goes through Python.
+#: Rows of a batch that passes through Python.
 BATCH_ROWS = 65_536
 
 
 class Database:
     """Connections to a private in-memory database.
 
-    Every operation takes a cursor of its own: a cursor is a connection, so a
-    result that is still being read is never cut off by the next statement, and
-    threads never meet on one.
+    Every operation takes a cursor of its own. A cursor is a connection, so the next statement never
+    cuts off a result that is still being read, and threads never share one.
     """
 
     def __init__(self, data: DataAccess, settings: Settings, threads: int | None = None) -> None:
@@ -49,10 +48,10 @@ class Database:
         self._directory: str | None = None
 
     def cursor(self, *, watched: bool = True) -> duckdb.DuckDBPyConnection:
-        """A fresh connection to the database.
+        """Return a fresh connection to the database.
 
-        ``watched``: what it does ends with the time of the statement. It must not be closed by
-        hand then: DuckDB does not bear that while it is interrupted.
+        ``watched``: its statement is interrupted when the time is over. Such a connection must not
+        be closed by hand: DuckDB does not support closing it while it is interrupted.
         """
         cursor = not_closed_in_child(self._open().cursor())
         if watched and (statement := running()) is not None:
@@ -61,20 +60,20 @@ class Database:
 
     @property
     def is_local(self) -> bool:
-        """Whether data files are read by their paths on this machine."""
+        """Return whether data files are read by their paths on this machine."""
         return self._data.local_path("_lakevilla") is not None
 
     @property
     def directory(self) -> str:
-        """A private directory for temporary files; removed with this object."""
+        """Return a private directory for temporary files; it is removed with this object."""
         self._open()
         assert self._directory is not None
         return self._directory
 
     def another(self, files: StoreFileSystem) -> duckdb.DuckDBPyConnection:
-        """A database beside this one, of the same limits, that reads the store by ``files``.
+        """Return a second database, with the same limits, that reads the store by ``files``.
 
-        What it has read stays in its memory for as long as that is not needed.
+        The data that it has read stays in its memory until the memory is needed.
         """
         return _connect(self._settings, self.directory, self._threads, files, True)
 
@@ -87,8 +86,8 @@ class Database:
                 directory = tempfile.mkdtemp(prefix="lakevilla-")
                 weakref.finalize(self, _remove, directory, os.getpid())
                 self._directory = directory
-                # Local files are in the system's cache already; a second copy here
-                # would fill the memory limit.
+                # Local files are in the system's cache already; a second copy here would fill the
+                # memory limit.
                 connection = _connect(
                     self._settings,
                     directory,
@@ -96,20 +95,21 @@ class Database:
                     StoreFileSystem(self._data),
                     not self.is_local,
                 )
-                # The engine's own joins name the smaller side last. DuckDB would
-                # guess at 1000 rows a file and build its hash table of the larger.
+                # The engine's own joins name the smaller side last. DuckDB would guess 1000 rows a
+                # file and build its hash table of the larger side.
                 with translated(None):
                     connection.execute(
                         "SET disabled_optimizers = 'join_order,build_side_probe_side'"
                     )
-                # The owner last: until then the connection may be that of a parent.
+                # Set the owner last: until then, the connection may be that of a parent.
                 self._connection = connection
                 self._owner = os.getpid()
             return self._connection
 
 
-#: DuckDB 2 takes our files for local ones, which it does not keep by itself, and reads in requests
-#: of 16 KB. It fetches a file that is smaller than a block whole, of others what it needs.
+#: DuckDB 2 takes our files for local ones, which it does not cache by itself, and reads in requests
+#: of 16 KB. It fetches a file that is smaller than a block as a whole, and of larger files the
+#: parts that it needs.
 _KEPT_BY_DUCKDB_2: dict[str, str | int | float | list[str]] = {
     "cache_local_files": True,
     "external_file_cache_local_max_block_size": 4 << 20,
@@ -118,14 +118,14 @@ _KEPT_BY_DUCKDB_2: dict[str, str | int | float | list[str]] = {
 
 
 def is_duckdb_1() -> bool:
-    """Whether it is DuckDB 1 that is installed, of whose ways some are others."""
+    """Return whether DuckDB 1 is installed, which behaves differently in some ways."""
     return duckdb.__version__.startswith("1.")
 
 
 def _connect(
     settings: Settings, directory: str, threads: int | None, files: StoreFileSystem, keeps: bool
 ) -> duckdb.DuckDBPyConnection:
-    # Closing it in a forked child would wait for its threads, which are the parent's.
+    # Closing the connection in a forked child would wait for its threads, which are the parent's.
     connection = not_closed_in_child(
         duckdb.connect(
             ":memory:",
@@ -149,17 +149,17 @@ def _connect(
 
 
 def _remove(directory: str, owner: int) -> None:
-    if owner == os.getpid():  # not the parent's, from a forked child
+    if owner == os.getpid():  # not the parent's directory, from a forked child
         shutil.rmtree(directory, ignore_errors=True)
 
 
 def asked(
     connection: duckdb.DuckDBPyConnection, sql: str, params: Mapping[str, object] | None = None
 ) -> Any:
-    """The answer of a SELECT, from which ``to_arrow_reader`` brings rows as they are made.
+    """Return the answer of a SELECT; its ``to_arrow_reader`` yields rows as they are made.
 
-    DuckDB 2 brings them so from a relation alone, and copies the whole answer of a statement that
-    is executed. DuckDB 1 copies that of a relation with parameters.
+    DuckDB 2 yields rows in this way from a relation alone, and copies the whole answer of a
+    statement that is executed. DuckDB 1 copies that of a relation with parameters.
     """
     values: Any = dict(params) if params else None
     if is_duckdb_1():
@@ -168,7 +168,7 @@ def asked(
 
 
 def arrow_reader(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.RecordBatchReader:
-    """The rows of a SELECT as they are made."""
+    """Return the rows of a SELECT as they are made."""
     reader: pa.RecordBatchReader = asked(connection, sql).to_arrow_reader(BATCH_ROWS)
     return reader
 
@@ -180,7 +180,7 @@ def stream(
     table: str | None,
     taps: Iterable[Tap] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of a SELECT in bounded memory, in the types of ``schema``; it begins to run now.
+    """Return rows of a SELECT in bounded memory, in the types of ``schema``; it begins to run now.
 
     The cursor must do nothing else until the rows are read.
     """
@@ -199,16 +199,16 @@ def stream(
 #
 # Statements of users, which may run for ever, in a way in which Ctrl-C ends them.
 #
-# DuckDB 1 looks for signals while it waits for an answer. DuckDB 2 does so only between the tasks
-# of a query, and a task may be all of it. There the main thread, which alone hears signals, waits
-# in Python for another that runs the query, and interrupts it.
+# DuckDB 1 checks for signals while it waits for an answer. DuckDB 2 does so only between the tasks
+# of a query, and one task may be the whole query. There the main thread, which alone receives
+# signals, waits in Python for another thread that runs the query, and interrupts it.
 
 
 T = TypeVar("T")
 
 
 def heard(connection: duckdb.DuckDBPyConnection, work: Callable[[], T]) -> T:
-    """What ``work`` returns, or raises; what a signal's handler raises meanwhile ends it.
+    """Return the result of ``work``, or raise its error; an error of a signal's handler ends it.
 
     ``work`` uses ``connection`` and no other.
     """
@@ -217,7 +217,8 @@ def heard(connection: duckdb.DuckDBPyConnection, work: Callable[[], T]) -> T:
         return work()
     returned: list[T] = []
     raised: list[BaseException] = []
-    # Not the thread's own end: a wait for that can't be taken up again once a signal has cut it.
+    # Wait for an event, not for the thread's own end: that wait can't be resumed once a signal has
+    # interrupted it.
     done = threading.Event()
     context = copy_context()  # limits and meters of the statement are the caller's
 
@@ -234,7 +235,7 @@ def heard(connection: duckdb.DuckDBPyConnection, work: Callable[[], T]) -> T:
         done.wait()
     except BaseException:
         connection.interrupt()
-        done.wait()  # the connection takes no other call before
+        done.wait()  # before that, the connection takes no other call
         raise
     if raised:
         raise raised[0]

@@ -61,14 +61,15 @@ T = TypeVar("T")
 P = TypeVar("P")
 R = TypeVar("R")
 
-#: Rows that are compacted go into one file, however much larger than its sources it becomes.
+#: Rows that are compacted are written into one file, however much larger than its sources it
+#: becomes.
 _ANY_SIZE = 1 << 20
-#: Files that are made wait in memory up to this many bytes, and are stored in one round.
+#: New files wait in memory up to this many bytes, and are stored in one round.
 _HELD_BYTES = 64 * 1024 * 1024
 
 
 class DuckDBEngine:
-    """Rows of tables by way of one embedded DuckDB database.
+    """The engine that processes rows of tables with one embedded DuckDB database.
 
     Parameters
     ----------
@@ -83,8 +84,8 @@ class DuckDBEngine:
 
     Notes
     -----
-    Safe across threads and fork: the database is made on first use, each
-    process its own, and every call works on a connection of its own.
+    Safe across threads and fork: the database is made on first use, each process has its own, and
+    every call works on a connection of its own.
     """
 
     def __init__(
@@ -97,11 +98,11 @@ class DuckDBEngine:
 
     @property
     def reads_by_parts(self) -> bool:
-        """Whether the files are in a store; on this machine the system reads them ahead."""
+        """Return whether the files are in a store; on this machine the system reads them ahead."""
         return self._data.local_path("_lakevilla") is None
 
     def holding(self, bodies: Mapping[str, bytes]) -> AbstractContextManager[None]:
-        """A block in which these files are read from memory."""
+        """Return a block in which these files are read from memory."""
         return self._data.holding(bodies)
 
     def write(
@@ -118,7 +119,7 @@ class DuckDBEngine:
         live: Sequence[DataFile],
         name: FileNamer,
     ) -> Program[Refreshed]:
-        """Write rows but for those in files that are there; see ``engines.base.Engine``."""
+        """Write rows except those in files that exist already; see ``engines.base.Engine``."""
         writer = self._writer(layout, name)
         try:
             return (yield from write_by_key(self._database, writer, data, key, live))
@@ -129,7 +130,7 @@ class DuckDBEngine:
     def scan(
         self, table: TableInput, columns: Sequence[str] | None, where: Expr | None
     ) -> Program[pa.RecordBatchReader]:
-        """Rows for which ``where`` is true, as a stream."""
+        """Return the rows for which ``where`` is true, as a stream."""
         schema = projection(table.layout, columns)
         files = yield from read_files(self._data, table, "scan")
         condition = ""
@@ -153,13 +154,13 @@ class DuckDBEngine:
         return pa.RecordBatchReader.from_batches(schema, rows)
 
     def find_one(self, table: TableInput, where: Expr) -> Program[pa.RecordBatch | None]:
-        """One row for which ``where`` is true, if there is one."""
+        """Return one row for which ``where`` is true, if there is one."""
         rows = yield from self.scan(table, None, where)
         return next((batch.slice(0, 1) for batch in rows if batch.num_rows), None)
 
     @property
     def spreads(self) -> int:
-        """One: the process is alone."""
+        """Return one: this engine is a single process."""
         return 1
 
     def spread(
@@ -184,7 +185,7 @@ class DuckDBEngine:
         return (yield from self._whole(rewriter, rewriter.delete(where)))
 
     def copied(self, table: TableInput, name: FileNamer) -> Program[Rewrite]:
-        """The rows in new files, as a rewrite copies those that it does not change."""
+        """Copy the rows into new files, as a rewrite copies the rows that it does not change."""
         rewriter = yield from self._rewriter(table, name)
         return (yield from self._whole(rewriter, rewriter.copied()))
 
@@ -204,20 +205,20 @@ class DuckDBEngine:
     ) -> Program[tuple[Rewrite, np.ndarray]]:
         """Merge into some of a table's files, from a source whose rows are ``numbered``.
 
-        Also the numbers of those source rows that match a row of these files.
+        Return also the numbers of those source rows that match a row of these files.
         """
         rewriter = yield from self._rewriter(table, name)
         return (yield from self._whole(rewriter, merge(rewriter, source, spec)))
 
     @property
     def version(self) -> str:
-        """DuckDB's."""
+        """Return the version of DuckDB."""
         return str(duckdb.__version__)
 
     def keys_in(
         self, table: TableInput, names: Sequence[str], equal: Sequence[str]
     ) -> Program[Iterator[pa.RecordBatch]]:
-        """The different values of some columns, with a hash of those that are ``equal``."""
+        """Return the different values of some columns, with a hash of those that are ``equal``."""
         files = yield from read_files(self._data, table, "keys")
         with self._looked_into(table):
             keys = keys_in(self._database, files, names, equal)
@@ -226,19 +227,19 @@ class DuckDBEngine:
     def hashed(
         self, rows: pa.RecordBatchReader, equal: Sequence[str], table: str
     ) -> Iterator[pa.RecordBatch]:
-        """Rows with a hash of some columns."""
+        """Return the rows with a hash of some columns."""
         return hashed(self._database, rows, equal, table)
 
     def routing(
         self, layout: Layout, spec: MergeSpec, names: Sequence[str], source: pa.Schema
     ) -> Routing:
-        """Finds which rows of a source are for which parts of a merge's target."""
+        """Return an object that assigns rows of a source to parts of a merge's target."""
         return Routing(self._database, layout, spec, names, source)
 
     def compact(
         self, parts: Sequence[TableInput], z_order_by: Sequence[str], name: FileNamer
     ) -> Program[tuple[tuple[Written, ...], ...]]:
-        """The same rows in new files, one part after the other; see ``engines.base.Engine``."""
+        """Write the same rows into new files, one part at a time; see ``engines.base.Engine``."""
         made: list[tuple[Written, ...]] = []
         writers: list[Writer] = []
         first_held, held = 0, 0
@@ -261,7 +262,7 @@ class DuckDBEngine:
         return tuple(made)
 
     def _moving(self, layout: Layout, name: FileNamer, z_order_by: Sequence[str]) -> Writer:
-        """A writer of rows that are there already: whether they may be is not asked again."""
+        """Return a writer of existing rows: constraints are not checked again."""
         layout = replace(layout, constraints=())
         if not z_order_by:
             return self._writer(layout, name)
@@ -283,7 +284,7 @@ class DuckDBEngine:
         return (yield from writer.moved(rows, files.partitions[0]))
 
     def sample(self, table: TableInput, columns: Sequence[str], rows: int) -> Program[pa.Table]:
-        """So many rows of some columns, or all if there are fewer."""
+        """Return so many rows of some columns, or all if there are fewer."""
         files = yield from read_files(self._data, table, "sample")
         with self._looked_into(table):
             return sampled(self._database, files, columns, rows)
@@ -295,7 +296,7 @@ class DuckDBEngine:
         z_order_by: Sequence[str],
         name: FileNamer,
     ) -> Program[tuple[Written, ...]]:
-        """Rows that come with their place on a Z curve, in files; ``part`` is one of their files.
+        """Write rows with their places on a Z curve into files; ``part`` is one of their files.
 
         They may be more than memory holds.
         """
@@ -311,7 +312,7 @@ class DuckDBEngine:
     def write_change_files(
         self, table: TableInput, change_type: Literal["insert", "delete"], name: FileNamer
     ) -> Program[tuple[tuple[ChangeFile, bytes | None], ...]]:
-        """Change files that tell every row of the files as inserted, or as deleted."""
+        """Write change files with every row of the files as inserted, or as deleted."""
         rewriter = yield from self._rewriter(table, name)
         cursor = self._database.cursor()
         names = name_list(table.layout.schema.names)
@@ -323,11 +324,11 @@ class DuckDBEngine:
         return (yield from self._whole(rewriter, rewriter.record(cursor, sql)))
 
     def matching_rows(self, table: TableInput, where: Expr) -> Program[str]:
-        """A digest of the multiset of rows for which ``where`` is true."""
+        """Return a digest of the multiset of rows for which ``where`` is true."""
         return str((yield from self.digest(table, where)))
 
     def digest(self, table: TableInput, where: Expr) -> Program[Digest]:
-        """That of some of a table's files, to be added to those of others."""
+        """Return the digest of some of a table's files, to be added to those of other files."""
         files = yield from read_files(self._data, table, "digest")
         with self._looked_into(table):
             return digest(self._database.cursor(), files, where)
@@ -335,7 +336,7 @@ class DuckDBEngine:
     def rows_within(
         self, sql: str, params: Mapping[str, object], schemas: Mapping[str, pa.Schema]
     ) -> dict[str, Expr]:
-        """What is true of each row that a query looks at, by its WHERE."""
+        """Return a predicate, by the query's WHERE, that holds for each row that the query uses."""
         return rows_within(sql, params, schemas)
 
     def query(
@@ -345,7 +346,7 @@ class DuckDBEngine:
         views: Mapping[str, pa.RecordBatchReader],
         params: Mapping[str, object],
     ) -> Program[pa.Table]:
-        """One SELECT that sees ``tables`` and ``views`` and nothing else."""
+        """Run one SELECT that sees ``tables`` and ``views`` and nothing else."""
         inputs = {}
         with ExitStack() as held:
             for table_name, table in tables.items():
@@ -368,7 +369,7 @@ class DuckDBEngine:
         where: Expr | None,
         schema: pa.Schema,
     ) -> Program[Iterator[pa.RecordBatch]]:
-        """One SELECT of the library's own over rows for which ``where`` is true, as a stream."""
+        """Run one SELECT of the library's own over rows for which ``where`` is true; stream it."""
         cursor = self._database.cursor()
         views = []
         for name, table in tables.items():
@@ -385,7 +386,7 @@ class DuckDBEngine:
         return watched(self._data, self._database, first, found)
 
     def close(self) -> None:
-        """Let go what is kept between statements; the engine can be used again."""
+        """Release everything that is kept between statements; the engine can be used again."""
         self._closed.close()
         self._given.forget()
 
@@ -419,7 +420,7 @@ class DuckDBEngine:
         )
 
     def _whole(self, rewriter: Rewriter, program: Program[T]) -> Program[T]:
-        """Run a rewrite; if it fails, take back what it has stored."""
+        """Run a rewrite; if it fails, delete the files that it has stored."""
         try:
             with self._looked_into(rewriter.table):
                 return (yield from program)
@@ -432,10 +433,11 @@ class DuckDBEngine:
     def _looked_into(
         self, *tables: TableInput, name: str | None = ""
     ) -> AbstractContextManager[None]:
-        """A block whose errors are laid to a damaged file of ``tables`` if there is one."""
+        """Return a block whose errors name a damaged file of ``tables`` if one is the cause."""
         named = tables[0].layout.table if name == "" else name
         return looked_into(self._data, self._database, tables, named)
 
     def _now_ms(self) -> int:
-        # An id begins with its maker's clock, which the engine has no other way to read.
+        # An id begins with the time of its maker's clock, which the engine has no other way to
+        # read.
         return int(started_at(self._ids.txn_id()) * 1000)

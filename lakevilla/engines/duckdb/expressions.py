@@ -1,8 +1,8 @@
 """Bound trees as DuckDB SQL with the language's meaning, whatever the session's settings.
 
-Where DuckDB is lenient the text makes it strict: division by zero and malformed strings
-raise, timestamps are taken apart in UTC, decimals get the type the language gives them.
-Columns must come as the DuckDB type of their Delta type (``duckdb_type``).
+Where DuckDB is lenient, the text makes it strict: division by zero and malformed strings raise,
+timestamps are split in UTC, decimals get the type that the language gives them. Columns must have
+the DuckDB type of their Delta type (``duckdb_type``).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from lakevilla.sql.expressions.values import STRING_FORMS
 
 MAX_TEXT = 16 << 20
 
-#: Gives the SQL of a column from its path and alias.
+#: Return the SQL of a column from its path and alias.
 ColumnSQL = Callable[[tuple[str, ...], str | None], str]
 
 
 def to_duckdb(expr: Expr, schema: Schemas, column: ColumnSQL | None = None) -> str:
-    """A bound expression as DuckDB SQL.
+    """Return a bound expression as DuckDB SQL.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def _quoted_column(path: tuple[str, ...], table: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _SQL:
-    """Text that holds together by itself, the Delta type of its value, whether it can raise."""
+    """SQL text that needs no parentheses, the Delta type of its value, and whether it can raise."""
 
     text: str
     type: str
@@ -137,29 +137,29 @@ class _Renderer:
 
 
 def _opaque(sql: _SQL) -> str:
-    """An operand that can raise, hidden from the optimizer.
+    """Hide an operand that can raise from the optimizer.
 
-    DuckDB turns ``a + 1 > 5`` into ``a > 4`` and drops casts beside constants: the overflow
-    that was to raise is gone. It does not look into lists.
+    DuckDB turns ``a + 1 > 5`` into ``a > 4`` and drops casts next to constants: then the overflow
+    that should raise is lost. It does not optimize within lists.
     """
     return f"list_extract([{sql.text}], 1)" if sql.raises else sql.text
 
 
 def _row_by_row(expr: Expr, text: str) -> str:
-    """The operand of something that can raise, computed for the rows in question alone.
+    """Return an operand of an operation that can raise, computed for the rows in question alone.
 
-    DuckDB casts a struct's field for all rows of a chunk, those that a filter or a CASE
-    has left out too, and raises for them.
+    DuckDB casts a struct's field for all rows of a chunk, including those that a filter or a CASE
+    has left out, and raises for them.
     """
     nested = isinstance(expr, Column) and len(expr.path) > 1
     return f"list_extract([{text}], 1)" if nested else text
 
 
 def _logic(name: str, terms: Sequence[_SQL]) -> str:
-    """``and`` and ``or`` from left to right.
+    """Evaluate ``and`` and ``or`` from left to right.
 
-    DuckDB reorders terms as it runs, so a term that can raise is put behind a CASE that
-    repeats those before it; these stay outside too, where statistics are used.
+    DuckDB reorders terms as it runs, so a term that can raise is put behind a CASE that repeats the
+    terms before it. These stay outside too, where statistics are used.
     """
     word = f" {name.upper()} "
     for at in range(1, len(terms)):
@@ -199,16 +199,16 @@ def _cast(sql: str, type_: str, to: str, shown: str) -> str:
     if is_decimal(to) and is_decimal(type_):
         (precision, scale), new_scale = decimal_parts(type_), decimal_parts(to)[1]
         wide = min(MAX_PRECISION, precision - scale + new_scale + 1)
-        # Rounded in a wider type, then narrowed: DuckDB checks the digits before it rounds,
-        # and 9.96 would become a decimal(2,1) of three digits.
+        # Round in a wider type, then narrow: DuckDB checks the digits before it rounds, and 9.96
+        # would become a decimal(2,1) of three digits.
         return to_type(to_type(sql, f"decimal({max(wide, new_scale, 1)},{new_scale})"), to)
     if is_fractional(to) and is_decimal(type_) and decimal_parts(type_)[0] > 15:
-        # DuckDB divides in binary, which is inexact beyond 15 digits; text is not.
+        # DuckDB divides in binary, which is inexact beyond 15 digits; text is exact.
         sql, type_ = to_type(to_type(sql, "string"), "double"), "double"
     if to == "float" and type_ != "double":
         return to_type(to_type(sql, "double"), "float")
     if to == "string" and is_decimal(type_) and len(set(decimal_parts(type_))) == 1:
-        # Without a place before the point, DuckDB leaves out its zero.
+        # If a type has no digit before the point, DuckDB leaves out the zero there.
         return f"regexp_replace({to_type(sql, to)}, '^(-?)[.]', '\\10.')"
     if to in ("date", "timestamp_ntz") and type_ == "timestamp":
         return to_type(utc(sql, type_), to)
@@ -218,11 +218,10 @@ def _cast(sql: str, type_: str, to: str, shown: str) -> str:
 
 
 def _decimal_of_fraction(sql: str, to: str) -> str:
-    """By way of the shortest text, as the half of 1.005 is not one in binary.
+    """Cast by way of the shortest text, as the half of 1.005 is not one in binary.
 
-    The text of a small number has an exponent, and DuckDB (1.5) rounds such a text one
-    digit after the other: 6.9e-05 would be 0.1 with one decimal. With 37 decimals there is
-    next to nothing to round.
+    The text of a small number has an exponent, and DuckDB (1.5) rounds such a text one digit after
+    the other: 6.9e-05 would be 0.1 with one decimal. With 37 decimals, almost nothing is rounded.
     """
     text = to_type(sql, "string")
     small = to_type(to_type(text, "decimal(38,37)"), to)
@@ -239,7 +238,7 @@ def _cast_string(sql: str, to: str, shown: str) -> str:
     kind = "decimal" if is_decimal(to) else to
     form = STRING_FORMS[kind].pattern
     if to == "timestamp":
-        # Without a zone it is UTC, whatever the session's zone.
+        # A text without a zone is in UTC, whatever the session's zone.
         zoned = f"regexp_matches({sql}, ':.*(Z|[+-][0-9]{{2}}:[0-9]{{2}})$')"
         naive = f"CAST({sql} AS TIMESTAMP) AT TIME ZONE 'UTC'"
         clock = within_years(f"({to_type(sql, to)} AT TIME ZONE 'UTC')", shown)
@@ -267,11 +266,11 @@ def _call(call: Call, args: list[str], types: list[str], type_: str) -> str:
 
 
 def _same(call: Call, args: list[str], types: list[str], type_: str) -> str:
-    """Equality that counts NULL as a value.
+    """Return an equality that counts NULL as a value.
 
     ``x IS DISTINCT FROM c OR x = c`` is false to DuckDB's optimizer where all of ``x`` is NULL
-    (duckdb#25992), so one side of a table's own is kept from it by a CASE. A merge's condition
-    compares two tables: it stays as it is, to be a join's key.
+    (duckdb#25992), so a CASE hides an equality over one table's columns from it. A merge's
+    condition compares two tables: it stays unchanged, to be a join's key.
     """
     equal = f"{args[0]} IS NOT DISTINCT FROM {args[1]}"
     left, right = ({column.table for column in columns(arg)} for arg in call.args)
@@ -291,8 +290,10 @@ def _in(call: Call, args: list[str], types: list[str], type_: str) -> str:
 
 
 def _in_its_place(operand: str, items: Sequence[str]) -> str:
-    """``IN`` of an operand that can raise: of many constants DuckDB makes a join, whose operand
-    it computes for all rows, those too that a CASE around it has left out.
+    """Return ``IN`` of an operand that can raise, evaluated row by row.
+
+    For many constants DuckDB makes a join, whose operand it computes for all rows, including those
+    that a CASE around it has left out.
     """
     listed = ", ".join(items)
     return f"list_extract(list_transform([{operand}], lambda __one: __one IN ({listed})), 1)"
@@ -308,7 +309,7 @@ def _like(call: Call, args: list[str], types: list[str], type_: str) -> str:
 
 def _sum(call: Call, args: list[str], types: list[str], type_: str) -> str:
     if is_decimal(type_):
-        # Of one type, or DuckDB would keep sums of short decimals to 18 digits.
+        # Cast both to one type, or DuckDB would keep sums of short decimals to 18 digits.
         args = [to_type(arg, type_) for arg in args]
         return to_type(f"{args[0]} {call.name} {args[1]}", type_)
     return f"{args[0]} {call.name} {args[1]}"
@@ -359,8 +360,8 @@ def _part(call: Call, args: list[str], types: list[str], type_: str) -> str:
 
 
 def _date_trunc(call: Call, args: list[str], types: list[str], type_: str) -> str:
-    # Out of the optimizer's sight: where no value can be equal to a constant, DuckDB (1.5) makes
-    # a comparison with it false, for NULL too, and then `not` true.
+    # Hide it from the optimizer: where no value can be equal to a constant, DuckDB (1.5) makes a
+    # comparison with it false, for NULL too, and then `not` true.
     return moment_of(f"list_extract([date_trunc({args[0]}, {utc(args[1], type_)})], 1)", type_)
 
 

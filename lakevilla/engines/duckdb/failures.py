@@ -1,9 +1,8 @@
-"""DuckDB's errors as ours: its text is kept, its traceback is not.
+"""DuckDB's errors as ours: the text is kept, the traceback is not.
 
-Rows pass between Python and DuckDB in both directions, and each side keeps only
-the text of the other's errors. A ``Tap`` remembers the error of a Python source;
-``translated`` raises that one rather than DuckDB's report of it. Ctrl-C is such
-an error too, whichever side it stops.
+Rows pass between Python and DuckDB in both directions, and each side keeps only the text of the
+other's errors. A ``Tap`` remembers the error of a Python source; ``translated`` raises that one
+rather than DuckDB's report of it. Ctrl-C is such an error too, whichever side it stops.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from lakevilla.errors import (
     UnsupportedTableFeature,
 )
 
-#: Begins the message of an error that a guard raises inside DuckDB.
+#: The beginning of the message of an error that a guard raises inside DuckDB.
 RULE_MARK = "lakevilla broken rule: "
 
 _PREFIX = re.compile(r"^(?P<kind>[A-Z][A-Za-z ]* Error): ", re.DOTALL)
@@ -38,33 +37,33 @@ _INTERRUPTED = re.compile(
     r"(?:KeyboardInterrupt: .*\n\nAt:\n|[^\n]* Python exception: .*\nKeyboardInterrupt\b)",
     re.DOTALL,
 )
-# One of our errors within a file of our store that DuckDB reads.
+# An error of ours within a file of our store that DuckDB reads.
 _OURS = re.compile(
     r"(?:[A-Z][A-Za-z ]* Error: )?(?P<kind>StoreError|CorruptObject): (?P<message>.*?)\n\nAt:\n",
     re.DOTALL,
 )
-# What Python code that DuckDB 2 has called raises: the stack in front, the statement behind.
+# An error of Python code that DuckDB 2 has called: the stack precedes it, the statement follows.
 _TRACEBACK = re.compile(
     r"(?P<kind>(?:[A-Z][A-Za-z ]* Error: )?)Traceback \(most recent call last\):\n"
     r"(?P<stack>(?:  [^\n]*\n)+)(?P<raised>.*?)(?:\n\nLINE \d+: .*)?\Z",
     re.DOTALL,
 )
-# A query has no names but its tables': DuckDB takes a file of theirs that is gone for a directory.
+# A query can read no files but those of its tables: DuckDB takes a missing file for a directory.
 _REMOVED = re.compile(
     r"""^Permission Error: Cannot access file "(?P<path>[^"]+)/\*\*/\*\.parquet" """
 )
 _MISSING = re.compile(r"""No files found that match the pattern "(?P<path>[^"]+)\"""")
 _CODEC = re.compile(r"""Unsupported compression codec "(?P<codec>[^"]+)\"""")
-#: What DuckDB says of bytes that are no text, in a column that the table takes for text.
+#: Messages of DuckDB about bytes that are no text, in a column that is text in the table.
 _NO_TEXT = ("Failure in decode", "Invalid string encoding")
 _CORRUPT = ("too small to be", "no magic bytes", "corrupt", "footer", "thrift", "invalid page")
-#: What DuckDB and pyarrow say of what they have not learnt to decode.
+#: Messages of DuckDB and pyarrow about data that they have not learnt to decode.
 _LACKING = re.compile(
     r"\bnot (?:yet )?(?:implemented|supported)\b|\bunimplemented\b|\bunsupported\b"
     r"|encoding is only supported for",
     re.IGNORECASE,
 )
-#: What DuckDB says of bytes that are no Parquet.
+#: Messages of DuckDB about bytes that are no Parquet.
 _UNDECODABLE = re.compile(
     r"parquet|thrift|TProtocol|TTransport|snappy|zstd|gzip|brotli|lz4|decompress|out of buffer"
     r"|failed to read|page|dictionary|encoding|RLE|varint|delta binary|offset|not enough bytes",
@@ -72,18 +71,18 @@ _UNDECODABLE = re.compile(
 )
 #: Errors of DuckDB that the values of rows cause.
 _OF_VALUES = ("Conversion Error", "Out of Range Error")
-#: What our own messages, raised inside DuckDB, say of what to do.
+#: Advice in our own messages, which are raised inside DuckDB.
 _ADVISED = re.compile(r": (?:correct the value, or leave|use nullif\(divisor)")
-#: Text that DuckDB takes for a UUID, or for a HUGEINT: it calls both so.
+#: DuckDB's message for text that it casts to a UUID, or to a HUGEINT: it names both alike.
 _AS_NUMBER = re.compile(r"could not convert string .* to INT128", re.IGNORECASE)
-#: What DuckDB says of settings of its own, which are no session's here.
+#: Hints of DuckDB to settings of its own, which a session does not have here.
 _OF_SETTINGS = re.compile(r'use "?set ', re.IGNORECASE)
 #: The attribute of an error that a damaged data file may have caused.
 _DOUBT = "_in_doubt"
 
 
 class Tap:
-    """Batches for DuckDB to pull; remembers the error that ended them."""
+    """Batches for DuckDB to pull; it remembers the error that ended them."""
 
     def __init__(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         self.error: BaseException | None = None
@@ -99,7 +98,7 @@ class Tap:
 
 @contextmanager
 def translated(table: str | None, taps: Iterable[Tap] = ()) -> Iterator[None]:
-    """Raise ours for what DuckDB, or a stream out of it, raises inside the block."""
+    """Raise our errors instead of those that DuckDB, or a stream out of it, raises in the block."""
     try:
         yield
     except LakeVillaError:
@@ -116,8 +115,8 @@ def translated(table: str | None, taps: Iterable[Tap] = ()) -> Iterator[None]:
         if ours is not None:
             kind = StoreError if ours["kind"] == "StoreError" else CorruptObject
             raise kind(ours["message"], table=table) from None
-        # A stream out of DuckDB raises OSError with DuckDB's text; others of
-        # these types come from elsewhere and are not ours to explain.
+        # A stream out of DuckDB raises OSError with DuckDB's text; other errors of these types are
+        # raised elsewhere and are not ours to explain.
         match = _PREFIX.match(text)
         if match is None and not isinstance(error, duckdb.Error):
             raise
@@ -130,7 +129,7 @@ def translated(table: str | None, taps: Iterable[Tap] = ()) -> Iterator[None]:
 
 
 def said(error: Exception) -> str:
-    """What an error says, that of Python code that DuckDB has called as DuckDB 1 tells it."""
+    """Return an error's text; for Python code called by DuckDB, in the form of DuckDB 1."""
     text = str(error)
     match = _TRACEBACK.match(text)
     if match is None:
@@ -139,34 +138,34 @@ def said(error: Exception) -> str:
 
 
 def _is_known(text: str, explained: LakeVillaError) -> bool:
-    """Whether the cause is known: a rule of the table, a codec, a file that is gone."""
+    """Return whether the cause is known: a rule of the table, a codec, a file that is missing."""
     if is_no_text(text):
-        return False  # the file and the column are not
+        return False  # the file and the column are not known
     if RULE_MARK in text or isinstance(explained, UnsupportedTableFeature):
         return True
     return bool(_REMOVED.search(text) or _MISSING.search(text))
 
 
 def is_no_text(text: str) -> bool:
-    """Whether DuckDB has met bytes that are no text, by what it says."""
+    """Return whether DuckDB has read bytes that are no text, according to its message."""
     return any(sign in text for sign in _NO_TEXT)
 
 
 def is_lacking(text: str) -> bool:
-    """Whether a reader of Parquet lacks what a file asks for, by what it says of the file alone."""
+    """Return whether a reader of Parquet lacks a feature of a file, by its message alone."""
     return _LACKING.search(text) is not None
 
 
 def doubt_of(error: LakeVillaError) -> Literal["decoding", "values"] | None:
-    """Whether a damaged data file may be the cause: by what DuckDB says, or by its values alone."""
+    """Return whether a damaged file may be the cause, by DuckDB's message or its values alone."""
     found: Literal["decoding", "values"] | None = getattr(error, _DOUBT, None)
     return found
 
 
 def _interruption(error: Exception) -> BaseException | None:
-    """What a signal raised while DuckDB ran, or that time was over; None if neither."""
+    """Return the error of a signal raised while DuckDB ran, or of a time limit; None if neither."""
     if type(error) is RuntimeError and str(error) == "Query interrupted":
-        # DuckDB polls for signals; what their handler has raised is the cause.
+        # DuckDB polls for signals; the error that their handler has raised is the cause.
         return error.__cause__ or KeyboardInterrupt()
     if "INTERRUPT Error" in str(error) and (statement := running()) is not None:
         return statement.expiry()
@@ -189,7 +188,7 @@ def _explain(text: str, match: re.Match[str] | None, table: str | None) -> LakeV
 
 
 def _message(text: str, kind: str) -> str:
-    """What DuckDB says, without the kind and the excerpt of the statement."""
+    """Return DuckDB's message, without the kind and the excerpt of the statement."""
     message = text[len(kind) + 2 :] if kind else text
     lines = [line.strip() for line in message.split("\n\nLINE ")[0].splitlines()]
     return "; ".join(
@@ -198,12 +197,12 @@ def _message(text: str, kind: str) -> str:
 
 
 def _lower(line: str) -> str:
-    # "SELECT clause ..." stays as it is
+    # "SELECT clause ..." stays unchanged
     return line if line[1:2].isupper() else line[:1].lower() + line[1:]
 
 
 def _of_a_file(text: str, place: str, table: str | None) -> LakeVillaError | None:
-    """A data file that is missing, or that can't be decoded here: known by the text alone."""
+    """Return an error for a data file that is missing or undecodable here, by the text alone."""
     missing = _REMOVED.search(text) or _MISSING.search(text)
     if missing is not None:
         return StoreError(
@@ -231,7 +230,7 @@ def _of_a_file(text: str, place: str, table: str | None) -> LakeVillaError | Non
 
 
 def _of_a_kind(kind: str, message: str, text: str, table: str | None) -> LakeVillaError:
-    """By the kind of DuckDB's error, and signs of damage."""
+    """Return an error by the kind of DuckDB's error, and by signs of damage."""
     lower = text.lower()
     if kind == "Out of Memory Error":
         return InvalidOperation(

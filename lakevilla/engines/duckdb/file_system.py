@@ -1,7 +1,7 @@
-"""Where DuckDB finds a table's files: paths on this machine, or our store as a file system.
+"""Names of a table's files for DuckDB: paths on this machine, or our store as a file system.
 
-A statement of a user's reads files by names that nobody can guess (``GivenFiles``), wherever
-the lake is: what was not given to it can't be named, and nothing can be written.
+A statement of a user reads files by names that can't be guessed (``GivenFiles``), wherever the lake
+is stored. A file that was not given to it can't be named, and nothing can be written.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lakevilla.engines.base import DataAccess
 from lakevilla.errors import CorruptObject, StoreError
 
 _PROTOCOL = "lakevilla"
-#: All that a database may reach which is closed otherwise.
+#: The only URLs that a database may reach which is closed otherwise.
 STORE_URL = f"{_PROTOCOL}://"
 _URL = re.compile(rf"(?:{STORE_URL})?(?P<key>.*)\?size=(?P<size>\d+)")
 _IN_TEXT = re.compile(rf"{STORE_URL}(?P<key>[^?'\"\s]*)\?size=\d+(?:&as=[0-9a-f]+)?")
@@ -30,10 +30,9 @@ _LONG_AGO = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
 
 
 def readable_path(data: DataAccess, key: str, size: int) -> str:
-    """The argument of ``read_parquet`` for a data file.
+    """Return the argument of ``read_parquet`` for a data file.
 
-    The size, known from the log, travels in the URL: opening a remote file
-    costs no request.
+    The URL contains the size, known from the log: opening a remote file costs no request.
     """
     local = data.local_path(key)
     if local is None:
@@ -42,26 +41,25 @@ def readable_path(data: DataAccess, key: str, size: int) -> str:
 
 
 def literally(path: str) -> str:
-    """A path on this machine; ``read_parquet`` takes each for a pattern, in brackets it is none."""
+    """Return a path on this machine, wildcards in brackets: ``read_parquet`` takes patterns."""
     return _GLOB.sub(lambda match: f"[{match.group()}]", path)
 
 
 def with_keys(text: str) -> str:
-    """A text of DuckDB's, with the keys of data files in the place of its names for them."""
+    """Return a text of DuckDB's, with the keys of data files in the place of its names for them."""
     return _IN_TEXT.sub(lambda match: unquote(match["key"]), text)
 
 
 def literal_path(path: str) -> str:
-    """The path that ``readable_path`` made a pattern of."""
+    """Return the path that ``readable_path`` made a pattern of."""
     return re.sub(r"\[([*?\[])\]", r"\1", path)
 
 
 class StoreFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
     """Our store for DuckDB: read-only, files that never change.
 
-    DuckDB's Parquet reader fetches the column chunks that a query needs by
-    merged ranges, so remote tables get the projection and filter push-down of
-    local ones.
+    DuckDB's Parquet reader fetches the column chunks that a query needs by merged ranges, so remote
+    tables get the projection and filter push-down of local ones.
     """
 
     protocol = _PROTOCOL
@@ -95,7 +93,7 @@ class StoreFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
 
 
 class GivenFile(str):
-    """The name of one data file; the file can be opened by it while this object lives."""
+    """The name of one data file; the file can be opened by it while this object exists."""
 
     __slots__ = ("__weakref__", "copy", "key", "size")
     key: str
@@ -104,24 +102,24 @@ class GivenFile(str):
 
 
 class GivenFiles(StoreFileSystem):
-    """Files that were given to whoever reads here, each by a name that nobody can guess.
+    """Files that were given to the reader, each by a name that can't be guessed.
 
-    Nothing is listed and nothing is written. A name belongs to a file's key, its size and the
-    time that the table's log has for it, and is never used for another file: what a cache has
-    under a name is what the file holds, even if a client that breaks the formats' rule has
-    written other bytes under the same key and put those into the log.
+    Nothing is listed and nothing is written. A name belongs to a file's key, its size and the time
+    that the table's log has for it, and is never used for another file. So the content that a cache
+    has under a name is the content of the file. That holds even if a client that breaks the
+    formats' rule has written other bytes under the same key and put those into the log.
     """
 
     def __init__(self, data: DataAccess, nonce: Callable[[], str]) -> None:
         super().__init__(data)
         self._nonce = nonce
-        #: How many names were made.
+        #: The number of names that were made.
         self.made = 0
         self._files: WeakValueDictionary[tuple[str, int, int], GivenFile] = WeakValueDictionary()
         self._names: WeakValueDictionary[str, GivenFile] = WeakValueDictionary()
 
     def give(self, key: str, size: int, modified: int) -> GivenFile:
-        """The file's name. Two threads may get two names for one file: each is good."""
+        """Return the file's name. Two threads may get two names for one file: each is valid."""
         file = self._files.get((key, size, modified))
         if file is None:
             file = self.give_copy(key, size)
@@ -129,7 +127,7 @@ class GivenFiles(StoreFileSystem):
         return file
 
     def give_copy(self, key: str, size: int, copy: str | None = None) -> GivenFile:
-        """A name that nobody else gets; with ``copy``, of the file as it is at that path."""
+        """Return a new name of the file; with ``copy``, it names the copy at that path."""
         file = GivenFile(f"{STORE_URL}{quote(key, safe='/')}?size={size}&as={self._nonce()}")
         file.key, file.size, file.copy = key, size, copy
         self.made += 1
@@ -171,8 +169,8 @@ class GivenFiles(StoreFileSystem):
 class _File:
     """A file whose position belongs to the thread that set it.
 
-    DuckDB seeks and reads in two calls; another thread's seek must not come
-    between them.
+    DuckDB seeks and reads in two calls; another thread's seek must not change the position between
+    them.
     """
 
     def __init__(self, source: pa.NativeFile, size: int) -> None:

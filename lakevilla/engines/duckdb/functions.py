@@ -1,7 +1,7 @@
 """The families of functions as DuckDB SQL, with the language's meaning.
 
-Each is given the call, the SQL of its operands, their types and its own type. Operands that
-DuckDB would raise for are taken away before they reach its function: inside a CASE it may
+Each function takes the call, the SQL of its operands, their types and its own type. Operands for
+which DuckDB would raise are removed before they reach its function: inside a CASE, DuckDB may
 compute them for rows that the CASE leaves out.
 """
 
@@ -154,7 +154,7 @@ def _read_format(call: Call, args: list[str], types: list[str], type_: str) -> s
 def _get(call: Call, args: list[str], types: list[str], type_: str) -> str:
     if types[0].startswith("map<"):
         return f"map_extract_value({args[0]}, {args[1]})"
-    # A negative one is nothing, where DuckDB counts from the end.
+    # A negative index finds nothing; DuckDB would count from the end.
     at = f"CASE WHEN {args[1]} BETWEEN 0 AND {_MOST} THEN {args[1]} + 1 END"
     return f"list_extract({args[0]}, {at})"
 
@@ -187,7 +187,7 @@ def _to_json(call: Call, args: list[str], types: list[str], type_: str) -> str:
 
 
 def _written(sql: str, type_: str, depth: int) -> str:
-    """The JSON of a value; NULL for NULL."""
+    """Return the JSON of a value; NULL for NULL."""
     if (element := element_type(type_)) is not None:
         one = f"__one{depth}"
         items = f"lambda {one}: coalesce({_written(one, element, depth + 1)}, 'null')"
@@ -203,7 +203,7 @@ def _written(sql: str, type_: str, depth: int) -> str:
     return f"CAST(to_json({sql}) AS VARCHAR)"
 
 
-#: What DuckDB takes for JSON beyond RFC 8259, in a document without its strings.
+#: Syntax beyond RFC 8259 that DuckDB accepts as JSON, in a document without its strings.
 _LENIENT = r",[ \t\n\r]*[\]}]|/|[nN][aA][nN]|[iI][nN][fF]"
 
 
@@ -237,7 +237,8 @@ RENDERED: dict[str, Rendering] = {
     "lpad": _pad,
     "rpad": _pad,
     "initcap": _initcap,
-    # Character by character: DuckDB's own keeps letters and their accents together.
+    # Reverse character by character: DuckDB's own function keeps letters and their accents
+    # together.
     "reverse": _template("array_to_string(list_reverse(regexp_extract_all({0}, '(?s).')), '')"),
     "translate": _template("translate({0}, {1}, {2})"),
     "instr": _template("instr({0}, {1})"),

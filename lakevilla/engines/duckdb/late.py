@@ -1,7 +1,8 @@
-"""DuckDB, loaded with the first of its names that is asked for.
+"""DuckDB, loaded when the first of its names is used.
 
-To open a table, to look at its log and to append to it needs none: a process that does no
-more saves 30 MB and the time. As ``duckdb`` it stands for that module in all of this folder.
+Opening a table, reading its log and appending to it need no DuckDB: a process that does no more
+saves 30 MB and the time. Under the name ``duckdb``, this module replaces DuckDB's in all of this
+folder.
 """
 
 from __future__ import annotations

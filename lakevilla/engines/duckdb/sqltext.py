@@ -39,7 +39,7 @@ def quote_name(name: str) -> str:
 
 
 def quote_text(text: str) -> str:
-    """An expression; DuckDB's parser ends at a NUL, so there the text is put together."""
+    """Return an expression; DuckDB's parser ends at a NUL, so a text is concatenated there."""
     parts = ["'" + part.replace("'", "''") + "'" for part in text.split("\0")]
     return parts[0] if len(parts) == 1 else f"({' || chr(0) || '.join(parts)})"
 
@@ -49,12 +49,12 @@ def name_list(names: Iterable[str]) -> str:
 
 
 def column_of(alias: str, path: tuple[str, ...]) -> str:
-    """A column, or a field of a struct, of the relation ``alias``."""
+    """Return a column, or a field of a struct, of the relation ``alias``."""
     return ".".join([alias, *(quote_name(part) for part in path)])
 
 
 def sql_type(kind: pa.DataType) -> str:
-    """The DuckDB type that holds every value of an Arrow type that tables may have."""
+    """Return the DuckDB type that holds every value of an Arrow type that tables may have."""
     simple = _SIMPLE.get(kind)
     if simple is not None:
         return simple
@@ -79,12 +79,12 @@ def sql_type(kind: pa.DataType) -> str:
 
 
 def renamed(sql: str, have: pa.DataType, want: pa.DataType) -> str:
-    r"""``sql`` of type ``have`` with the struct fields named as in ``want``, at any depth.
+    r"""Return ``sql`` of type ``have`` with the struct fields named as in ``want``, at any depth.
 
-    Fields that ``have`` has beyond those of ``want`` are left out. And with UUIDs where ``want``
-    has them, or their bytes; and text where that has text, by the bytes in UTF-8 (a cast would
-    spell them out, ``\xC3``), or the bytes of text; and times in UTC of those without a zone (as
-    a cast of DuckDB's does, in a twentieth of its time).
+    Fields that ``have`` has beyond those of ``want`` are left out. The result has UUIDs where
+    ``want`` has them, or their bytes. It has text where ``want`` has text, by the bytes in UTF-8 (a
+    cast would spell them out, ``\xC3``), or the bytes of text. It has times in UTC for times
+    without a zone (like a cast of DuckDB's, in a twentieth of its time).
     """
     if not _differs(have, want):
         return sql
@@ -138,17 +138,17 @@ def is_bytes(kind: pa.DataType) -> bool:
 
 
 def has_bytes(kind: pa.DataType) -> bool:
-    """Whether the type, or one within it, is of bytes or of UUIDs."""
+    """Return whether the type, or one within it, is of bytes or of UUIDs."""
     return any_of(kind, lambda leaf: is_bytes(leaf) or _is_uuid(leaf))
 
 
 def is_utc(kind: pa.DataType) -> bool:
-    """Whether it is of times in UTC."""
+    """Return whether the type is of times in UTC."""
     return pa.types.is_timestamp(kind) and kind.tz is not None
 
 
 def any_of(kind: pa.DataType, holds: Callable[[pa.DataType], bool]) -> bool:
-    """Whether it holds of the type, or of one within it that is not nested."""
+    """Return whether ``holds`` is true of the type, or of one within it that is not nested."""
     if pa.types.is_nested(kind):
         return any(any_of(kind.field(i).type, holds) for i in range(kind.num_fields))
     return holds(kind)
@@ -164,7 +164,7 @@ def _fields(kind: pa.DataType) -> list[pa.Field]:
 
 # -------------------- typed
 #
-# Values of a type in DuckDB SQL: casts, moments in UTC, years that the language has.
+# Values of a type in DuckDB SQL: casts, timestamps in UTC, years that the language has.
 
 
 _TYPES = {
@@ -186,7 +186,7 @@ _TYPES = {
 
 
 def duckdb_type(name: str) -> str:
-    """The DuckDB type of a Delta type name."""
+    """Return the DuckDB type of a Delta type name."""
     if (scalar := _TYPES.get(name)) is not None:
         return scalar
     if is_decimal(name):
@@ -206,17 +206,17 @@ def to_type(sql: str, type_: str) -> str:
 
 
 def utc(sql: str, type_: str) -> str:
-    """A zoned timestamp as UTC's wall clock; others as they are."""
+    """Return a zoned timestamp as UTC's wall clock; other values unchanged."""
     return f"({sql} AT TIME ZONE 'UTC')" if type_ == "timestamp" else sql
 
 
 def moment_of(sql: str, type_: str) -> str:
-    """The wall clock in UTC as a value of the type."""
+    """Return the wall clock in UTC as a value of the type."""
     return f"({sql}) AT TIME ZONE 'UTC'" if type_ == "timestamp" else to_type(sql, type_)
 
 
 def within_years(sql: str, shown: str) -> str:
-    """A date or wall clock that raises beyond the years that the language has; DuckDB has more."""
+    """Return a date or wall clock that raises beyond the language's years; DuckDB has more."""
     message = f"{shown} leaves the years 1 to 9999: leave such rows out with a case"
     return (
         f"list_extract(list_transform([{sql}], lambda __moment: "

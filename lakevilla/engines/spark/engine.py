@@ -1,4 +1,4 @@
-"""The verbs of ``engines.base.Engine`` as Spark jobs; what is small is done in the driver."""
+"""The verbs of ``engines.base.Engine`` as Spark jobs; small work is done in the driver."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ R = TypeVar("R")
 
 
 class SparkEngine:
-    """Rows of tables by way of a Spark session.
+    """The engine that processes rows of tables by a Spark session.
 
     Parameters
     ----------
     session : callable
-        Gives the session; asked for each job.
+        Returns the session; called for each job.
     place : callable
-        Tells how workers reach the lake; asked for each job, as credentials expire.
+        Returns how workers reach the lake; called for each job, as credentials expire.
     embedded : DuckDBEngine
-        Does in the driver what is no job: rows that are here, queries over them, digests of
-        what would be one task's.
+        Does the work in the driver that is no job: on rows that the driver has, queries over them,
+        digests that one task would compute.
     ids : Ids
         Names jobs.
     """
@@ -79,11 +79,11 @@ class SparkEngine:
 
     @property
     def reads_by_parts(self) -> bool:
-        """No: its workers read, and what the driver holds is not theirs."""
+        """Return False: its workers read, and files that the driver holds are not theirs."""
         return False
 
     def holding(self, bodies: Mapping[str, bytes]) -> AbstractContextManager[None]:
-        """A block like any other: see ``reads_by_parts``."""
+        """Return a block without effect: see ``reads_by_parts``."""
         return nullcontext()
 
     # -- frames ------------------------------------------------------------------
@@ -96,9 +96,10 @@ class SparkEngine:
         shown: str | None = None,
         own: str | None = None,
     ) -> DataFrame:
-        """Rows for which ``where`` is true, as a DataFrame: read when it is used.
+        """Return the rows for which ``where`` is true, as a DataFrame: read when it is used.
 
-        ``shown``: what its plan says that it reads. ``own``: the transaction that changed some.
+        ``shown``: the name of its source in the plan. ``own``: the transaction that changed some
+        rows.
         """
         schema = projection(table.layout, columns)
         bins = self._jobs.bins(table)
@@ -121,7 +122,7 @@ class SparkEngine:
         return StagedRows(tuple(key for key, _ in staged), tuple(n for _, n in staged), schema)
 
     def has_twice(self, rows: StagedRows, columns: Sequence[str], table: str) -> bool:
-        """Whether two of the rows have the same values in ``columns``."""
+        """Return whether two of the rows have the same values in ``columns``."""
         from pyspark.sql import functions
 
         if not rows.keys:
@@ -145,14 +146,14 @@ class SparkEngine:
         comparing: Comparing,
         own: pa.Schema,
     ) -> DataFrame:
-        """What commits changed, as a DataFrame: read when it is used.
+        """Return the changes of commits, as a DataFrame: read when it is used.
 
-        ``own`` are the columns that tell of a change: its kind, version and time.
+        ``own`` are the columns that describe a change: its kind, version and time.
         """
         jobs, session = self._jobs, self._jobs.session
         work = change_jobs(jobs.place, jobs.tasks, layout, steps, columns, where, comparing, own)
         shown = spark_schema(work.reading.shown.schema)
-        # One of no tasks has no rows.
+        # A frame of no tasks has no rows.
         frame = scanned(session, work.reading, len(work.reading.tasks), shown)
         if not work.meetings:
             return frame
@@ -161,9 +162,9 @@ class SparkEngine:
         return frame.union(rows_at(met, work.differing, shown))
 
     def given(self, rows: pa.Table) -> DataFrame:
-        """Rows of the driver as a DataFrame."""
+        """Return rows of the driver as a DataFrame."""
         if any(pa.types.is_nested(kind) for kind in rows.schema.types):
-            # Spark can't take a slice of lists, and a copy is none.
+            # Spark can't read a slice of lists, and a copy is no slice.
             rows = rows.take(np.arange(rows.num_rows))
         declared = spark_schema(rows.schema)
         return self._jobs.session.createDataFrame(rows.cast(spark_types(rows.schema)), declared)
@@ -188,7 +189,7 @@ class SparkEngine:
         live: Sequence[DataFile],
         name: FileNamer,
     ) -> Program[Refreshed]:
-        """Refused: Spark's rows lie in partitions of its own, each written by another task."""
+        """Refuse: Spark's rows are in partitions of its own, each written by another task."""
         raise InvalidOperation(
             f"table {layout.table}: reuse_by needs the embedded engine: leave it out, or pass the "
             "rows to a lake that was connected without spark=",
@@ -198,16 +199,16 @@ class SparkEngine:
     def scan(
         self, table: TableInput, columns: Sequence[str] | None, where: Expr | None
     ) -> Program[pa.RecordBatchReader]:
-        """Rows for which ``where`` is true, streamed through the driver in bounded memory."""
+        """Return the rows for which ``where`` is true, streamed by the driver in bounded memory."""
         return (yield from self._embedded.scan(table, columns, where))
 
     def find_one(self, table: TableInput, where: Expr) -> Program[pa.RecordBatch | None]:
-        """One row for which ``where`` is true: each task gives up to one."""
+        """Return one row for which ``where`` is true: each task returns up to one."""
         return (yield from found_one(self._jobs, table, where))
 
     @property
     def spreads(self) -> int:
-        """Portions for each task that runs at a time, and some more: not all take as long."""
+        """Return a few portions for each task that runs at a time: not all take equally long."""
         return 4 * self._jobs.tasks
 
     def spread(
@@ -238,35 +239,35 @@ class SparkEngine:
         spec: MergeSpec,
         name: FileNamer,
     ) -> Program[Rewrite]:
-        """Merge a source; see ``upkeep.merge`` for which way it comes to the tasks."""
+        """Merge a source; see ``upkeep.merge`` for the ways by which it reaches the tasks."""
         return (yield from merged(self._jobs, self._embedded, table, source, spec, name))
 
     def compact(
         self, parts: Sequence[TableInput], z_order_by: Sequence[str], name: FileNamer
     ) -> Program[tuple[tuple[Written, ...], ...]]:
-        """The same rows in new files; see ``engines.base.Engine``."""
+        """Write the same rows into new files; see ``engines.base.Engine``."""
         return (yield from compacted(self._jobs, parts, z_order_by, name))
 
     def write_change_files(
         self, table: TableInput, change_type: Literal["insert", "delete"], name: FileNamer
     ) -> Program[tuple[tuple[ChangeFile, bytes | None], ...]]:
-        """Change files that tell every row of the files as inserted, or as deleted."""
+        """Write change files with every row of the files as inserted, or as deleted."""
         bins = self._jobs.bins(table)
         task = ChangeFilesTask(self._jobs.place, bins, change_type, name)
         return (yield from self._jobs.rewritten(table.layout, bins, task)).change_files
 
     def matching_rows(self, table: TableInput, where: Expr) -> Program[str]:
-        """A digest of the multiset of rows for which ``where`` is true: each task's, added up."""
+        """Return a digest of the multiset of rows for which ``where`` is true, over all tasks."""
         return str((yield from digested(self._jobs, self._embedded, table, where)))
 
     def meet(self, sides: Mapping[str, Side], judge: Judge, prefix: str) -> Program[Met]:
-        """Have rows of several sides meet in tasks; see ``engines.meeting.MeetingEngine``."""
+        """Join rows of several sides in tasks; see ``engines.meeting.MeetingEngine``."""
         return (yield from met(self._jobs, sides, judge, prefix))
 
     def rows_within(
         self, sql: str, params: Mapping[str, object], schemas: Mapping[str, pa.Schema]
     ) -> Mapping[str, Expr]:
-        """What is true of each row that ``query`` looks at."""
+        """Return a predicate that holds for each row that ``query`` uses."""
         return self._embedded.rows_within(sql, params, schemas)
 
     def query(
@@ -276,11 +277,11 @@ class SparkEngine:
         views: Mapping[str, pa.RecordBatchReader],
         params: Mapping[str, object],
     ) -> Program[pa.Table]:
-        """One SELECT in DuckDB's dialect; in the driver. See ``frame`` for Spark's own."""
+        """Run one SELECT in DuckDB's dialect; in the driver. See ``frame`` for Spark's own."""
         return (yield from self._embedded.query(sql, tables, views, params))
 
 
 def _plain(frame: DataFrame) -> tuple[DataFrame, tuple[str, ...]]:
-    """The frame under names that need no quoting, which Spark does not do here; and its own."""
+    """Return the frame with names that need no quoting, which Spark omits here, and its own."""
     names = tuple(frame.columns)
     return frame.toDF(*(f"c{number}" for number in range(len(names)))), names

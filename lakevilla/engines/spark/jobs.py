@@ -1,4 +1,4 @@
-"""Jobs of Spark: their tasks, and what these report."""
+"""Jobs of Spark: their tasks, and the reports of these."""
 
 from __future__ import annotations
 
@@ -32,11 +32,10 @@ from lakevilla.store.effects import Program, delete, parallel
 
 # -------------------- jobs
 #
-# Jobs: a task for each partition of a DataFrame, and what the tasks report.
+# Jobs: a task for each partition of a DataFrame, and the reports of the tasks.
 #
-# Nothing but reports comes to the driver. Only the DataFrame API is used, so a job
-# runs on a classic session and on Spark Connect alike, and a worker needs no
-# more than Python with LakeVilla.
+# Only reports are sent to the driver. Only the DataFrame API is used, so a job runs on a classic
+# session and on Spark Connect alike, and a worker needs no more than Python with LakeVilla.
 
 
 if TYPE_CHECKING:
@@ -48,17 +47,17 @@ _RAISED = re.compile(
     r"^(?:lakevilla\.errors\.|(?:\w+\.)*(?=\w*(?:Error|Exception|Interrupt)))(\w+: .+)$",
     re.MULTILINE,
 )
-#: How our error about one begins.
+#: The beginning of LakeVilla's error about a data file.
 _DATA_FILE = re.compile(r"data file '?(?P<key>\S+?)'? (?:of table|is gone|ends before)")
 
 
 def run_job(
     session: SparkSession, frame: DataFrame, task: Task, *, job: str, tag: str
 ) -> list[TaskReport]:
-    """Run ``task`` on each partition of ``frame``; their reports, of which some may be errors.
+    """Run ``task`` on each partition of ``frame``; return their reports, which may be errors.
 
-    ``job`` names it in messages. ``tag`` is the job's own: if the caller is
-    interrupted, so is the job.
+    ``job`` names it in messages. ``tag`` is the job's own: if the caller is interrupted, so is the
+    job.
 
     Raises
     ------
@@ -85,7 +84,7 @@ def run_job(
 
 @contextmanager
 def described(session: SparkSession, text: str) -> Iterator[None]:
-    """A block whose jobs the session's pages describe so; Connect has no place for it."""
+    """Return a block whose jobs the session's pages describe by this text; Connect shows none."""
     name = "spark.job.description"
     context: Any = None
     with suppress(Exception):
@@ -103,30 +102,30 @@ def described(session: SparkSession, text: str) -> Iterator[None]:
 def scanned(
     session: SparkSession, task: ReadTask, tasks: int, schema: StructType, shown: str | None = None
 ) -> DataFrame:
-    """The rows that ``tasks`` tasks read, each those of its number; ``shown`` in its plan."""
+    """Return the rows that ``tasks`` tasks read, each by its number; the plan shows ``shown``."""
     return rows_at(numbers(session, tasks), task, schema, shown)
 
 
 def rows_at(
     frame: DataFrame, task: ReadTask, schema: StructType, shown: str | None = None
 ) -> DataFrame:
-    """The rows that tasks make of those of a frame."""
+    """Return the rows that tasks make of the rows of a frame."""
     function = in_worker("rows_of", pickle.dumps(task))
     if shown is not None:
-        function.__name__ = shown  # a plan shows it: nothing else of a source in Python is its own
+        function.__name__ = shown  # a plan shows it: the rest is alike for all sources in Python
     return frame.mapInArrow(function, schema)
 
 
 def numbers(session: SparkSession, tasks: int) -> DataFrame:
-    """A frame whose partitions are ``tasks`` many, each with its number as its one row."""
+    """Return a frame with ``tasks`` partitions, each with its number as its one row."""
     try:
         return session.range(0, tasks, 1, max(tasks, 1))
-    except AttributeError:  # what a classic session is made of is gone
+    except AttributeError:  # the parts of a classic session are gone
         raise InvalidOperation(STOPPED) from None
 
 
 def parallelism(session: SparkSession) -> int:
-    """How many tasks the session runs at a time, as it says itself."""
+    """Return how many tasks the session runs at a time, as it reports itself."""
     from pyspark.sql import functions
 
     try:
@@ -138,9 +137,9 @@ def parallelism(session: SparkSession) -> int:
 
 
 def failure(error: Exception, job: str) -> LakeVillaError:
-    """Spark's error as ours: what a task has raised of ours as that, and of others the reason.
+    """Return Spark's error as ours: an error of ours that a task raised, else one with the reason.
 
-    It is raised from None: Spark's own, with all stack traces, is its context.
+    It is raised from None: Spark's own error, with all stack traces, is its context.
     """
     text = str(error)
     if isinstance(error, AttributeError):
@@ -166,7 +165,7 @@ def failure(error: Exception, job: str) -> LakeVillaError:
 def in_worker(
     entry: str, payload: bytes, module: str = "lakevilla.engines.spark.tasks"
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
-    """A function of ``module`` for ``mapInArrow``; pickled by its value."""
+    """Return a function of ``module`` for ``mapInArrow``; it is pickled by its value."""
     imported = importer(module)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
@@ -177,7 +176,8 @@ def in_worker(
 
 # -------------------- reported
 #
-# Jobs whose tasks report: each once, and what they have stored taken back if one has failed.
+# Jobs whose tasks report, each once; if one has failed, the files that the tasks stored are
+# deleted.
 
 
 if TYPE_CHECKING:
@@ -199,18 +199,18 @@ class Jobs:
 
     @property
     def place(self) -> LakeAddress:
-        """How workers reach the lake, with credentials that are valid now."""
+        """Return how workers reach the lake, with credentials that are valid now."""
         return self._place()
 
     @property
     def tasks(self) -> int:
-        """How many tasks the session runs at a time."""
+        """Return how many tasks the session runs at a time."""
         if not self._tasks:
             self._tasks = parallelism(self.session)
         return self._tasks
 
     def bins(self, table: TableInput) -> Bins:
-        """The files in bins, one for each task; see ``in_bins``."""
+        """Return the files in bins, one for each task; see ``in_bins``."""
         return in_bins(table, self.tasks)
 
     def rewritten(
@@ -221,7 +221,7 @@ class Jobs:
         *,
         besides: Rewrite | None = None,
     ) -> Program[Rewrite]:
-        """What all tasks of a job have done, as one."""
+        """Run a job; return the rewrites of all its tasks as one."""
         reports = yield from self.reported(layout, over, task, besides=besides)
         return joined([report.rewrite for report in reports])
 
@@ -235,8 +235,8 @@ class Jobs:
     ) -> Program[list[TaskReport]]:
         """Run a job: over the rows of a frame, over bins, or over so many numbers.
 
-        If one of its tasks has failed, take back what the others have stored, and ``besides``.
-        What a task that did not report has stored is gc's: nobody knows its names.
+        If one of its tasks has failed, delete what the other tasks have stored, and ``besides``. If
+        a task did not report, gc deletes what it has stored: the names are unknown.
         """
         try:
             if isinstance(over, Bins):
@@ -262,7 +262,7 @@ class Jobs:
         return run_job(self.session, frame, task, job=f"{about}: job {tag}", tag=tag)
 
     def withdraw(self, layout: Layout, rewrite: Rewrite) -> Program[None]:
-        """Delete what was written: nothing refers to it yet."""
+        """Delete the written files: nothing refers to them yet."""
         paths = [one.file.path for one in rewrite.written]
         paths += [file.path for file, _ in rewrite.change_files]
         yield from parallel([delete(file_key(layout.location, path)) for path in paths])

@@ -1,8 +1,8 @@
 """Reading unchanged data through a connector of the session, at the bound version.
 
-Spark prunes columns and pushes filters into its own reader as it does into no other.
-It serves where the state of a table is a version of its log; what a transaction has
-changed, or a commit that is decided and not published, only LakeVilla's reader knows.
+Spark prunes columns and pushes filters into its own reader as it does into no other reader. The
+connector serves where the state of a table is a version of its log. Only LakeVilla's reader knows
+the changes of a transaction, or a commit that is decided and not published.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _CHAR = re.compile(rf'"{CHAR_VARCHAR}"\s*:\s*"char\(')
-#: What a session is configured with that has a format's connector, and its option for a version.
+#: The extension of a session that has a format's connector, and the connector's version option.
 _CONNECTORS: dict[FormatName, tuple[str, str]] = {
     "delta": ("DeltaSparkSessionExtension", "versionAsOf"),
     "iceberg": ("IcebergSparkSessionExtensions", "versionAsOf"),
 }
-#: Settings by which Spark's own reader of files shows other rows than a table has, and the values
-#: that do so: it passes over files, or takes moments and structs for others. Delta's connector
-#: reads by it, Iceberg's does not.
+#: Settings with which Spark's own reader of files shows other rows than a table has, and the values
+#: that do so: it skips files, or reads other timestamps and structs. Delta's connector uses this
+#: reader, Iceberg's does not.
 _SHOWS_OTHERS = {
     "spark.sql.files.ignoreMissingFiles": "true",
     "spark.sql.files.ignoreCorruptFiles": "true",
@@ -46,21 +46,21 @@ _SHOWS_OTHERS = {
     "spark.sql.parquet.int96TimestampConversion": "true",
     "spark.sql.legacy.parquet.returnNullStructIfAllFieldsMissing": "true",
 }
-#: Characters that Hadoop takes for a pattern.
+#: Characters that Hadoop reads as a pattern.
 _PATTERN = re.compile(r"[{}\[\]*?\\]")
 
 
 class NativeReader:
-    """Tries the connector, and goes without it once it has failed.
+    """A reader that tries the connector, and no longer uses it once it has failed.
 
     Parameters
     ----------
     mode : {"auto", "native", "python"}
         ``native`` raises where ``auto`` falls back.
     place : callable
-        Tells how the lake itself reaches the store.
-    told : callable
-        Told, by table and reason, that the connector could not read.
+        Returns how the lake itself reaches the store.
+    report : callable
+        Called with table and reason if the connector could not read.
     """
 
     def __init__(
@@ -84,10 +84,10 @@ class NativeReader:
         columns: Sequence[str] | None,
         where: Expr | None,
     ) -> DataFrame | None:
-        """The rows at a version of the table; None if the connector can't tell them.
+        """Return the rows at a version of the table; None if the connector can't read them.
 
-        ``version`` is what ``Snapshot.time_travel`` says, or None.
-        ``otherwise``: what ``reads_otherwise`` says of the table.
+        ``version`` is the value of ``Snapshot.time_travel``, or None.
+        ``otherwise``: the result of ``reads_otherwise`` for the table.
         """
         if version is None or otherwise or not self._serves(session, uri, format, table):
             return None
@@ -99,7 +99,7 @@ class NativeReader:
         try:
             option = _CONNECTORS[format][1]
             frame = session.read.format(format).option(option, version).load(uri)
-            if format == "delta":  # a snapshot's id is of one table in the world
+            if format == "delta":  # an Iceberg snapshot's id belongs to one table in the world
                 _check_identity(session, uri, table_id)
         except Exception as error:
             if self._mode == "native":
@@ -140,7 +140,7 @@ class NativeReader:
         if self._mode == "python" or format in self._failed or _PATTERN.search(uri):
             return False
         if not uri.startswith("/") and self._place().storage_options:
-            # What serves this process may be another place than Hadoop's settings name.
+            # The store that serves this process may be another one than that in Hadoop's settings.
             return False
         if _CONNECTORS[format][0] not in str(session.conf.get("spark.sql.extensions", "")):
             return False
@@ -148,10 +148,11 @@ class NativeReader:
 
 
 def _that_shows_others(session: SparkSession, format: FormatName) -> str | None:
-    """A setting of the session by which the connector shows other rows, with its value."""
+    """Return a setting of the session with which the connector shows other rows, with its value."""
     if format != "delta":
         return None
-    # A server is asked once, for all; to ask the JVM for each is quicker than for all.
+    # Request all settings of a server at once; one request for each to a JVM is quicker than for
+    # all.
     served = type(session).__module__.startswith("pyspark.sql.connect.")
     asked: Callable[..., Any] = session.conf.getAll.get if served else session.conf.get
     for name, value in _SHOWS_OTHERS.items():
@@ -164,12 +165,12 @@ def _that_shows_others(session: SparkSession, format: FormatName) -> str | None:
 def reads_otherwise(
     metadata: Mapping[str, Any], schema: pa.Schema, where: Expr | None = None
 ) -> bool:
-    """Whether the connector shows values of a table as no other reader of the lake does.
+    """Return whether the connector shows values of a table as no other reader of the lake does.
 
-    Columns of ``char(n)``, at any depth, it fills up with blanks, also where it compares them;
-    it shows UUIDs as text and no times of day. Where a Delta log gives a partition's time
-    without a zone, as deltalake writes it, it takes the session's for UTC. Maps it does not
-    compare, as ``where``, bound, may.
+    It pads columns of ``char(n)``, at any depth, with blanks, also where it compares them; it shows
+    UUIDs as text and no times of day. If a Delta log has a partition's time without a zone, as
+    deltalake writes it, the connector reads it in the session's zone instead of UTC. It does not
+    compare maps, as ``where``, bound, may.
     """
     padded = _CHAR.search(str(metadata.get("schemaString", ""))) is not None
     times = {field.name for field in schema if getattr(field.type, "tz", None) is not None}
@@ -190,7 +191,7 @@ def _is_unlike(kind: pa.DataType) -> bool:
 
 
 def _check_identity(session: SparkSession, uri: str, table_id: str) -> None:
-    """A path on a store may be another's bucket for Spark; a local one is what it is."""
+    """Refuse another table: a store's path may be another bucket in Spark, a local path can't."""
     if uri.startswith("/"):
         return
     quoted = uri.replace("`", "``")
@@ -200,7 +201,7 @@ def _check_identity(session: SparkSession, uri: str, table_id: str) -> None:
 
 
 def _condition(where: Expr) -> Any:
-    """A bound predicate as Spark's, where both engines agree on every value; else None."""
+    """Return a bound predicate as Spark's, where both engines agree on every value; else None."""
     if not isinstance(where, Call):
         return None
     name, args = where.name, where.args

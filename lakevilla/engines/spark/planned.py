@@ -1,7 +1,8 @@
-"""What a batch of a stream is: what Spark wrote down before it ran it (note 48).
+"""The identity of a stream's batch: the plan that Spark wrote before it ran the batch (note 48).
 
-In the checkpoint, ``offsets/<batch>`` says where each source of the batch ends, and when it was
-planned. A batch that comes again has the same file; one that was planned anew has another.
+In the checkpoint, ``offsets/<batch>`` contains the end of each source of the batch, and the time
+when it was planned. A batch that is run again has the same file; one that was planned again has
+another.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from lakevilla.store.location import parse_location, root_location
 
 __all__ = ["Read", "default_location", "digest_of_plan", "reader_below", "reader_of_query"]
 
-#: A file of a checkpoint by its name; None if there is none.
+#: Return a file of a checkpoint by its name; None if it does not exist.
 Read = Callable[[str], bytes | None]
 
-#: Where Spark keeps the checkpoints of queries that name none; each task is told of it.
+#: The setting for checkpoints of queries that name none; each task gets its value.
 _DEFAULT = "spark.sql.streaming.checkpointLocation"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
-#: Bytes of a digest: it is compared with one other.
+#: Bytes of a digest: it is compared with one other digest.
 _LENGTH = 8
 
 
@@ -38,17 +39,17 @@ class _Metadata(msgspec.Struct):
 
 
 def digest_of_plan(read: Read | None, checkpoint: str, query_id: str, batch: int) -> str:
-    """A digest of what Spark has planned for a batch, the same whenever the batch comes again.
+    """Return a digest of Spark's plan of a batch, the same whenever the batch is run again.
 
-    Empty if it can't be known: ``read`` is of a directory that can't be read from here, or that is
-    not the checkpoint's, because Spark means another one by its name.
+    It is empty if it can't be known: ``read`` reads a directory that can't be read from here, or
+    that is not the checkpoint's, because Spark means another one by its name.
 
     Raises
     ------
     InvalidOperation
-        Spark runs the batch and has not written down what it is.
+        Spark runs the batch and has not written its plan.
     LakeVillaError, OSError
-        The checkpoint is there, and what is planned can't be read now.
+        The checkpoint exists, and the plan can't be read now.
     """
     if read is None or not checkpoint or not _is_of(read, checkpoint):
         return ""
@@ -80,9 +81,9 @@ def _is_of_spark(error: Exception) -> bool:
 
 
 def default_location(name: str | None) -> str | None:
-    """Where this task's query has its checkpoint if it was given none, by its name.
+    """Return the checkpoint's location of this task's query if it was given none, by its name.
 
-    None without a name: then Spark makes a new one with each start, and nothing comes again.
+    None without a name: then Spark makes a new one with each start, and no batch is run again.
     """
     from pyspark import TaskContext
 
@@ -94,14 +95,14 @@ def default_location(name: str | None) -> str | None:
 def reader_below(
     location: str | None, root: str, run: Callable[[Program[GetOutcome]], GetOutcome]
 ) -> Read | None:
-    """How to read a checkpoint by its location as Spark was given it; None if this can't be done.
+    """Return a reader of a checkpoint, by its location as passed to Spark; None if there is none.
 
     Parameters
     ----------
     location : str or None
         A local path, or a directory in an object store.
     root : str
-        The lake's: of a store of another provider nobody here knows how to open it.
+        The lake's: a store of another provider can't be opened from here.
     run : callable
         Runs a program in the lake's store.
     """
@@ -115,7 +116,7 @@ def reader_below(
     try:
         place = parse_location(location)
     except InvalidOperation:
-        return None  # HDFS and others
+        return None  # HDFS and other stores
     if place.scheme != root_location(root).scheme:
         return None
     return lambda name: _body(run(get(f"{place.uri}/{name}")))
@@ -134,9 +135,9 @@ def _read_local(path: str) -> bytes | None:
 
 
 def reader_of_query(batch: Any, checkpoint: str) -> Read | None:
-    """How Spark itself reads the checkpoint of the query that brings a batch, wherever that is.
+    """Return Spark's own reader of the checkpoint of a batch's query, wherever it is stored.
 
-    None if there is no such query in this process, or this Spark can't be asked for it.
+    None if there is no such query in this process, or this Spark gives no access to it.
     """
     session = getattr(batch, "sparkSession", None) if is_frame(batch) else None
     if session is None or not checkpoint or not hasattr(session, "_jsparkSession"):
@@ -153,7 +154,7 @@ def reader_of_query(batch: Any, checkpoint: str) -> Read | None:
         to_bytes = jvm.org.apache.commons.io.IOUtils.toByteArray
     except Exception as error:
         if isinstance(error, AttributeError | TypeError) or _is_of_spark(error):
-            return None  # a Spark of somebody's own, which has no such thing
+            return None  # a modified Spark, which lacks these attributes
         raise
 
     def read(name: str) -> bytes | None:

@@ -1,4 +1,4 @@
-"""What tasks reuse, and the errors that they raise."""
+"""Caches that tasks reuse, and the errors that they raise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakevilla.errors import LakeVillaError, StoreError
 
 # -------------------- reused
 #
-# Spark's Python processes are used again, and what they keep of one task costs the next.
+# Spark reuses its Python processes, and data that they keep of one task slows down the next.
 
 
 __all__ = ["forget_archives", "in_worker"]
@@ -22,7 +22,7 @@ __all__ = ["forget_archives", "in_worker"]
 
 @contextmanager
 def in_worker() -> Iterator[None]:
-    """A block that a process of Spark runs for us: its errors are said first, and it ends light."""
+    """Return a block in a process of Spark: errors begin with their message; caches are dropped."""
     try:
         with said_first():
             yield
@@ -31,14 +31,15 @@ def in_worker() -> Iterator[None]:
 
 
 def forget_archives() -> None:
-    """Drop the import system's finders for what lies in archives that can't change under a session.
+    """Drop the import system's finders for archives that can't change during a session.
 
     Before each task Spark calls ``importlib.invalidate_caches``, and Python before 3.13 then reads
-    the directory of an archive anew for each finder: for each package in ``pyspark.zip``, and for
-    each jar of ``spark.jars.packages``, which Spark puts on the workers' path: a quarter of a
-    second of the processor with Delta's. Safe because they are a cache: who imports from there
-    again makes one anew, by the directory that Python keeps beside it. An archive of the user's
-    may be another one under the same name, and is looked at as before.
+    the directory of an archive again for each finder. There is a finder for each package in
+    ``pyspark.zip``, and for each jar of ``spark.jars.packages``, which Spark puts on the workers'
+    path: this takes a quarter of a second of the processor with Delta's. Dropping them is safe
+    because they are a cache: the next import from there makes a finder again, by the directory that
+    Python caches separately. An archive of the user's may be replaced by another one under the same
+    name, and is checked as before.
     """
     session = {_archive_of("pyspark"), _archive_of("py4j")}
     for path, finder in list(sys.path_importer_cache.items()):
@@ -49,21 +50,21 @@ def forget_archives() -> None:
 
 
 def _archive_of(package: str) -> str | None:
-    """The archive that a package of Spark was imported from, if it was from one."""
+    """Return the archive that a package of Spark was imported from, if it was imported from one."""
     return getattr(getattr(sys.modules.get(package), "__loader__", None), "archive", None)
 
 
 # -------------------- raising
 #
-# How our errors leave a worker of Spark: with what they say before the lines of the traceback.
+# The form in which our errors leave a worker of Spark: the message precedes the traceback.
 
 
 @contextmanager
 def said_first() -> Iterator[None]:
-    """A block whose errors of ours begin with their message in the text that Spark makes of them.
+    """Return a block in which Spark's text of an error of ours begins with the error's message.
 
     Spark formats a traceback and puts it into its own error. Python writes the cause of an error
-    above it, and a cause that was never raised is its message alone.
+    above it, and a cause that was never raised consists of its message alone.
     """
     try:
         yield
@@ -77,7 +78,7 @@ _SAID = "_said_first"
 
 
 def _shown(error: LakeVillaError) -> LakeVillaError:
-    """The same error with itself as its cause, which nobody takes away: Spark tries to."""
+    """Return the same error with itself as its cause, which can't be removed: Spark tries to."""
     kind = type(error)
     said = pickle.loads(pickle.dumps(error))
     own = {
@@ -95,9 +96,9 @@ def _shown(error: LakeVillaError) -> LakeVillaError:
 
 @contextmanager
 def naming_worker(root: str) -> Iterator[None]:
-    """A block in which an error of the store says which worker met it, and at which lake.
+    """Return a block in which an error of the store names the worker that raised it, and its lake.
 
-    The driver may reach what a worker can't: it may have credentials that the worker lacks.
+    The driver may reach a store that a worker can't: it may have credentials that the worker lacks.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Spark DataFrames as rows: their columns in Arrow's types, and Arrow's in Spark's."""
+"""Spark DataFrames as rows: their columns in Arrow's types, and Arrow's types in Spark's."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-#: How py4j begins an error of the JVM that PySpark has no kind for.
+#: The beginning of py4j's message for an error of the JVM for which PySpark has no kind.
 _OF_PY4J = "An error occurred while calling "
 
 
 @dataclass(frozen=True, slots=True)
 class SparkRows:
-    """A DataFrame on its way into a table; ``schema`` are the columns that its rows will have."""
+    """A DataFrame to be written to a table; ``schema`` are the columns that its rows will have."""
 
     frame: DataFrame
     schema: pa.Schema
 
 
 def is_frame(data: object) -> bool:
-    """Whether it is a DataFrame of Spark, classic or Connect."""
+    """Return whether it is a DataFrame of Spark, classic or Connect."""
     return any(
         kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql.")
         for kind in type(data).__mro__
@@ -34,7 +34,7 @@ def is_frame(data: object) -> bool:
 
 
 def arrow_schema(frame: Any, table: str) -> pa.Schema:
-    """The columns of a DataFrame; Spark is asked to analyse it, and runs nothing.
+    """Return the columns of a DataFrame; Spark only analyses it, and runs nothing.
 
     Raises
     ------
@@ -59,10 +59,10 @@ def arrow_schema(frame: Any, table: str) -> pa.Schema:
 
 
 def may_be_null(schema: pa.Schema) -> pa.Schema:
-    """The same columns, all of which take NULL, at any depth but for the keys of maps.
+    """Return the same columns, all of which allow NULL, at any depth except for the keys of maps.
 
-    Of rows Spark calls NOT NULL what merely happens to have none, such as a literal or a count.
-    No table is to refuse NULL for ever because of that; one made of a ``StructType`` is.
+    Spark declares columns of rows NOT NULL that merely happen to have no NULL, such as a literal or
+    a count. No table must refuse NULL for ever because of that; one made of a ``StructType`` does.
     """
     return pa.schema([_field_of_null(field) for field in schema])
 
@@ -82,7 +82,7 @@ def _type_of_null(kind: pa.DataType) -> pa.DataType:
 
 
 def arrow_types(columns: Any, table: str) -> pa.Schema:
-    """Spark's columns in Arrow's types; raises ``InvalidOperation`` for one that has none."""
+    """Return Spark's columns in Arrow's types; raise ``InvalidOperation`` for one that has none."""
     from pyspark.errors import PySparkException
 
     fields = []
@@ -99,10 +99,10 @@ def arrow_types(columns: Any, table: str) -> pa.Schema:
 
 
 def _arrow_type(kind: Any) -> pa.DataType:
-    """One of Spark's types. It is Spark that says what those are that have no others within.
+    """Return one of Spark's types as Arrow's; Spark itself converts types that are not nested.
 
-    Of nested ones each release makes something else: from 4.2 on it wants a time zone, and hands
-    on its own notes about fields, which are nothing that a table is to keep.
+    For nested types each release gives another result: from 4.2 on it needs a time zone, and passes
+    on its own notes about fields, which a table must not keep.
     """
     from pyspark.sql import types
     from pyspark.sql.pandas.types import to_arrow_type
@@ -119,29 +119,29 @@ def _arrow_type(kind: Any) -> pa.DataType:
     if isinstance(kind, types.UserDefinedType):
         return _arrow_type(kind.sqlType())
     if "collate" in kind.simpleString():
-        raise NotImplementedError(kind.simpleString())  # Arrow knows of none
+        raise NotImplementedError(kind.simpleString())  # Arrow has no collations
     if isinstance(kind, types.TimestampType):
         return pa.timestamp("us", "UTC")
     found = to_arrow_type(kind)
-    if pa.types.is_struct(found):  # a variant, or a place on earth, as Spark alone understands it
+    if pa.types.is_struct(found):  # a variant, or a geographic place, as only Spark understands it
         raise NotImplementedError(kind.simpleString())
     return found
 
 
 def _arrow_field(name: str, kind: Any, nullable: bool) -> pa.Field:
-    # Of void, as in array(), Spark may say that it is never NULL; Arrow knows no such void.
+    # For void, as in array(), Spark may declare that it is never NULL; Arrow has no such void.
     found = _arrow_type(kind)
     return pa.field(name, found, nullable or pa.types.is_null(found))
 
 
 def is_spark_schema(data: object) -> bool:
-    """Whether it is a ``StructType``."""
+    """Return whether it is a ``StructType``."""
     kind = type(data)
     return kind.__name__ == "StructType" and kind.__module__ == "pyspark.sql.types"
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """Columns as Spark declares them; all may be NULL, as in Spark's own readers.
+    """Return columns as Spark declares them; all may be NULL, as in Spark's own readers.
 
     Raises ``InvalidOperation`` for one that Spark can't hold.
     """
@@ -157,7 +157,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 
 def spark_types(schema: pa.Schema) -> pa.Schema:
-    """The columns in those of Arrow's types that Spark reads.
+    """Return the columns in those of Arrow's types that Spark reads.
 
     Raises ``InvalidOperation`` for timestamps with nanoseconds, which Spark would cut off.
     """
@@ -165,15 +165,15 @@ def spark_types(schema: pa.Schema) -> pa.Schema:
 
 
 def for_spark(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows in ``spark_types``."""
+    """Return the same rows in ``spark_types``."""
     return as_declared(batch, spark_types(batch.schema))
 
 
 def as_declared(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The same rows in the very columns that Spark was told of; NULL in those that are not there.
+    """Return the same rows in exactly the columns declared to Spark; missing ones are NULL.
 
-    Spark from 4.2 on refuses rows that say of a column that it is never NULL, where it was not
-    told so.
+    Spark from 4.2 on refuses rows that declare a column as never NULL, if it was not declared so to
+    Spark.
     """
     if batch.schema.equals(schema):
         return batch
@@ -193,9 +193,9 @@ def _as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def may_be_null_beyond(asked: pa.Field, there: pa.Field) -> bool:
-    """Whether a column has NULL, at any depth, where what is asked for says that it has none.
+    """Return whether a column may have NULL, at any depth, where ``asked`` declares none.
 
-    The types are equal but for that.
+    The types are equal except for that.
     """
     if there.nullable and not asked.nullable:
         return True
@@ -239,11 +239,12 @@ def _spark_type(kind: pa.DataType, column: str) -> pa.DataType:
 
 
 def first_line(error: BaseException) -> str:
-    """What a Spark error says, without its stack traces."""
+    """Return the message of a Spark error, without its stack traces."""
     text: Any = str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if lines and lines[0].startswith(_OF_PY4J):
-        # The bridge's own words, which say nothing of the reason; the last cause is the first.
+        # These are py4j's own words, which don't contain the reason; the last cause is the first
+        # error.
         causes = [line.partition(": ")[2] for line in lines if line.startswith("Caused by: ")]
         lines = causes[-1:] or [line.removeprefix(": ") for line in lines[1:]] or lines
     return lines[0][:500] if lines else type(error).__name__

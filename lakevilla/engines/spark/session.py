@@ -12,7 +12,7 @@ from lakevilla.errors import InvalidOperation
 
 # -------------------- session
 #
-# Whether a Spark session can serve a lake: that it runs, and which versions meet.
+# A check whether a Spark session can serve a lake: it must run, in suitable versions.
 
 
 if TYPE_CHECKING:
@@ -20,20 +20,21 @@ if TYPE_CHECKING:
 
 STOPPED = "the Spark session was stopped: connect with one that runs"
 
-#: The minor versions of Spark that the tests run with: 4.1 each time, others by spark-versions.
+#: The minor versions of Spark that the tests run with: 4.1 each time, the rest by spark-versions.
 TESTED = ("4.0", "4.1", "4.2", "4.3")
-#: The first that has all that jobs need: ``DataFrame.toArrow`` and job tags, also on Connect.
+#: The first version that has all that jobs need: ``DataFrame.toArrow`` and job tags, also on
+#: Connect.
 _LEAST = (4, 0)
 
 
 def check_session(session: object) -> None:
-    """Refuse what is no session that runs; warn of versions that the tests don't run with.
+    """Refuse an object that is no running session; warn of versions that the tests don't run with.
 
     Raises
     ------
     InvalidOperation
-        It is no session, was stopped, or Spark is older than 4.0: of the session's server,
-        with Spark Connect.
+        It is no session, was stopped, or Spark is older than 4.0: with Spark Connect, the Spark of
+        the session's server.
     """
     if not any(kind.__name__ == "SparkSession" for kind in type(session).__mro__):
         raise InvalidOperation(f"spark must be a SparkSession, not {type(session).__name__}")
@@ -41,7 +42,10 @@ def check_session(session: object) -> None:
         raise InvalidOperation(STOPPED)
     import pyspark
 
-    versions = {"PySpark": pyspark.__version__, "Spark": session.version}  # type: ignore[attr-defined]
+    versions = {
+        "PySpark": pyspark.__version__,
+        "Spark": session.version,  # type: ignore[attr-defined]
+    }
     for name, version in versions.items():
         found = re.match(r"(\d+)\.(\d+)", str(version))
         if found is None:
@@ -70,18 +74,18 @@ def _minor(version: object) -> str:
 
 
 def is_stopped(session: SparkSession) -> bool:
-    """Whether the session was stopped; asks nothing of a server."""
+    """Return whether the session was stopped; send no request to a server."""
     try:
-        if getattr(session, "is_stopped", False):  # Spark Connect says so
+        if getattr(session, "is_stopped", False):  # Spark Connect has this attribute
             return True
         session.range(1)
     except AttributeError:
-        return True  # what it was made of is gone
+        return True  # its parts are gone
     return False
 
 
 def tasks_at_once(session: SparkSession) -> int | None:
-    """How many tasks the session runs at a time; None where only a job tells, or it may change."""
+    """Return how many tasks run at a time; None if only a job knows it, or it may change."""
     if type(session).__module__.startswith("pyspark.sql.connect."):
         return None
     if str(session.conf.get("spark.dynamicAllocation.enabled", "false")).lower() == "true":
@@ -91,18 +95,17 @@ def tasks_at_once(session: SparkSession) -> int | None:
 
 # -------------------- importing
 #
-# What runs in Spark's workers says so where LakeVilla is missing there.
+# Functions for Spark's workers, which report it if LakeVilla is missing there.
 
 
-#: Precedes the reason, in a message that comes out of a worker.
+#: The text before the reason, in a message of a worker.
 LACKS = "LakeVilla is missing: "
 
 
 def importer(module: str) -> Callable[[], Any]:
-    """A function that imports a module of LakeVilla in the process that calls it.
+    """Return a function that imports a module of LakeVilla in the process that calls it.
 
-    It is pickled by its value, as functions within functions are, so it can tell what
-    is not there.
+    It is pickled by its value, as functions within functions are, so it can report what is missing.
     """
     lacks = LACKS
     here = sys.modules["lakevilla"].__version__

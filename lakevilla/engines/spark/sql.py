@@ -1,8 +1,8 @@
 """A SELECT in Spark's SQL, over DataFrames in the place of the tables that it names.
 
-Spark would find more than the lake's tables under a name: catalogs, files, views
-of the session. So each name is replaced by the frame it stands for, and a query that
-names anything else is refused before Spark sees it.
+Spark would find more than the lake's tables under a name: catalogs, files, views of the session. So
+each name is replaced by the frame that it stands for, and a query that names anything else is
+refused before Spark sees it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lakevilla.sql.statements.select import Select, query_of, table_parts, token
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: What no plain name has, and a pattern of names has.
+#: Characters that no plain name has, and that a pattern of names has.
 _PATTERN = re.compile(r"[.*+?|()\[\]{}^$\\]")
 
 
@@ -37,7 +37,7 @@ def run_select(
     frames: Mapping[str, DataFrame],
     params: Mapping[str, object],
 ) -> DataFrame:
-    """The rows of a query; ``frames`` are named as ``Select.tables`` names them.
+    """Return the rows of a query; ``frames`` are named as ``Select.tables`` names them.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def run_select(
 
 
 def assigned(frame: DataFrame, schema: pa.Schema) -> DataFrame:
-    """Rows as INSERT puts them into columns: 1.5 is a decimal, and may go into one of doubles."""
+    """Return rows as INSERT assigns them: 1.5 is a decimal, and may be put into doubles."""
     from pyspark.sql.types import DecimalType
 
     floating = {field.name.lower(): field for field in schema if pa.types.is_floating(field.type)}
@@ -74,7 +74,7 @@ def assigned(frame: DataFrame, schema: pa.Schema) -> DataFrame:
 
 
 def plan_of(frame: DataFrame) -> str:
-    """How Spark would make the rows of a frame."""
+    """Return Spark's plan of a frame."""
     printed = io.StringIO()
     with redirect_stdout(printed):  # there is no other public way to it
         frame.explain()
@@ -82,11 +82,11 @@ def plan_of(frame: DataFrame) -> str:
 
 
 def columns_named(select: Select) -> frozenset[str] | None:
-    """The words, in lower case, that can mean columns of a table; None if all may be meant.
+    """Return the words, in lower case, that can mean columns of a table; None if all may be meant.
 
-    No more of a table need be read than what some word in the query can mean. Every word
-    counts: one that looks like a function or a unit may be a column's name, and so may a text, by
-    a setting of Spark's.
+    No other columns of a table need be read than those that some word in the query can mean. Every
+    word counts: one that looks like a function or a unit may be a column's name, and so may a text,
+    by a setting of Spark's.
     """
     root = query_of(select.sql, "spark")
     for node in root.walk():
@@ -116,12 +116,12 @@ def _quoted_names(root: exp.Expr) -> Iterator[str]:
 
 
 def parameters_in(sql: str, params: Mapping[str, object]) -> dict[str, object]:
-    """Those of the parameters that a text uses."""
+    """Return those of the parameters that a text uses."""
     return {name.text: params[name.text] for _, name in _marks(sql, params)}
 
 
 def _template(sql: str) -> tuple[str, dict[str, str]]:
-    """The query with a placeholder of ``SparkSession.sql`` for each table, and whose it is."""
+    """Return the query with a placeholder of ``SparkSession.sql`` for each table, and its table."""
     spans = []
     for table in query_of(sql, "spark").find_all(exp.Table):
         parts = table_parts(table)
@@ -129,7 +129,7 @@ def _template(sql: str) -> tuple[str, dict[str, str]]:
             continue
         ends = [part.meta for part in table.parts]
         start, end = min(e["start"] for e in ends), max(e["end"] for e in ends) + 1
-        # A column may be called by the last part of its table's name.
+        # A column may be qualified by the last part of its table's name.
         alias = "" if table.alias else f" AS `{parts[-1].replace('`', '``')}`"
         of_sample = _sample_after(sql, end) if table.args.get("sample") else end
         spans.append((start, end, "/".join(parts), of_sample, alias))
@@ -145,7 +145,7 @@ def _template(sql: str) -> tuple[str, dict[str, str]]:
 
 
 def _sample_after(sql: str, end: int) -> int:
-    """Where the sample ends that stands behind a table: only after it Spark takes an alias."""
+    """Return the end of the sample that follows a table: Spark accepts an alias only after it."""
     tokens = [token for token in tokens_of(sql, "spark") if token.start >= end]
     found, depth = end, 0
     for token, following in itertools.zip_longest(tokens, tokens[1:]):
@@ -162,10 +162,10 @@ def _escaped(text: str) -> str:
 
 
 def _with_values(sql: str, params: Mapping[str, object]) -> str:
-    """The query with constants in the place of its parameters; a list stands after IN.
+    """Return the query with constants in the place of its parameters; a list follows IN.
 
-    Spark's own parameters do not pass the SQL parser that the Delta connector puts in
-    its place. No text of a parameter becomes SQL: strings travel as the bytes they are.
+    Spark's own parameters do not pass the SQL parser that the Delta connector puts in the place of
+    Spark's. No text of a parameter becomes SQL: strings are passed as the bytes that they are.
     """
     pieces, position, used = [], 0, set()
     for colon, name in _marks(sql, params):
@@ -177,7 +177,7 @@ def _with_values(sql: str, params: Mapping[str, object]) -> str:
 
 
 def _marks(sql: str, params: Mapping[str, object]) -> list[tuple[Token, Token]]:
-    """The colons and names of parameters; Spark tells of one without a value, and of its own."""
+    """Return the colons and names of parameters; Spark reports one without a value, and its own."""
     return [
         (colon, name)
         for colon, name in itertools.pairwise(tokens_of(sql, "spark"))

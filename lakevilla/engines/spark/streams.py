@@ -1,6 +1,6 @@
-"""Which checkpoint a batch of a stream is of: by the id that Spark draws for each (note 46).
+"""The checkpoint that a batch of a stream belongs to: by the id that Spark draws for it (note 46).
 
-It is the same after each restart, and another one with each new checkpoint.
+The id is the same after each restart, and another one with each new checkpoint.
 """
 
 from __future__ import annotations
@@ -14,23 +14,24 @@ from lakevilla.errors import InvalidOperation
 
 __all__ = ["called_by_spark", "checkpoint_of", "checkpoint_of_task", "session_of_connect"]
 
-#: Where the thread that runs a query has its id, and so each of its tasks.
+#: The property with the query's id in the thread that runs the query, and so in each of its tasks.
 _PROPERTY = "sql.streaming.queryId"
 
 
 def checkpoint_of(
     batch: object, query_id: str, known: dict[str, str], started_in: object = None
 ) -> str:
-    """The checkpoint of the batch that Spark has called this thread with.
+    """Return the checkpoint of the batch with which Spark has called this thread.
 
-    Empty for what is called without a stream. ``known``: what Spark Connect has told before
-    in this process, which serves one start of one query. ``started_in``: the session of the
-    query, where it is known; from Spark 4.3 on its batches come from a clone, which has no queries.
+    It is empty if the function is called without a stream. ``known``: the ids that Spark Connect
+    has returned before in this process, which serves one start of one query. ``started_in``: the
+    session of the query, where it is known; from Spark 4.3 on its batches have the session of a
+    clone, which has no queries.
 
     Raises
     ------
     InvalidOperation
-        A stream brings it, and of which checkpoint can't be known.
+        A stream calls it, and its checkpoint can't be known.
     """
     session = getattr(batch, "sparkSession", None) if is_frame(batch) else session_of_connect()
     if type(session).__module__.startswith("pyspark.sql.connect."):
@@ -42,7 +43,7 @@ def checkpoint_of(
 
 
 def checkpoint_of_task() -> str:
-    """The checkpoint of the batch whose rows this task writes; empty outside of a task."""
+    """Return the checkpoint of the batch whose rows this task writes; empty outside of a task."""
     if "pyspark" not in sys.modules:
         return ""
     from pyspark import TaskContext
@@ -52,27 +53,27 @@ def checkpoint_of_task() -> str:
 
 
 def called_by_spark() -> bool:
-    """Whether Spark itself has called the function that calls this: then with each batch.
+    """Return whether Spark itself has called the function that calls this: then with each batch.
 
-    A function of the user's between the two may leave out some, such as those without rows.
+    A function of the user's between the two may leave out some batches, such as those without rows.
     """
     caller = sys._getframe(2)
-    spec = caller.f_globals.get("__spec__")  # tells more than the name of what ``python -m`` runs
+    spec = caller.f_globals.get("__spec__")  # names the module that ``python -m`` runs, too
     name: str = getattr(spec, "name", None) or caller.f_globals.get("__name__") or ""
     return name.split(".")[0] == "pyspark"
 
 
 def session_of_connect() -> object:
-    """The session beside which the function of a stream runs on Spark Connect.
+    """Return the active session where the function of a stream runs on Spark Connect.
 
-    While the function comes out of its pickle, it is that of the query.
+    While the function is unpickled, it is that of the query.
     """
     module = sys.modules.get("pyspark.sql.connect.session")
     return None if module is None else module.SparkSession.getActiveSession()
 
 
 def _is_of_server(batch: object) -> bool:
-    """Whether it is a frame that only the server can have made, as it does for a batch."""
+    """Return whether it is a frame that only the server can have made, as it does for a batch."""
     plan = getattr(batch, "_plan", None)
     return is_frame(batch) and (plan is None or type(plan).__name__ == "CachedRemoteRelation")
 
@@ -94,7 +95,7 @@ def _by_thread(query_id: str) -> str:
 
 
 def _by_session(session: Any, query_id: str, *, is_sure: bool) -> str:
-    """By the queries that the session has: Spark Connect tells the function nothing of its own."""
+    """Return the checkpoint by the session's queries: Connect does not name the function's own."""
     active = session.streams.active
     if not (active or is_sure):
         return ""  # no stream has called it

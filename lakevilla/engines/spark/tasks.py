@@ -1,4 +1,4 @@
-"""What a task does on a worker."""
+"""The work of a task on a worker."""
 
 from __future__ import annotations
 
@@ -45,13 +45,12 @@ from lakevilla.store.runner import Runner
 
 # -------------------- tasks
 #
-# What a task of a Spark job does, in a worker's Python; the driver gets a ``TaskReport`` of each.
+# The work of a task of a Spark job, in a worker's Python; the driver gets a ``TaskReport`` of each.
 #
-# A task writes under names that no other attempt has, and reports them in the one
-# result that Spark accepts of it. So a retry or a speculative copy brings no file
-# into a commit twice; what the others have written belongs to nobody and goes
-# with gc. An error that another attempt would meet again is reported, not raised:
-# Spark would only repeat it.
+# A task writes under names that no other attempt has, and reports them in the one result that Spark
+# accepts of it. So a retry or a speculative copy adds no file to a commit twice; the files of the
+# other attempts belong to no commit, and gc deletes them. An error that another attempt would raise
+# again is reported, not raised: Spark would only repeat it.
 
 
 #: Rows are put aside in objects of about this many bytes of Arrow.
@@ -60,9 +59,9 @@ _STAGED_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LakeAddress:
-    """How a worker reaches the lake: what ``connect`` was given. Its ``repr`` tells no secret.
+    """The arguments of ``connect``: a worker's access to the lake. Its ``repr`` has no secret.
 
-    ``elsewhere``: from where it reads beyond the root, by ``store.backends.reach``.
+    ``elsewhere``: the places beyond the root that it reads from, by ``store.backends.reach``.
     """
 
     root: str
@@ -76,11 +75,11 @@ class LakeAddress:
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What a task did: files are on the store, and described here.
+    """The result of a task: files are on the store, and described here.
 
-    ``matched`` are numbers of source rows that a merge found a target row for;
-    ``staged`` are keys of rows put aside, and how many each holds; ``hit`` are the parts of
-    files, by file and number, of which the rewrite has changed a row.
+    ``matched`` are numbers of source rows that a merge found a target row for; ``staged`` are keys
+    of rows put aside, with the number of rows in each; ``hit`` are the parts of files, by file and
+    number, of which the rewrite has changed a row.
     """
 
     rewrite: Rewrite = field(default_factory=Rewrite)
@@ -100,7 +99,7 @@ class Task(Protocol):
 
 
 class ReadTask(Protocol):
-    """A task whose rows are those of a frame."""
+    """A task whose rows are the rows of a frame."""
 
     @property
     def place(self) -> LakeAddress: ...
@@ -111,7 +110,7 @@ class ReadTask(Protocol):
 
 
 class Worker:
-    """One worker's way to the lake: made once in its process, with one thread for each task."""
+    """A worker's access to the lake: made once in its process, with one thread for each task."""
 
     def __init__(self, place: LakeAddress) -> None:
         ids = Ids(SystemClock())
@@ -130,14 +129,14 @@ class Worker:
 
 
 def reports(payload: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run a pickled task over its rows; the one row that comes out is its pickled report."""
+    """Run a pickled task over its rows; yield one row, its pickled report."""
     task: Task = pickle.loads(payload)
     try:
         with naming_worker(task.place.root):
             report = task.run(worker_at(task.place), batches)
     except LakeVillaError as error:
         report = TaskReport(error=error)
-    # What is left is read, or Spark would take an early end for a broken worker.
+    # Read the remaining rows, or Spark would treat an early end as a broken worker.
     for _ in batches:
         pass
     forget_archives()
@@ -145,14 +144,14 @@ def reports(payload: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
 
 
 def rows_of(payload: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run a pickled ``ReadTask``; its rows come out."""
+    """Run a pickled ``ReadTask``; yield its rows."""
     task: ReadTask = pickle.loads(payload)
     with in_worker(), naming_worker(task.place.root):
         yield from task.rows(worker_at(task.place), batches)
 
 
 def worker_at(place: LakeAddress) -> Worker:
-    """This process's worker for a lake: made once."""
+    """Return this process's worker for a lake: it is made once."""
     return _worker(pickle.dumps(place))
 
 
@@ -163,7 +162,7 @@ def _worker(place: bytes) -> Worker:
 
 @dataclass(frozen=True, slots=True)
 class ScanTask:
-    """Read bins of files; ``own`` is the transaction whose own changes are among them."""
+    """A task that reads bins of files; ``own`` is the transaction whose changes are among them."""
 
     place: LakeAddress
     bins: Bins
@@ -177,7 +176,7 @@ class ScanTask:
                 rows = worker.runner.run(worker.engine.scan(table, self.columns, self.where))
                 yield from map(for_spark, rows)
         except StoreError as error:
-            if self.own is None or self.own not in error.message:  # names of files have the id
+            if self.own is None or self.own not in error.message:  # names of files contain the id
                 raise
             raise StoreError(
                 f"table {self.bins.layout.table}: the DataFrame shows what transaction {self.own} "
@@ -190,7 +189,7 @@ class ScanTask:
 
 @dataclass(frozen=True, slots=True)
 class StagedTask:
-    """Read some columns of rows that were put aside, an object for each number."""
+    """A task that reads some columns of rows that were put aside, one object for each number."""
 
     place: LakeAddress
     source: StagedRows
@@ -205,7 +204,7 @@ class StagedTask:
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """Write the rows of a frame into files of a table; ``columns`` are their names."""
+    """A task that writes the rows of a frame into files of a table; ``columns`` are their names."""
 
     place: LakeAddress
     layout: Layout
@@ -227,9 +226,9 @@ class WriteTask:
 
 @dataclass(frozen=True, slots=True)
 class StageTask:
-    """Put the rows of a frame aside, so that they are there to be read again.
+    """A task that puts the rows of a frame aside, so that they can be read again.
 
-    ``columns`` are the names of the frame's. ``prefix`` begins the keys of the objects;
+    ``columns`` are the names of the frame's columns. ``prefix`` begins the keys of the objects;
     ``keys`` are columns that must hold no NULL.
     """
 
@@ -257,7 +256,7 @@ class StageTask:
 
 @dataclass(frozen=True, slots=True)
 class UpdateTask:
-    """Rewrite the files of a bin that hold a row for which ``where`` is true."""
+    """A task that rewrites the files of a bin that hold a row for which ``where`` is true."""
 
     place: LakeAddress
     bins: Bins
@@ -276,7 +275,7 @@ class UpdateTask:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTask:
-    """Delete the rows of a bin for which ``where`` is true."""
+    """A task that deletes the rows of a bin for which ``where`` is true."""
 
     place: LakeAddress
     bins: Bins
@@ -294,7 +293,10 @@ class DeleteTask:
 
 @dataclass(frozen=True, slots=True)
 class CopyTask:
-    """Write the rows of a bin anew, as they are: parts of files that others change a row of."""
+    """A task that copies a bin's rows unchanged.
+
+    These are parts of files of which other tasks change a row.
+    """
 
     place: LakeAddress
     bins: Bins
@@ -308,7 +310,7 @@ class CopyTask:
 
 @dataclass(frozen=True, slots=True)
 class ChangeFilesTask:
-    """Write change files that tell every row of a bin."""
+    """A task that writes change files with every row of a bin."""
 
     place: LakeAddress
     bins: Bins
@@ -327,11 +329,11 @@ class ChangeFilesTask:
 
 @dataclass(frozen=True, slots=True)
 class MergeTask:
-    """Update and delete the rows of a bin as a merge says; it inserts nothing.
+    """A task that updates and deletes the rows of a bin for a merge; it inserts nothing.
 
-    Each task has the whole source, so it alone can tell what every clause means for
-    the rows of its files. That a source row matches none of the table's rows no task can
-    tell: the numbers of those that match go to the driver.
+    Each task has the whole source, so it alone can decide what every clause means for the rows of
+    its files. No task can decide that a source row matches none of the table's rows: the numbers of
+    the source rows that match are sent to the driver.
     """
 
     place: LakeAddress
@@ -357,10 +359,10 @@ class MergeTask:
 
 @dataclass(frozen=True, slots=True)
 class InsertTask:
-    """Insert those rows of a staged source that match no row of the table.
+    """A task that inserts those rows of a staged source that match no row of the table.
 
-    The rows of a task are places in ``source``; ``matched`` tells, bit by bit, which
-    source rows match.
+    The rows of a task are places in ``source``; ``matched`` shows, bit by bit, which source rows
+    match.
     """
 
     place: LakeAddress
@@ -390,7 +392,7 @@ class InsertTask:
 
 @dataclass(frozen=True, slots=True)
 class TaskInput:
-    """The source of a merge for a task: few rows that came along, or many on the store."""
+    """The source of a merge for a task: few rows within the task, or many on the store."""
 
     rows: StagedRows | bytes
 
@@ -401,7 +403,7 @@ class TaskInput:
 
 
 def joined(parts: Sequence[Rewrite]) -> Rewrite:
-    """Several rewrites of different files as one."""
+    """Return several rewrites of different files as one."""
 
     def total(name: str) -> Any:
         return sum(getattr(part, name) for part in parts)
@@ -419,7 +421,7 @@ def joined(parts: Sequence[Rewrite]) -> Rewrite:
 
 
 def unmatched(rows: pa.RecordBatchReader, mask: np.ndarray) -> pa.RecordBatchReader:
-    """The rows, in order, for which ``mask`` is true."""
+    """Return the rows, in order, for which ``mask`` is true."""
 
     def batches() -> Iterator[pa.RecordBatch]:
         first = 0
@@ -431,9 +433,9 @@ def unmatched(rows: pa.RecordBatchReader, mask: np.ndarray) -> pa.RecordBatchRea
 
 
 def only_bin() -> pa.RecordBatch:
-    """The rows of a task of one bin: its number.
+    """Return the rows of a task of one bin: its number.
 
-    Made where rows are read: pyarrow imports pandas for it, and a plan can do without.
+    It is made where rows are read: pyarrow imports pandas for it, and a plan does not need that.
     """
     return pa.record_batch({"number": pa.array([0], pa.int64())})
 
@@ -444,7 +446,7 @@ def no_files() -> pa.Table:
 
 @dataclass(slots=True)
 class TaskProgress:
-    """What a task has done so far, file by file and part by part."""
+    """The work that a task has done so far, file by file and part by part."""
 
     rewrites: list[Rewrite] = field(default_factory=list)
     hit: list[tuple[FileRef, int]] = field(default_factory=list)
@@ -455,12 +457,12 @@ class TaskProgress:
             self.hit += parts_in(table)
 
     def report(self, error: LakeVillaError | None = None) -> TaskReport:
-        """With an error the driver takes back what was done before it."""
+        """Return the report. If it has an error, the driver deletes what was stored before."""
         return TaskReport(joined(self.rewrites), error=error, hit=tuple(self.hit))
 
 
 def parts_in(table: TableInput) -> list[tuple[FileRef, int]]:
-    """The parts of files that an input has, by file and number."""
+    """Return the parts of files that an input has, by file and number."""
     refs = file_refs(table.files) if table.parts else []
     cut = zip(refs, table.parts, strict=True)
     return [(ref, part.number) for ref, part in cut if part is not None]
@@ -510,7 +512,7 @@ def _reader(
 
 
 def in_parts(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
-    """The rows in tables of about ``_STAGED_BYTES``; none of no rows."""
+    """Yield the rows in tables of about ``_STAGED_BYTES``; no table if there are no rows."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in rows:
@@ -527,20 +529,21 @@ def in_parts(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
 #
 # The files of a table in bins of about equal bytes, one for each task.
 #
-# A file that is larger than a bin is cut into parts, where whoever reads it can take a part of it:
-# a task finds the row groups of its part in the footer, which it reads anyway.
+# A file that is larger than a bin is cut into parts, if its reader can read a part of it: a task
+# finds the row groups of its part in the footer, which it reads anyway.
 
 
-#: A task reads about so many bytes, or less where that leaves cores without work; as Spark does.
+#: A task reads about so many bytes, or fewer where cores would have no work otherwise; as Spark
+#: does.
 _MOST_BYTES = 128 * 1024 * 1024
 _LEAST_BYTES = 4 * 1024 * 1024
-#: Beside a file's own columns: which part of it, and of how many, is read.
+#: Columns in addition to a file's own: the part of it that is read, and the number of parts.
 _PART = (pa.field("part", pa.int32()), pa.field("parts", pa.int32()))
 
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """The files of a table, some for each task: an Arrow IPC stream a task, by its number.
+    """The files of a table, some for each task: an Arrow IPC stream for each task, by its number.
 
     ``verify`` is that of the table's ``TableInput``.
     """
@@ -550,20 +553,20 @@ class Bins:
     verify: bool = False
 
     def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[TableInput]:
-        """What is in the bins whose numbers are the rows: whole files, then each part alone."""
+        """Yield the files of the bins whose numbers are the rows: whole files, then parts."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from self.within(number)
 
     def within(self, number: int) -> list[TableInput]:
-        """What is in one bin; of a bin without files one of none."""
+        """Return the inputs of one bin; for a bin without files, one input of no files."""
         return inputs_of(self.layout, self.files[number], verify=self.verify)
 
 
 def inputs_of(layout: Layout, files: bytes, *, verify: bool = False) -> list[TableInput]:
-    """The files of an Arrow IPC stream: the whole ones together, then each part alone.
+    """Return the files of an Arrow IPC stream: the whole ones together, then each part alone.
 
-    Of one without files an input of none.
+    For a stream without files, return one input of no files.
     """
     listed = pa.ipc.open_stream(files).read_all()
     own, counts = listed.select(FILES_SCHEMA.names), listed["parts"].to_pylist()
@@ -578,7 +581,7 @@ def inputs_of(layout: Layout, files: bytes, *, verify: bool = False) -> list[Tab
 
 
 def listed(files: pa.Table, parts: Sequence[FilePart | None] = ()) -> bytes:
-    """Files as ``inputs_of`` reads them, without statistics: they have served their turn."""
+    """Return files as ``inputs_of`` reads them, without statistics, which are no longer needed."""
     stats = files.schema.get_field_index("stats")
     files = files.set_column(stats, "stats", pa.nulls(files.num_rows, pa.string()))
     cut = parts or [None] * files.num_rows
@@ -590,7 +593,7 @@ def listed(files: pa.Table, parts: Sequence[FilePart | None] = ()) -> bytes:
 
 
 def bytes_of(inputs: Iterable[TableInput]) -> int:
-    """About so many bytes are read."""
+    """Return about how many bytes are read."""
     size = 0
     for table in inputs:
         parts = table.parts or [None] * table.files.num_rows
@@ -600,14 +603,14 @@ def bytes_of(inputs: Iterable[TableInput]) -> int:
 
 
 def most_bytes(whole: int, tasks: int) -> int:
-    """So many bytes are one task's, if ``whole`` are to be done by about ``tasks`` at a time."""
+    """Return one task's bytes, if about ``tasks`` tasks at a time process ``whole`` bytes."""
     return min(_MOST_BYTES, max(_LEAST_BYTES, -(-whole // tasks)))
 
 
 def balanced(sizes: Sequence[int], limit: int) -> list[list[int]]:
-    """Things of these sizes, by place, in bins of about ``limit``; one empty bin of none."""
+    """Divide things of these sizes, by place, into bins of about ``limit``; one empty if none."""
     count = max(1, min(len(sizes), -(-sum(sizes) // limit)))
-    # The largest first, each into the bin with the fewest bytes so far.
+    # Take the largest first, each into the bin with the fewest bytes so far.
     bins: list[list[int]] = [[] for _ in range(count)]
     loads = [(0, number) for number in range(count)]
     for place in sorted(range(len(sizes)), key=lambda place: -sizes[place]):
@@ -618,11 +621,11 @@ def balanced(sizes: Sequence[int], limit: int) -> list[list[int]]:
 
 
 def in_bins(table: TableInput, tasks: int) -> Bins:
-    """The files for about ``tasks`` tasks at a time; one bin of no files if there are none.
+    """Return the files for about ``tasks`` tasks at a time; one bin of no files if there are none.
 
-    A file is cut only if it is larger than any task's share. A smaller one has a row group or two,
-    so most of its parts would be tasks that find nothing to do; and where it is rewritten each
-    part becomes a file. One that is compared with its hash before it is read is not cut.
+    A file is cut only if it is larger than any task's share. A smaller file has a row group or two,
+    so most of its parts would be tasks that find nothing to do; and if it is rewritten, each part
+    becomes a file. A file that is compared with its hash before it is read is not cut.
     """
     sizes = table.files.column("size").to_pylist()
     limit = most_bytes(sum(sizes), tasks)
@@ -637,7 +640,7 @@ def in_bins(table: TableInput, tasks: int) -> Bins:
 
 
 def _pieces(sizes: Sequence[int], limit: int) -> Iterator[tuple[int, FilePart | None, int]]:
-    """Files by place, or parts of up to ``limit`` bytes of those that are larger, and sizes."""
+    """Yield files by place, or parts of up to ``limit`` bytes of the larger ones, and sizes."""
     for place, size in enumerate(sizes):
         count = -(-size // limit) if limit else 1
         if count <= 1:

@@ -1,7 +1,7 @@
 """Delta Lake: reading its log, describing and rendering its entries.
 
-May import the store's effects, expressions and ``formats.base``. Everything
-that touches the store is a program; rows are the engines' business.
+The package may import the store's effects, expressions and ``formats.base``. All code
+that accesses the store is a program; engines handle rows.
 """
 
 from lakevilla.formats.delta.table_format import DeltaFormat

@@ -20,8 +20,8 @@ from lakevilla.formats.files import ChangeFile, DataFile, DeletionVector, FileRe
 #
 # One parser reads commits, log compactions and JSON checkpoints; one writer
 # makes the lines of a commit. Actions and fields unknown to this module are
-# skipped, as the protocol asks of readers; whether a table may be read at all is
-# for ``protocol`` to say.
+# skipped, as the protocol requires of readers; ``protocol`` decides whether a table
+# may be read at all.
 
 
 _Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -85,7 +85,7 @@ class _Format(msgspec.Struct):
 
 
 class _MetaData(msgspec.Struct, rename="camel"):
-    """What a ``metaData`` action may say, for checking: it is kept as it is."""
+    """The fields of a ``metaData`` action that are checked: the action is kept unchanged."""
 
     schema_string: str
     id: str | None = None
@@ -95,7 +95,7 @@ class _MetaData(msgspec.Struct, rename="camel"):
 
 
 class _Protocol(msgspec.Struct, rename="camel"):
-    """What a ``protocol`` action may say, for checking."""
+    """The fields of a ``protocol`` action that are checked."""
 
     min_reader_version: Annotated[int, msgspec.Meta(ge=0)]
     min_writer_version: Annotated[int, msgspec.Meta(ge=0)]
@@ -129,7 +129,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def parse_actions(body: bytes, key: str) -> list[Action]:
-    """The actions of a JSON object of the log. Raises ``CorruptObject``."""
+    """Return the actions of a JSON object of the log. Raises ``CorruptObject``."""
     try:
         actions = _decoder.decode_lines(body)
     except (ValueError, RecursionError) as error:
@@ -137,7 +137,7 @@ def parse_actions(body: bytes, key: str) -> list[Action]:
             f"{key} is no delta log entry: {error}; restore the object or the table", key=key
         ) from None
     if not actions:
-        # A store without atomic writes shows an entry before it is filled.
+        # A store without atomic writes shows an entry before its content is written.
         raise CorruptObject(f"{key} is an empty delta log entry; restore the object", key=key)
     return actions
 
@@ -151,8 +151,8 @@ def parse_entry(location: str, version: int, body: bytes) -> Entry:
 def compaction_of(version: int, key: str, body: bytes) -> Entry | None:
     """Describe the log compaction at ``key``, which takes a table to ``version``.
 
-    None unless it is the sum that it should be: one that names a thing twice, or cannot be
-    read, does not tell which of its lines is the newest, and the entries do.
+    Return None unless it is a correct sum: a compaction that names a thing twice, or cannot be
+    read, does not show which of its lines is the newest, and the entries do.
     """
     try:
         actions = parse_actions(body, key)
@@ -164,7 +164,7 @@ def compaction_of(version: int, key: str, body: bytes) -> Entry | None:
 
 
 def _names(action: Action) -> Iterator[tuple[str | None, ...]]:
-    """What an action speaks of: in a sum, no other does."""
+    """Yield the names of the things that an action describes: in a sum, no other action does."""
     if action.add is not None:
         yield "add", action.add.path
     if action.remove is not None:
@@ -181,7 +181,7 @@ def _names(action: Action) -> Iterator[tuple[str | None, ...]]:
 
 
 def entry_with_faults(version: int, key: str, body: bytes) -> tuple[Entry, EntryFaults]:
-    """Describe the object at ``key``, and what it leaves open, of which the entry has nothing."""
+    """Describe the object at ``key``, and what it leaves open; the entry has nothing of that."""
     actions = parse_actions(body, key)
     change, faults = _read(actions, key)
     return _with_change(version, actions, change), faults
@@ -220,9 +220,10 @@ def _timestamp(info: dict[str, Any]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class EntryFaults:
-    """What an object of the log leaves open: a later one may settle it.
+    """The parts of a log object that have no clear meaning: a later object may settle them.
 
-    A definition that can't be read, and files that are there or not as one reads the lines.
+    These are a definition that can't be read, and files that exist or not depending on the order
+    in which the lines are read.
     """
 
     metadata: CorruptObject | None
@@ -237,7 +238,7 @@ NO_FAULTS = EntryFaults(None, None, {})
 
 
 def change_of(actions: Iterable[Action], key: str) -> Change:
-    """What the actions of one object do to the table, taken together.
+    """Return the change that the actions of one object make together.
 
     Raises
     ------
@@ -260,7 +261,7 @@ def _read(actions: Iterable[Action], key: str) -> tuple[Change, EntryFaults]:
     domains: list[dict[str, Any]] = []
     try:
         for action in actions:
-            # A line holds one action; what else a line says of the table is read as well.
+            # A line holds one action; any other actions of the line are read as well.
             if action.add is not None and action.remove is not None:
                 raise CorruptObject(
                     f"{key} is no valid delta log entry: one line adds {action.add.path} and "
@@ -304,7 +305,7 @@ def _read(actions: Iterable[Action], key: str) -> tuple[Change, EntryFaults]:
 def check_definition(
     metadata: dict[str, Any] | None, protocol: dict[str, Any] | None, key: str
 ) -> None:
-    """Raise ``CorruptObject`` unless what is given can be a table's definition."""
+    """Raise ``CorruptObject`` unless the given actions can be a table's definition."""
     fault = _fault("metaData", metadata, _MetaData, key)
     fault = fault or _fault("protocol", protocol, _Protocol, key)
     if fault is not None:
@@ -328,10 +329,10 @@ def _fault(
 def _open_files(
     adds: Mapping[FileRef, DataFile], removes: Container[FileRef], key: str
 ) -> dict[FileRef, CorruptObject]:
-    """Files of which there is no one meaning: actions of one object come in no order.
+    """Return files that have no single meaning: actions of one object have no order.
 
-    The protocol calls it illegal; Spark lets the last line decide and delta-kernel the first,
-    so whichever is taken, rows are lost or there twice for somebody.
+    The protocol calls this illegal; Spark lets the last line decide and delta-kernel the first,
+    so with either choice some client loses rows or sees rows twice.
     """
     found: dict[FileRef, CorruptObject] = {}
     first: dict[str, FileRef] = {}
@@ -408,12 +409,12 @@ def _vector(vector: _Vector | None) -> DeletionVector | None:
 
 
 def json_line(name: str, action: dict[str, Any]) -> bytes:
-    """One action as a line, without its end."""
+    """Return one action as a line, without its end."""
     return _encoder.encode({name: action})
 
 
 def add_line(file: DataFile) -> bytes:
-    """An ``add`` action."""
+    """Return an ``add`` action."""
     action: dict[str, Any] = {
         "path": file.raw_path or encode_path(file.path),
         "partitionValues": file.partition_values,
@@ -431,7 +432,7 @@ def add_line(file: DataFile) -> bytes:
 
 
 def remove_line(file: RemovedFile, deletion_timestamp: int) -> bytes:
-    """A ``remove`` action; ``deletion_timestamp`` is used where the file has none."""
+    """Return a ``remove`` action; ``deletion_timestamp`` is used where the file has none."""
     stamp = file.deletion_timestamp
     action: dict[str, Any] = {
         "path": file.raw_path or encode_path(file.path),
@@ -451,7 +452,7 @@ def remove_line(file: RemovedFile, deletion_timestamp: int) -> bytes:
 
 
 def cdc_line(file: ChangeFile) -> bytes:
-    """A ``cdc`` action."""
+    """Return a ``cdc`` action."""
     action = {
         "path": encode_path(file.path),
         "partitionValues": file.partition_values,
@@ -462,7 +463,7 @@ def cdc_line(file: ChangeFile) -> bytes:
 
 
 def lines(parts: Sequence[bytes]) -> bytes:
-    """A log entry of these lines."""
+    """Return a log entry of these lines."""
     return b"\n".join(parts) + b"\n"
 
 
@@ -489,34 +490,34 @@ def _put(action: dict[str, Any], name: str, value: object) -> None:
 # Names in a Delta log: keys of log objects, and paths of data files as URIs.
 #
 # A path in the log is a percent-encoded URI (RFC 2396). The library works with
-# decoded paths, which are the store's keys. Writers differ in what they encode
-# (Spark leaves letters beyond ASCII alone, delta-rs does not) and some readers
-# match a ``remove`` with its ``add`` by spelling, so a path that would not be
-# spelt the same again travels with its first spelling. Absolute ones are spelt in
+# decoded paths, which are the store's keys. Writers differ in the characters that they encode
+# (Spark leaves letters beyond ASCII alone, delta-rs does not), and some readers
+# match a ``remove`` with its ``add`` by spelling. So a path that LakeVilla would
+# spell otherwise is kept with its first spelling. Absolute paths are spelt in
 # several ways even within one log: here each has one (``file:///``, ``s3://``).
 
 
-# What delta-rs and Spark both leave as it is, besides letters, digits and "_.-~".
+# The characters that delta-rs and Spark both leave unchanged, besides letters, digits and "_.-~".
 _SAFE = "!$&'()*+,/:;=@"
 _NEEDS_ENCODING = re.compile(r"[^A-Za-z0-9_.\-~!$&'()*+,/:;=@]")
 
-#: How absolute paths begin that are known by another spelling.
+#: Beginnings of absolute paths that LakeVilla knows by another spelling.
 RESPELT = {"file:///": "file:///", "file:/": "file:///", "/": "file:///", "s3a://": "s3://",
            "s3n://": "s3://"}  # fmt: skip
 
 
 def log_directory(location: str) -> str:
-    """The directory of a table's log."""
+    """Return the directory of a table's log."""
     return f"{location}/_delta_log"
 
 
 def entry_key(location: str, version: int) -> str:
-    """The key of a log entry."""
+    """Return the key of a log entry."""
     return f"{location}/_delta_log/{version:020}.json"
 
 
 def decode_path(raw: str) -> str:
-    """A path as the store knows it. Raises ``ValueError`` on bytes that are no UTF-8."""
+    """Return a path as the store knows it. Raises ``ValueError`` on bytes that are no UTF-8."""
     path = unquote(raw, errors="strict") if "%" in raw else raw
     for start, known in RESPELT.items():
         if path.startswith(start):
@@ -525,10 +526,10 @@ def decode_path(raw: str) -> str:
 
 
 def encode_path(path: str) -> str:
-    """A path as the log spells it."""
+    """Return a path as the log spells it."""
     return quote(path, safe=_SAFE) if _NEEDS_ENCODING.search(path) else path
 
 
 def raw_spelling(raw: str, path: str) -> str | None:
-    """``raw`` if ``encode_path`` would spell the decoded ``path`` in another way."""
+    """Return ``raw`` if ``encode_path`` would spell the decoded ``path`` in another way."""
     return None if encode_path(path) == raw else raw

@@ -46,13 +46,13 @@ from lakevilla.sql.expressions.types import INTEGERS, type_name
 #
 # Changes of a table's schema, constraints and properties, as new metadata.
 #
-# Functions from a state and a wish to a ``Change``; nothing is read or written.
-# Names are looked up without regard to case, in the schema as it was before.
+# Functions from a state and a request to a ``Change``; nothing is read or written.
+# Names are looked up without regard to case, in the schema before the change.
 
 
 _MODE = "delta.columnMapping.mode"
 _WIDENING = "delta.enableTypeWidening"
-#: Properties that a table keeps for good: what they say holds for what was written before, too.
+#: Properties that a table keeps for good: they also apply to data that was written before.
 _MAPPING = "delta.columnMapping."
 _LASTING = (
     _MAPPING,
@@ -63,7 +63,7 @@ _LASTING = (
     REPLACED,
     VOIDED,
 )
-#: What types a field had before, so that readers know what old files may hold.
+#: The types that a field had before, so that readers know what old files may hold.
 _CHANGES = "delta.typeChanges"
 
 
@@ -71,9 +71,9 @@ def alter_table(
     definition: DeltaDefinition,
     alteration: TableAlteration,
 ) -> Change:
-    """The change that alters a table. Raises ``InvalidOperation``.
+    """Return the change that alters a table. Raises ``InvalidOperation``.
 
-    Whether the rows present satisfy a new constraint is for the caller to check.
+    The caller checks whether the existing rows satisfy a new constraint.
     """
     definition.check_writable()
     edit = _Edit(definition)
@@ -85,7 +85,7 @@ def alter_table(
     for name, text in alteration.set_comments.items():
         edit.change_field(name, partial(_commented, text))
     edit.change_types(dict(alteration.change_types))
-    # Names are those before the change: what is renamed is found by its old name.
+    # Names are those before the change: a renamed column is found by its old name.
     edit.drop_columns(alteration.drop_columns)
     edit.rename_columns(dict(alteration.rename_columns))
     if alteration.add_columns is not None:
@@ -95,9 +95,9 @@ def alter_table(
 
 
 def merge_schema(definition: DeltaDefinition, schema: pa.Schema) -> Change:
-    """The change that adds the columns of ``schema`` that the table lacks, nested ones too.
+    """Return the change that adds the columns of ``schema`` that the table lacks, nested ones too.
 
-    Columns present in both keep their type: whether data fits is for the cast to say.
+    Columns present in both keep their type: the cast decides whether data fits.
     """
     definition.check_writable()
     edit = _Edit(definition)
@@ -106,7 +106,7 @@ def merge_schema(definition: DeltaDefinition, schema: pa.Schema) -> Change:
 
 
 def replace_schema(definition: DeltaDefinition, schema: pa.Schema) -> Change:
-    """The change after which the table has the columns of ``schema``, and none of its rows."""
+    """Return the change after which the table has the columns of ``schema`` and no rows."""
     definition.check_writable()
     edit = _Edit(definition)
     edit.replace_columns(delta_fields(schema, definition.table))
@@ -114,7 +114,7 @@ def replace_schema(definition: DeltaDefinition, schema: pa.Schema) -> Change:
 
 
 def replace_definition(definition: DeltaDefinition, wanted: NewDefinition) -> Change:
-    """The change after which the table is as one just made, without rows."""
+    """Return the change after which the table is like a new one, without rows."""
     definition.check_writable()
     edit = _Edit(definition)
     edit.replace_definition(wanted)
@@ -144,7 +144,7 @@ def _merged_type(kind: Any, new: Any) -> Any:
 
 
 def _nullable(field: Field) -> Field:
-    # Files written before have no values for it.
+    # Files that were written before have no values for it.
     return {**field, "nullable": True}
 
 
@@ -192,7 +192,7 @@ class _Edit:
             self.fields = self._with_field(self.fields, field, "")
 
     def _with_field(self, fields: list[Field], new: Field, within: str) -> list[Field]:
-        """``fields`` and a new one, which is one of a struct's if its name begins with that."""
+        """Return ``fields`` with ``new``, inside a struct if its name begins with the struct's."""
         name = new["name"].lower()
         for place, field in enumerate(fields):
             if field["name"].lower() == name:
@@ -219,7 +219,7 @@ class _Edit:
             raise self._refused("would be left without a column for its data files")
 
     def replace_columns(self, new: list[Field]) -> None:
-        """Other columns in place of all; names of columns need no mapping, for no file stays."""
+        """Replace all columns; names of columns need no mapping, for no file stays."""
         mode = mapping_mode(self._properties, self._table)
         before = {field["name"].lower(): field for field in self.fields}
         types = {
@@ -252,7 +252,7 @@ class _Edit:
             self._properties[REPLACED] = replaced_once_more(self._properties)
 
     def replace_definition(self, wanted: NewDefinition) -> None:
-        """What a new table would have, and what this one can't be without."""
+        """Give the table the definition of a new one, and keep what this one can't be without."""
         self._partitions = []
         self._properties = {
             key: value for key, value in self._properties.items() if key.startswith(_LASTING)
@@ -260,7 +260,7 @@ class _Edit:
         new = delta_fields(wanted.schema, self._table)
         kept: list[Field] = []
         self.replace_columns(new)
-        # What is said of a column that stays is what is given now, but for what tells it apart.
+        # The new definition describes a column that stays, except for the ids that identify it.
         for field, given in zip(self.fields, new, strict=True):
             had = field.get("metadata") or {}
             ids = {key: value for key, value in had.items() if key.startswith(_MAPPING)}
@@ -277,7 +277,7 @@ class _Edit:
             self._require_mapping("rename", old)
         for path in paths:
             self._refuse_used(path, "renamed")
-        # All at once, so that names may change places.
+        # All at once, so that two columns may swap names.
         self.fields = _renamed(self.fields, paths)
         self._partitions = [paths.get((name,), name) for name in self._partitions]
         self._refuse_duplicates(self.fields)
@@ -294,7 +294,7 @@ class _Edit:
                 raise self._refused(
                     f"is partitioned by {name!r}, which may become a wider integer and nothing else"
                 )
-        # Asked for last: it would be set in vain for a type that no table widens to.
+        # Checked last: the property would be set in vain for a type to which no table widens.
         if types and self._properties.get(_WIDENING, "").lower() != "true":
             raise self._refused(
                 f"cannot get columns of wider types before the property {_WIDENING} = true is set: "
@@ -323,7 +323,7 @@ class _Edit:
                 self._refuse_duplicates(kind["fields"])
 
     def _path(self, name: str) -> tuple[str, ...]:
-        """A column by name, or a nested field by dotted path, as the schema spells it."""
+        """Return a column by name, or a nested field by dotted path, as the schema spells it."""
         fields = self.fields
         rest = name
         path: list[str] = []
@@ -419,7 +419,7 @@ class _Edit:
             return
         if (before, after) != ("none", "name"):
             raise self._refused(f"cannot go from {_MODE} = {before} to {after}; only none to name")
-        # The files that are there name columns as the schema does: so do the physical names.
+        # The existing files name columns as the schema does: the physical names are the same.
         self.fields, last = keep_names(self.fields)
         self._properties[MAX_COLUMN_ID] = str(last)
 
@@ -445,7 +445,7 @@ def _commented(text: str | None, field: Field) -> Field:
 def _edited(
     fields: list[Field], path: tuple[str, ...], change: Callable[[Field], Field] | None
 ) -> list[Field]:
-    """``fields`` with the one at ``path`` changed, or dropped where there is no change."""
+    """Return ``fields`` with the one at ``path`` changed, or dropped where there is no change."""
     result = []
     for field in fields:
         if field["name"] != path[0]:
@@ -462,7 +462,7 @@ def _edited(
 def _renamed(
     fields: Sequence[Field], names: Mapping[tuple[str, ...], str], outer: tuple[str, ...] = ()
 ) -> list[Field]:
-    """``fields``, in which each at a path of ``names`` has its new name."""
+    """Return ``fields``, in which each field at a path of ``names`` has its new name."""
     result = []
     for field in fields:
         path, kind = (*outer, field["name"]), field["type"]
@@ -483,7 +483,7 @@ def _mentions(sql: str, path: tuple[str, ...]) -> bool:
 
 # -------------------- redefine
 #
-# A table defined again as one of its other states defines it.
+# The change that defines a table again as one of its other states defines it.
 
 
 def redefined(
@@ -507,7 +507,7 @@ def redefined(
 
 
 def _counted_up(had: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
-    """The properties that are wanted; what only counts up stays as high as it is."""
+    """Return the wanted properties; counters keep at least their present value."""
     found = dict(wanted)
     highest = max((int(c[MAX_COLUMN_ID]) for c in (had, wanted) if MAX_COLUMN_ID in c), default=0)
     if MAX_COLUMN_ID in wanted:
@@ -520,7 +520,10 @@ def _counted_up(had: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, 
 
 
 def _features(now: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """A protocol never loses a feature: the log may need it still. A guard is left as it is."""
+    """Return the wanted protocol with all present features, for the log may still need them.
+
+    A guard is left unchanged.
+    """
     features = writer_features(wanted) - {GUARD}
     unguarded = not is_guarded(now) and not is_guarded(wanted)
     if unguarded and writer_features(now) <= features:

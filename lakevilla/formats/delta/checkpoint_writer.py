@@ -1,8 +1,8 @@
 """Writing a classic checkpoint, batch by batch.
 
-The files of the checkpoint before stream through as Arrow batches, less what
-later commits removed; nothing becomes a Python object but what the commits
-since have brought. What is held is the compressed result and one batch.
+The files of the checkpoint before are streamed as Arrow batches, less those that
+later commits removed; only what the commits since have added becomes Python objects.
+Memory holds the compressed result and one batch.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from lakevilla.store.effects import Program, get, put
 _ROW_GROUP_ROWS = 131_072
 _WEEK_MS = 7 * 86_400_000
 
-# All fields are optional, as Spark writes them: the column of any other action is null
-# in a row, and Arrow has no null struct of required fields.
+# All fields are optional, as Spark writes them: in each row the columns of all other actions are
+# null, and Arrow has no null struct of required fields.
 _TEXTS = pa.map_(pa.string(), pa.string())
 _VECTOR = pa.struct(
     [
@@ -107,14 +107,15 @@ _SMALL = {
 
 
 def is_due(version: int, snapshot: DeltaSnapshot) -> bool:
-    """Whether a version should have a checkpoint, by ``delta.checkpointInterval``."""
+    """Return whether a version should have a checkpoint, by ``delta.checkpointInterval``."""
     return version > 0 and version % _interval(snapshot) == 0
 
 
 def is_overdue(snapshot: DeltaSnapshot) -> bool:
-    """Whether a version that should have one has none: its writer died, or writes none.
+    """Return whether a version that should have a checkpoint has none.
 
-    ``snapshot`` must have been read anew, for it knows the checkpoint that it was read from.
+    Its writer died, or writes none. ``snapshot`` must have been read again, for it records the
+    checkpoint from which it was read.
     """
     known = snapshot.checkpoint_version
     return snapshot.version // _interval(snapshot) > max(known, 0) // _interval(snapshot)
@@ -128,8 +129,8 @@ def _interval(snapshot: DeltaSnapshot) -> int:
 def write_checkpoint(snapshot: DeltaSnapshot) -> Program[None]:
     """Write the checkpoint of a published version, and point ``_last_checkpoint`` at it.
 
-    Safe at any time and by any number of clients: the object is created if
-    absent, and whoever comes second finds the same state under the name.
+    This is safe at any time and for any number of clients: the object is created if
+    absent, and a later client finds the same state under the name.
     """
     if snapshot.overlaid or snapshot.version < 0:
         raise InvalidOperation(
@@ -145,7 +146,7 @@ def write_checkpoint(snapshot: DeltaSnapshot) -> Program[None]:
     body = writer.finish()
     outcome = yield from put(key, body, ABSENT)
     if isinstance(outcome, Unknown):
-        # The next checkpoint will do; a hint must not point at what may not be there.
+        # The next checkpoint suffices; a hint must not name an object that may not exist.
         return
     pointer = {
         "version": snapshot.version,
@@ -153,7 +154,7 @@ def write_checkpoint(snapshot: DeltaSnapshot) -> Program[None]:
         "sizeInBytes": len(body),
         "numOfAddFiles": writer.files,
     }
-    # Two writers may set it at once, the older last: it stays true, only less fresh.
+    # Two writers may set it at once, the older one last: it stays true, only less up to date.
     yield from put(
         f"{log_directory(snapshot.location)}/_last_checkpoint", msgspec.json.encode(pointer), ANY
     )
@@ -175,8 +176,8 @@ def _stream(snapshot: DeltaSnapshot, writer: _Writer) -> Program[None]:
     expired = _expired_before(snapshot)
     checkpoint = snapshot.checkpoint
     if checkpoint is not None:
-        # A removal is kept for those who read the state before it, and VACUUM keeps what it names:
-        # it outlives an add of its path under another vector.
+        # A removal is kept for clients that read the state before it, and VACUUM keeps the objects
+        # that it names. So it stays even if its path is added again under another vector.
         kinds = (("add", folded.masks), ("remove", folded.spoken_of()))
         for action, masks in kinds:
             for window, batches in batches_of(checkpoint, action):
@@ -194,10 +195,10 @@ def _stream(snapshot: DeltaSnapshot, writer: _Writer) -> Program[None]:
 
 
 def _expired_before(snapshot: DeltaSnapshot) -> int:
-    """Removals before this time may be forgotten.
+    """Return the time before which removals may be forgotten.
 
-    Time is that of the newest entry: it never runs ahead of the log, so that a
-    checkpoint keeps rather too many removals than too few.
+    It is counted from the newest entry: its time never runs ahead of the log, so a
+    checkpoint keeps too many removals rather than too few.
     """
     retention = interval_milliseconds(
         snapshot.definition.properties.get("delta.deletedFileRetentionDuration"), _WEEK_MS
@@ -206,7 +207,7 @@ def _expired_before(snapshot: DeltaSnapshot) -> int:
 
 
 def _unmasked(rows: pa.StructArray, masks: Masks, key: str) -> pa.StructArray:
-    """``rows`` of which no later commit speaks."""
+    """Return the ``rows`` that no later commit names."""
     if not masks:
         return rows
     try:
@@ -232,7 +233,7 @@ def _unexpired(rows: pa.StructArray, expired: int) -> pa.StructArray:
 
 
 class _Writer:
-    """Rows of a checkpoint, a column an action, into a Parquet file in memory."""
+    """Writer of a checkpoint's rows, one column per action, into a Parquet file in memory."""
 
     def __init__(self, snapshot: DeltaSnapshot) -> None:
         self._snapshot = snapshot
@@ -303,7 +304,7 @@ class _Writer:
         for name, values in rows.items():
             if name in self._types and values:
                 self._write(name, pa.array(values, self._types[name]))
-        # A row group of their own: a reader skips the files by null counts.
+        # They get a row group of their own: a reader skips the files by null counts.
         self._flush()
 
     def _write(self, name: str, rows: pa.Array) -> None:
@@ -328,7 +329,7 @@ class _Writer:
 
 
 def _writes_json(definition: DeltaDefinition) -> bool:
-    """Statistics go in as JSON, unless the table wants them as structs alone."""
+    """Return whether statistics are written as JSON: unless the table wants only structs."""
     return not (
         definition.properties.get("delta.checkpoint.writeStatsAsJson", "true").lower() == "false"
         and definition.flag("delta.checkpoint.writeStatsAsStruct")
@@ -341,7 +342,7 @@ def _conformed(
     constants: Mapping[str, Any],
     parsed: Mapping[str, pa.Array],
 ) -> pa.StructArray:
-    """``rows`` with the fields of ``kind``: columns renamed by no one, filled where absent."""
+    """Return ``rows`` with the fields of ``kind``: no column is renamed, absent ones are filled."""
     length = len(rows)
     arrays = []
     for index in range(kind.num_fields):

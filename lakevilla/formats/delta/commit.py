@@ -1,7 +1,7 @@
-"""Rendering a log entry: what it says of itself, and what depends on its place.
+"""Rendering of a log entry: its description of itself, and what depends on its place.
 
 In-commit timestamps, row ids and removal times follow from the entry before,
-so they are filled here, at publishing, and nowhere earlier.
+so they are filled in here, at publishing, and not earlier.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ except PackageNotFoundError:
 
 
 def render(snapshot: DeltaSnapshot, change: Change, info: CommitInfo, timestamp_ms: int) -> bytes:
-    """The log entry that follows ``snapshot``; see ``formats.base.TableFormat.render``."""
+    """Return the log entry that follows ``snapshot``; see ``formats.base.TableFormat.prepare``."""
     number = snapshot.version + 1
     before = snapshot.definition
     after = DeltaDefinition(
@@ -91,7 +91,7 @@ def _commit_info(
     if info.metadata:
         action["userMetadata"] = msgspec.json.encode(info.metadata).decode()
     if after.row_tracking:
-        # Rewritten rows get fresh ids: the files that engines write carry none.
+        # Rewritten rows get new ids: the files that engines write contain none.
         action["tags"] = {"delta.rowTracking.preserved": "false" if change.removes else "true"}
     own: dict[str, Any] = {}
     if info.nonce is not None:
@@ -107,7 +107,7 @@ def _commit_info(
 
 
 def _in_commit_timestamp(snapshot: DeltaSnapshot, timestamp_ms: int) -> int:
-    """Later than the entry before, whatever the clock says."""
+    """Return a time later than the entry before, even if the clock is behind."""
     if snapshot.version < 0:
         return timestamp_ms
     if snapshot.timestamp_ms is None:
@@ -122,7 +122,7 @@ def _in_commit_timestamp(snapshot: DeltaSnapshot, timestamp_ms: int) -> int:
 
 
 def _with_enablement(metadata: dict[str, Any], number: int, stamp: int) -> dict[str, Any]:
-    """Where in-commit timestamps begin, unless they begin with the table."""
+    """Record where in-commit timestamps begin, unless they begin with the table."""
     if number == 0:
         return metadata
     configuration = {
@@ -139,10 +139,10 @@ def _with_enablement(metadata: dict[str, Any], number: int, stamp: int) -> dict[
 def _with_row_ids(
     snapshot: DeltaSnapshot, change: Change, number: int
 ) -> tuple[tuple[DataFile, ...], dict[str, Any] | None]:
-    """Files with fresh row ids above the table's high-water mark, and the new mark.
+    """Return files with new row ids above the table's high-water mark, and the new mark.
 
-    A file that comes back under its path (with new statistics or a new deletion
-    vector) keeps the ids that it had.
+    A file that is added again under its path (with new statistics or a new deletion
+    vector) keeps its ids.
     """
     mark = high_water_mark(snapshot.domains, snapshot.table)
     known = _row_ids_of(change.removes)
@@ -168,7 +168,7 @@ def _with_row_ids(
 
 
 def high_water_mark(domains: Mapping[str, str], table: str) -> int:
-    """The highest row id ever given out in a table, -1 for none."""
+    """Return the highest row id ever assigned in a table, -1 for none."""
     text = domains.get(ROW_TRACKING_DOMAIN)
     if text is None:
         return -1

@@ -34,7 +34,7 @@ def create_table(
     properties: Mapping[str, str],
     created_ms: int,
 ) -> Change:
-    """The change that creates a table. Raises ``InvalidOperation``."""
+    """Return the change that creates a table. Raises ``InvalidOperation``."""
     fields = delta_fields(schema, table)
     if not fields:
         raise InvalidOperation(
@@ -68,7 +68,7 @@ def create_table(
 def partition_columns(
     fields: Sequence[Field], partition_by: Sequence[str], table: str
 ) -> tuple[str, ...]:
-    """The columns as they are spelled that a table is partitioned by.
+    """Return the columns by which a table is partitioned, as its schema spells them.
 
     Raises ``InvalidOperation``.
     """

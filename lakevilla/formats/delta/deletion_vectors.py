@@ -1,9 +1,8 @@
-"""Deletion vectors: which rows of a data file no longer count.
+"""Deletion vectors: the rows of a data file that no longer count.
 
-A vector is a 64-bit Roaring bitmap in its portable form, inline in the log
-(Z85 text) or in a file beside the data. It is decoded to row indices with
-numpy, and with every length checked: what is read here decides which rows
-exist, so a damaged vector is an error, never a guess.
+A vector is a 64-bit Roaring bitmap in its portable form, inline in the log (Z85 text) or in a file
+next to the data. It is decoded to row indices with numpy, and every length is checked: the vector
+decides which rows exist, so a damaged one is an error, never a guess.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ _UUID_LENGTH = 20
 
 
 def read_vector(location: str, vector: DeletionVector) -> Program[RowIndices]:
-    """The deleted rows of a file, ascending, counted from zero.
+    """Return the deleted rows of a file, ascending, counted from zero.
 
-    At most one request: none for an inline vector, else the vector's own bytes. No more rows
-    are made of them than the log says that there are.
+    Takes at most one request: none for an inline vector, else one for the vector's own bytes. Never
+    decodes more rows than the log declares.
 
     Raises
     ------
     CorruptObject
-        It is damaged or missing.
+        The vector is damaged or missing.
     UnsupportedTableFeature
-        It lies where the protocol did not put vectors yet.
+        The vector is stored in a place that the protocol does not yet define.
     """
     if vector.storage_type == "i":
         name = f"the inline deletion vector {vector.path_or_inline[:40]!r} of {location}"
@@ -65,9 +64,9 @@ def read_vector(location: str, vector: DeletionVector) -> Program[RowIndices]:
 
 
 def vector_key(location: str, vector: DeletionVector) -> str:
-    """The object that holds a vector that is not inline."""
+    """Return the key of the object that holds a vector that is not inline."""
     if vector.storage_type == "p":
-        # Spelt as the path of a data file is.
+        # It is spelt like the path of a data file.
         return decode_path(vector.path_or_inline)
     if vector.storage_type != "u":
         raise UnsupportedTableFeature(
@@ -107,15 +106,15 @@ def decode_bitmap(
     name: str = "a deletion vector",
     key: str | None = None,
 ) -> RowIndices:
-    """Row indices of Delta's form of a 64-bit Roaring bitmap.
+    """Return the row indices of Delta's form of a 64-bit Roaring bitmap.
 
-    A block of 65,536 rows takes ten bytes, so that small vectors can say a great many rows. How
-    many is read before any is made: beyond ``limit`` none is.
+    A block of 65,536 rows takes ten bytes, so small vectors can hold a great many rows. Their
+    number is read before any row is decoded: if it is beyond ``limit``, no row is.
 
     Raises
     ------
     CorruptObject
-        It is damaged, or has more than ``limit`` rows.
+        The bitmap is damaged, or has more than ``limit`` rows.
     """
     if int.from_bytes(data[:4], "little") != _MAGIC:
         raise _corrupt(name, key, "it has not the magic number of a deletion vector")
@@ -143,7 +142,7 @@ class _TooShort(Exception):
 
 
 class _Reader:
-    """Little-endian values in order; never past the end."""
+    """Reader of little-endian values in order, never past the end."""
 
     def __init__(self, data: bytes, position: int) -> None:
         self._data = data
@@ -165,7 +164,7 @@ class _Reader:
 
 
 def _containers(reader: _Reader, before: int, limit: int | None) -> list[npt.NDArray[np.int64]]:
-    """One 32-bit bitmap: blocks of 65,536 values, each as an array, a bitmap or runs."""
+    """Read one 32-bit bitmap: blocks of 65,536 values, each as an array, a bitmap or runs."""
     cookie = reader.number(4)
     if cookie & 0xFFFF == _RUNS:
         count = (cookie >> 16) + 1
@@ -220,7 +219,7 @@ _OUTSIDE = bytes(set(range(256)) - set(_Z85))
 
 
 def _z85(text: str, name: str) -> bytes:
-    """Z85 (ZeroMQ RFC 32): the standard library's base 85 in another alphabet."""
+    """Decode Z85 (ZeroMQ RFC 32): the standard library's base 85 in another alphabet."""
     try:
         raw = text.encode("ascii")
         if len(raw) % 5 or raw.translate(None, _OUTSIDE) != raw:

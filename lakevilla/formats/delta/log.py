@@ -35,14 +35,14 @@ from lakevilla.store.effects import Effect, Get, Program, get, list_objects, par
 
 # -------------------- log
 #
-# Reading a Delta log: what to read, found by number or by one LIST, and reading it.
+# Reading a Delta log: find the objects to read, by number or by one LIST, and read them.
 #
-# The log is dense: entry n is there, or a checkpoint at or after n is. With a
-# cached state the next numbers are asked for; else one LIST says what there is,
-# and one round of requests reads it.
+# The log is dense: entry n exists, or a checkpoint at or after n exists. With a
+# cached state the next numbers are requested; otherwise one LIST shows which objects exist,
+# and one round of requests reads them.
 
 
-# Numbers asked for at once while entries keep coming: the first misses end the walk.
+# Numbers requested at once while entries keep being found: the first misses end the walk.
 _BATCHES = (1, 1, 2, 4, 8, 16)
 
 # Without a checkpoint hint, logs up to this length are read by number without a LIST.
@@ -53,7 +53,7 @@ _LONG_TAIL = 256
 
 
 class CheckpointCache:
-    """Checkpoints read lately, by keys and ETags: they never change under one ETag."""
+    """Checkpoints read lately, by keys and ETags: a checkpoint never changes under one ETag."""
 
     def __init__(self, capacity: int = 64) -> None:
         self._capacity = capacity
@@ -69,7 +69,7 @@ class CheckpointCache:
             return found
 
     def keep(self, location: str, identity: tuple[object, ...], read: Checkpoint) -> Checkpoint:
-        """Keep ``read``, or give back the equal one already held, which snapshots share."""
+        """Keep ``read``, or return the equal checkpoint already kept, which snapshots share."""
         with self._lock:
             held = self._held.setdefault(identity, read)
             self._held.move_to_end(identity)
@@ -79,12 +79,12 @@ class CheckpointCache:
             return held
 
     def last_version(self, location: str) -> int | None:
-        """The version of the newest checkpoint seen of a table: where a LIST may start."""
+        """Return the version of a table's newest checkpoint seen so far: a LIST may start there."""
         with self._lock:
             return self._versions.get(location)
 
     def forget(self, location: str) -> None:
-        """The table was created again."""
+        """Forget the newest version of a table that was created again."""
         with self._lock:
             self._versions.pop(location, None)
 
@@ -93,13 +93,13 @@ class CheckpointCache:
 
 
 def read_entry(location: str, version: int) -> Program[Entry | None]:
-    """One log entry, or None if the number is absent."""
+    """Return one log entry, or None if the number is absent."""
     outcome = yield from get(entry_key(location, version))
     return parse_entry(location, version, outcome.body) if isinstance(outcome, Found) else None
 
 
 def named_in_log(location: str) -> Program[set[str]]:
-    """The paths of all files that entries still in the log add, remove or tell the changes of."""
+    """Return the paths of all added, removed and change files of entries still in the log."""
     numbers = sorted((yield from list_log(location, None)).entries)
     answers = yield from get_entries(location, numbers)
     named: set[str] = set()
@@ -115,12 +115,12 @@ def named_in_log(location: str) -> Program[set[str]]:
 
 
 _ROOT = re.compile(r"0{20}\.json|\d{20}\.checkpoint\..+")
-#: What a client that knew an old log may leave there, and no table begins with.
+#: Names that a client which knew an old log may leave there, and with which no table begins.
 _STRAY = re.compile(r"\d{20}\.(?:json|crc)|_last_checkpoint")
 
 
 def leftovers(location: str) -> Program[Leftovers]:
-    """A table has entry 0 or a checkpoint; without either, entries are strays."""
+    """List the log: a table has entry 0 or a checkpoint; without either, entries are strays."""
     directory = f"{log_directory(location)}/"
     listed = yield from list_objects(directory.rstrip("/"))
     names = [info.key.removeprefix(directory) for info in listed]
@@ -130,10 +130,10 @@ def leftovers(location: str) -> Program[Leftovers]:
 
 
 def extend(snapshot: DeltaSnapshot) -> Program[DeltaSnapshot | None]:
-    """``snapshot`` and all entries after it; None if the log has a gap there.
+    """Return ``snapshot`` with all entries after it; None if the log has a gap there.
 
-    One request if nothing is new. While entries keep coming more are asked for
-    at once, so that a long absence costs few rounds.
+    Takes one request if nothing is new. While entries keep being found, more numbers are
+    requested at once, so that a long absence costs few rounds.
     """
     location = snapshot.location
     beyond = -1
@@ -157,13 +157,13 @@ def extend(snapshot: DeltaSnapshot) -> Program[DeltaSnapshot | None]:
             unsettled.check()
             return snapshot
         elif snapshot.version + 1 == first:
-            # An entry after this one is there, and this one, asked for again, is not:
-            # log clean-up has passed by, or the log is broken. A LIST will tell.
+            # A later entry exists, and this one, requested a second time, does not:
+            # log clean-up has deleted it meanwhile, or the log is broken. A LIST will show which.
             return None
 
 
 def get_entries(location: str, versions: Iterable[int]) -> Program[list[GetOutcome]]:
-    """The bodies of entries, in one round."""
+    """Return the bodies of entries, read in one round."""
     requests: list[Effect | Program[GetOutcome]] = [
         Get(entry_key(location, version)) for version in versions
     ]
@@ -182,7 +182,7 @@ class _CheckpointFiles:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What to read: a checkpoint, then entries (n, n) and compactions (first, last)."""
+    """The objects to read: a checkpoint, then entries (n, n) and compactions (first, last)."""
 
     checkpoint: _CheckpointFiles | None
     steps: tuple[tuple[int, int], ...]
@@ -190,7 +190,7 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True)
 class LogListing:
-    """What lies in a log. ``entries`` tell when the store took each, in seconds since the epoch."""
+    """The content of a log. ``entries`` map versions to their store times, in epoch seconds."""
 
     entries: Mapping[int, float]
     checkpoints: tuple[_CheckpointFiles, ...]
@@ -205,7 +205,7 @@ class LogListing:
         return bool(self.checkpoints) or 0 in self.entries
 
     def readable(self) -> list[int]:
-        """The versions that can be opened, in order: all entries since a checkpoint are there."""
+        """Return the versions that can be opened, in order: all since a checkpoint are there."""
         roots = {checkpoint.version for checkpoint in self.checkpoints}
         found: list[int] = []
         for version in sorted({*self.entries, *roots}):
@@ -225,7 +225,7 @@ _NAME = re.compile(
 
 
 def list_log(location: str, after: int | None) -> Program[LogListing]:
-    """What lies in the log, or in its part from version ``after`` on."""
+    """List the log, or its part from version ``after`` on."""
     directory = log_directory(location)
     start = None if after is None else entry_key(location, after - 1) if after > 0 else None
     objects = yield from list_objects(directory, start)
@@ -248,7 +248,7 @@ def list_log(location: str, after: int | None) -> Program[LogListing]:
         else:
             single.append(_CheckpointFiles(version, (info.key,), ((info.key, info.token.e_tag),)))
     for (version, count), found in multi.items():
-        # Parts are written one by one: without the last one there is no checkpoint yet.
+        # Parts are written one by one: until the last part exists there is no checkpoint.
         if set(found) == set(range(1, count + 1)):
             identity = tuple(found[number] for number in sorted(found))
             keys = tuple(found[number][0] for number in sorted(found))
@@ -258,7 +258,7 @@ def list_log(location: str, after: int | None) -> Program[LogListing]:
 
 
 def _plan(listing: LogListing, target: int | None, location: str, table: str) -> _Plan:
-    """What to read of a listed log. Raises ``VersionNotFound`` and ``CorruptObject``."""
+    """Plan the reading of a listed log. Raises ``VersionNotFound`` and ``CorruptObject``."""
     usable = [c for c in listing.checkpoints if target is None or c.version <= target]
     checkpoint = usable[-1] if usable else None
     base = -1 if checkpoint is None else checkpoint.version
@@ -271,8 +271,8 @@ def _plan(listing: LogListing, target: int | None, location: str, table: str) ->
     missing = [version for version in range(base + 1, tip + 1) if version not in listing.entries]
     if missing:
         first = missing[0]
-        # Clean-up may also leave an old checkpoint that somebody wrote late, and take the
-        # entries above it: a newer one stands for them.
+        # Clean-up may also leave an old checkpoint that a client wrote late, and delete the
+        # entries above it: a newer checkpoint replaces them.
         above = [c.version for c in listing.checkpoints if c.version >= missing[-1]]
         if target is not None and (above or (checkpoint is None and first == 0)):
             oldest = f"version {min(above)}" if above else "its oldest checkpoint"
@@ -293,10 +293,10 @@ def _plan(listing: LogListing, target: int | None, location: str, table: str) ->
 def _steps(
     first: int, tip: int, compactions: Sequence[tuple[int, int]] = ()
 ) -> Iterator[tuple[int, int]]:
-    """Numbers ``first`` to ``tip``, by compactions where they fit.
+    """Yield numbers ``first`` to ``tip``, as compactions where these fit.
 
     The tip itself is always read as an entry: a compaction keeps no commitInfo,
-    and the next commit's timestamp must lie after the tip's.
+    and the next commit's timestamp must be later than the tip's.
     """
     while first <= tip:
         ends = [last for start, last in compactions if start == first and start < last < tip]
@@ -311,17 +311,17 @@ def _steps(
 def open_listed(
     location: str, table: str, target: int | None, cache: CheckpointCache
 ) -> Program[DeltaSnapshot]:
-    """The newest version, or ``target``, found by a LIST."""
+    """Return the newest version, or ``target``, found by a LIST."""
     problem: CorruptObject | None = None
-    # Clean-up between LIST and GET takes away what was listed, and a LIST of many
-    # pages may miss an entry written behind its cursor and show the next: both are
-    # gone the second time; what is still broken then is broken.
+    # Clean-up between LIST and GET may delete listed objects, and a LIST of many
+    # pages may miss an entry written behind its cursor and show the next one: neither
+    # happens again at the second attempt; a log that is still broken then is broken.
     for attempt in range(2):
         seen = cache.last_version(location) if attempt == 0 else None
         after = seen if target is None or (seen is not None and seen <= target) else None
         listing = yield from list_log(location, after)
         if after is not None and not listing.is_rooted:
-            # The table was created again, or that checkpoint is gone.
+            # The table was created again, or that checkpoint was deleted.
             cache.forget(location)
             listing = yield from list_log(location, None)
         if listing.is_empty:
@@ -346,12 +346,12 @@ def open_listed(
 def open_numbered(
     location: str, table: str, version: int, cache: CheckpointCache
 ) -> Program[DeltaSnapshot]:
-    """The table at a known version: by ``_last_checkpoint`` and numbers, else by a LIST."""
+    """Return the table at a known version: by ``_last_checkpoint`` and numbers, else by a LIST."""
     if version < 0:
         raise VersionNotFound(f"table {table} has no version {version}", table=table)
     seen = cache.last_version(location)
     if seen is not None and seen > version:
-        # So is what the hint names: an older checkpoint is found by a LIST alone.
+        # The checkpoint that the hint names is later too: only a LIST finds an older one.
         return (yield from open_listed(location, table, version, cache))
     hint = yield from _hint(location)
     if hint is not None and hint.version <= version <= hint.version + _LONG_TAIL:
@@ -376,14 +376,14 @@ _hints = JsonDecoder(_Hint)
 
 
 def _hint(location: str) -> Program[_CheckpointFiles | None]:
-    """Where ``_last_checkpoint`` points; None where it does not help."""
+    """Return the checkpoint that ``_last_checkpoint`` names; None where it does not help."""
     outcome = yield from get(f"{log_directory(location)}/_last_checkpoint")
     if not isinstance(outcome, Found):
         return None
     try:
         hint = _hints.decode(outcome.body)
     except ValueError:
-        # It is written without a condition and only ever a hint: a torn one is no error.
+        # It is written without a condition and is only a hint: a torn one is no error.
         return None
     base = f"{log_directory(location)}/{hint.version:020}.checkpoint"
     if hint.v2_checkpoint is not None:
@@ -402,9 +402,9 @@ def _hint(location: str) -> Program[_CheckpointFiles | None]:
 def _load(
     location: str, table: str, plan: _Plan, cache: CheckpointCache
 ) -> Program[DeltaSnapshot | CorruptObject]:
-    """Read a plan, in one round but for large checkpoints.
+    """Read a plan, in one round except for large checkpoints.
 
-    What is gone meanwhile comes back as a value: a new LIST may find better.
+    An object that was deleted meanwhile is returned as a value: a new LIST may find better objects.
     """
     keys = [_step_key(location, step) for step in plan.steps]
     parts: list[Effect | Program[Any]] = [Get(key) for key in keys]
@@ -426,7 +426,7 @@ def _load(
             )
         summed = None if first == last else compaction_of(last, key, outcome.body)
         if summed is None and first < last:
-            # A compaction only repeats what the entries say, and they are there (``_plan``).
+            # A compaction only repeats the content of its entries, and these exist (``_plan``).
             steps = tuple(_steps(plan.steps[0][0], plan.steps[-1][1]))
             return (yield from _load(location, table, _Plan(plan.checkpoint, steps), cache))
         entry, faults = (
@@ -473,7 +473,7 @@ def _checkpoint(
 
 # -------------------- named objects
 #
-# Which objects a state of a table is made of, and those that were replaced a short time ago.
+# The objects that make up a state of a table, and those that were replaced a short time ago.
 
 
 def live_objects(snapshot: DeltaSnapshot) -> Program[set[str]]:
@@ -487,7 +487,7 @@ def named_objects(snapshot: DeltaSnapshot, removed_since_ms: int) -> Program[set
     location = snapshot.location
     keys = yield from live_objects(snapshot)
     for file in snapshot.tail.fold().removes.values():
-        # One without a time is still to be published: it is being removed now.
+        # A removal without a time is not published yet: the file is being removed now.
         if file.deletion_timestamp is None or file.deletion_timestamp >= removed_since_ms:
             keys.add(file_key(location, file.path))
             if file.deletion_vector is not None:
@@ -518,7 +518,11 @@ def _keys(
     location: str, paths: Iterable[str], vectors: Iterable[dict[str, object] | None]
 ) -> set[str]:
     keys = {file_key(location, path) for path in paths}
-    found = [DeletionVector(**vector) for vector in vectors if vector is not None]  # type: ignore[arg-type]
+    found = [
+        DeletionVector(**vector)  # type: ignore[arg-type]
+        for vector in vectors
+        if vector is not None
+    ]
     return keys | _vectors(location, found)
 
 
@@ -528,23 +532,23 @@ def _vectors(location: str, vectors: Iterable[DeletionVector]) -> set[str]:
 
 # -------------------- past versions
 #
-# The versions of a Delta log that can still be opened, and when each was made.
+# The versions of a Delta log that can still be opened, and the time at which each was made.
 #
-# A version is as old as its in-commit timestamp says, and, where the table has none, as old as
-# the store says of its log object: so does the time travel of deltalake and of Spark
+# The age of a version is given by its in-commit timestamp, or, where the table has none, by
+# the store's time of its log object. Time travel in deltalake and in Spark uses the same times
 # (Delta's protocol, "In-Commit Timestamps").
 
 
-#: Since which version in-commit timestamps tell; without it, since the first.
+#: The first version with an in-commit timestamp; without this property, the first of all.
 _SINCE = "delta.inCommitTimestampEnablementVersion"
-#: Log entries asked for in one round.
+#: Log entries requested in one round.
 _AT_ONCE = 64
 
 
 def kept_versions(newest: DeltaSnapshot, limit: int | None) -> Program[list[LogVersion]]:
-    """The newest versions that can be opened, newest first: one LIST.
+    """Return the newest versions that can be opened, newest first: one LIST.
 
-    Where the table has in-commit timestamps, a GET for each version besides.
+    Where the table has in-commit timestamps, each version takes a GET as well.
     """
     listing = yield from list_log(newest.location, None)
     versions = _up_to(newest, listing)[::-1]
@@ -552,7 +556,7 @@ def kept_versions(newest: DeltaSnapshot, limit: int | None) -> Program[list[LogV
 
 
 def kept_range(newest: DeltaSnapshot) -> Program[tuple[LogVersion, LogVersion] | None]:
-    """The oldest version that can be opened, and the newest; None if there is none."""
+    """Return the oldest version that can be opened, and the newest; None if there is none."""
     listing = yield from list_log(newest.location, None)
     versions = _up_to(newest, listing)
     if not versions:
@@ -570,9 +574,9 @@ def _timed(
 
 
 def version_by(newest: DeltaSnapshot, timestamp_ms: int) -> Program[int | None]:
-    """The newest version that is not later; None if all that can be opened are.
+    """Return the newest version that is not later; None if all that can be opened are later.
 
-    One LIST. In-commit timestamps rise, so a few GETs besides find their place among them.
+    Takes one LIST. In-commit timestamps rise, so a few more GETs find the place among them.
     """
     listing = yield from list_log(newest.location, None)
     versions = _up_to(newest, listing)
@@ -593,12 +597,12 @@ def version_by(newest: DeltaSnapshot, timestamp_ms: int) -> Program[int | None]:
 
 
 def _up_to(newest: DeltaSnapshot, listing: LogListing) -> list[int]:
-    """The versions that can be opened, and are no later than the newest one asked about."""
+    """Return the versions that can be opened and are no later than the ``newest`` given."""
     return [version for version in listing.readable() if version <= newest.version]
 
 
 def _first_timed(newest: DeltaSnapshot) -> int:
-    """The first version that tells its own time; beyond the newest where none does."""
+    """Return the first version that records its own time; beyond the newest where none does."""
     if not newest.definition.in_commit_timestamps:
         return newest.version + 2
     since = newest.layout.properties.get(_SINCE, "0")
@@ -606,10 +610,10 @@ def _first_timed(newest: DeltaSnapshot) -> int:
 
 
 def _store_times(listing: LogListing, versions: Sequence[int]) -> dict[int, int]:
-    """When the store took each version: in milliseconds, each later than the one before.
+    """Return the store's time of each version in milliseconds, each later than the one before.
 
     The clock of a store may stand still for a second. A version without an entry is that of a
-    checkpoint, and no older than the one after it.
+    checkpoint, and no older than the version after it.
     """
     times: dict[int, int] = {}
     last = 0
@@ -625,7 +629,7 @@ def _taken(entries: Mapping[int, float], version: int) -> float:
 
 
 def _own_times(newest: DeltaSnapshot, versions: Sequence[int]) -> Program[dict[int, int]]:
-    """What entries say of their own time; nothing of one that is not there any more."""
+    """Return the times that entries record of themselves; entries deleted since are left out."""
     times: dict[int, int] = {}
     for start in range(0, len(versions), _AT_ONCE):
         part = versions[start : start + _AT_ONCE]

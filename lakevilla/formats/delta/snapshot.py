@@ -1,7 +1,7 @@
-"""The state of a Delta table: immutable, and cheap to derive the next one from.
+"""The state of a Delta table: immutable, and cheap to derive the next state from.
 
-Deriving costs a node in a chain (``formats.overlay``). Files are put together only when
-asked for: those of the checkpoint, less what later commits removed, and those
+Deriving costs a node in a chain (``formats.overlay``). The file list is assembled only when it is
+requested: the files of the checkpoint, less those that later commits removed, and those
 that later commits added.
 """
 
@@ -33,7 +33,7 @@ from lakevilla.store.effects import Program
 class DeltaSnapshot(DefinedSnapshot[DeltaDefinition]):
     """See ``formats.base.TableSnapshot``.
 
-    Beyond the protocol it knows what a writer of the next entry needs:
+    Beyond ``TableSnapshot``, it keeps what a writer of the next entry needs:
     ``domains``, and ``timestamp_ms``, the time of the newest entry (None where
     only the checkpoint was read).
     """
@@ -93,7 +93,7 @@ class DeltaSnapshot(DefinedSnapshot[DeltaDefinition]):
 
     @property
     def checkpoint_version(self) -> int:
-        """The version of the checkpoint that it was read from; -1 if from none."""
+        """The version of the checkpoint from which the state was read; -1 if from none."""
         return -1 if self._checkpoint is None else self._checkpoint.version
 
     @property
@@ -119,7 +119,7 @@ class DeltaSnapshot(DefinedSnapshot[DeltaDefinition]):
 
     @property
     def tail(self) -> Overlay:
-        """What came after the checkpoint."""
+        """The changes after the checkpoint."""
         return self._tail
 
     def application_version(self, application: str) -> int | None:
@@ -137,7 +137,7 @@ class DeltaSnapshot(DefinedSnapshot[DeltaDefinition]):
         )
 
     def advance(self, entry: Entry) -> DeltaSnapshot:
-        """The state after ``entry``, which must be the next version."""
+        """Return the state after ``entry``, which must be the next version."""
         if entry.version != self.version + 1:
             raise InvalidOperation(
                 f"entry {entry.version} does not follow version {self.version} of table "
@@ -147,7 +147,7 @@ class DeltaSnapshot(DefinedSnapshot[DeltaDefinition]):
         return self.follow(entry)
 
     def follow(self, entry: Entry) -> DeltaSnapshot:
-        """The state after ``entry``, which may sum up several (a log compaction)."""
+        """Return the state after ``entry``, which may sum up several entries (a log compaction)."""
         applications = self.applications
         if entry.applications:
             applications = {**applications, **entry.applications}
@@ -156,7 +156,7 @@ class DeltaSnapshot(DefinedSnapshot[DeltaDefinition]):
         )
 
     def timed(self, timestamp_ms: int) -> DeltaSnapshot:
-        """The same state, its newest entry's time known."""
+        """Return the same state with the time of its newest entry known."""
         return self._with(
             Change(), self.version, self.applications, timestamp_ms, self.overlaid, self.newest
         )
@@ -206,8 +206,8 @@ class DeltaSnapshot(DefinedSnapshot[DeltaDefinition]):
                 added = added.filter(kept)
         if self._checkpoint is None:
             return added
-        # The layout that wrote the checkpoint may differ from the present one in
-        # columns added since; pruning asks by the present one.
+        # The layout that wrote the checkpoint may lack columns of the present layout that were
+        # added since; pruning uses the present one.
         base = yield from load_files(self._checkpoint, self.layout, where)
         masks = folded.masks
         return pa.concat_tables([masked_out(base, masks), added]) if masks else base
@@ -215,7 +215,7 @@ class DeltaSnapshot(DefinedSnapshot[DeltaDefinition]):
     def _files_of_tail(self) -> pa.Table:
         added = self._added
         if added is None:
-            # Another thread may have it forgotten meanwhile.
+            # Another thread may clear the attribute meanwhile.
             self._added = added = files_from_structs(self._tail.fold().adds.values())
         return added
 
@@ -238,7 +238,7 @@ class DeltaSnapshot(DefinedSnapshot[DeltaDefinition]):
         return [ref for ref in refs if ref in missing]
 
     def known_size(self) -> TableSize | None:
-        # What a checkpoint holds is read when files are asked for, and not kept.
+        # The files of a checkpoint are read when they are requested, and not kept.
         return None if self._checkpoint is not None else size_of(self._tail.fold().adds.values())
 
 
@@ -255,7 +255,7 @@ def _with_domains(
 
 
 def blank_snapshot(location: str, table: str) -> DeltaSnapshot:
-    """The state before version 0."""
+    """Return the state before version 0."""
     return DeltaSnapshot(
         -1,
         DeltaDefinition(location, table, {}, {}),
@@ -268,7 +268,7 @@ def blank_snapshot(location: str, table: str) -> DeltaSnapshot:
 
 
 def snapshot_of(location: str, table: str, checkpoint: Checkpoint) -> DeltaSnapshot:
-    """The state that a checkpoint holds."""
+    """Return the state that a checkpoint holds."""
     clustering = checkpoint.domains.get(CLUSTERING_DOMAIN)
     return DeltaSnapshot(
         checkpoint.version,

@@ -1,4 +1,4 @@
-"""``DeltaFormat``: Delta as the protocol sees a table format."""
+"""``DeltaFormat``: Delta as a table format of the protocol."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ from lakevilla.formats.layout import NewDefinition, TableAlteration
 from lakevilla.store.base import ABSENT, Found
 from lakevilla.store.effects import Program
 
-# Entries between a cached state and the version asked for, up to which they are
-# read one by one; beyond, the newest checkpoint is cheaper.
+# Up to so many entries between a cached state and the requested version are
+# read one by one; beyond that, the newest checkpoint is cheaper.
 _CATCH_UP = 32
 
 
@@ -71,7 +71,7 @@ class DeltaFormat:
     def open(
         self, location: str, table: str, cached: TableSnapshot | None = None, *, catalog: str = ""
     ) -> Program[TableSnapshot]:
-        """The newest version: a LIST and a round of reads, or the numbers after ``cached``.
+        """Return the newest version: a LIST and a round of reads, or the numbers after ``cached``.
 
         Raises ``TableNotFound``, ``CorruptObject``, ``UnsupportedTableFeature``.
         """
@@ -91,7 +91,7 @@ class DeltaFormat:
         *,
         catalog: str = "",
     ) -> Program[TableSnapshot]:
-        """The table at a version, without a LIST where its log can be read by number."""
+        """Return the table at a version, without a LIST where its log can be read by number."""
         known = _usable(cached)
         if known is not None and known.version <= version <= known.version + _CATCH_UP:
             extended = yield from _catch_up(known, version)
@@ -109,7 +109,7 @@ class DeltaFormat:
         return (yield from version_by(_delta(newest), timestamp_ms))
 
     def check_kept(self, newest: TableSnapshot, then: TableSnapshot) -> Program[None]:
-        """Nothing: a state is opened from a checkpoint, or the first entry, without a gap."""
+        """Do nothing: a state is opened from a checkpoint, or the first entry, without a gap."""
         yield from ()
 
     def at_ref(self, newest: TableSnapshot, ref: int | str) -> Program[TableSnapshot]:
@@ -196,16 +196,16 @@ class DeltaFormat:
         return Attempt(entry_key(snapshot.location, version), body, ABSENT, entry)
 
     def check_whole(self, snapshot: TableSnapshot) -> Program[None]:
-        """An entry needs nothing of those before it."""
+        """Do nothing: an entry needs nothing of the entries before it."""
         yield from ()
 
     def stands(self, snapshot: TableSnapshot) -> Program[bool]:
-        """True: log clean-up takes entries away by their age, never within minutes."""
+        """Return True: log clean-up deletes entries by their age, never within minutes."""
         yield from ()
         return True
 
     def announce(self, snapshot: TableSnapshot) -> Program[None]:
-        """Nothing: readers find an entry by its number."""
+        """Do nothing: readers find an entry by its number."""
         yield from ()
 
     def is_announced(self, snapshot: TableSnapshot) -> Program[bool]:
@@ -213,21 +213,21 @@ class DeltaFormat:
         return True
 
     def log_retention_seconds(self, snapshot: TableSnapshot) -> float:
-        """``delta.logRetentionDuration``, by default 30 days."""
+        """Return ``delta.logRetentionDuration``, by default 30 days."""
         text = snapshot.layout.properties.get("delta.logRetentionDuration")
         return interval_milliseconds(text, default=_LOG_RETENTION_MS) / 1000
 
     def file_retention_seconds(self, snapshot: TableSnapshot) -> float:
-        """``delta.deletedFileRetentionDuration``, by default a week."""
+        """Return ``delta.deletedFileRetentionDuration``, by default a week."""
         text = snapshot.layout.properties.get(self.file_retention_source)
         return interval_milliseconds(text, default=_FILE_RETENTION_MS) / 1000
 
     def may_name(self, path: str) -> bool:
-        """Data files and deletion vectors, whoever wrote them."""
+        """Return True for data files and deletion vectors of any writer."""
         return _OBJECT.fullmatch(path) is not None
 
     def check_cleanable(self, snapshot: TableSnapshot, keys: Iterable[str]) -> None:
-        """Nothing: clients that translate a Delta table for others follow its VACUUM."""
+        """Do nothing: clients that translate a Delta table for other formats follow its VACUUM."""
 
     def without_expired(
         self,
@@ -245,7 +245,7 @@ class DeltaFormat:
         now_ms: int,
         held: Collection[int] = (),
     ) -> Program[bool]:
-        """Nothing: a state tells when each file was removed, and checkpoints forget it."""
+        """Do nothing: a state records when each file was removed, and checkpoints forget it."""
         yield from ()
         return False
 
@@ -281,7 +281,7 @@ def _delta(snapshot: TableSnapshot) -> DeltaSnapshot:
 
 
 def _usable(cached: TableSnapshot | None) -> DeltaSnapshot | None:
-    """``cached`` if it is a state of the log itself, nothing pending laid over."""
+    """Return ``cached`` if it is a state of the log itself, with no pending change laid over it."""
     if isinstance(cached, DeltaSnapshot) and not cached.overlaid and cached.version >= 0:
         return cached
     return None

@@ -1,8 +1,8 @@
-"""What entries of a log leave open, until a later one settles it.
+"""Faults of log entries that stay open until a later entry settles them.
 
-Readers go by the newest word on each thing: a definition that can't be read is nothing to them
-once another took its place, nor is a file that an entry both adds and removes once a later entry
-adds or removes it. So a log is wrong at the versions between alone.
+Readers use the newest action for each thing. A definition that can't be read does not matter to
+them once another has replaced it. The same holds for a file that an entry both adds and removes,
+once a later entry adds or removes it. So a log is wrong only at the versions between.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Unsettled:
         self._files: dict[FileRef, CorruptObject] = {}
 
     def follow(self, change: Change, faults: EntryFaults) -> None:
-        """Take the next entry: what it settles, and what it leaves open."""
+        """Take the next entry: the faults that it settles, and those that it leaves open."""
         if change.metadata is not None:
             self._metadata = None
         if change.protocol is not None:
@@ -40,7 +40,7 @@ class Unsettled:
         self._files |= faults.files
 
     def check(self) -> None:
-        """Refuse the state if anything is open.
+        """Refuse the state if any fault is open.
 
         Raises
         ------

@@ -57,14 +57,14 @@ from lakevilla.store.effects import Program, Put, get, parallel
 #
 # The next version of a table: its manifests, its manifest list, its metadata file.
 #
-# What a version names is stored before it under names of its own, and counts for nothing
-# until the metadata file does. Only the manifest list and the metadata file depend on the
+# The objects that a version names are stored before it under names of their own, and have no effect
+# until the metadata file exists. Only the manifest list and the metadata file depend on the
 # version below; both are created again for each number that is tried.
 
 
 _OPERATION = "lakevilla.operation"
 _HEAD_BYTES = 4096
-#: Numbers of merged manifests begin here, above those of the ones that lose files.
+#: Numbers of merged manifests begin here, above those of the manifests that lose files.
 _MERGED = 1000000
 _TOTALS = (
     ("total-data-files", "added-data-files", "deleted-data-files"),
@@ -132,7 +132,7 @@ def prepare(
 
 
 def check_next(snapshot: IcebergSnapshot) -> Program[None]:
-    """Refuse to go on from a version where creating the next would not tell that it is taken.
+    """Refuse to continue from a version if creating the next would not show that it is taken.
 
     Raises
     ------
@@ -152,10 +152,10 @@ def check_next(snapshot: IcebergSnapshot) -> Program[None]:
 
 
 def _check_still_there(snapshot: IcebergSnapshot) -> Program[None]:
-    """Refuse to go on from a version whose table another client has dropped.
+    """Refuse to continue from a version whose table another client has dropped.
 
-    A metadata file is a whole state. On top of one that is there no more it would bury the
-    table that was made in its place, whose version of that number may be there by now.
+    A metadata file is a whole state. On top of a version that does not exist any more it would hide
+    the table that was made in its place, which may have a version of that number by now.
     Raises ``TableNotFound``.
     """
     before = snapshot.document
@@ -163,7 +163,7 @@ def _check_still_there(snapshot: IcebergSnapshot) -> Program[None]:
         return
     found = yield from get(before.key, byte_range=(0, _HEAD_BYTES))
     if isinstance(found, Found) and before.table_id.encode() in found.body:
-        return  # its id stands at the beginning, whoever has written it
+        return  # its id is at the beginning, in the file of any writer
     if isinstance(found, Found):
         found = yield from get(before.key)
         if isinstance(found, Found):
@@ -184,7 +184,7 @@ def _ask_catalog(
     info: CommitInfo,
     timestamp_ms: int,
 ) -> Program[Attempt]:
-    """The commit as a request to the table's catalog, which makes the metadata file."""
+    """Return the commit as a request to the table's catalog, which makes the metadata file."""
     before = snapshot.document
     if before is None:
         raise InvalidOperation(
@@ -198,7 +198,7 @@ def _ask_catalog(
 
 
 def snapshot_id_of(nonce: str) -> int:
-    """The id of the snapshot that a commit makes: as random as its nonce, and positive."""
+    """Return the id of the snapshot that a commit makes: as random as its nonce, and positive."""
     digest = blake2b(nonce.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
@@ -222,7 +222,7 @@ def _snapshot(
     name = _name(info)
     known = yield from manifests_of(before)
     made: list[tuple[MadeManifest, list[ManifestEntry]]] = []
-    # Manifests that only tell of files which went before are of no use any more.
+    # Manifests that only record files which were removed earlier are of no use any more.
     manifests = [one for one in known if one.has_added_files() or one.has_existing_files()]
     kept = list(manifests)
     dropped = pa.table({"rows": pa.array([], pa.int64()), "size": pa.array([], pa.int64())})
@@ -272,9 +272,9 @@ def _snapshot(
 
 
 def _name(info: CommitInfo) -> str:
-    """What the names of a commit's manifests begin with: gc tells by it whose they are.
+    """Return the prefix of the names of a commit's manifests, by which gc knows their commit.
 
-    The nonce keeps two publishers of the same commit apart.
+    The nonce separates two publishers of the same commit.
     """
     kind = "h" if any(name.startswith("lakevilla/") for name in info.applications) else "l"
     return f"lv-{kind}-{info.txn_ids[-1]}-{info.nonce}" if info.txn_ids else f"{info.nonce}"
@@ -287,7 +287,7 @@ def _without(
     number: int,
     name: str,
 ) -> Program[tuple[list[ManifestFile], list[tuple[MadeManifest, list[ManifestEntry]]], pa.Table]]:
-    """The manifests without some data files: those to keep, those created again, the files gone."""
+    """Return manifests without some data files: those kept, those created again, removed files."""
     data = [one for one in manifests if one.content == ManifestContent.DATA]
     kept = [one for one in manifests if one.content != ManifestContent.DATA]
     wanted = pa.array(sorted(paths), pa.string())
@@ -333,7 +333,7 @@ def _kept_or_deleted(entry: ManifestEntry, is_deleted: bool, number: int) -> Man
 def _summary(
     before: IcebergSnapshot, change: Change, info: CommitInfo, dropped: pa.Table
 ) -> dict[str, str]:
-    """The snapshot's summary: what the spec asks for, and whose commit it is."""
+    """Return the snapshot's summary: the fields that the spec requires, and the commit's own."""
     counts = {
         "added-data-files": len(change.adds),
         "added-records": sum(_rows(file.stats) for file in change.adds),
@@ -377,15 +377,15 @@ def _rows(stats: str | None) -> int:
 
 # -------------------- entries
 #
-# What one metadata file has changed beside the one before: an ``Entry``.
+# The changes of one metadata file relative to the one before: an ``Entry``.
 
 
-#: Where a snapshot's summary tells which transactions made it, and the nonce of its write.
+#: Fields of a snapshot's summary: the transactions that made it, and the nonce of its write.
 TXN_IDS, NONCE = "lakevilla.txn-ids", "lakevilla.nonce"
 
 
 class IcebergEntry(Entry, frozen=True, eq=False):
-    """A metadata file, described. Two are equal if the files are.
+    """The description of a metadata file. Two are equal if the files are equal.
 
     ``listed`` are its manifests, where they were read.
     """
@@ -414,12 +414,12 @@ _notes = JsonDecoder(_Note)
 
 
 def commit_note(txns: tuple[str, ...], nonce: str | None, operation: str) -> str:
-    """What ``COMMIT_PROPERTY`` says of a commit that makes no snapshot."""
+    """Return the value of ``COMMIT_PROPERTY`` for a commit that makes no snapshot."""
     return msgspec.json.encode(_Note(txns, nonce, operation)).decode()
 
 
 def advanced(snapshot: IcebergSnapshot, entry: IcebergEntry) -> IcebergSnapshot:
-    """The state after ``entry``."""
+    """Return the state after ``entry``."""
     document: Metadata = entry.document
     definition = snapshot.definition
     if definition.document != document.definition:
@@ -430,7 +430,7 @@ def advanced(snapshot: IcebergSnapshot, entry: IcebergEntry) -> IcebergSnapshot:
 
 
 def describe(before: IcebergSnapshot, version: int, document: Metadata) -> Program[IcebergEntry]:
-    """The entry that led from ``before`` to ``document``."""
+    """Return the entry that led from ``before`` to ``document``."""
     old = before.document
     definition = document.definition
     changed = old is None or old.definition != definition
@@ -469,24 +469,24 @@ def _bare(version: int, document: Metadata) -> IcebergEntry:
 
 
 def _note(old: Metadata | None, new: Metadata) -> _Note:
-    """What a commit without a snapshot says of itself; nothing where it is an older one's."""
+    """Return the note of a commit without a snapshot; empty if it is an older commit's note."""
     text = new.properties.get(COMMIT_PROPERTY)
     if text is None or (old is not None and old.properties.get(COMMIT_PROPERTY) == text):
         return _Note()
     try:
         return _notes.decode(text)
     except ValueError:
-        return _Note()  # another client's: it proves nothing
+        return _Note()  # another client's note: it proves nothing
 
 
 def _files_between(
     before: IcebergSnapshot, after: IcebergSnapshot, *, data_change: bool
 ) -> Program[tuple[tuple[DataFile, ...], tuple[RemovedFile, ...]]]:
-    """The files that came and went between two states' current snapshots.
+    """Return the files added and removed between two states' current snapshots.
 
-    One new snapshot on top of the old one that only moves data files is told by the
-    manifests that it added. Anything else (deletes, several snapshots, a rollback) is the
-    difference of the two file lists: what deletes apply to decides a file's identity.
+    If one new snapshot follows the old one and concerns only data files, they are read from the
+    manifests that it added. Any other change (deletes, several snapshots, a rollback) is the
+    difference of the two file lists: the deletes that apply to a file are part of its identity.
     """
     assert after.document is not None
     new = after.document.current
@@ -528,12 +528,12 @@ def _rows_of_entries(part: pa.Table, status: int) -> list[DataFile]:
 
 # -------------------- merge manifests
 #
-# Merging manifests, so that their number stays bounded however many commits there are.
+# Merging manifests, so that their number stays bounded for any number of commits.
 #
 # As the table's properties say (``commit.manifest-merge.enabled``, ``min-count-to-merge``,
 # ``target-size-bytes``): once there are enough small manifests of one partition spec they
-# become few large ones, with the same entries. Those that are missing or damaged stay as they
-# are: who reads the rows is told.
+# become few large ones, with the same entries. Manifests that are missing or damaged stay
+# unchanged: a reader of their rows gets the error.
 
 
 _ENABLED = "commit.manifest-merge.enabled"
@@ -546,9 +546,9 @@ Made = tuple[MadeManifest, list[ManifestEntry]]
 def merged_manifests(
     snapshot: IcebergSnapshot, kept: Sequence[ManifestFile], snapshot_id: int, name: str
 ) -> Program[tuple[list[Made], list[ManifestFile]]]:
-    """Large manifests for small ones, if there are enough, and those that stay.
+    """Return large manifests made from small ones, if there are enough, and those that stay.
 
-    ``name`` is what the new ones' names begin with. Only manifests of data files are merged.
+    ``name`` is the prefix of the new ones' names. Only manifests of data files are merged.
     """
     properties = snapshot.definition.properties
     least = max(2, whole_number(properties, _LEAST, _LEAST_DEFAULT))
@@ -567,7 +567,8 @@ def merged_manifests(
             try:
                 entries = yield from _live_entries(snapshot, some)
             except CorruptObject:
-                # Merging may wait; a commit that is decided needs none of them, and may not.
+                # Merging may wait; a decided commit needs none of these manifests, and may not
+                # wait.
                 continue
             path = f"metadata/{name}{len(made)}.avro"
             whole = encode_manifest(path, entries, spec_id, snapshot_id, snapshot.definition)
@@ -589,7 +590,7 @@ def _live_entries(
 
 
 def _packed(manifests: Sequence[ManifestFile], target: int) -> Iterator[list[ManifestFile]]:
-    """Runs of two or more manifests of at most ``target`` bytes together."""
+    """Yield runs of two or more manifests of at most ``target`` bytes together."""
     run: list[ManifestFile] = []
     size = 0
     for one in manifests:

@@ -1,8 +1,8 @@
-"""Expiring snapshots: letting states go that were replaced long ago (note 17).
+"""Expiring snapshots: dropping states that were replaced long ago (note 17).
 
-A metadata file lists every state that its readers may ask for, and every object of a listed
-state has to stay. So a clean-up publishes a file that lists fewer first, and looks at what is
-named no more after that.
+A metadata file lists every state that its readers may request, and every object of a listed
+state must stay. So a clean-up first publishes a file that lists fewer states, and only then
+checks which objects are not named any more.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def check_cleanable(state: IcebergSnapshot, keys: Iterable[str]) -> None:
         )
     metadata, log = f"{metadata_directory(state.location)}/", f"{state.location}/_delta_log/"
     for key in keys:
-        # A catalog's version, whoever registered the table there: it may have had more since.
+        # A catalog's version, no matter which client registered the table there: the table may
+        # have had more versions since.
         if key.startswith(log) or (key.startswith(metadata) and _is_foreign(key[len(metadata) :])):
             raise InvalidOperation(
                 f"vacuum of table {state.table}: {key} is of another table, which may have its "
@@ -67,13 +68,13 @@ def check_cleanable(state: IcebergSnapshot, keys: Iterable[str]) -> None:
 def without_expired(
     document: Metadata, replaced_before_ms: int, now_ms: int, held: Collection[int] = ()
 ) -> Metadata | None:
-    """The metadata without the snapshots that nobody is to ask for any more; None if all stay.
+    """Return the metadata without the snapshots that are not needed any more; None if all stay.
 
-    ``held`` stay whatever their age.
+    ``held`` stay at any age.
 
-    Branches and tags stay, and so do of each branch the snapshots since ``replaced_before_ms``
-    with the one that was current then, or more if the branch or the table says so. Whatever
-    ``main`` was set back from since then stays too.
+    Branches and tags stay. Of each branch the snapshots since ``replaced_before_ms`` stay too,
+    with the one that was current then, or more if the branch or the table says so. Snapshots from
+    which ``main`` was set back since then also stay.
     """
     kept = _kept(document, replaced_before_ms, now_ms) | set(held)
     snapshots = document.snapshots
@@ -83,7 +84,7 @@ def without_expired(
         "snapshots": [raw for number, raw in snapshots.items() if number in kept]
     }
     log = document.parsed("snapshot-log", list[_Logged]) or []
-    # A gap would tell that a state was current for longer than it was.
+    # A gap would mean that a state was current for longer than it was.
     whole = list(itertools.takewhile(lambda entry: entry.snapshot_id in kept, reversed(log)))
     parts["snapshot-log"] = whole[::-1]
     for name in STATISTICS:
@@ -95,7 +96,7 @@ def without_expired(
 
 
 def publish_without(state: IcebergSnapshot, expired: Metadata, now_ms: int) -> Program[None]:
-    """Try to create the version after ``state``, as ``expired``."""
+    """Try to create the version after ``state``, with the content of ``expired``."""
     key = metadata_key(state.location, state.version + 1)
     after = next_metadata(
         expired,
@@ -134,7 +135,7 @@ class _Logged(msgspec.Struct, rename="kebab"):
 
 
 def _is_foreign(name: str) -> bool:
-    """Whether a file of the metadata directory is a version that is none of this table's."""
+    """Return whether a file of the metadata directory is a version that is not this table's."""
     own = metadata_version(name) is not None or compressed_version(name) is not None
     return _METADATA.fullmatch(name) is not None and not own
 

@@ -41,21 +41,21 @@ from lakevilla.store.effects import Program, get, list_objects, parallel
 # Versions of a table without a catalog: ``metadata/v<N>.metadata.json``, by number.
 
 
-#: How often a version that a hint names is looked for.
+#: The number of searches for a version that a hint names.
 _LOOKS = 3
 
 
 def blank_snapshot(
     location: str, table: str, cache: Cache[pa.Table], catalog: str = ""
 ) -> IcebergSnapshot:
-    """The state before version 0."""
+    """Return the state before version 0."""
     return IcebergSnapshot(
         -1, IcebergDefinition(location, table, {}, catalog), None, cache, listed=()
     )
 
 
 def list_versions(location: str) -> Program[list[int]]:
-    """The versions whose metadata files are there, in order: one LIST.
+    """Return the versions whose metadata files exist, in order: one LIST.
 
     Raises ``UnsupportedTableFeature`` if the newest is compressed.
     """
@@ -70,7 +70,7 @@ def list_versions(location: str) -> Program[list[int]]:
 
 
 def compressed_metadata(location: str, version: int) -> UnsupportedTableFeature:
-    """Two writers could take one version under two names, and lose each other's commits."""
+    """Return the error for compressed metadata: a version with two names could lose commits."""
     return UnsupportedTableFeature(
         f"table {location} has a compressed metadata file, version {version}, which LakeVilla "
         "does not read: have the client that wrote it set write.metadata.compression-codec to none",
@@ -79,20 +79,20 @@ def compressed_metadata(location: str, version: int) -> UnsupportedTableFeature:
 
 
 def newest_version(location: str, table: str) -> Program[int]:
-    """The newest version: a LIST, and in the same round the hint.
+    """Return the newest version: a LIST, and in the same round the hint.
 
-    The list may be an old one and the hint behind. A hint that is ahead of the list is looked
-    after, for what nobody lists any more may be the newest commits: passed over, their rows
-    would be gone without a word, and their numbers would be given to others.
+    The list may be old and the hint behind. A hint that is ahead of the list is followed,
+    for versions that are not listed any more may be the newest commits: if they were passed over,
+    their rows would be lost silently, and their numbers would be assigned to other commits.
 
     Raises
     ------
     TableNotFound
-        There is no metadata file, and no hint at one.
+        There is neither a metadata file nor a hint.
     UnsupportedTableFeature
-        The hint names a metadata file as catalogs call them.
+        The hint names a metadata file in the way of catalogs.
     CorruptObject
-        The hint names a version that is not there, or one between two others is missing.
+        The hint names a version that does not exist, or one between two others is missing.
     """
     for _ in range(_LOOKS):
         listed: list[Any] = yield from parallel([list_versions(location), get(hint_key(location))])
@@ -111,13 +111,13 @@ def newest_version(location: str, table: str) -> Program[int]:
             yield from _refuse_gap(location, table, versions, hinted)
             return last
         if hinted is not None and (yield from read_metadata(location, table, hinted)):
-            return hinted  # the list was an old one
-        # Where others clean up, it may have gone since the hint was read: then the hint moved.
+            return hinted  # the list was old
+        # Where other clients clean up, it may have been deleted since: then the hint has advanced.
     raise _points_nowhere(location, table, hint.body, last)
 
 
 def _refuse_catalogs(location: str, table: str, hint: bytes) -> None:
-    """Refuse a table whose newest version a catalog knows, and no number here."""
+    """Refuse a table whose newest version is known to a catalog, and not by a number here."""
     text = hint[:200].decode(errors="replace").strip()
     if number_of(f"{text.removesuffix('.metadata.json')}.metadata.json") is None:
         return
@@ -144,7 +144,7 @@ def _points_nowhere(location: str, table: str, hint: bytes, last: int) -> Corrup
 
 
 def hinted_version(location: str) -> Program[int | None]:
-    """The version that the hint names; None if it names none."""
+    """Return the version that the hint names; None if it names none."""
     hint = yield from get(hint_key(location))
     return _version_in(hint.body) if isinstance(hint, Found) else None
 
@@ -157,9 +157,9 @@ def _version_in(hint: bytes) -> int | None:
 def _refuse_gap(
     location: str, table: str, versions: list[int], hinted: int | None
 ) -> Program[None]:
-    """A gap below the newest version is clean-up's, unless that version names what is missing.
+    """Refuse a gap below the newest version if that version names it: else it is clean-up's.
 
-    Clean-up that died leaves gaps. A hint that has passed one saves the look; one that has not
+    A clean-up that died leaves gaps. A hint that has passed a gap saves the check; one that has not
     proves nothing, for it may have been written late.
     """
     first, last = versions[0], versions[-1]
@@ -173,7 +173,7 @@ def _refuse_gap(
     log = [] if newest is None else newest.get("metadata-log") or []
     names = [str(entry.get("metadata-file", "")).rpartition("/")[2] for entry in log]
     named = [metadata_version(name) for name in names]
-    # One that was not made on top of the number below it has no place in the log at all.
+    # A version that was not made on top of the number below it does not belong in the log at all.
     if last - 1 in named[-1:] and missing not in named:
         return
     key = metadata_key(location, missing)
@@ -186,7 +186,7 @@ def _refuse_gap(
 
 
 def leftovers(location: str, table_id: str) -> Program[Leftovers]:
-    """A metadata file of another table is a table; those of this one are strays, and the hint."""
+    """List a deleted table's log: another table's metadata file is a table, all else are strays."""
     directory = metadata_directory(location)
     listed = yield from list_objects(directory)
     names = {info.key[len(directory) + 1 :]: info.key for info in listed}
@@ -200,7 +200,7 @@ def leftovers(location: str, table_id: str) -> Program[Leftovers]:
 
 
 def read_metadata(location: str, table: str, version: int) -> Program[Metadata | None]:
-    """A version's metadata file; None if it is absent."""
+    """Return a version's metadata file; None if it is absent."""
     key = metadata_key(location, version)
     outcome = yield from get(key)
     return decode_metadata(key, table, outcome.body) if isinstance(outcome, Found) else None
@@ -209,7 +209,7 @@ def read_metadata(location: str, table: str, version: int) -> Program[Metadata |
 def open_version(
     location: str, table: str, version: int, uri: str, cache: Cache[pa.Table]
 ) -> Program[IcebergSnapshot]:
-    """The table at a version. Raises ``VersionNotFound``."""
+    """Return the table at a version. Raises ``VersionNotFound``."""
     document = None
     if version >= 0:
         document = yield from read_metadata(location, table, version)
@@ -231,14 +231,14 @@ def opened(
     cache: Cache[pa.Table],
     catalog: str = "",
 ) -> IcebergSnapshot:
-    """The state that a metadata file tells of; refuses one of another place."""
+    """Return the state that a metadata file describes; refuse a file of another place."""
     refuse_another_place(table, document, uri)
     definition = IcebergDefinition(location, table, document.definition, catalog)
     return IcebergSnapshot(version, definition, document, cache)
 
 
 def refuse_another_place(table: str, document: Metadata, uri: str) -> None:
-    """Refuse what was moved or copied to ``uri``. Raises ``InvalidOperation``."""
+    """Refuse a table that was moved or copied to ``uri``. Raises ``InvalidOperation``."""
     own = str(document.get("location"))
     if not is_same_place(own, uri):
         raise InvalidOperation(
@@ -253,34 +253,35 @@ def refuse_another_place(table: str, document: Metadata, uri: str) -> None:
 #
 # The versions that led to a state of an Iceberg table, as its metadata files name them.
 #
-# A version counts because a later one names it in its log: a number alone proves nothing, for
-# where metadata files are deleted it is free again, and whoever slept for long may take it. Each
-# log goes back by a hundred versions or so, and the oldest file that it names by as many more.
+# A version counts because a later one names it in its log. A number alone proves nothing: where
+# metadata files are deleted it is free again, and a client that was suspended for long may take
+# it. Each log goes back by a hundred versions or so, and the oldest file that it names by as many
+# more.
 
 
-#: Metadata files asked for in one round.
+#: Metadata files requested in one round.
 _AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """A version as a later one names it: its metadata file, and when that was written."""
+    """A version as a later one names it: its metadata file, and the time when that was written."""
 
     version: int
     timestamp_ms: int
     uri: str
 
 
-#: Reads a metadata file that a log names; None if it is not there any more.
+#: Reads a metadata file that a log names; None if it does not exist any more.
 Read = Callable[[Logged], Program[Metadata | None]]
 
 
 def kept_versions(
     newest: IcebergSnapshot, read: Read, limit: int | None
 ) -> Program[list[LogVersion]]:
-    """The newest versions whose snapshots the table still has, newest first.
+    """Return the newest versions whose snapshots the table still has, newest first.
 
-    A GET for each: a metadata file alone tells which snapshot was current.
+    Takes a GET for each: only its metadata file shows which snapshot was current.
     """
     if newest.document is None or limit == 0:
         return []
@@ -298,9 +299,9 @@ def kept_versions(
 def kept_range(
     newest: IcebergSnapshot, read: Read
 ) -> Program[tuple[LogVersion, LogVersion] | None]:
-    """The oldest version whose snapshot the table still has, and the newest; None without any.
+    """Return the oldest version whose snapshot the table still has, and the newest, or None.
 
-    Snapshots are expired from the oldest on, so a few GETs find it.
+    Snapshots are expired from the oldest on, so a few GETs find it. None: there is no version.
     """
     if newest.document is None:
         return None
@@ -318,7 +319,7 @@ def kept_range(
 
 
 def version_by(newest: IcebergSnapshot, read: Read, timestamp_ms: int) -> Program[int | None]:
-    """The newest version that is not later; None if those that are named all are."""
+    """Return the newest version that is not later; None if all named versions are later."""
     named = yield from _line(newest, read, lambda found: found[-1].timestamp_ms <= timestamp_ms)
     return next((one.version for one in named if one.timestamp_ms <= timestamp_ms), None)
 
@@ -326,10 +327,10 @@ def version_by(newest: IcebergSnapshot, read: Read, timestamp_ms: int) -> Progra
 def check_kept(newest: IcebergSnapshot, read: Read, then: IcebergSnapshot) -> Program[None]:
     """Refuse a version that no later one names, or whose snapshot was expired since.
 
-    Its objects may be there for a while yet. Raises ``VersionNotFound``.
+    Its objects may still exist for some time. Raises ``VersionNotFound``.
     """
     version, table = then.version, newest.table
-    if not newest.catalog:  # whose versions are found by the logs of later ones alone
+    if not newest.catalog:  # there, only the logs of later versions name a version
         named = yield from _line(newest, read, lambda found: found[-1].version <= version)
         if all(one.version != version for one in named):
             raise VersionNotFound(
@@ -349,7 +350,7 @@ def check_kept(newest: IcebergSnapshot, read: Read, then: IcebergSnapshot) -> Pr
 def _line(
     newest: IcebergSnapshot, read: Read, is_enough: Callable[[Sequence[Logged]], bool]
 ) -> Program[list[Logged]]:
-    """The versions that led to a state, itself first: no request for those in its own log."""
+    """Return the versions that led to a state, itself first; its own log costs no request."""
     document = newest.document
     if document is None:
         return []
@@ -360,7 +361,7 @@ def _line(
             uri = str(entry["metadata-file"])
             number = _number(newest, uri)
             if number is None or number >= found[-1].version:
-                return found  # from before the table was numbered as it is now
+                return found  # older than the table's present numbering
             found.append(Logged(number, int(entry["timestamp-ms"]), uri))
         if len(found) == known:
             break
@@ -389,15 +390,15 @@ def _described(version: int, document: Metadata) -> LogVersion:
 # Native names of an Iceberg table's states: snapshot ids, branches and tags.
 
 
-#: Names that an error tells.
+#: The number of names that an error lists.
 _MOST_NAMES = 10
 
 
 def at_ref(newest: IcebergSnapshot, ref: int | str) -> IcebergSnapshot:
-    """The state that a snapshot id, a branch or a tag names in the newest version.
+    """Return the state that a snapshot id, a branch or a tag names in the newest version.
 
-    A branch has the columns that the table has now, any other snapshot those that it had when
-    the snapshot was made, as Iceberg's own readers have it (Iceberg, "Branching and Tagging",
+    A branch has the columns that the table has now; any other snapshot has the columns of the
+    time when it was made, as in Iceberg's own readers (Iceberg, "Branching and Tagging",
     "Schema selection with branches and tags").
 
     Raises
@@ -456,7 +457,7 @@ def _not_found(newest: IcebergSnapshot, ref: int | str) -> VersionNotFound:
 
 
 def _listed(names: list[str]) -> str:
-    """Names in words; of many the last ones, which are the newest snapshots."""
+    """Return names in words; of many names only the last, which are the newest snapshots."""
     shown = ", ".join(names[-_MOST_NAMES:])
     left_out = len(names) - _MOST_NAMES
     return (f"{left_out} older ones and {shown}" if left_out > 0 else shown) or "none"

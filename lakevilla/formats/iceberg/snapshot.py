@@ -63,7 +63,7 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
     """See ``formats.base.TableSnapshot``.
 
     ``document`` is the metadata file (None before the table is created). ``listed`` are its
-    manifests where they are known without a look at the store.
+    manifests, where they are known without reading the store.
     """
 
     __slots__ = (
@@ -109,7 +109,7 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
 
     @property
     def document_uri(self) -> str | None:
-        """Where the metadata file is, as metadata spells it."""
+        """The URI of the metadata file, as metadata spells it."""
         if self.document is None:
             return None
         return self.definition.place.spelled(self.document.key.removeprefix(f"{self.location}/"))
@@ -117,7 +117,7 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
     @property
     def time_travel(self) -> int | None:
         if self.catalog:
-            return None  # readers that are given a directory do not find it
+            return None  # readers that are given a directory do not find the table
         # A reader that is given a snapshot shows the columns that the table had then.
         current = None if self.document is None else self.document.current
         if current is None or current.get("schema-id") != self.metadata["current-schema-id"]:
@@ -130,7 +130,7 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
 
     @property
     def protocol(self) -> dict[str, Any]:
-        """Nothing: what a table requires is part of its definition."""
+        """An empty mapping: a table's requirements are part of its definition."""
         return {}
 
     @property
@@ -144,7 +144,7 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
 
     @property
     def overlaid(self) -> bool:
-        """Whether changes are laid over the metadata file."""
+        """True if changes are laid over the metadata file."""
         known = {} if self.document is None else self.document.definition
         return not self.tail.is_empty or self.definition.document != known
 
@@ -158,7 +158,7 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
         return contract_digest(contract_of(metadata))
 
     def with_document(self, document: Metadata) -> IcebergSnapshot:
-        """The same state, of which the metadata file would say less."""
+        """Return the same state with ``document``, a metadata file that contains less."""
         return IcebergSnapshot(
             self.version, self.definition, document, self.cache, listed=self.listed, tail=self.tail
         )
@@ -207,11 +207,11 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
             exact = int(summary.get("total-delete-files", 0)) == 0
             return TableSize(int(summary["total-records"]) if exact else None, files, size)
         except (KeyError, ValueError):
-            return None  # what a summary says is its writer's choice
+            return None  # the fields of a summary are its writer's choice
 
 
 def manifests_of(snapshot: IcebergSnapshot) -> Program[tuple[ManifestFile, ...]]:
-    """The manifests of the metadata file's current snapshot."""
+    """Return the manifests of the metadata file's current snapshot."""
     if snapshot.listed is None:
         document = snapshot.document
         current = None if document is None else document.current
@@ -222,7 +222,7 @@ def manifests_of(snapshot: IcebergSnapshot) -> Program[tuple[ManifestFile, ...]]
 def listed_by(
     snapshot: IcebergSnapshot, chosen: Mapping[str, Any] | None
 ) -> Program[tuple[ManifestFile, ...]]:
-    """The manifests of one of the table's snapshots, as the metadata file has it."""
+    """Return the manifests of one of the table's snapshots, as the metadata file has it."""
     if chosen is None:
         return ()
     place, table = snapshot.definition.place, snapshot.table
@@ -252,10 +252,11 @@ def listed_by(
 
 
 def missing_object(snapshot: IcebergSnapshot, what: str, key: str) -> Program[LakeVillaError]:
-    """Why an object that a version names is not there: the version is old, or it is damaged.
+    """Return the error for a missing object that a version names.
 
-    Only the newest version must have all its objects. Whoever expires snapshots publishes a
-    version without them first, and then deletes what they alone have named.
+    Either the version is old, or it is damaged: only the newest version must have all its objects.
+    A client that expires snapshots first publishes a version without them, and then deletes the
+    objects that only they have named.
     """
     table = snapshot.table
     if (yield from _newest_number(snapshot)) > snapshot.version:
@@ -288,7 +289,7 @@ def _newest_number(snapshot: IcebergSnapshot) -> Program[int]:
 def bodies_of(
     snapshot: IcebergSnapshot, manifests: Sequence[ManifestFile]
 ) -> Program[list[tuple[ManifestFile, str, bytes]]]:
-    """Manifests with their keys and bodies, read in one round."""
+    """Return manifests with their keys and bodies, read in one round."""
     place = snapshot.definition.place
     keys = [place.key(place.path(one.manifest_path)) for one in manifests]
     outcomes = yield from parallel([get(key) for key in keys])
@@ -303,7 +304,7 @@ def bodies_of(
 def entries_in(
     snapshot: IcebergSnapshot, manifests: Sequence[ManifestFile]
 ) -> Program[list[pa.Table]]:
-    """The entries of manifests as columns, those not at hand read in one round."""
+    """Return the entries of manifests as columns; those not cached are read in one round."""
     cache = snapshot.cache
     wanted = [one for one in manifests if cache.find(one.manifest_path) is None]
     fresh = {}
@@ -316,21 +317,21 @@ def entries_in(
         columns = fresh.get(manifest.manifest_path)
         if columns is None:
             columns = cache.find(manifest.manifest_path)
-        if columns is None:  # another thread's manifests have pushed it out
+        if columns is None:  # other threads' manifests have replaced it in the cache
             (columns,) = yield from entries_in(snapshot, [manifest])
         found.append(columns)
     return found
 
 
 def live_entries(entries: pa.Table) -> pa.Table:
-    """A manifest's entries without those that only say that a file is gone."""
+    """Return a manifest's entries without those that only record the removal of a file."""
     return entries.filter(pc.not_equal(entries["status"], pa.scalar(DELETED, pa.int8())))
 
 
 def named_by_all(snapshot: IcebergSnapshot, *, with_removed: bool = True) -> Program[set[str]]:
-    """The paths of all objects that are named by a snapshot that the table still has.
+    """Return the paths of all objects that a snapshot names which the table still has.
 
-    ``with_removed``: also data files that a snapshot names only to say that it has removed them.
+    ``with_removed``: also data files that a snapshot names only to record their removal.
     """
     document = snapshot.document
     if document is None:
@@ -341,7 +342,7 @@ def named_by_all(snapshot: IcebergSnapshot, *, with_removed: bool = True) -> Pro
 
 
 def named_by_current(snapshot: IcebergSnapshot) -> Program[set[str]]:
-    """The paths of the objects that the metadata file's current snapshot needs."""
+    """Return the paths of the objects that the metadata file's current snapshot needs."""
     document = snapshot.document
     if document is None or document.current is None:
         return set()
@@ -369,13 +370,13 @@ def _named_by(
 
 
 def current_files(snapshot: IcebergSnapshot) -> Program[pa.Table]:
-    """The live files of the metadata file's current snapshot (``FILES_SCHEMA``)."""
+    """Return the live files of the metadata file's current snapshot (``FILES_SCHEMA``)."""
     manifests = yield from manifests_of(snapshot)
     return (yield from files_of(snapshot, manifests))
 
 
 def files_of(snapshot: IcebergSnapshot, manifests: Sequence[ManifestFile]) -> Program[pa.Table]:
-    """The live files that manifests name, with the deletes that apply to them."""
+    """Return the live files that manifests name, with the deletes that apply to them."""
     live = [one for one in manifests if one.has_added_files() or one.has_existing_files()]
     parts = yield from entries_in(snapshot, live)
     data: list[pa.Table] = []

@@ -1,4 +1,4 @@
-"""``IcebergFormat``: Iceberg tables as the protocol sees a table format."""
+"""``IcebergFormat``: Iceberg tables as a table format of the protocol."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ _METADATA_BYTES = 32 << 20
 _CLEANED = "write.metadata.delete-after-commit.enabled"
 _SNAPSHOT_AGE = "history.expire.max-snapshot-age-ms"
 _SNAPSHOT_AGE_MS = 5 * 24 * 3_600_000
-#: How often the newest version is looked for, while others clean up.
+#: The number of searches for the newest version, while other clients clean up.
 _LOOKS = 3
 _LOG_RETENTION_SECONDS = 3 * 24 * 3600.0
 _LEAST_AGE_SECONDS = 24 * 3600.0
-#: How often a version without old snapshots is tried, while others commit.
+#: The number of attempts at a version without old snapshots, while other clients commit.
 _ATTEMPTS = 10
 _OBJECT = re.compile(r"(?:.*/)?[^/]+\.(?:parquet|puffin)|metadata/[^/]+\.avro")
 
@@ -82,7 +82,7 @@ _OBJECT = re.compile(r"(?:.*/)?[^/]+\.(?:parquet|puffin)|metadata/[^/]+\.avro")
 class IcebergFormat:
     """See ``formats.base.TableFormat``. Thread-safe; holds caches of manifests and metadata files.
 
-    ``uri_of`` gives the URI of a location, as metadata files spell it.
+    ``uri_of`` returns the URI of a location, as metadata files spell it.
     """
 
     name: FormatName = "iceberg"
@@ -96,7 +96,7 @@ class IcebergFormat:
     def open(
         self, location: str, table: str, cached: TableSnapshot | None = None, *, catalog: str = ""
     ) -> Program[TableSnapshot]:
-        """The newest version: a LIST and a GET, or the catalog's answer and a GET."""
+        """Return the newest version: a LIST and a GET, or the catalog's answer and a GET."""
         if catalog:
             version, document = yield from newest_in_catalog(catalog, table, self._documents)
             return self._opened(location, table, version, document, catalog)
@@ -105,7 +105,7 @@ class IcebergFormat:
             try:
                 return (yield from self.open_at(location, table, version))
             except VersionNotFound:
-                continue  # cleaned up between the two looks, or the list was an old one
+                continue  # cleaned up between the two requests, or the list was old
         return (yield from self.open_at(location, table, version))
 
     def open_at(
@@ -145,7 +145,7 @@ class IcebergFormat:
         return at_ref(_iceberg(newest), ref)
 
     def _reader(self, state: IcebergSnapshot) -> past_versions.Read:
-        """How the metadata files are read that later ones name."""
+        """Return a function that reads the metadata files named by later ones."""
 
         def read(one: past_versions.Logged) -> Program[Metadata | None]:
             if not state.catalog:
@@ -154,12 +154,12 @@ class IcebergFormat:
             try:
                 return (yield from read_document(uri, state.table, self._documents))
             except CorruptObject:
-                return None  # clean-up has taken it
+                return None  # clean-up has deleted it
 
         return read
 
     def entry(self, known: TableSnapshot, version: int) -> Program[Entry | None]:
-        """One version, described beside the one before; None if either is absent."""
+        """Return one version, described relative to the one before; None if either is absent."""
         state = _iceberg(known)
         if state.catalog:
             return (yield from self._entry_in_catalog(state, version))
@@ -276,24 +276,25 @@ class IcebergFormat:
         return (yield from prepare(_iceberg(snapshot), change, info, timestamp_ms))
 
     def announce(self, snapshot: TableSnapshot) -> Program[None]:
-        """Write the hint that other readers begin with; one that is behind costs them a look.
+        """Write the hint with which other readers begin; an old hint costs them one more request.
 
-        Where the table wants it so, the metadata file that its log has just let go is deleted.
+        Where the table's properties require it, delete the metadata file that its log has just
+        dropped.
         """
         state = _iceberg(snapshot)
         if state.catalog:
-            return  # its readers ask the catalog, which cleans up as well
+            return  # its readers query the catalog, which cleans up as well
         parts: list[Effect] = [Put(hint_key(state.location), str(state.version + 1).encode(), ANY)]
         if state.document is not None and _is_cleaned(snapshot):
             oldest = state.version - kept_versions(state.document.properties) - 1
             if oldest >= 0:
                 parts.append(DeleteObject(metadata_key(state.location, oldest)))
-        # The version counts without either; whoever comes next does it again.
+        # The version counts without either; the next client that announces a version repeats both.
         with suppress(StoreError):
             yield from parallel(parts)
 
     def is_announced(self, snapshot: TableSnapshot) -> Program[bool]:
-        """Whether the hint is not behind; True in a catalog, whose readers need none."""
+        """Return whether the hint is not behind; True in a catalog, whose readers need none."""
         state = _iceberg(snapshot)
         if state.catalog:
             return True
@@ -301,23 +302,24 @@ class IcebergFormat:
         return hinted is not None and hinted >= state.version
 
     def check_whole(self, snapshot: TableSnapshot) -> Program[None]:
-        """The next manifest list is made of the one before."""
-        with suppress(VersionNotFound):  # there is a newer one, which is told as it is met
+        """Read the manifests of the newest state: the next manifest list is made from its list."""
+        with suppress(VersionNotFound):  # a newer version exists, and is reported when found
             yield from manifests_of(_iceberg(snapshot))
 
     def stands(self, snapshot: TableSnapshot) -> Program[bool]:
-        """Whether the newest version is this one, or was made on top of it.
+        """Return whether the newest version is this one, or was made on top of it.
 
-        A version's successor holds its snapshot, or its note; a stray below others does not.
+        The successor of a version holds its snapshot, or its note; a stray version below other
+        versions has no such successor.
         """
         state = _iceberg(snapshot)
         if state.catalog:
-            return True  # a catalog gives no number twice
+            return True  # a catalog assigns no number twice
         newest = max((yield from log.list_versions(state.location)), default=-1)
         if newest == state.version:
             return True
         if newest < state.version:
-            # A list that lacks what was just stored is an old one; the hint is not.
+            # A list that lacks the version that was just stored is old; the hint is not.
             hinted = yield from log.hinted_version(state.location)
             if hinted is None or hinted <= state.version:
                 return True
@@ -325,7 +327,8 @@ class IcebergFormat:
         after = yield from log.read_metadata(state.location, state.table, state.version + 1)
         document, noted = state.document, True
         if after is None:
-            # Cleaned up in its turn: the newest one still holds the snapshot, if this made one.
+            # The next version was cleaned up too: the newest one still holds the snapshot, if there
+            # is one.
             after = yield from log.read_metadata(state.location, state.table, newest)
             summary = {} if document is None else (document.current or {}).get("summary") or {}
             noted = state.newest is None or summary.get(NONCE) != state.newest.nonce
@@ -337,23 +340,23 @@ class IcebergFormat:
         return document.current_id in (None, *after.snapshots)
 
     def log_retention_seconds(self, snapshot: TableSnapshot) -> float:
-        """Zero where writers delete old metadata files with each commit, else three days.
+        """Return zero where writers delete old metadata files with each commit, else three days.
 
-        Nobody deletes them otherwise but a removal of orphan files, which keeps them as long.
-        What a catalog's version was is told by the catalog: no number of it can be created again.
+        Otherwise only a removal of orphan files deletes them, and it keeps them for as long.
+        The catalog records the content of its versions: none of their numbers can be created again.
         """
         return 0.0 if _is_cleaned(snapshot) and not snapshot.catalog else _LOG_RETENTION_SECONDS
 
     def file_retention_seconds(self, snapshot: TableSnapshot) -> float:
-        """``history.expire.max-snapshot-age-ms``, by default five days; never less than a day.
+        """Return ``history.expire.max-snapshot-age-ms``, by default five days; at least a day.
 
-        What another client has stored and not yet published is told by its age alone.
+        Only its age identifies an object that another client has stored and not yet published.
         """
         age = whole_number(snapshot.layout.properties, _SNAPSHOT_AGE, _SNAPSHOT_AGE_MS) / 1000
         return max(age, _LEAST_AGE_SECONDS)
 
     def may_name(self, path: str) -> bool:
-        """Data files, deletion vectors and statistics; manifests and their lists."""
+        """Return True for data files, deletion vectors, statistics, manifests and their lists."""
         return _OBJECT.fullmatch(path) is not None
 
     def check_cleanable(self, snapshot: TableSnapshot, keys: Iterable[str]) -> None:
@@ -382,7 +385,7 @@ class IcebergFormat:
         state = _iceberg(snapshot)
         location, table, table_id = state.location, state.table, state.table_id
         if state.document is None:
-            return True  # what made it is decided, and not published yet
+            return True  # the table's creation is decided, and not published yet
         tried = -1
         for _ in range(_ATTEMPTS):
             newest = _iceberg((yield from self.open(location, table)))
@@ -394,8 +397,9 @@ class IcebergFormat:
                 if newest.version == tried:
                     yield from self.announce(newest)
                 return True
-            # Looked at once more, stored or not: an answer may be lost, and a number that was
-            # taken away meanwhile is free again, where nobody goes on from it.
+            # The table is read once more, whether the version was stored or not: an answer may be
+            # lost, and a number deleted meanwhile is free again: no client continues from a version
+            # there.
             tried = newest.version + 1
             yield from publish_without(newest, expired, now_ms)
         raise ConflictError(
@@ -436,7 +440,7 @@ class IcebergFormat:
 
 
 def _is_cleaned(snapshot: TableSnapshot) -> bool:
-    """Whether writers delete old metadata files as they commit."""
+    """Return whether writers delete old metadata files as they commit."""
     return snapshot.layout.properties.get(_CLEANED, "").lower() == "true"
 
 

@@ -1,1 +1,1 @@
-"""Commits that their owners let any other process take into HEAD."""
+"""Commits that their owners let any other process include in HEAD."""

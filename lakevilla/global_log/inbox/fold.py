@@ -1,8 +1,9 @@
-"""Taking proposals along: which commits of others go into a HEAD that is about to be stored.
+"""Inclusion of proposals: the foreign commits that join a HEAD which is about to be stored.
 
-The HEAD that is replaced decides, as ever. A commit is taken if it fits behind those before it by
-what HEAD and the proposal tell, without a request for any table's log. One that does not is left,
-and never refused: its owner, or another who replaces HEAD, may know better.
+The replacement of HEAD decides, unchanged. A commit is included if it fits behind the commits
+before it by what HEAD and the proposal state, without a request for any table's log. A commit that
+does not fit is left in the inbox, and never refused: its owner, or another client that replaces
+HEAD, may know better.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ from lakevilla.ids import Ids, started_at
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Transplant, is_direct
 
-#: Commits in one replacement of HEAD, the leader's own among them.
+#: Most commits in one replacement of HEAD; the leader's own commits are among them.
 MOST_TOGETHER = 64
-#: Commits that may wait for one table's log; where each has an entry of its own, fewer.
+#: Most commits that may wait for one table's log; fewer where each has an entry of its own.
 MOST_PENDING, MOST_PENDING_ALONE = 128, 4
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A HEAD with others' commits, and their commit objects by digest."""
+    """A HEAD with foreign commits, and their commit objects by digest."""
 
     head: Head
     commits: Mapping[str, CommitObject]
@@ -53,10 +54,11 @@ def take_along(
     now_ms: int,
     trusted_seconds: float,
 ) -> Program[Taken]:
-    """``head`` with as many of the proposed commits as fit behind what it holds.
+    """Return ``head`` with as many of the proposed commits as fit behind its own.
 
-    ``base`` is the HEAD that is to be replaced; ``head`` has the leader's own commits besides. What
-    began more than ``trusted_seconds`` ago its owner commits, who looks for its files (hazard 6).
+    ``base`` is the HEAD that must be replaced; ``head`` has the leader's own commits besides. A
+    commit whose transaction began more than ``trusted_seconds`` ago is left to its owner, which
+    checks that its files exist (hazard 6).
     """
     room = MOST_TOGETHER - (head.sequence - base.sequence)
     in_time = _in_time(base, proposals)
@@ -88,7 +90,7 @@ def take_along(
 def _in_time(
     base: Head, proposals: Iterable[Proposal]
 ) -> Iterator[tuple[Proposal, ProposedCommit]]:
-    """Their commits, where HEAD's number lets a proposal be taken at all."""
+    """Return the proposals' commits, where HEAD's number lets a proposal be included at all."""
     for proposal in proposals:
         if _is_in_time(base, proposal):
             for proposed in proposal.commits:
@@ -96,7 +98,10 @@ def _in_time(
 
 
 def _is_in_time(base: Head, proposal: Proposal) -> bool:
-    """Whether its owner lets it be in the HEAD that replaces ``base``: he may count on that."""
+    """Return whether the proposal's owner lets it be in the HEAD that replaces ``base``.
+
+    The owner may count on that.
+    """
     is_known = proposal.replacement <= base.replacement
     return is_known and not is_over(proposal.replacement, base)
 
@@ -104,9 +109,9 @@ def _is_in_time(base: Head, proposal: Proposal) -> bool:
 def fitting_commit(
     base: Head, head: Head, proposal: Proposal, proposed: ProposedCommit
 ) -> CommitObject | str:
-    """The commit object of a proposed commit that can be taken behind ``head``, or why it can't.
+    """Return the commit object of a commit that may be included behind ``head``, or why not.
 
-    The tables' leaves must be at hand.
+    The tables' leaves must be cached.
     """
     txn = proposed.txn
     if proposal.lake_id != base.lake_id:
@@ -138,7 +143,7 @@ def fitting_commit(
 
 
 def is_doubtful(head: Head, proposal: Proposal) -> Program[bool]:
-    """Whether what one of its commits relies on may have been touched since it was proposed."""
+    """Return whether a commit since then may have touched what a proposed commit relies on."""
     since = commits_after(head, proposal.sequence) or ()
     some = [one for one in proposal.commits if one.relies]
     yield from load_tables(head, {table for one in some for table in one.relies})
@@ -162,7 +167,7 @@ def _why_touched(
     asked: Asked,
     reliance: Reliance | None,
 ) -> str | None:
-    """Why what the commit relies on in one table may not be what it was; None if it is."""
+    """Return why the data that the commit relies on in one table may have changed; None if not."""
     if reliance is None:
         return "it does not tell what it relies on"
     state = head.tables.get(table)
@@ -171,7 +176,7 @@ def _why_touched(
     try:
         return why_touched(since, table, asked, reliance)
     except Exception as error:
-        # What this library can't make sense of is for its owner to see to.
+        # The owner must handle content that this library can't make sense of.
         return f"it can't be told whether what it relies on was touched ({error})"
 
 
@@ -183,7 +188,7 @@ def _why_unfit(
     part: TablePart,
     txn: str,
 ) -> str | None:
-    """Why a commit can't come to one table as HEAD shows it; None if it can."""
+    """Return why a commit can't be added to one table as HEAD shows it; None if it can."""
     state = head.tables.get(table)
     if state is None or state.dropped or state.guarded or state.catalog:
         return "it is none that commits of others come to"
@@ -209,7 +214,7 @@ def _why_unfit(
 
 
 def _only_changes_rows(part: TablePart) -> bool:
-    """Whether rows of the columns that are there come or go, and nothing else is done."""
+    """Return whether rows of the existing columns are added or deleted, and nothing else."""
     change = part.change
     has_metadata = change.metadata is not None or change.protocol is not None or change.domains
     is_life = part.created or part.dropped
@@ -217,10 +222,10 @@ def _only_changes_rows(part: TablePart) -> bool:
 
 
 def _moved(state: TableState, claim: Claim) -> TableState:
-    """The table with as much of its log as either knows of.
+    """Return the table with as much of its log as either HEAD or the claim knows of.
 
-    Safe unseen: up to ``logged`` there is nothing in the log that HEAD did not know, or would
-    learn of the commits since.
+    Safe without reading the log: up to ``logged`` the log has nothing that HEAD did not know, or
+    would learn from the commits since.
     """
     if claim.logged <= state.published:
         return state
@@ -231,7 +236,7 @@ def _moved(state: TableState, claim: Claim) -> TableState:
 def _added(
     head: Head, proposed: ProposedCommit, commit: CommitObject
 ) -> tuple[CommitSummary, dict[str, TableState]]:
-    """The commit in HEAD's list, and its tables behind it."""
+    """Return the entry of the commit in HEAD's list, and its tables with the commit pending."""
     sequence = head.sequence + 1
     tables: dict[str, TableState] = {}
     touches = {}
@@ -239,7 +244,7 @@ def _added(
         state = _moved(head.tables[table], claim)
         ref = PendingRef(sequence, proposed.txn, proposed.digest, state.published)
         tables[table] = msgspec.structs.replace(state, pending=(*state.pending, ref))
-        # What it adds to the table's size is asked of what it does, and not of what it claims.
+        # The growth of the table is computed from what the commit does, not from what it claims.
         touches[table] = msgspec.structs.replace(
             claim.touch,
             published=state.published,

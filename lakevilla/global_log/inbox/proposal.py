@@ -18,35 +18,36 @@ from lakevilla.store.effects import Program, delete, get, list_objects, parallel
 
 # -------------------- proposal
 #
-# Proposals: commits that whoever replaces HEAD next may take along (docs/design/0029-inbox.md).
+# Proposals: commits that the next client to replace HEAD may include (docs/design/0029-inbox.md).
 #
-# A proposal says where a stored commit object lies, with its owner's consent to be taken into HEAD
-# while HEAD's number is below ``replacement + WINDOW``. Consent can't be taken back: it ends by
-# HEAD alone, by its number or by a fence. An object here is created once and never changed, and
-# its name tells its content, so a damaged one is known as such.
+# A proposal states where a commit object is stored, with its owner's consent to its inclusion in
+# HEAD while HEAD's number is below ``replacement + WINDOW``. Consent can't be withdrawn: only HEAD
+# ends it, by its number or by a fence. An object here is created once and never changed, and its
+# name is the hash of its content, so that a damaged one is recognized.
 
 
 INBOX_PREFIX = "_lakevilla/inbox"
-#: The format version of a proposal one of whose commits relies on rows. Who does not know of that
-#: must not take it for one that only adds some.
+#: The format version of a proposal one of whose commits relies on rows. A client that does not know
+#: of reliances must not take the commit for one that only adds rows.
 FORMAT_RELYING = 2
-#: For how many replacements of HEAD a proposal may be taken.
+#: Number of replacements of HEAD for which a proposal may be included.
 WINDOW = 4
-#: Commits in one proposal: those of one process that wait at the same time.
+#: Most commits in one proposal: those of one process that wait at the same time.
 MOST_COMMITS = 32
-#: A larger commit object is not carried twice: its owner replaces HEAD himself.
+#: Size limit of a commit object: a larger one is not stored twice; its owner replaces HEAD itself.
 MOST_COMMIT_BYTES = 64 * 1024
-#: What is larger is none of ours, and nobody reads it to the end.
+#: Size limit of a proposal: a larger object is none of this library's, and no client reads all of
+#: it.
 MOST_BYTES = MOST_COMMITS * (MOST_COMMIT_BYTES + 16 * 1024)
 
 
 class Claim(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the owner of a commit has found in the log of one table that it writes.
+    """The state in which the owner of a commit found the log of one table that the commit writes.
 
-    From ``published`` of the HEAD that the proposal names up to ``logged`` the log holds
-    commits of this lake alone, the last of them with the sequence ``upto``. ``touch`` is what HEAD
-    is to tell of the commit, but for its ``published``. ``alone``: each commit to the table has
-    an entry of its own.
+    From ``published`` of the HEAD that the proposal names up to ``logged`` the log holds commits of
+    this lake alone; the last of them has the sequence ``upto``. ``touch`` is what HEAD must state
+    of the commit, except for its ``published``. ``alone``: each commit to the table has an entry of
+    its own.
     """
 
     table_id: str
@@ -58,10 +59,10 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ProposedCommit(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One transaction, ready to be in HEAD: ``commit`` is its stored commit object, as it is.
+    """One transaction, ready to be in HEAD: ``commit`` is its stored commit object, unchanged.
 
-    ``tables`` are those that it writes, ``relies`` those of which it has read rows or takes files
-    away.
+    ``tables`` are the tables that it writes, ``relies`` those of which it has read rows or removes
+    files.
     """
 
     txn: str
@@ -71,7 +72,7 @@ class ProposedCommit(msgspec.Struct, frozen=True, omit_defaults=True):
     relies: dict[str, Reliance] = {}
 
     def commit_object(self) -> CommitObject:
-        """The commit object.
+        """Return the commit object.
 
         Raises
         ------
@@ -86,9 +87,9 @@ class ProposedCommit(msgspec.Struct, frozen=True, omit_defaults=True):
 class Proposal(msgspec.Struct, frozen=True, omit_defaults=True):
     """``_lakevilla/inbox/<replacement>-<hash>.json``.
 
-    ``replacement`` and ``sequence`` are those of the newest HEAD that its owner had read, against
-    which each of ``commits`` was validated. They are in the order in which their owner would have
-    committed them.
+    ``replacement`` and ``sequence`` are those of the newest HEAD that the owner had read; each of
+    ``commits`` was validated against it. The commits are in the order in which their owner would
+    have committed them.
     """
 
     REMEDY: ClassVar[str] = "delete it: nobody relies on it any more"
@@ -103,17 +104,17 @@ class Proposal(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def last_replaced(self) -> int:
-        """The last HEAD, by its number, that may be replaced by one with these commits."""
+        """The number of the last HEAD that may be replaced by one with these commits."""
         return self.replacement + WINDOW - 1
 
 
 def format_of(commits: Iterable[ProposedCommit]) -> int:
-    """The format version of a proposal with these commits: the oldest that says all of them."""
+    """Return the format version of a proposal: the oldest that expresses all of these commits."""
     return FORMAT_RELYING if any(one.relies for one in commits) else FORMAT
 
 
 def seal_proposal(proposal: Proposal) -> tuple[str, bytes]:
-    """The proposal's key and body."""
+    """Return the proposal's key and body."""
     body = encode(proposal)
     return f"{INBOX_PREFIX}/{proposal.replacement:020}-{digest_of(body)}.json", body
 
@@ -139,7 +140,7 @@ def read_proposal(key: str, body: bytes) -> Proposal:
 
 
 def number_of(key: str) -> int | None:
-    """The number of HEAD in the name of a proposal; None if it is none."""
+    """Return the number of HEAD in the name of a proposal; None if the key names no proposal."""
     name = key.removeprefix(f"{INBOX_PREFIX}/")
     number, dash, rest = name.partition("-")
     is_named = dash and rest.endswith(".json") and "/" not in rest
@@ -147,12 +148,12 @@ def number_of(key: str) -> int | None:
 
 
 def oldest_key(number: int) -> str:
-    """What comes before each proposal that may be in the successor of a HEAD of this number."""
+    """Return a key before all proposals that the successor of the HEAD ``number`` may include."""
     return f"{INBOX_PREFIX}/{max(number - WINDOW + 1, 0):020}"
 
 
 def is_over(replacement: int, head: Head) -> bool:
-    """Whether no HEAD after ``head`` can hold what was proposed when HEAD had that number."""
+    """Return whether no HEAD after ``head`` can hold a proposal made at that number."""
     return head.replacement >= replacement + WINDOW
 
 
@@ -162,20 +163,20 @@ def _unsound(key: str, why: str) -> CorruptObject:
 
 # -------------------- box
 #
-# The inbox in the store: proposals are put there, listed, read, and cleared away.
+# The inbox in the store: proposals are put there, listed, read and deleted.
 
 
-#: Proposals that are looked at in one replacement of HEAD: so many commits as that takes.
+#: Most proposals that are read for one replacement of HEAD: the most commits that it takes.
 _MOST_READ = 64
 
 
 def propose(key: str, body: bytes) -> Program[PutOutcome]:
-    """Put a proposal there. Whatever the store answers, from here on it may be taken."""
+    """Put a proposal into the inbox. From here on it may be included, whatever the answer is."""
     return (yield from put(key, body, ABSENT))
 
 
 def list_proposals(number: int) -> Program[list[str]]:
-    """The keys of proposals that may still be taken where HEAD has this number or a later one."""
+    """Return the keys of proposals that may be included at this number of HEAD or a later one."""
     infos = yield from list_objects(INBOX_PREFIX, oldest_key(number))
     return [info.key for info in infos if _may_be_read(info)]
 
@@ -187,10 +188,10 @@ def _may_be_read(info: ObjectInfo) -> bool:
 def read_proposals(
     head: Head, keys: Iterable[str], known: Mapping[str, Proposal | None]
 ) -> Program[dict[str, Proposal | None]]:
-    """Those that may be in the HEAD that follows ``head``; None for what can't be read.
+    """Return the proposals that may be in the HEAD that follows ``head``; None for unreadable ones.
 
-    What is damaged, or of a format that is not known, is another's to see to: its owner commits
-    without it. ``known`` are those that were read before.
+    A proposal that is damaged, or of an unknown format, is left to its owner, which commits without
+    it. ``known`` are the proposals that were read before.
     """
     wanted = [key for key in keys if _fits(head, key)][:_MOST_READ]
     missing = [key for key in wanted if key not in known]
@@ -215,6 +216,6 @@ def _read(key: str) -> Program[Proposal | None]:
 
 
 def clear_inbox() -> Program[None]:
-    """Delete all that is there."""
+    """Delete all objects of the inbox."""
     infos = yield from list_objects(INBOX_PREFIX)
     yield from parallel([delete(info.key) for info in infos])

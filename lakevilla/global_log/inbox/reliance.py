@@ -1,10 +1,10 @@
-"""What a proposed commit has read or changes, and whether HEAD tells that nothing has touched it.
+"""The data that a proposed commit has read or changes, and whether HEAD shows it to be untouched.
 
-A commit that only adds rows is right behind any other rows. One that has read some, or takes files
-away, is right only where nothing since the HEAD that its owner has validated it against can have
-touched these. Whoever takes it along tells that by what HEAD says of each commit since: he
-asks the store for nothing and looks at no row. What was asked for stands in the commit object
-itself, so no owner can leave it out; here is what it takes to answer.
+A commit that only adds rows is right behind any other rows. A commit that has read rows, or removes
+files, is right only where no commit since the HEAD that its owner has validated it against can have
+touched these rows or files. The client that includes the commit decides this by what HEAD states of
+each commit since: it sends no request to the store and checks no row. The commit object itself says
+what was queried, so no owner can omit it; this module has what is needed for the answer.
 """
 
 from __future__ import annotations
@@ -23,29 +23,30 @@ from lakevilla.global_log.summaries import Added, fingerprint
 from lakevilla.sql.expressions.tree import Expr, columns
 from lakevilla.sublogs.operations import tables_read
 
-#: Files that may hold what was asked for, by table; where there are more, any may.
+#: Most files per table that may hold queried rows; where there are more, any file may.
 MOST_FILES = 256
-#: What all reliances of one commit take in a proposal at most.
+#: Most bytes that all reliances of one commit take in a proposal.
 MOST_BYTES = 8 * 1024
 
-#: What was asked for of a table; None: all rows.
+#: The rows that were queried of a table; None: all rows.
 Asked = Sequence[Expr | None]
 
 
 class Reliance(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What it takes to tell whether a commit to one table touches what was asked for there.
+    """The data that decides whether a commit to one table touches the rows that were queried there.
 
     Attributes
     ----------
     table_id : str
-        Of the table that it is about.
+        The id of the table.
     names, stored : bytes
-        The columns that were asked by, and the same as statistics know them: Arrow schemas.
+        The columns that the queries use, and the same columns as statistics name them: Arrow
+        schemas.
     partitions : tuple of str
-        Those of them by whose values the table is partitioned.
+        Those of the columns by whose values the table is partitioned.
     files : tuple of int, or None
-        Fingerprints of all files that may hold such a row, and of those that the commit removes;
-        None: any file may.
+        Fingerprints of all files that may hold a queried row, and of the files that the commit
+        removes; None: any file may.
     """
 
     table_id: str
@@ -56,7 +57,7 @@ class Reliance(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def relied(commit: CommitObject) -> dict[str, list[Expr | None]]:
-    """The tables of which the commit has read rows, or removes files, and what it asked for."""
+    """Return the tables whose rows the commit has read or files it removes, with their queries."""
     asked: dict[str, list[Expr | None]] = {}
     for record in commit.reads:
         asked.setdefault(record.table, []).append(record.where)
@@ -72,7 +73,7 @@ def relied(commit: CommitObject) -> dict[str, list[Expr | None]]:
 def reliance_of(
     table_id: str, layout: Layout, asked: Asked, files: Collection[int] | None
 ) -> Reliance:
-    """What is told of one table, whose layout is that of the state that was asked."""
+    """Return the reliance on one table, whose layout is that of the state that was queried."""
     used = {
         path[0]
         for where in asked
@@ -94,7 +95,7 @@ def reliance_of(
 def why_touched(
     since: Iterable[CommitSummary], table: str, asked: Asked, reliance: Reliance
 ) -> str | None:
-    """Why one of the commits since may have touched what was asked for; None if none can have."""
+    """Return why a commit since may have touched the queried rows; None if none can have."""
     added: list[Added] = []
     for commit in since:
         touch = commit.tables.get(table)
@@ -115,12 +116,12 @@ def why_touched(
 
 
 def _may_hold(asked: Asked, reliance: Reliance, added: Sequence[Added]) -> bool:
-    """Whether a file that came may hold a row that was asked for."""
+    """Return whether an added file may hold a queried row."""
     if not asked or not added:
         return False
     layout = _layout(reliance)
     for where in asked:
-        # A column that is not told of would be taken for one without a value in any row.
+        # A column that the reliance lacks would be taken for one without a value in any row.
         if where is None or any(
             column.ids and path_of(layout, column.ids) is None for column in columns(where)
         ):
@@ -129,7 +130,7 @@ def _may_hold(asked: Asked, reliance: Reliance, added: Sequence[Added]) -> bool:
 
 
 def tells_all(touch: Touch, change: Change) -> bool:
-    """Whether what HEAD is to tell of a commit is no less than it does: others rely on that."""
+    """Return whether HEAD's statement of a commit covers all it does: clients rely on that."""
     if touch.adds != bool(change.adds) or touch.removes != bool(change.removes):
         return False
     summary = touch.summary
@@ -140,7 +141,7 @@ def tells_all(touch: Touch, change: Change) -> bool:
 
 
 def size_of(relies: Mapping[str, Reliance]) -> int:
-    """How many bytes they take in a proposal."""
+    """Return the number of bytes that the reliances take in a proposal."""
     return len(msgspec.json.encode(relies))
 
 
@@ -150,7 +151,7 @@ def _message(schema: pa.Schema, places: Sequence[int]) -> bytes:
 
 
 def _layout(reliance: Reliance) -> Layout:
-    """As much of the table's layout as bounds are looked at by."""
+    """Return the part of the table's layout that the check of bounds needs."""
     return Layout(
         location="",
         table="",

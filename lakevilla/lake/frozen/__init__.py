@@ -1,1 +1,1 @@
-"""What a ref has of the lake: its state, table by table, and the objects that this needs."""
+"""The part of the lake that a ref has: its state, table by table, and the objects it needs."""

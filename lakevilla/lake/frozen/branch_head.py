@@ -29,12 +29,12 @@ class Branch:
 
 
 def load_branch(name: str, entry: RefEntry) -> Program[HeldHead]:
-    """The HEAD of a branch that the lake's HEAD names; it may be closed.
+    """Return the HEAD of a branch that the lake's HEAD names; the branch may be closed.
 
     Raises
     ------
     CorruptObject
-        It is missing, damaged, or another's.
+        The HEAD is missing, damaged, or another branch's.
     """
     key = key_at(entry.life, HEAD_KEY)
     remedy = f"restore it from a copy, or delete_ref({name!r})"
@@ -65,9 +65,9 @@ def load_branch(name: str, entry: RefEntry) -> Program[HeldHead]:
 
 
 def open_branch(name: str, entry: RefEntry) -> Program[Branch]:
-    """A branch that has not ended. Raises ``RefNotFound``, and as ``load_branch``.
+    """Return a branch that has not ended. Raises ``RefNotFound``, and as ``load_branch``.
 
-    One that is being rebased shows what it has come to, which nobody changes any more.
+    A branch that is being rebased shows its last state, which no client changes any more.
     """
     held = yield from load_branch(name, entry)
     if has_ended(held):
@@ -76,7 +76,7 @@ def open_branch(name: str, entry: RefEntry) -> Program[Branch]:
 
 
 def frozen_now(branch: Branch) -> Program[Base]:
-    """What a branch shows, as a base has it. Its refs, which are clones, are at hand."""
+    """Return what a branch shows, as a base. Its refs, which are clones, are cached."""
     head = branch.held.head
     kept: dict[str, KeptTable] = {}
     if head.life is not None and head.life.apart:
@@ -98,7 +98,7 @@ def frozen_now(branch: Branch) -> Program[Base]:
 
 
 def branch_at(branch: Branch, version: int) -> Program[Base]:
-    """What a branch showed at a version of its own. It runs at the branch's home.
+    """Return what a branch showed at a version of its own. Runs at the branch's home.
 
     Raises ``VersionNotFound``.
     """
@@ -117,20 +117,20 @@ def branch_at(branch: Branch, version: int) -> Program[Base]:
 
 
 def is_closed(held: HeldHead) -> bool:
-    """Whether nothing is committed in this life of a branch any more."""
+    """Return whether this epoch of a branch takes no commits any more."""
     return held.head.life is not None and bool(held.head.life.closed)
 
 
 def has_ended(held: HeldHead) -> bool:
-    """Whether the branch was deleted."""
+    """Return whether the branch was deleted."""
     return held.head.life is not None and held.head.life.closed == "deleted"
 
 
 def has_moved(held: HeldHead) -> bool:
-    """Whether the branch goes on in another life, which somebody has to make yet or has made."""
+    """Return whether the branch continues in another epoch, which may not have been made yet."""
     return held.head.life is not None and held.head.life.closed == "moved"
 
 
 def ended(name: str) -> RefNotFound:
-    """The error for a branch that somebody is deleting."""
+    """Return the error for a branch that is being deleted."""
     return RefNotFound(f"branch {name!r} was deleted: look at `refs()`")

@@ -1,4 +1,4 @@
-"""Tables of a frozen state, and those of it that another lake has."""
+"""Tables of a frozen state, and tables that name the files of another table by URI."""
 
 from __future__ import annotations
 
@@ -31,21 +31,22 @@ from lakevilla.store.location import is_external
 
 # -------------------- frozen
 #
-# The lake as a ref keeps it: each table as its base says, whatever came later.
+# The lake as a ref keeps it: each table in the state of the ref's base, whatever was committed
+# later.
 #
-# A base has a table as HEAD had it, log[..published] with what was pending laid over. Log entries
-# and commit objects never change, so that is the table's state for as long as they and the files
-# that they name are there. The log is not followed, and nothing of it that HEAD did not know
-# counts.
+# A base has a table as HEAD had it: log[..published], with what was pending laid over. Log entries
+# and commit objects never change. So this remains the table's state for as long as they exist, and
+# the files that they name. The log is not followed, and entries of it that HEAD did not know do
+# not count.
 
 
-#: What a file of a table in memory takes, about.
+#: The approximate memory of one file of a table.
 _FILE_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """The lake at a ref. ``head`` is what HEAD was, as far as a reader asks."""
+    """The lake at a ref. ``head`` is the HEAD of that state, as far as a reader needs it."""
 
     name: str
     base: Base
@@ -56,7 +57,7 @@ class Frozen:
         return cls(name, base, head_of(base, entry, now))
 
     def refuse_other(self, version: int | None, timestamp_ms: int | None) -> None:
-        """Refuse any global version but the ref's own. Raises ``VersionNotFound``."""
+        """Refuse any global version except the ref's own. Raises ``VersionNotFound``."""
         if (version is None and timestamp_ms is None) or version == self.base.sequence:
             return
         asked = "the newest at a time" if version is None else f"version {version}"
@@ -67,7 +68,7 @@ class Frozen:
 
 
 def frozen_view(context: Context, base: Base, location: str) -> Program[View]:
-    """A table's state in a base.
+    """Return a table's state in a base.
 
     Raises
     ------
@@ -100,12 +101,12 @@ def frozen_view(context: Context, base: Base, location: str) -> Program[View]:
 
 
 def mounted_view(context: Context, mount: Mount, location: str) -> Program[View]:
-    """A table that a clone shows, as one that is just being made of its source's files.
+    """Return a table that a clone shows, as one that is just being made of its source's files.
 
     Raises
     ------
     VersionNotFound
-        Its base can't be read any more.
+        The clone's base can't be read any more.
     """
     name = f"mounted {mount.entry.id} {mount.entry.base.hash} {location}"
     known = context.commits.get(name)
@@ -117,7 +118,7 @@ def mounted_view(context: Context, mount: Mount, location: str) -> Program[View]
     made = yield from made_elsewhere(snapshot, context.root, location, table_id, made_ms)
     blank = context.formats.of(snapshot).blank(location, location)
     shown = blank.apply(made)
-    # As a commit that is pending: what comes when somebody makes it is none of a change.
+    # As a pending commit: the rows that the making of the table adds are not part of a change.
     part = TablePart(table_id, made, created=True, contract=shown.contract)
     clone = Mounted(mount.name, mount.entry, mount.source)
     view = View(location, None, Placement(-1, ()), (part,), blank, shown, -1, clone)
@@ -126,15 +127,15 @@ def mounted_view(context: Context, mount: Mount, location: str) -> Program[View]
 
 
 def source_of_clone(context: Context, ref: BaseRef, source: str) -> Program[TableSnapshot]:
-    """The state of a table in the base of a clone. Errors as ``frozen_view``."""
-    # To a branch's programs logs end with the branch's base, which has nothing to do with the
-    # clone's.
+    """Return the state of a table in the base of a clone. Errors as ``frozen_view``."""
+    # In the context of a branch, logs end with the branch's base, which is unrelated to the clone's
+    # base. So the lake's own context is used.
     base = yield from load_base(ref)
     return (yield from frozen_view(context.lake, base, source)).snapshot
 
 
 def not_kept(base: Base, location: str, why: str) -> VersionNotFound:
-    """The error for a table whose state another client's clean-up has taken from a ref."""
+    """Return the error for a table whose state in a ref another client's clean-up has deleted."""
     return VersionNotFound(
         f"table {location} can't be read in {base.kind} {base.name!r} any more: {why}; other "
         "clients' clean-up knows no tags (docs/tags.md tells what each of them leaves)",
@@ -145,7 +146,10 @@ def not_kept(base: Base, location: str, why: str) -> VersionNotFound:
 def not_kept_now(
     context: Context, frozen: Frozen, error: VersionNotFound
 ) -> Program[VersionNotFound]:
-    """That error, or that the ref was deleted since it was looked up: then nothing keeps it."""
+    """Return that error, or one which says that the ref was deleted since it was read.
+
+    A deleted ref keeps no state.
+    """
     name, version = parsed(frozen.name)
     held = yield from context.head()
     head = None if held is None else held.head
@@ -163,7 +167,7 @@ def not_kept_now(
 
 
 def _meant(base: Base, location: str) -> str:
-    """What may be meant by a name that a base does not have."""
+    """Return names that are near to a name which a base does not have, for a message."""
     tables = base.tables.at_hand()
     there = {place for place, state in tables.items() if not state.dropped}
     names = [name for name, place in base.names.at_hand().items() if place in there]
@@ -174,7 +178,7 @@ def _meant(base: Base, location: str) -> str:
 def frozen_views(
     context: Context, bases: Iterable[Base], location: str
 ) -> Program[list[View | VersionNotFound]]:
-    """The states that bases have of a table; for one that can't be told any more, why."""
+    """Return the states that bases have of a table, or the error for one that can't be read."""
     wanted: dict[tuple[object, ...], Base] = {}
     for base in bases:
         yield from load_base_tables(base, [location])
@@ -195,9 +199,10 @@ def _view_or_error(context: Context, base: Base, location: str) -> Program[View 
 
 
 def _view(context: Context, location: str, state: TableState, sequence: int) -> Program[View]:
-    """As ``frozen_view``; errors say why alone."""
+    """Return the view for ``frozen_view``; errors contain only the reason."""
     if state.published < 0:
-        # It was being created, or is made on a branch: what lies in its log by now is no matter.
+        # The table was being created then, or is made on a branch: what its log holds by now does
+        # not matter.
         blank = context.formats[state.format].blank(location, location, catalog=state.catalog)
         tail = Tail(location, -1, {-1: blank})
         return (yield from _laid_over(context, location, state, tail, blank, -1, state.pending))
@@ -218,7 +223,10 @@ def _view(context: Context, location: str, state: TableState, sequence: int) -> 
 def _kept_view(
     context: Context, location: str, state: TableState, kept: KeptTable
 ) -> Program[View]:
-    """As ``frozen_view``, of a table that is kept apart from its log; errors say why alone."""
+    """Return the view of a table whose state is kept separate from its log.
+
+    Errors contain only the reason.
+    """
     base = yield from kept_snapshot(context, location, state, kept)
     tail = Tail(location, state.published, {state.published: base})
     waiting = beyond(kept, state)
@@ -226,7 +234,7 @@ def _kept_view(
 
 
 def beyond(kept: KeptTable, state: TableState) -> tuple[PendingRef, ...]:
-    """What is pending and not in the state that is kept apart."""
+    """Return the pending commits that are not in the separately kept state."""
     if kept.through is None:
         return ()
     return tuple(ref for ref in state.pending if ref.sequence > kept.through)
@@ -241,7 +249,7 @@ def _laid_over(
     logged: int,
     waiting: tuple[PendingRef, ...],
 ) -> Program[View]:
-    """A state of the log with what was pending on top."""
+    """Return the view of a state of the log with what was pending on top."""
     try:
         parts = yield from pending_parts(context, location, waiting)
     except CorruptObject as error:
@@ -260,7 +268,7 @@ def _laid_over(
 
 
 def _kept(context: Context, tail: Tail, version: int) -> Program[TableSnapshot]:
-    """A state of the log, if the table still has it. Raises ``VersionNotFound``."""
+    """Return a state of the log, if the table still has it. Raises ``VersionNotFound``."""
     snapshot = yield from snapshot_at(context, tail, version)
     if 0 <= version < tail.tip:
         yield from context.formats.of(snapshot).check_kept(tail.snapshot, snapshot)
@@ -270,10 +278,11 @@ def _kept(context: Context, tail: Tail, version: int) -> Program[TableSnapshot]:
 def _followed(
     context: Context, tail: Tail, state: TableState, sequence: int
 ) -> Program[tuple[int, tuple[PendingRef, ...]]]:
-    """How much of the log holds nothing but this state, and what is to be laid over that.
+    """Return how much of the log holds nothing but this state, and what must be laid over that.
 
-    What was pending may be published since. Entries of the lake's own up to that global version
-    are part of the state: so it can be told where another client has cleaned up what came first.
+    What was pending may have been published since. Entries of the lake's own up to that global
+    version are part of the state. So the state remains known where another client has cleaned up
+    the earlier entries.
     """
     logged, waiting = state.published, state.pending
     held = context.held
@@ -282,7 +291,8 @@ def _followed(
     while waiting and logged < tail.tip:
         entry = yield from entry_at(context, tail, logged + 1)
         published = None if entry is None else entry.applications.get(application)
-        # On a branch its own commits wait, too, whose numbers the lake uses for others.
+        # On a branch its own commits are pending, too; the lake uses their numbers for other
+        # commits.
         last = max((ref.sequence for ref in waiting if not ref.life), default=-1)
         if published is None or published > min(sequence, last):
             break
@@ -293,13 +303,13 @@ def _followed(
 
 # -------------------- by uri
 #
-# A state of a table as another one has it, elsewhere: its files named by URIs.
+# A state of a table as another table has it, elsewhere: with its files named by URIs.
 #
-# Nothing is copied. The files lie where they are, so whoever names them so needs somebody to keep
-# them: a clone's base does (docs/design/0039-clones.md).
+# Nothing is copied. The files stay where they are, so a table that names them by URIs needs
+# something that keeps them: a clone's base does (docs/design/0039-clones.md).
 
 
-#: What of an Iceberg table's metadata is its own history, and not what it is.
+#: The fields of an Iceberg table's metadata that are its own history, not its definition.
 HISTORY = frozenset(
     {
         "snapshots",
@@ -314,28 +324,28 @@ HISTORY = frozenset(
         "next-row-id",
     }
 )
-#: What marks one table among all, so no other has it.
+#: Properties that mark one particular table, so no other table may have them.
 _OF_ONE = ("delta.inCommitTimestampEnablement", "lakevilla.export", "lakevilla.voided")
 _ROW_IDS = "delta.rowTracking"
-#: To which no path is relative.
+#: An address to which no path is relative.
 _NOWHERE = TableAddress("", "memory://nowhere")
 
 
 def uri_at(root: str, key: str) -> str:
-    """The URI of an object, as other clients write it."""
+    """Return the URI of an object, as other clients write it."""
     found = key if is_external(key) else f"{root.rstrip('/')}/{key}"
     return f"file://{found}" if found.startswith("/") else found
 
 
 def key_below(root: str, uri: str) -> str:
-    """The key of an object of the lake that is named by its URI."""
+    """Return the key of an object of the lake by its URI."""
     return uri_at(root, uri).removeprefix(uri_at(root, ""))
 
 
 def file_by_uri(root: str, snapshot: TableSnapshot, file: DataFile) -> DataFile:
-    """A file of a table, as any other table may name it.
+    """Return a file of a table with names by which any other table may include it.
 
-    Of Iceberg spelled as the table's own metadata spells it: files of positions name it so.
+    A file of Iceberg keeps the spelling of the table's own metadata: files of positions name it so.
     """
     location = snapshot.location
     if snapshot.format == "iceberg":
@@ -364,7 +374,7 @@ def file_by_uri(root: str, snapshot: TableSnapshot, file: DataFile) -> DataFile:
 
 
 def vector_by_uri(root: str, location: str, vector: DeletionVector | None) -> DeletionVector | None:
-    """The same of a deletion vector; one that the log itself holds stays."""
+    """Return the same for a deletion vector; one that the log itself holds is unchanged."""
     if vector is None or vector.storage_type == "i":
         return vector
     uri = encode_path(uri_at(root, vector_key(location, vector)))
@@ -374,7 +384,7 @@ def vector_by_uri(root: str, location: str, vector: DeletionVector | None) -> De
 def made_elsewhere(
     snapshot: TableSnapshot, root: str, location: str, table_id: str, created_ms: int
 ) -> Program[Change]:
-    """The change that makes a table at ``location`` that has the state of ``snapshot``."""
+    """Return the change that makes a table at ``location`` with the state of ``snapshot``."""
     files = data_files((yield from snapshot.files()))
     iceberg = snapshot.format == "iceberg"
     metadata = (
@@ -396,7 +406,7 @@ def made_elsewhere(
 
 
 def unguarded(protocol: Mapping[str, Any]) -> dict[str, Any]:
-    """A protocol without the feature that would keep others from writing the lake's own table."""
+    """Return a protocol without the feature that would stop foreign writers of the lake's table."""
     kept = dict(protocol)
     if "writerFeatures" in kept:
         kept["writerFeatures"] = [one for one in kept["writerFeatures"] if one != "lakevilla"]

@@ -21,14 +21,15 @@ from lakevilla.store.location import is_external
 
 # -------------------- kept
 #
-# What the refs of a lake keep of a table: objects that nobody of the lake may delete.
+# What the refs of a lake keep of a table: objects that no client of the lake may delete.
 
 
 @dataclass(slots=True)
 class KeptByRefs:
     """The keys of objects, and the ids of Iceberg snapshots, that refs need of one table.
 
-    ``lost``: for states that can't be told any more, why. What they need nobody knows.
+    ``lost``: the reasons for states that are not known any more. What they need is not known
+    either.
     """
 
     keys: set[str] = field(default_factory=set)
@@ -37,7 +38,7 @@ class KeptByRefs:
 
 
 def kept_of(context: Context, head: Head | None, location: str) -> Program[KeptByRefs]:
-    """What the refs of a HEAD keep of a table.
+    """Return what the refs of a HEAD keep of a table.
 
     Raises
     ------
@@ -49,7 +50,7 @@ def kept_of(context: Context, head: Head | None, location: str) -> Program[KeptB
 
 
 def kept_by(context: Context, bases: Iterable[Base], location: str) -> Program[KeptByRefs]:
-    """The same of bases that were loaded before."""
+    """Return the same for bases that were loaded before."""
     kept = KeptByRefs()
     for view in (yield from frozen_views(context, bases, location)):
         if isinstance(view, VersionNotFound):
@@ -65,9 +66,10 @@ def kept_by(context: Context, bases: Iterable[Base], location: str) -> Program[K
 
 
 def kept_by_clones(context: Context, head: Head, location: str) -> Program[set[str]]:
-    """The URIs of what clones keep of the source of a table that was one of theirs.
+    """Return the URIs of what clones keep of the source of a table that was one of theirs.
 
-    Those in a HEAD, and those that its bases show: each holds what it is of.
+    These are the clones in a HEAD and the clones that its bases show: each keeps the objects of its
+    source.
     """
     bases = yield from load_bases(head)
     entries = [*head.refs.items(), *(item for base in bases for item in base.clones.items())]
@@ -80,13 +82,13 @@ def kept_by_clones(context: Context, head: Head, location: str) -> Program[set[s
             snapshot = yield from source_of_clone(context, entry.base, source)
             keys = yield from context.formats.of(snapshot).objects_of(snapshot)
         except (TableNotFound, VersionNotFound):
-            continue  # it has no such table, or nobody can tell any more what that needs
+            continue  # the clone has no such table, or what that needs is not known any more
         kept |= {uri_at(context.root, key) for key in keys}
     return kept
 
 
 def outside(context: Context, keys: Iterable[str]) -> set[str]:
-    """The URIs of those of a table's objects that lie in the lake, and not in its own directory.
+    """Return the URIs of a table's objects that are in the lake, but not in the table's directory.
 
     A table that was part of a clone names them, and the clone keeps them.
     """
@@ -96,7 +98,7 @@ def outside(context: Context, keys: Iterable[str]) -> set[str]:
 
 
 def refuse_kept(head: Head, location: str, verb: str) -> Program[None]:
-    """Refuse to take a table out of the lake, or its files away, that a ref keeps.
+    """Refuse to remove a table from the lake, or to delete its files, where a ref keeps it.
 
     Raises ``InvalidOperation``, with the names of the refs.
     """
@@ -116,18 +118,20 @@ def refuse_kept(head: Head, location: str, verb: str) -> Program[None]:
 
 # -------------------- still kept
 #
-# Whether files that a table had once are still there, and stay until a new HEAD names them.
+# A check that files which a table had once still exist, and stay until a new HEAD names them.
 #
-# Told file by file from a HEAD and the newest log, whatever state it was that had them. Safe
-# because whoever deletes moves HEAD first or keeps what HEAD keeps: a replacement of that very
-# HEAD is seen by a vacuum that comes after it, and refused where one came before.
+# Each file is checked against a HEAD and the newest log, whichever state had the file. This is
+# safe because a client that deletes files replaces HEAD first, or keeps what HEAD keeps: a
+# replacement of the HEAD that was checked is seen by a vacuum that comes after it, and is refused
+# where a vacuum came before it.
 
 
 def kept_marks(head: Head, location: str) -> tuple[object, ...]:
-    """What of a HEAD says which files of the table may go: equal marks, equal answers.
+    """Return the part of a HEAD that decides which files of the table may be deleted.
 
-    All that it says of the table: what its log holds besides is kept by every vacuum until a HEAD
-    knows it, whatever the clocks of its writers say.
+    Equal marks give equal answers. The marks are all that HEAD says of the table: what its log
+    holds besides is kept by every vacuum until a HEAD knows it, whatever the clocks of its writers
+    say.
     """
     return head.tables.get(location), head.floor, head.aborted
 
@@ -135,9 +139,9 @@ def kept_marks(head: Head, location: str) -> tuple[object, ...]:
 def refuse_unkept(
     context: Context, head: Head, location: str, files: Sequence[DataFile]
 ) -> Program[bool]:
-    """Refuse files that are gone, or that somebody may be deleting.
+    """Refuse files that were deleted, or that a client may be deleting.
 
-    Returns whether that depends on a ref of this HEAD.
+    Return whether the answer depends on a ref of this HEAD.
 
     Raises
     ------
@@ -150,7 +154,7 @@ def refuse_unkept(
     wanted = yield from _not_live(tail, files)
     if not wanted:
         return of_clone
-    # All of a life that a ref owns stays.
+    # All files of an epoch that a ref owns stay.
     lives = yield from BranchLives.of(head)
     by_branch = any(lives.owns(file.path) for file in wanted)
     wanted = [file for file in wanted if not lives.owns(file.path)]
@@ -175,9 +179,10 @@ def refuse_unkept(
 def _refuse_let_go(
     context: Context, head: Head, location: str, files: Sequence[DataFile]
 ) -> Program[bool]:
-    """Refuse files of another table that no clone keeps; whether there are any that one does.
+    """Refuse files of another table that no clone keeps; return whether a clone keeps any.
 
-    Also where the log has them yet: HEAD may not, and a clone may end that nobody needs any more.
+    Such files are refused also where the log still has them: HEAD may lack them, and a clone that
+    nothing needs any more may end.
     """
     needed = outside(context, {key for file in files for key in _keys(location, file)})
     if not needed:
@@ -191,7 +196,7 @@ def _refuse_let_go(
 
 
 def _not_live(tail: Tail, files: Iterable[DataFile]) -> Program[list[DataFile]]:
-    """Those that the newest log does not have: nobody deletes what it has."""
+    """Return the files that the newest log does not have: no client deletes a file that it has."""
     if tail.tip < 0:
         return list(files)
     live = {file.ref for file in data_files((yield from tail.snapshot.files()))}
@@ -201,7 +206,7 @@ def _not_live(tail: Tail, files: Iterable[DataFile]) -> Program[list[DataFile]]:
 def _may_go(
     context: Context, head: Head, tail: Tail, files: Sequence[DataFile], keys: set[str]
 ) -> Program[str | None]:
-    """Why somebody may be deleting one of the files, or None."""
+    """Return the reason why a client may be deleting one of the files, or None."""
     location = tail.location
     if tail.tip < 0:
         return "its log is not there any more"
@@ -210,14 +215,15 @@ def _may_go(
     fenced = {p for p, owner in owners.items() if owner is not None and head.is_fenced(owner[1])}
     fenced |= {file.path for file in files if branch_of(file.path) is not None}
     if fenced:
-        # What the fenced, or a branch that has ended, have made and no entry names is gc's.
+        # Files of fenced transactions, or of a branch that has ended, which no entry names belong
+        # to gc.
         named = yield from table_format.named_in_log(tail.snapshot)
         if not fenced <= named:
             return f"{file_key(location, min(fenced - named))} is nobody's, or was replaced"
     state = head.tables.get(location)
     vacuumed_ms = None if state is None else state.vacuumed_ms
     if vacuumed_ms is not None:
-        # As the vacuum itself tells what it leaves; no clock of this client counts.
+        # Computed as the vacuum itself decides what it keeps; no clock of this client counts.
         left = table_format.without_expired(tail.snapshot, vacuumed_ms, context.now_ms())
         kept = yield from table_format.named_objects(left, vacuumed_ms)
         if not keys <= kept:
@@ -238,19 +244,19 @@ def _not_kept(location: str, why: str) -> VersionNotFound:
 
 # -------------------- lives
 #
-# Which lives of branches are owned by a ref; what others have left is nobody's.
+# The epochs of branches that a ref owns; files of any other epoch belong to no branch.
 
 
 @dataclass(frozen=True, slots=True)
 class BranchLives:
-    """The lives that the refs of a HEAD own, and how far HEAD has come."""
+    """The epochs that the refs of a HEAD own, and the number that HEAD has reached."""
 
     owned: frozenset[str]
     replacement: int
 
     @classmethod
     def of(cls, head: Head | None) -> Program[BranchLives]:
-        """Those of a HEAD, whose refs are fetched for it; of no HEAD, none that are known."""
+        """Return the epochs of a HEAD, whose refs are fetched; without a HEAD none is known."""
         yield from load_refs(head)
         if head is None:
             return cls(frozenset(), -1)
@@ -258,11 +264,14 @@ class BranchLives:
         return cls(frozenset(owned), head.replacement)
 
     def is_dead(self, life: str) -> bool:
-        """Whether no branch owns a life, nor ever will: HEAD has come past what it was made for."""
+        """True if no branch owns an epoch, nor ever will.
+
+        HEAD has reached the number that the epoch was made for, and no ref of it owns the epoch.
+        """
         made = made_of_life(life)
         return made is not None and made <= self.replacement and life not in self.owned
 
     def owns(self, path: str) -> bool:
-        """Whether a file, by its path in a table, was written on a branch that may be alive."""
+        """True if a file, by its path in a table, was written on a branch that may still exist."""
         life = branch_of(path)
         return life is not None and not self.is_dead(life)

@@ -1,4 +1,4 @@
-"""Tables of clones: places in other lakes, and which are admitted."""
+"""Tables of clones: the places that they show, and the places beyond the root that are admitted."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from lakevilla.store.effects import Program
 #
 # Clones: places whose tables are those of another place, as a base has them.
 #
-# A clone is a mount: what HEAD's own map of tables lacks at or below its name is, by the longest
-# name, the table of its base below ``source`` (docs/design/0039-clones.md). What the map has
-# counts first, a tombstone too.
+# A clone is a mount. If HEAD's own map of tables lacks a table at or below a clone's name, the
+# table is that of the clone's base below ``source``; of several clones the one with the longest
+# name counts (docs/design/0039-clones.md). An entry in HEAD's map counts first, also a tombstone.
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A table that a clone shows: which clone, and where its base has the table.
+    """A table that a clone shows: the clone, and the table's place in the clone's base.
 
-    ``state`` is what the base, or that of the clone which it was cloned from, says of it.
+    ``state`` is the table's entry in the base, or in the base of the clone that it was cloned from.
     """
 
     name: str
@@ -42,28 +42,28 @@ class Mount:
 
 
 def clones_of(head: Head | None) -> dict[str, RefEntry]:
-    """The clones of a HEAD, by their places; its refs are at hand."""
+    """Return the clones of a HEAD, by their places; its refs are cached."""
     if head is None or not head.refs:
         return {}
     return {name: one for name, one in head.refs.items() if one.kind == "clone"}
 
 
 def load_clones(head: Head | None) -> Program[dict[str, RefEntry]]:
-    """The same, fetched where they are not at hand."""
+    """Return the same; refs that are not cached are fetched."""
     yield from load_refs(head)
     return clones_of(head)
 
 
 def mounted_id(entry_id: str, location: str) -> str:
-    """The id of a table that a clone shows, from its first write on.
+    """Return the id of a table that a clone shows, from its first write on.
 
-    It is told from the clone and the place: whoever makes the table ever makes the same one.
+    It is computed from the clone and the place: any client that makes the table makes the same one.
     """
     return uuid_of(blake3(f"{entry_id} {location}".encode()).digest(length=16))
 
 
 def mount_of(head: Head | None, location: str) -> Program[Mount | None]:
-    """The clone that shows a table at a location which HEAD's own map lacks, if one does."""
+    """Return the clone that shows a table at a location which HEAD's own map lacks, if one does."""
     if head is None or not head.refs:
         return None
     yield from load_tables(head, [location])
@@ -73,7 +73,7 @@ def mount_of(head: Head | None, location: str) -> Program[Mount | None]:
 
 
 def is_there_in(head: Head, location: str) -> Program[bool]:
-    """Whether a HEAD has a table, or a clone shows one there."""
+    """Return whether a HEAD has a table there, or a clone shows one."""
     yield from load_tables(head, [location])
     state = head.tables.get(location)
     if state is None:
@@ -82,7 +82,7 @@ def is_there_in(head: Head, location: str) -> Program[bool]:
 
 
 def mounted_at(head: Head, location: str) -> Program[Mount | None]:
-    """The same, whatever HEAD's own map says of the location."""
+    """Return the same, whatever HEAD's own map says of the location."""
     places = places_of(location)
     yield from load_refs(head, places)
     refs = ((place, head.refs.get(place)) for place in places)
@@ -91,7 +91,7 @@ def mounted_at(head: Head, location: str) -> Program[Mount | None]:
 
 
 def mount_in(clones: Mapping[str, RefEntry], location: str) -> Program[Mount | None]:
-    """Which of some clones shows a table at a location."""
+    """Return the clone of these that shows a table at a location, if one does."""
     for name in places_of(location):
         entry = clones.get(name)
         if entry is None:
@@ -104,7 +104,7 @@ def mount_in(clones: Mapping[str, RefEntry], location: str) -> Program[Mount | N
 
 
 def state_in(base: Base, location: str) -> Program[TableState | None]:
-    """What a base says of a table, its clones included; None if it has none there."""
+    """Return what a base says of a table, its clones included; None if it has no table there."""
     if not base.covers(location):
         return None
     yield from load_base_tables(base, [location])
@@ -116,7 +116,7 @@ def state_in(base: Base, location: str) -> Program[TableState | None]:
 
 
 def places_of(location: str) -> list[str]:
-    """A location and the directories around it, the longest first."""
+    """Return a location and the directories around it, the longest first."""
     places = [location]
     while "/" in places[-1]:
         places.append(places[-1].rpartition("/")[0])
@@ -124,9 +124,9 @@ def places_of(location: str) -> list[str]:
 
 
 def mounted_between(head: Head | None, first: str, last: str) -> Program[dict[str, TableState]]:
-    """The tables that clones show from one location to before another, in their order.
+    """Return the tables that clones show from one location to before another, in their order.
 
-    Those that HEAD's own map has are not among them.
+    Tables that HEAD's own map has are left out.
     """
     clones = yield from load_clones(head)
     if head is None or not clones:
@@ -137,22 +137,22 @@ def mounted_between(head: Head | None, first: str, last: str) -> Program[dict[st
 
 
 def mounted_below(head: Head | None, place: str) -> Program[dict[str, TableState]]:
-    """The tables that clones show below a place."""
+    """Return the tables that clones show below a place."""
     return (yield from mounted_between(head, f"{place}/", f"{place}/{HIGHEST}"))
 
 
 def mounted(head: Head | None) -> Program[dict[str, TableState]]:
-    """All tables that clones show."""
+    """Return all tables that clones show."""
     return (yield from mounted_between(head, "", HIGHEST))
 
 
 def shown_by(clones: Mapping[str, RefEntry]) -> Program[dict[str, TableState]]:
-    """All tables that some clones show, whatever a map of tables says of their places."""
+    """Return all tables that some clones show, whatever a map of tables says of their places."""
     return (yield from _between(clones, "", HIGHEST))
 
 
 def mounted_in_base(base: Base) -> Program[dict[str, TableState]]:
-    """All tables that the clones of a base show, and its own map lacks."""
+    """Return all tables that the clones of a base show and its own map lacks."""
     found = yield from _between(base.clones, "", HIGHEST)
     yield from load_base_tables(base, found)
     return {
@@ -179,12 +179,12 @@ def _between(
 
 
 def _as_made(state: TableState, table_id: str) -> TableState:
-    """What HEAD would say of a table that was just made of what a clone shows."""
+    """Return HEAD's entry for a table that was just made of what a clone shows."""
     return TableState(table_id, -1, format=state.format, size=state.size)
 
 
 def _of_base(base: Base, source: str) -> Program[dict[str, TableState]]:
-    """The tables of a base at and below a place."""
+    """Return the tables of a base at and below a place."""
     until = f"{source}/{HIGHEST}"
     yield from fetch_leaves(base.tables, base.tables.missing_between(source, until))
     own = base.tables.within(source, until)
@@ -200,7 +200,8 @@ def _of_base(base: Base, source: str) -> Program[dict[str, TableState]]:
 #
 # Places beyond the root that the lake itself has named: its tables, and what clones show.
 #
-# Who may replace HEAD says where the lake's tables are (docs/design/0057-files-elsewhere.md).
+# A client that may replace HEAD decides where the lake's tables are
+# (docs/design/0057-files-elsewhere.md).
 
 
 #: The end of the key of a table's claim.
@@ -208,18 +209,19 @@ _CLAIM = lake_key("")
 
 
 def find_place(context: Context, reach: Reach, key: str) -> Program[None]:
-    """Admit the place of an object that lies in a table of the lake, or in a clone's source.
+    """Admit the place of an object that is stored in a table of the lake, or in a clone's source.
 
-    Asked only for an object that is not read as things are known: it costs what HEAD's leaves do.
+    This is called only for an object that may not be read by what is known: it costs as much as
+    reading HEAD's leaves.
     """
     if key.endswith(_CLAIM):
-        # What is read of it is believed only where it names this lake.
+        # The content of the claim counts only where it names this lake.
         reach.admit(key)
         return
     try:
         held = context.held or (yield from context.head())
     except CorruptObject:
-        held = None  # it was lost: what its tables say of themselves is all that is left
+        held = None  # it was lost: only what its tables say of themselves is left
     if held is None:
         for place in reach.around(key):
             claim = yield from claim_of(place)
@@ -234,14 +236,14 @@ def find_place(context: Context, reach: Reach, key: str) -> Program[None]:
 
 
 def places_at_hand(context: Context, reach: Reach) -> tuple[str, ...]:
-    """What is read beyond the root, as far as it is known without a request: for a worker."""
+    """Return the places beyond the root that are known without a request, for a worker."""
     if context.held is not None:
         admit_known(reach, context.held.head)
     return reach.elsewhere
 
 
 def admit_known(reach: Reach, head: Head, places: list[str] | None = None) -> None:
-    """Admit the tables that a HEAD has beyond the root, as far as it is at hand."""
+    """Admit the tables that a HEAD has beyond the root, as far as it is cached."""
     known = head.tables.at_hand()
     for place in known if places is None else places:
         if known.get(place) is not None:
@@ -250,7 +252,7 @@ def admit_known(reach: Reach, head: Head, places: list[str] | None = None) -> No
 
 
 def admit_sources(reach: Reach, clones: Mapping[str, RefEntry]) -> None:
-    """Admit what clones show, of which their tables name files."""
+    """Admit the sources that clones show: the clones' tables name files of them."""
     for entry in clones.values():
         reach.admit(entry.source)
 

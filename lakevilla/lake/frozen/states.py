@@ -45,14 +45,14 @@ from lakevilla.store.location import at_home
 
 # -------------------- states
 #
-# Frozen states of the lake: what it was at a global version, or as a ref keeps it.
+# Frozen states of the lake: its state at a global version, or the state that a ref keeps.
 #
-# Two of them are held against each other, and only the tables in which they may differ are opened.
+# Two states are compared, and only the tables in which they may differ are opened.
 
 
-#: With more tables HEAD alone is asked: a look at each log would cost more than it is worth.
+#: With more tables only HEAD is read: a check of each log would cost more than it is worth.
 MOST_TABLES = 256
-#: So many refs are named where one is not found.
+#: An error for a ref that is not found names at most so many refs.
 _OFFERED = 20
 
 #: A state by its version, its time (milliseconds), or a ref's name; None: as HEAD has it.
@@ -60,7 +60,7 @@ StateName = tuple[str, int | str] | None
 
 
 class LakeState(Protocol):
-    """All tables of a lake at one moment, for good.
+    """The state of all tables of a lake at one time; it never changes.
 
     ``version``: the global version of main that shows it.
     """
@@ -70,18 +70,18 @@ class LakeState(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in a message."""
+        """The name of the state in a message."""
 
     def tables(self) -> Program[Iterable[str]]:
-        """The locations of all tables in it."""
+        """Return the locations of all tables in the state."""
 
     def views(self, context: Context, locations: Sequence[str]) -> Program[dict[str, View | None]]:
-        """These tables as they are in it; None for one that it lacks.
+        """Return these tables as they are in the state; None for one that it lacks.
 
         Raises
         ------
         VersionNotFound
-            One can't be told any more.
+            The state of one is not known any more.
         """
 
 
@@ -114,7 +114,7 @@ class AtVersion:
 
 @dataclass(frozen=True, slots=True)
 class AtHead:
-    """The lake as any reader sees it now: with what the logs hold beyond HEAD."""
+    """The lake as any reader sees it now: HEAD, and what the logs hold beyond it."""
 
     head: Head
 
@@ -149,7 +149,7 @@ class AtHead:
 
 @dataclass(frozen=True, slots=True)
 class AtBase:
-    """The lake as a base has it: of a tag, or as a branch is now."""
+    """The lake in the state of a base: the base of a tag, or of a branch as it is now."""
 
     base: Base
 
@@ -178,8 +178,9 @@ class AtBase:
 
 @dataclass(frozen=True, slots=True)
 class SeenBase(AtBase):
-    """The same, as the lake's own programs see it, whoever asks: of a branch each log ends with
-    the branch's base, which may be another one.
+    """The same, always seen with the context of the lake itself.
+
+    In the context of a branch each log ends with the branch's base, which may be another base.
     """
 
     seen_by: Context
@@ -189,7 +190,7 @@ class SeenBase(AtBase):
 
 
 def same_tables(one: Base, other: Base) -> Program[bool]:
-    """Whether two bases are said to have the same tables under the same names."""
+    """Return whether two bases say that they have the same tables under the same names."""
     yield from fetch_leaves(one.names, one.names.missing())
     yield from fetch_leaves(other.names, other.names.missing())
     if one.names != other.names or (yield from shown_in_one(one.clones, other.clones)):
@@ -198,7 +199,7 @@ def same_tables(one: Base, other: Base) -> Program[bool]:
 
 
 def state_of(head: Head, name: StateName) -> Program[LakeState]:
-    """The state that is meant, seen from a HEAD that is not older.
+    """Return the state that a name means, seen from a HEAD that is not older.
 
     Raises
     ------
@@ -219,7 +220,7 @@ def state_of(head: Head, name: StateName) -> Program[LakeState]:
 
 
 def base_of(head: Head, ref: str) -> Program[Base]:
-    """What a ref shows, as a base: a tag, a branch as it is now, or ``etl@57``.
+    """Return what a ref shows, as a base: a tag, a branch as it is now, or ``etl@57``.
 
     Raises
     ------
@@ -227,7 +228,7 @@ def base_of(head: Head, ref: str) -> Program[Base]:
     VersionNotFound
         The branch has no such version.
     InvalidOperation
-        It is a clone.
+        The ref is a clone.
     """
     name, version = parsed(ref)
     yield from load_refs(head, [name])
@@ -254,7 +255,7 @@ def base_of(head: Head, ref: str) -> Program[Base]:
 
 
 def not_found(head: Head | None, name: str) -> Program[RefNotFound]:
-    """The error for a name that no ref has."""
+    """Return the error for a name that no ref has."""
     yield from load_refs(head)
     names = [] if head is None else sorted(head.refs)
     if not names:
@@ -270,8 +271,8 @@ def not_found(head: Head | None, name: str) -> Program[RefNotFound]:
 class Between:
     """The tables in which two states may differ.
 
-    ``made`` are those that were created in between. Others that only one of the states has came
-    into the lake with a log of their own: what they were before nobody knows.
+    ``made`` are the tables that were created between the states. Any other table that only one of
+    the states has was added to the lake with a log of its own; its state before that is not known.
     """
 
     tables: tuple[str, ...]
@@ -279,11 +280,11 @@ class Between:
 
 
 def between(context: Context, head: Head, before: LakeState, after: LakeState) -> Program[Between]:
-    """Where two states may differ. Of what is the same in both nothing is opened.
+    """Return the tables in which two states may differ; nothing is opened of what is equal in both.
 
-    By the commits since, for versions that are kept; by their table maps, for others. What other
-    clients have committed and HEAD does not know is looked for in each table, unless there are
-    very many.
+    Versions that are kept are compared by the commits since, other states by their table maps.
+    Commits of other clients that HEAD does not know are searched for in each table, unless there
+    are very many tables.
     """
     tables: set[str] = set()
     if isinstance(before, AtHead) != isinstance(after, AtHead):
@@ -306,7 +307,7 @@ def between(context: Context, head: Head, before: LakeState, after: LakeState) -
 
 
 def _clones(head: Head, state: LakeState) -> Program[dict[str, RefEntry]]:
-    """The clones that a state shows."""
+    """Return the clones that a state shows."""
     if isinstance(state, AtBase):
         return state.base.clones
     clones = yield from load_clones(head)
@@ -314,7 +315,7 @@ def _clones(head: Head, state: LakeState) -> Program[dict[str, RefEntry]]:
 
 
 def _since(head: Head, state: LakeState) -> Program[set[str]]:
-    """The tables that may be otherwise in HEAD than in a state."""
+    """Return the tables that HEAD may have in another state."""
     if isinstance(state, AtBase):
         clones = {**state.base.clones, **(yield from load_clones(head))}
         return (yield from _unequal(state.base.tables, head.tables, clones))
@@ -323,7 +324,7 @@ def _since(head: Head, state: LakeState) -> Program[set[str]]:
 
 
 def _unequal(one: TableMap, other: TableMap, clones: Iterable[str]) -> Program[set[str]]:
-    """The tables of two maps that are not said to be the same; equal leaves are not looked at."""
+    """Return the tables that two maps do not say to be equal; equal leaves are not read."""
     common = {ref.hash for ref in one.refs} & {ref.hash for ref in other.refs}
     for found in (one, other):
         yield from fetch_leaves(found, [r for r in found.missing() if r.hash not in common])
@@ -334,19 +335,19 @@ def _unequal(one: TableMap, other: TableMap, clones: Iterable[str]) -> Program[s
 
 
 def _shown(state: TableState | None) -> object:
-    """What of a table's entry says how it looks."""
+    """Return the part of a table's entry that says which state of the table it shows."""
     if state is None or state.dropped:
         return None
     return state.table_id, state.published, state.pending
 
 
 def _made(head: Head, before: LakeState, after: LakeState) -> Program[frozenset[str]]:
-    """Tables that were created between two states, as far as that is known."""
+    """Return the tables that were created between two states, as far as that is known."""
     made: set[str] = set()
     for state in (before, after):
         if isinstance(state, AtBase):
             at_hand = state.base.tables.at_hand()
-            # Its tombstone tells that a table was dropped there.
+            # The entry is a tombstone: the table was dropped there.
             made |= {p for p, known in at_hand.items() if known.published < 0 or known.dropped}
     first = min(before.version, after.version)
     try:
@@ -357,7 +358,7 @@ def _made(head: Head, before: LakeState, after: LakeState) -> Program[frozenset[
 
 
 def _created(commits: Iterable[CommitSummary]) -> set[str]:
-    """Tables that entered the lake with the first entry of their log."""
+    """Return the tables that were added to the lake with the first entry of their log."""
     return {
         location
         for commit in commits
@@ -367,7 +368,7 @@ def _created(commits: Iterable[CommitSummary]) -> set[str]:
 
 
 def _hidden(context: Context, head: Head) -> Program[set[str]]:
-    """The tables whose logs hold what HEAD does not know."""
+    """Return the tables whose logs hold entries that HEAD does not know."""
     if head.tables.missing() or len(head.tables) > MOST_TABLES:
         context.notify(
             Event(
@@ -385,7 +386,7 @@ def _hidden(context: Context, head: Head) -> Program[set[str]]:
 
 
 def _view_or_none(context: Context, head: Head, location: str) -> Program[View | None]:
-    """A table as it is now; None if it can't be read, which must not stop the others."""
+    """Return a table as it is now; None if it can't be read: that must not stop other tables."""
     try:
         tail = yield from refresh(context, location)
         return (yield from build_view(context, head, location, tail))
@@ -398,9 +399,10 @@ def _view_or_none(context: Context, head: Head, location: str) -> Program[View |
 def chosen_places(
     head: Head, locations: Iterable[str], patterns: Sequence[str] | None
 ) -> Program[list[str]]:
-    """Those of the locations that a pattern fits. Raises ``InvalidOperation`` where one fits none.
+    """Return the locations that one of the patterns fits; all if there are no patterns.
 
-    A table is called by its names and by its path.
+    A pattern may fit a name of the table or its path. Raises ``InvalidOperation`` where a pattern
+    fits none.
     """
     if patterns is None:
         return list(locations)
@@ -415,11 +417,11 @@ def chosen_places(
 
 # -------------------- patterns
 #
-# Tables by patterns of what they are called: their names, and their paths.
+# Patterns for tables: they fit a table's names, and its path.
 
 
 def called_by(locations: Iterable[str], names: Mapping[str, str]) -> dict[str, set[str]]:
-    """What each of these tables is called; ``names`` are at hand."""
+    """Return all names of each of these tables, its path included; ``names`` are cached."""
     called = {location: {location} for location in locations}
     for name, location in names.items():
         if location in called:
@@ -430,7 +432,10 @@ def called_by(locations: Iterable[str], names: Mapping[str, str]) -> dict[str, s
 def that_fit(
     called: Mapping[str, Iterable[str]], patterns: Sequence[str], argument: str = "tables"
 ) -> set[str]:
-    """The tables that one of the patterns fits. Raises ``InvalidOperation`` if one fits none."""
+    """Return the tables that one of the patterns fits.
+
+    Raises ``InvalidOperation`` if a pattern fits none.
+    """
     found: set[str] = set()
     for pattern in patterns:
         fitting = {
@@ -446,15 +451,16 @@ def that_fit(
 
 # -------------------- mounted then
 #
-# What clones have shown at an older version of the lake, before somebody wrote or dropped there.
+# Tables that clones showed at an older version of the lake, before a commit wrote or dropped them.
 #
-# HEAD tells of clones as they are now, and from which version on each shows. That a table of one
-# was mounted at a version is told by the first commit after it that touches the table: it makes
-# the table with the id that only a clone gives, or drops what was never made.
+# HEAD knows the clones as they are now, and the version from which on each clone shows. The first
+# commit after a version that touches a table shows whether the table was mounted at that version:
+# if so, the commit makes the table with the id that only a clone gives, or drops a table that was
+# never made.
 
 
 def then_view(context: Context, past: Past, location: str) -> Program[View]:
-    """A table's state at a global version, also where a clone has shown it. As ``view_at``."""
+    """Return a table's state at a global version, also where a clone showed it. As ``view_at``."""
     mount = yield from mounted_then(past, location)
     if mount is not None:
         return (yield from mounted_view(context, mount, location))
@@ -462,7 +468,10 @@ def then_view(context: Context, past: Past, location: str) -> Program[View]:
 
 
 def with_clones(past: Past) -> Program[Past]:
-    """The same, whose HEAD shows what clones have shown then, and marks what was dropped there."""
+    """Return the same, with a HEAD that shows what clones showed at that version.
+
+    Tables of clones that were dropped by then are marked as dropped.
+    """
     clones = yield from load_clones(past.timeline.head)
     if not clones:
         return past
@@ -476,7 +485,7 @@ def with_clones(past: Past) -> Program[Past]:
 
 
 def mounted_then(past: Past, location: str) -> Program[Mount | None]:
-    """The clone that has shown a table at a version, if one did."""
+    """Return the clone that showed a table at a version, if one did."""
     now = past.timeline.head
     if not now.refs or past.head.tables.get(location) is not None:
         return None
@@ -491,7 +500,7 @@ def mounted_then(past: Past, location: str) -> Program[Mount | None]:
 
 
 def all_mounted_then(past: Past) -> Program[list[str]]:
-    """The places of all tables that clones have shown at a version."""
+    """Return the places of all tables that clones showed at a version."""
     now = past.timeline.head
     clones = yield from load_clones(now)
     if not clones:
@@ -507,7 +516,10 @@ def all_mounted_then(past: Past) -> Program[list[str]]:
 
 
 def tombstones_then(past: Past) -> Program[dict[str, TableState]]:
-    """What keeps clones from showing tables that were dropped by then, for a base of that state."""
+    """Return tombstones for the tables of clones that were dropped by a version.
+
+    They keep clones from showing these tables in a base of that state.
+    """
     now = past.timeline.head
     clones = yield from load_clones(now)
     found: dict[str, TableState] = {}
@@ -530,20 +542,20 @@ def _was_mounted(later: Sequence[CommitSummary], location: str, table_id: str) -
     for commit in later:
         touch = commit.tables.get(location)
         if touch is not None:
-            # A drop of what was never made takes nothing out, and has made nothing.
+            # The drop of a table that was never made has neither ``left`` nor ``entered``.
             return touch.entered == table_id or (touch.entered is None and touch.left is None)
     return False
 
 
 # -------------------- mounts between
 #
-# Where two states of the lake may differ in what clones show.
+# Places at which two states of the lake may differ in what clones show.
 
 
 def shown_in_one(
     before: Mapping[str, RefEntry], after: Mapping[str, RefEntry]
 ) -> Program[set[str]]:
-    """The places of all tables that only one of two sets of clones shows, or each another one."""
+    """Return the places that only one of two sets of clones shows, or that each shows otherwise."""
     ids = {name: entry.id for name, entry in before.items()}
     same = {name for name, entry in after.items() if ids.get(name) == entry.id}
     found: set[str] = set()
@@ -554,16 +566,16 @@ def shown_in_one(
 
 
 def since_version(clones: Mapping[str, RefEntry], version: int) -> dict[str, RefEntry]:
-    """Those of some clones that show at a version."""
+    """Return the clones of these that show at a version."""
     return {name: entry for name, entry in clones.items() if entry.since <= version}
 
 
 def hidden_in_one(
     clones: Iterable[str], was: Mapping[str, TableState], now: Mapping[str, TableState]
 ) -> set[str]:
-    """The places below clones of which only one of two maps of tables has something to say.
+    """Return the places below clones for which only one of two maps of tables has an entry.
 
-    Be it that a table was dropped: where nothing is said the clone shows it.
+    The entry may also be a tombstone: where a map has no entry the clone shows the table.
     """
     names = set(clones)
     if not names:

@@ -1,8 +1,8 @@
-"""What changed between two states, applied row by row where others have rewritten the files.
+"""Changes between two states, applied row by row where other transactions rewrote the files.
 
-With keys a row is told by them; without, rows are bags: equal ones are the same, wherever they
-lie. Rows of the difference are held in memory, those of the table are not. Where an engine works
-by tasks, these compare the rows (``comparing.by_tasks``).
+With keys a row is identified by them. Without keys, rows are bags: equal rows are the same,
+wherever they are stored. Rows of the difference are held in memory, those of the table are not.
+Where an engine works by tasks, these compare the rows (``comparing.by_tasks``).
 """
 
 from __future__ import annotations
@@ -60,14 +60,15 @@ def by_rows(
 ) -> Program[ByRows]:
     """Apply the rows that differ between the removed and the added files of an operation.
 
-    ``snapshot`` is defined as it is to be after it, ``beneath`` is what it is made of.
+    ``snapshot`` already has the definition that the table must have after the operation;
+    ``beneath`` says what it consists of.
 
     Raises
     ------
     MergeConflict
-        Rows are otherwise by now, and the operation does not say what counts.
+        Rows have changed since, and the operation does not say which change counts.
     InvalidOperation
-        A key is NULL, or there twice.
+        A key is NULL, or exists twice.
     """
     location = operation.table
     files = (*operation.removes, *operation.adds)
@@ -150,7 +151,7 @@ def _by_keys(
 def _ours(
     context: Context, snapshot: TableSnapshot, keys: Sequence[str], wanted: Sequence[Key]
 ) -> Program[dict[Key, Row]]:
-    """The rows of the table that have one of these keys."""
+    """Return the rows of the table that have one of these keys."""
     layout = snapshot.layout
     where = is_one_of(layout, keys, wanted)
     files = yield from snapshot.files(where)
@@ -174,7 +175,10 @@ def _as_bags(
     new: Sequence[Row],
     name: FileNamer,
 ) -> Program[ByRows]:
-    """Each row that goes must be there, as often as it goes; others may have moved it."""
+    """Apply the rows as bags.
+
+    Each row to remove must exist as often as it is removed; other transactions may have moved it.
+    """
     layout = snapshot.layout
     going, coming = _apart(old, new), _apart(new, old)
     rows = {text_of(row): row for row in (*old, *new)}
@@ -194,7 +198,7 @@ def _as_bags(
         )
         if rewrite.rows_deleted != sum(found[text] for text in going):
             return ByRows(skipped=NOT_APART)
-    # All equal ones went: those that are to stay come again.
+    # The merge removed all equal rows: those that must stay are added again.
     back = coming + Counter({text: found[text] - count for text, count in going.items()})
     given = [rows[text] for text in back.elements()]
     if not given:
@@ -204,7 +208,7 @@ def _as_bags(
 
 
 def _no_bags(layout: Layout) -> str | None:
-    """Why rows of a table can't be compared as bags."""
+    """Return why rows of a table can't be compared as bags, or None."""
     nested = next((one.name for one in layout.schema if pa.types.is_nested(one.type)), None)
     if nested is None and not layout.change_data_feed:
         return None
@@ -215,9 +219,9 @@ def _no_bags(layout: Layout) -> str | None:
 def _there(
     context: Context, snapshot: TableSnapshot, going: Sequence[Row]
 ) -> Program[tuple[Counter[str] | None, pa.Table]]:
-    """How often the table has each of these rows, and the files that may have them.
+    """Return how often the table has each of these rows, and the files that may have them.
 
-    None if these are larger than a transaction looks at for a conflict.
+    The count is None if the files are larger than a transaction reads for a conflict.
     """
     layout = snapshot.layout
     wanted = {text_of(row) for row in going}
@@ -234,7 +238,7 @@ def _there(
 
 
 def _is_like(layout: Layout, rows: Sequence[Row]) -> Expr | None:
-    """A predicate that is true of these rows, by the columns in which none of them is NULL."""
+    """Return a predicate that is true of these rows, by the columns in which none is NULL."""
     whole = [key for key in layout.schema.names if all(row[key] is not None for row in rows)]
     if not whole or not rows:
         return None

@@ -37,21 +37,22 @@ from lakevilla.store.effects import Stat as HeadOf
 
 # -------------------- changes
 #
-# What changed in a table between two global versions, as rows (design, section 12).
+# The changes of a table between two global versions, as rows (design, section 12).
 #
-# Commit by commit: what a commit changed is the difference between the state that
-# it made and the one before it. Where the commit brought change files, they tell it;
-# else the rows of the files that it removed are held against the rows of those that
-# it added, and what is in both is left out.
+# They are computed commit by commit: the changes of a commit are the difference between the state
+# that it made and the state before it. Where the commit added change files, these hold the
+# changes. Otherwise the rows of the files that it removed are compared with the rows of those that
+# it added, and rows that are in both are left out.
 
 
 @dataclass(frozen=True, slots=True)
 class TableStep:
-    """Commits to one table that are told as one: mostly a single one, ``commits[-1]``.
+    """Commits to one table that are shown as one: mostly a single one, ``commits[-1]``.
 
-    A ``reconcile`` commit is told with what it has replaced: between them there are
-    states that no log ever showed, and whose files may be gone. One by which the table came
-    back into the lake is told with that by which it left: between them there was none.
+    A ``reconcile`` commit is shown with the commits that it has replaced: between them are
+    states that no log ever showed, and whose files may be gone. A commit by which the table
+    returned to the lake is shown with the commit by which it left: between them the lake had no
+    state of it.
     """
 
     commits: tuple[CommitSummary, ...]
@@ -62,7 +63,7 @@ class TableStep:
 
     @property
     def is_net(self) -> bool:
-        """Told as the difference of the states before and after, not by what the commit did."""
+        """True if shown as the difference of the states before and after, not by what it did."""
         return len(self.commits) > 1 or self.commit.kind == "reconcile"
 
 
@@ -74,18 +75,18 @@ def changes(
     columns: Sequence[str] | None = None,
     where: Expr | None = None,
 ) -> Program[pa.Table]:
-    """The rows of a table changed after global version ``since``, up to that of ``past``.
+    """Return the rows of a table changed after global version ``since``, up to that of ``past``.
 
-    In the columns of the bound version. A table that entered the lake in between
-    comes with all its rows, by the commit by which it entered; one that left it and came
-    back with what is different since.
+    The rows have the columns of the bound version. A table that was added to the lake in between
+    has all its rows, at the commit that added it. A table that left the lake and returned has the
+    rows that have changed since.
 
     Raises
     ------
     TableNotFound
         It is not in the lake at the bound version.
     VersionNotFound
-        ``since`` is not kept any more or not there yet, or files that tell the
+        ``since`` is not kept any more or does not exist yet, or files that hold the
         changes were removed.
     """
     reading, found = yield from changes_to_read(context, past, location, since, columns, where)
@@ -105,7 +106,7 @@ def changes_to_read(
     columns: Sequence[str] | None,
     where: Expr | None,
 ) -> Program[tuple[Reading, list[tuple[CommitSummary, Change]]]]:
-    """What ``changes`` reads, in order; parameters and errors are the same."""
+    """Return what ``changes`` reads, in order; parameters and errors are the same."""
     walk = yield from walk_through(context, past, location, since)
     predicate = None if where is None else bind(where, walk.layout.schema)
     projection(walk.layout, columns)
@@ -117,7 +118,7 @@ def changes_to_read(
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The steps of a table over a range of global versions; ``layout`` is that at its end."""
+    """The steps of a table over a range of global versions; ``layout`` is the layout at its end."""
 
     context: Context
     timeline: Timeline
@@ -127,12 +128,12 @@ class Walk:
     steps: tuple[TableStep, ...]
 
     def changes_of(self, step: TableStep) -> Program[list[Change]]:
-        """What one of the steps did."""
+        """Return the changes of one of the steps."""
         return changes_of(self.context, self.timeline, self.tail, self.location, step)
 
 
 def walk_through(context: Context, past: Past, location: str, since: int) -> Program[Walk]:
-    """The steps after global version ``since`` up to that of ``past``; errors as ``changes``."""
+    """Return the steps after version ``since`` up to that of ``past``; errors as ``changes``."""
     timeline = past.timeline
     if since > past.sequence:
         raise VersionNotFound(
@@ -152,10 +153,10 @@ def walk_through(context: Context, past: Past, location: str, since: int) -> Pro
 
 
 def _steps(commits: Sequence[CommitSummary], location: str, since: int) -> list[TableStep]:
-    """The commits in order, each ``reconcile`` together with what it stands for."""
+    """Return the commits in order, each ``reconcile`` with the commits that it replaces."""
     start = 0
     parted: CommitSummary | None = None
-    #: By the sequence of the commit by which it came back: that of the one by which it left.
+    #: By the sequence of the commit by which the table returned: that of the one by which it left.
     since_left: dict[int, int] = {}
     for index, commit in enumerate(commits):
         touch = commit.tables[location]
@@ -163,7 +164,7 @@ def _steps(commits: Sequence[CommitSummary], location: str, since: int) -> list[
             if parted is not None and parted.tables[location].left == touch.entered:
                 since_left[commit.sequence] = parted.sequence
             else:
-                start = index  # what was under that name before is another table
+                start = index  # an earlier table under that name is another table
         if touch.left is not None:
             parted = commit if touch.entered is None else None
     steps: list[TableStep] = []
@@ -183,7 +184,7 @@ def _steps(commits: Sequence[CommitSummary], location: str, since: int) -> list[
 
 
 def refuse_own_columns(location: str, layout: Layout) -> None:
-    """Refuse a table with a column that is called as those that tell of a change."""
+    """Refuse a table with a column that has the name of one of ``CHANGE_COLUMNS``."""
     taken = [name for name in layout.schema.names if name.lower() in CHANGE_COLUMNS.names]
     if taken:
         raise InvalidOperation(
@@ -196,13 +197,13 @@ def refuse_own_columns(location: str, layout: Layout) -> None:
 def changes_of(
     context: Context, timeline: Timeline, tail: Tail, location: str, step: TableStep
 ) -> Program[list[Change]]:
-    """What a step did to the table, each file that it removed told in full."""
+    """Return the changes of a step to the table, with complete data of each removed file."""
     commit = step.commit
     touch = commit.tables[location]
     if step.is_net:
         before = yield from past_at(timeline, step.commits[0].sequence - 1, [location])
         if location not in before.head.tables:
-            # It came in with the first of them.
+            # The table was added to the lake by the first of them.
             return [(yield from all_rows(context, timeline, location, commit.sequence))]
         return [(yield from _net(context, timeline, location, before, commit))]
     found = []
@@ -218,7 +219,7 @@ def changes_of(
 
 
 def all_rows(context: Context, timeline: Timeline, location: str, sequence: int) -> Program[Change]:
-    """All that the table has at a version, as one change."""
+    """Return all that the table has at a version, as one change."""
     past = yield from past_at(timeline, sequence, [location])
     view = yield from view_at(context, past, location)
     return (yield from _whole(view.snapshot))
@@ -232,11 +233,11 @@ def _whole(snapshot: TableSnapshot) -> Program[Change]:
 def _net(
     context: Context, timeline: Timeline, location: str, before: Past, commit: CommitSummary
 ) -> Program[Change]:
-    """The files of one state held against those of the other, whatever lies between.
+    """Return the files of one state compared with those of the other, whatever happened between.
 
-    Each counts, though its writer said ``dataChange=false``: that is true of its entry as a
-    whole, and not of the part of it that is left where what the commit had removed is taken
-    out of the sum. Rows that are in both states cancel when the rows are compared.
+    Each file counts, also where its writer said ``dataChange=false``. That is true of the writer's
+    entry as a whole, but not of the part of it that remains when the files which the commit had
+    removed are left out of the sum. Rows that are in both states cancel when the rows are compared.
     """
     after = yield from past_at(timeline, commit.sequence, [location])
     old = yield from view_at(context, before, location)
@@ -248,7 +249,7 @@ def _net(
 
 
 def _apart(files: pa.Table, others: pa.Table) -> list[DataFile]:
-    """The files that are not among the others."""
+    """Return the files that are not among the others."""
     known = set(file_refs(others))
     numbers = [number for number, ref in enumerate(file_refs(files)) if ref not in known]
     return data_files(files.take(pa.array(numbers, pa.int64())))
@@ -257,7 +258,7 @@ def _apart(files: pa.Table, others: pa.Table) -> list[DataFile]:
 def _foreign(
     context: Context, head: Head, tail: Tail, location: str, commit: CommitSummary
 ) -> Program[list[Change]]:
-    """What another client did in the entries that the commit took in."""
+    """Return what another client did in the entries that the commit included."""
     touch = commit.tables[location]
     assert touch.first is not None
     application = application_id(head)
@@ -267,7 +268,7 @@ def _foreign(
         if entry is None:
             raise _forgotten(location, commit.sequence, f"log entry {version} was cleaned up")
         if application in entry.applications:
-            continue  # ours, told at its own commit
+            continue  # our own entry, shown at its own commit
         change = entry.change
         if any(file.size is None or file.partition_values is None for file in change.removes):
             before = yield from snapshot_at(context, tail, version - 1)
@@ -280,7 +281,7 @@ def _foreign(
 def _completed(
     before: TableSnapshot, removes: Iterable[RemovedFile]
 ) -> Program[tuple[RemovedFile, ...]]:
-    """The removals with sizes and partition values, which their writers may leave out."""
+    """Return the removals with sizes and partition values, which their writers may leave out."""
     removes = tuple(removes)
     lacking = {f.ref for f in removes if f.size is None or f.partition_values is None}
     if not lacking:
@@ -309,11 +310,12 @@ def _forgotten(location: str, sequence: int, why: str) -> VersionNotFound:
 
 # -------------------- changed rows
 #
-# The rows of a change to a table: read from its change files, or told by the files it moved.
+# The rows of a change to a table: read from its change files, or computed from the files that it
+# added and removed.
 
 
 _TYPE = pa.field("_change_type", pa.string(), nullable=False)
-#: What each row of a change says beside the table's own columns.
+#: The columns that each row of a change has besides the table's own.
 CHANGE_COLUMNS = pa.schema(
     [
         _TYPE,
@@ -322,9 +324,9 @@ CHANGE_COLUMNS = pa.schema(
     ]
 )
 
-#: Views over what came and what went.
+#: Views over the added and the removed rows.
 ADDED, REMOVED = "lakevilla_added", "lakevilla_removed"
-#: Each row as often as there are more of it on one side: one pass, in memory that is bounded by
+#: Each row as often as one side has more copies of it: one pass, in memory that is bounded by
 #: what may be spilled. (EXCEPT ALL, once each way, takes minutes for a million rows.)
 DIFFERENCE = f"""
 SELECT * EXCLUDE (lakevilla_more, lakevilla_copy)
@@ -351,7 +353,7 @@ FROM (
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What is asked for: the rows of a table as its columns are at the bound version."""
+    """The rows that a caller requests, in the columns of the table at the bound version."""
 
     context: Context
     location: str
@@ -362,7 +364,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSource:
-    """Files whose rows tell of a change; ``kind`` is None where a column of theirs says it."""
+    """Files whose rows show a change; ``kind`` is None where a column of theirs says the kind."""
 
     layout: Layout
     files: tuple[DataFile, ...]
@@ -370,9 +372,9 @@ class ChangeSource:
 
 
 def sources_of(layout: Layout, change: Change) -> tuple[ChangeSource, ...]:
-    """Where the rows of a change lie: nowhere, in one place, or in what came and what went.
+    """Return where the rows of a change are stored: nowhere, in one source, or in two.
 
-    Of the latter two, what is in both has not changed.
+    Two sources are the added and the removed files; rows that are in both have not changed.
     """
     if change.change_files and not layout.by_field_id:
         shown = replace(
@@ -393,7 +395,7 @@ def sources_of(layout: Layout, change: Change) -> tuple[ChangeSource, ...]:
 
 
 def changed_rows(reading: Reading, change: Change) -> Program[list[pa.Table]]:
-    """The rows of one change, with ``_change_type``."""
+    """Return the rows of one change, with ``_change_type``."""
     names = projection(reading.layout, reading.columns).names
     sources = sources_of(reading.layout, change)
     if len(sources) == 2:
@@ -412,7 +414,10 @@ def changed_rows(reading: Reading, change: Change) -> Program[list[pa.Table]]:
 def _difference(
     reading: Reading, added: Sequence[DataFile], removed: Sequence[DataFile]
 ) -> Program[pa.Table]:
-    """Whole rows are compared, so all columns are read, whatever was asked for."""
+    """Return the rows in which the files differ.
+
+    Whole rows are compared, so all columns are read, whichever are requested.
+    """
     layout = reading.layout
     names = layout.schema.names
     new = yield from _scanned(reading, layout, added, names)
@@ -433,7 +438,7 @@ def _scanned(
         reader = yield from context.engine.scan(TableInput(layout, listed), columns, reading.where)
         return reader.read_all()
     except Exception:
-        # Which request failed is the engine's to know; a file that is gone explains it.
+        # Only the engine knows which request failed; a file that is gone explains it.
         yield from refuse_missing(location, files)
         raise
 
@@ -464,7 +469,7 @@ def _as_data(file: RemovedFile) -> DataFile:
 
 
 def stamped(tables: Sequence[pa.Table], commit: CommitSummary) -> list[pa.Table]:
-    """The rows with the global version that made the change, and its time."""
+    """Return the rows with the global version that made the change, and its time."""
     version, timestamp = CHANGE_COLUMNS.field(1), CHANGE_COLUMNS.field(2)
     return [
         rows.append_column(
@@ -478,16 +483,16 @@ def stamped(tables: Sequence[pa.Table], commit: CommitSummary) -> list[pa.Table]
 
 # -------------------- change feed
 #
-# The change data feed: an entry's change files tell all of its changes, or there are none.
+# The change data feed: an entry's change files hold all of its changes, or it has none.
 #
-# Readers of the feed pass over the files that an entry adds and removes as soon as
+# Readers of the feed ignore the files that an entry adds and removes as soon as
 # it has a change file (hazard 32). Where one entry is made of several changes, or
-# of rows that come in and rows that go, those that have brought no change files
+# of rows that are added and rows that are removed, the changes without change files
 # get theirs here.
 
 
 def is_mixed(changes: Sequence[Change]) -> bool:
-    """Whether some of the changes have change files, and others that touch rows have none."""
+    """Return whether some changes have change files, and others that touch rows have none."""
     listed = any(change.change_files for change in changes)
     return listed and any(c.changes_data and not c.change_files for c in changes)
 
@@ -495,7 +500,7 @@ def is_mixed(changes: Sequence[Change]) -> bool:
 def in_one_entry(
     context: Context, before: TableSnapshot, changes: Sequence[Change], name: FileNamer
 ) -> Program[tuple[Change, dict[str, bytes]]]:
-    """The changes as one, with change files for all of them where any has some.
+    """Return the changes as one, with change files for all of them where any has some.
 
     Parameters
     ----------
@@ -506,7 +511,7 @@ def in_one_entry(
     -------
     Change
     dict of str to bytes
-        Change files that are still to be stored, by key.
+        Change files that must still be stored, by key.
     """
     whole = compose(changes)
     if not is_mixed(changes):

@@ -29,12 +29,12 @@ from lakevilla.sublogs.operations import Defined
 
 # -------------------- difference
 #
-# What one state of a table has other than another: files, and what the table is defined as.
+# The files and the definition that one state of a table has and another has not.
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """``after`` is None where the table is defined alike in both states."""
+    """The difference of two states; ``after`` is None where both define the table alike."""
 
     removes: tuple[DataFile, ...]
     adds: tuple[DataFile, ...]
@@ -47,7 +47,7 @@ class Difference:
 
 
 def difference(before: TableSnapshot, after: TableSnapshot) -> Program[Difference]:
-    """What came to a table, and what went, from one of its states to another."""
+    """Return the files added to a table, and removed from it, from one of its states to another."""
     was = yield from before.files()
     now = yield from after.files()
     old = Defined(dict(before.metadata), dict(before.protocol))
@@ -61,13 +61,13 @@ def difference(before: TableSnapshot, after: TableSnapshot) -> Program[Differenc
 
 
 def _apart(files: pa.Table, others: pa.Table) -> pa.Table:
-    """The files that are not among the others, by path and deletes."""
+    """Return the files that are not among the others, by path and deletes."""
     known = _identities(others)
     return files.filter(pc.invert(pc.is_in(_identities(files), value_set=known)))
 
 
 def _identities(files: pa.Table) -> pa.ChunkedArray:
-    # No path holds this character; a file without deletes is another than one whose id is empty.
+    # No path contains this character. A file without deletes differs from one whose id is empty.
     deletes = pc.if_else(
         pc.is_null(files["dv_id"]), "", pc.binary_join_element_wise("\0", files["dv_id"], "")
     )
@@ -76,7 +76,7 @@ def _identities(files: pa.Table) -> pa.ChunkedArray:
 
 # -------------------- state difference
 #
-# What one state of the lake has other than another, table by table.
+# The differences between two states of the lake, table by table.
 
 
 Kind = Literal["created", "joined", "dropped", "changed"]
@@ -84,7 +84,7 @@ Kind = Literal["created", "joined", "dropped", "changed"]
 
 @dataclass(frozen=True, slots=True)
 class TableDifference:
-    """One table that differs. ``snapshot`` is its later state, or the only one."""
+    """A table that differs. ``snapshot`` is its later state, or the only one."""
 
     location: str
     change: Kind
@@ -95,7 +95,7 @@ class TableDifference:
 def states_differ(
     context: Context, before: StateName, after: StateName, patterns: Sequence[str] | None
 ) -> Program[list[TableDifference]]:
-    """The tables that differ in two states. Equal ones are not opened.
+    """Return the tables that differ in two states. Equal tables are not opened.
 
     Raises
     ------
@@ -144,22 +144,22 @@ def _one(
 # The rows in which two states of a table differ.
 
 
-#: What tells of a row in which two states differ.
+#: The column that says how a row differs between two states.
 OWN = pa.schema([CHANGE_COLUMNS.field(0)])
 _TYPE = OWN.field(0)
-#: A view over rows that came and went.
+#: A view over the added and removed rows.
 _DIFFERING = "lakevilla_differing"
 
 
 def rows_between(
     context: Context, table: TableDifference, keys: Sequence[str] | None
 ) -> Program[pa.Table]:
-    """The rows that came and went, with ``_change_type``; by ``keys``, updates are told as such.
+    """Return the added and removed rows, with ``_change_type``; with ``keys`` also updates.
 
     Raises
     ------
     InvalidOperation
-        The table has no such column, or one of that name.
+        The table lacks a column of ``keys``, or has a column of that name.
     VersionNotFound
         A file is gone.
     """
@@ -181,7 +181,7 @@ def rows_between(
 def sources_between(
     table: TableDifference, keys: Sequence[str] | None
 ) -> Program[tuple[ChangeSource, ...]]:
-    """Where the rows of ``rows_between`` lie, for who reads them later; errors as there."""
+    """Return the sources of ``rows_between``, for a later reader; errors as there."""
     _check(table, keys)
     sources = sources_of(table.snapshot.layout, _change(table))
     for source in sources:
@@ -190,12 +190,12 @@ def sources_between(
 
 
 def comparison(keys: Sequence[str] | None) -> str:
-    """The query that compares what came and what went."""
+    """Return the query that compares the added and the removed rows."""
     return _paired(f"({DIFFERENCE})", keys) if keys else DIFFERENCE
 
 
 def _paired(rows: str, keys: Sequence[str]) -> str:
-    """Rows of one key that went and came are one that was updated."""
+    """Return a query that shows a removed and an added row of one key as one update."""
     kind = _TYPE.name
 
     def alone(which: str) -> str:

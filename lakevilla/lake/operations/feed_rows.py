@@ -38,16 +38,16 @@ from lakevilla.store.effects import Program
 # The rows that a step of the feed changed in one table, in the columns of that very version.
 
 
-#: Layouts that are kept; a table's costs its log.
+#: The number of layouts that are kept; to find a table's layout its log must be read.
 _MOST_LAYOUTS = 256
 
 
 @dataclass(slots=True)
 class Shapes:
-    """What is known of the tables' columns, from step to step of one walk.
+    """The known columns of tables, from step to step of one walk.
 
-    ``changed`` is by location the last commit that may have changed them; ``layouts`` are kept
-    with that number. Threads may share it: a lost update costs a look at a log.
+    ``changed`` has by location the last commit that may have changed them; ``layouts`` are kept
+    with that number. Threads may share it: a lost update costs one more read of a log.
     """
 
     changed: dict[str, int] = field(default_factory=dict)
@@ -71,12 +71,12 @@ class AskedRows:
 
 
 def rows_of(context: Context, asked: AskedRows) -> Program[pa.Table]:
-    """The changed rows, with the columns that tell of the change.
+    """Return the changed rows, with the columns that describe the change.
 
     Raises
     ------
     VersionNotFound
-        What tells them was removed.
+        The files that hold the changes were removed.
     InvalidOperation
         The table has other columns.
     """
@@ -91,10 +91,10 @@ def rows_of(context: Context, asked: AskedRows) -> Program[pa.Table]:
 
 
 def rows_to_read(context: Context, asked: AskedRows) -> Program[tuple[Reading, list[Change]]]:
-    """What ``rows_of`` reads, for who reads it later; errors are the same.
+    """Return what ``rows_of`` reads, for a caller that reads it later; errors are the same.
 
-    That the files are there is looked at first, but for those of a table that came in with all
-    that it has.
+    It first checks that the files exist, except those of a table that was added with all that
+    it has.
     """
     with _kept_so_far(asked):
         reading, changes = yield from _to_read(context, asked)
@@ -108,7 +108,7 @@ def rows_to_read(context: Context, asked: AskedRows) -> Program[tuple[Reading, l
 
 @contextmanager
 def _kept_so_far(asked: AskedRows) -> Iterator[None]:
-    """A block whose ``VersionNotFound`` says which version of the feed is gone."""
+    """Run a block whose ``VersionNotFound`` says which version of the feed is gone."""
     location, sequence = asked.table.location, asked.step.commit.sequence
     try:
         yield
@@ -128,7 +128,7 @@ def _to_read(context: Context, asked: AskedRows) -> Program[tuple[Reading, list[
 
 
 def _layout(context: Context, asked: AskedRows) -> Program[Layout]:
-    """The table's columns at the step's version."""
+    """Return the table's columns at the step's version."""
     table, shapes = asked.table, asked.shapes
     shape, layout = shapes.layouts.get(table.location, (None, None))
     if layout is None or shape != table.shape:
@@ -143,18 +143,18 @@ def _layout(context: Context, asked: AskedRows) -> Program[Layout]:
 def changes_in(
     context: Context, timeline: Timeline, step: Step, table: TouchedTable
 ) -> Program[list[Change]]:
-    """What a step did to the files of a table that is there after it."""
+    """Return the changes of a step to the files of a table that exists after it."""
     location, commit = table.location, step.commit
     is_one = len(table.commits) == 1
     if table.enters and not (is_one and not table.commits[0].tables[location].removes):
-        # What the first commit takes out again was never in the lake.
+        # Files that the first commit removes again were never in the lake.
         return [(yield from all_rows(context, timeline, location, commit.sequence))]
     if not is_one:
         tail = yield from open_tail(context, location, missing_ok=True)
         return (yield from changes_of(context, timeline, tail, location, table.as_step))
     [own] = table.commits
     if own.kind == "transaction" and not table.enters:
-        part = (yield from recorded(context, own)).tables.get(location)  # and no look at the log
+        part = (yield from recorded(context, own)).tables.get(location)  # without a read of the log
         found = [] if part is None else [part.change]
     else:
         tail = yield from open_tail(context, location, missing_ok=True)
@@ -162,24 +162,25 @@ def changes_in(
             tail = yield from probe(context, tail)
         found = yield from changes_of(context, timeline, tail, location, table.as_step)
     if step.net:
-        # A difference has no row that was changed twice: all come and go.
+        # A difference has no row that was changed twice: all rows are inserted or deleted.
         found = [msgspec.structs.replace(change, change_files=()) for change in found]
     return found
 
 
 # -------------------- feed steps
 #
-# Which commits are told as one, and what each such step did to the lives of the tables.
+# The commits that are shown as one, and how each such step adds and removes tables of the lake.
 #
 # Pure. Between two steps the lake had a state that nothing in the same range takes back.
 
 
 @dataclass(frozen=True, slots=True)
 class TouchedTable:
-    """What a step did to one table, as far as the summaries of its commits tell.
+    """The changes of a step to one table, as far as the summaries of its commits show them.
 
-    ``enters``: all its rows are new. ``leaves``: what was under that name is not there any more.
-    ``shape`` is the last commit that may have changed its columns, as far as was looked.
+    ``enters``: all its rows are new. ``leaves``: the earlier table under that name does not exist
+    any more. ``shape`` is the last commit that may have changed its columns, as far as commits were
+    read.
     """
 
     location: str
@@ -190,7 +191,7 @@ class TouchedTable:
 
     @property
     def is_there(self) -> bool:
-        """Whether the lake has it after the step."""
+        """True if the lake has the table after the step."""
         return self.enters or not self.leaves
 
     @property
@@ -200,9 +201,9 @@ class TouchedTable:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Commits in a row that are told as one version, by the number of the last.
+    """Consecutive commits that are shown as one version, by the number of the last.
 
-    ``net``: asked for as one difference, whatever they are.
+    ``net``: requested as one difference, whatever they are.
     """
 
     commits: tuple[CommitSummary, ...]
@@ -215,15 +216,16 @@ class Step:
 
     @property
     def since(self) -> int:
-        """The version before it."""
+        """The version before the step."""
         return self.commits[0].sequence - 1
 
 
 def in_steps(commits: Sequence[CommitSummary]) -> list[Step]:
-    """Commits in a row, cut where the lake has a state that none of them takes back.
+    """Return consecutive commits, cut where the lake has a state that none of them takes back.
 
-    A ``reconcile`` goes with the ``foreign`` commit of the same replacement, with those among
-    them that it stands for, and with all between: what touches several tables stays in one.
+    A ``reconcile`` is in one step with the ``foreign`` commit of the same replacement, with those
+    of these commits that it replaces, and with all between: a commit to several tables stays in one
+    step.
     """
     steps: list[Step] = []
     first = commits[0].sequence if commits else 0
@@ -242,14 +244,14 @@ def in_steps(commits: Sequence[CommitSummary]) -> list[Step]:
 
 
 class Lives:
-    """Which tables the lake has, carried along the commits.
+    """The tables that the lake has, followed along the commits.
 
     Parameters
     ----------
     now : Mapping of str to (str or None)
         By location the id of the table that the lake has after all of ``commits``; None: none.
     commits : sequence of CommitSummary
-        All from the first that will be looked at, to the newest.
+        All from the first that will be followed, to the newest.
     """
 
     def __init__(self, now: Mapping[str, str | None], commits: Sequence[CommitSummary]) -> None:
@@ -261,7 +263,7 @@ class Lives:
                     self._ids[location] = touch.left
 
     def past(self, step: Step, shapes: dict[str, int]) -> Iterator[TouchedTable]:
-        """What the next step did; ``shapes`` is brought up to date."""
+        """Yield what the next step did to each table; ``shapes`` is brought up to date."""
         touched: dict[str, list[CommitSummary]] = {}
         for commit in step.commits:
             for location, touch in commit.tables.items():
@@ -274,14 +276,14 @@ class Lives:
             after, is_another = _followed(before, location, commits)
             self._ids[location] = after
             if before is None and after is None:
-                continue  # it came and went
+                continue  # it was added and removed again
             enters = after is not None and (before is None or is_another)
             leaves = before is not None and (after is None or is_another)
             yield TouchedTable(location, commits, enters, leaves, shapes.get(location, -1))
 
 
 def may_reshape(commit: CommitSummary, touch: Touch) -> bool:
-    """Whether the columns of a table may be others after a commit that touched it.
+    """Return whether the columns of a table may have changed by a commit that touched it.
 
     A ``reconcile`` may have taken a change of them back.
     """
@@ -292,10 +294,10 @@ def may_reshape(commit: CommitSummary, touch: Touch) -> bool:
 def _followed(
     before: str | None, location: str, commits: Sequence[CommitSummary]
 ) -> tuple[str | None, bool]:
-    """The table's id after the commits, and whether it is another table than before.
+    """Return the table's id after the commits, and whether it is another table than before.
 
-    One that went and came back with its id is the same; so is one whose id was replaced where
-    it is, by a commit that tells its rows.
+    A table that left and returned with its id is the same. So is a table whose id was replaced
+    in its place, by a commit that shows its changed rows.
     """
     now, parted, is_another = before, None, False
     for commit in commits:

@@ -1,4 +1,4 @@
-"""Rows that an insert takes, in the columns of its table."""
+"""The rows that an insert takes, in the columns of its table."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from lakevilla.sublogs.operations import Insert
 #
 # The rows of a query as INSERT puts them into columns of other types.
 #
-# An INSERT says values by literals, which have the type that they look like: ``1.5`` is a decimal,
-# ``'2026-01-31'`` text, and NULL comes out of the engine as an integer. What becomes of them is
-# the column's type, where that loses nothing. Rows that a caller gives have types of their own,
-# and are not changed so (``arrow.cast``).
+# An INSERT gives values by literals, which have the type that they look like: ``1.5`` is a decimal,
+# ``'2026-01-31'`` text, and NULL leaves the engine as an integer. They are converted to the
+# column's type, where that loses nothing. Rows that a caller gives have types of their own,
+# and are not converted so (``arrow.cast``).
 
 
-#: A view of sets of parameters, for a statement that takes many: each value is as a literal.
+#: A view of sets of parameters, for a statement that takes many: each value is like a literal.
 PARAMETERS = "__parameters"
 
 
 def inserted_rows(operation: Insert, layout: Layout, rows: pa.Table) -> pa.RecordBatchReader:
-    """What the query of an insert returns, as rows of its table; see ``assigned_rows``."""
+    """Return the rows of an insert's query as rows of its table; see ``assigned_rows``."""
     literals = has_literals_alone({*operation.source.tables, *operation.source.views})
     return assigned_rows(operation.columns, layout, rows, literals=literals)
 
 
 def has_literals_alone(names: Set[str]) -> bool:
-    """Whether what a query has without a zone is no column's, but a literal, which is in UTC.
+    """True if a query's value without a zone is never of a column but a literal, which is in UTC.
 
-    ``names`` are of the tables and views that it looks at.
+    ``names`` are of the tables and views that it reads.
     """
     return names <= {PARAMETERS}
 
@@ -47,7 +47,7 @@ def has_literals_alone(names: Set[str]) -> bool:
 def assigned_rows(
     columns: Sequence[str], layout: Layout, rows: pa.Table, *, literals: bool
 ) -> pa.RecordBatchReader:
-    """What a query returns, as the ``columns`` of a table.
+    """Return the rows of a query, as the ``columns`` of a table.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def assigned_rows(
 def assigned(
     column: pa.ChunkedArray, target: pa.DataType, *, literals: bool = False
 ) -> pa.ChunkedArray:
-    """The values in the column's type if INSERT turns them into it, else as they are."""
+    """Return the values in the column's type if INSERT converts them to it, else unchanged."""
     source = column.type
     if source.equals(target):
         return column
@@ -91,7 +91,7 @@ def assigned(
         def within(values: pa.Array, type_: pa.DataType) -> pa.Array:
             return _whole(assigned(pa.chunked_array([values]), type_, literals=literals))
 
-        # In one piece: what the pieces have NULL in alone would be of several types.
+        # In one piece: pieces in which a part has only NULLs would have several types.
         return pa.chunked_array([assigned_nested(_whole(column), target, within)])
     for is_source, is_target in _TURNED:
         if is_source(source) and is_target(target):
@@ -104,7 +104,7 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _check_text(column: pa.ChunkedArray, target: pa.DataType, name: str, table: str) -> None:
-    """Tell which text is none of the dates or times that it is to become."""
+    """Refuse text that is no value of the date or time type of its column, and name it."""
     form = next((form for is_type, form in _FORMS if is_type(target)), None)
     if form is None or not pa.types.is_string(column.type):
         return
@@ -147,7 +147,7 @@ def _cast(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
 
 
 def _time(text: str | None) -> time | None:
-    """Arrow has no cast of text to times of the day."""
+    """Return text as a time of the day: Arrow has no such cast."""
     try:
         found = None if text is None else time.fromisoformat(text)
     except ValueError:
@@ -162,7 +162,7 @@ def _has_no_zone(source: pa.DataType) -> bool:
 
 
 def _moments(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Texts as moments; those without a zone are in UTC."""
+    """Return texts as timestamps; those without a zone are in UTC."""
     try:
         return pa.chunked_array([_moment(text) for text in column.to_pylist()], _MOMENT)
     except pa.ArrowException:
@@ -198,16 +198,16 @@ _TURNED: tuple[tuple[_Test, _Test], ...] = (
 #
 # Structs, lists and maps as INSERT puts them into columns of other types.
 #
-# What is within them is assigned as elsewhere. A struct goes into a column of maps: its names are
-# the keys.
+# Values inside them are assigned like other values. A struct may be put into a column of maps: its
+# names are the keys.
 
 
-#: Puts values that are not nested into a type, where INSERT does.
+#: A function that puts values that are not nested into a type, where INSERT does.
 Assign = Callable[[pa.Array, pa.DataType], pa.Array]
 
 
 def assigned_nested(array: pa.Array, target: pa.DataType, assign: Assign) -> pa.Array:
-    """The values, with those within them assigned; what has another form stays as it is."""
+    """Return the values, with those inside them assigned; a value of another form is unchanged."""
     kind, types = array.type, pa.types
     if kind.equals(target):
         return array
@@ -242,7 +242,7 @@ def _struct(array: pa.Array, wanted: Mapping[str, pa.DataType], assign: Assign) 
 
 
 def _map(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Each struct as a map from its names; the struct where its values are of several types."""
+    """Return each struct as a map from its names; the struct if its values are of several types."""
     names = [field.name for field in array.type]
     valid = array.filter(array.is_valid())
     items = [_item(child, target.item_type) for child in valid.flatten()]
@@ -261,7 +261,7 @@ def _map(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _item(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """In the type of the map's values, so that all are of one; else as it is."""
+    """Return values in the type of the map's values, so that all have one; else unchanged."""
     if array.null_count == len(array):
         return pa.nulls(len(array), target)
     try:

@@ -1,7 +1,7 @@
-"""Which rows of a merge's target a source can match at all, as files are left out by it.
+"""The rows of a merge's target that a source can match at all, used to leave out files.
 
-Never more than a help: no row is matched by what is said here, and a row that may match is never
-ruled out.
+They are never more than a help: no row is matched by these predicates, and a row that may match is
+never ruled out.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from lakevilla.sql.expressions.tree import Call, Column, Expr, Literal, all_of, 
 from lakevilla.sql.expressions.types import type_name
 from lakevilla.sql.expressions.values import literal_of
 
-#: Up to so many values of a key files are asked for each, beyond it for what lies between.
+#: Up to so many values of a key are each named in the predicate; for more it names their range.
 _VALUES = 64
 
 
 def may_be_matched(
     spec: MergeSpec, target: pa.Schema, rows: pa.Table | None, within: Expr | None
 ) -> Expr | None:
-    """A predicate over the target that is true of each row that a clause may act on.
+    """Return a predicate over the target that is true of each row that a clause may act on.
 
     Parameters
     ----------
@@ -33,9 +33,9 @@ def may_be_matched(
         Bound.
     target : pyarrow.Schema
     rows : pyarrow.Table or None
-        The source, if it is here.
+        The source, if its rows are in this process.
     within : Expr or None
-        What is known of the rows besides.
+        A predicate that is known of the rows besides.
 
     Returns
     -------
@@ -64,7 +64,7 @@ def _terms(on: Expr) -> Iterator[Expr]:
 
 
 def _alone(term: Expr, alias: str) -> Expr | None:
-    """A term that names columns of the target alone, as one over it."""
+    """Return a term that names only columns of the target, as a term over the target; else None."""
     tables = {column.table for column in columns(term)}
     if tables != {alias}:
         return None
@@ -72,7 +72,7 @@ def _alone(term: Expr, alias: str) -> Expr | None:
 
 
 def _equal(term: Expr, spec: MergeSpec, rows: pa.Table) -> Expr | None:
-    """``target.key = source.key``: the values that the source has for it."""
+    """Return the values that the source has for ``target.key = source.key``, as a predicate."""
     if not isinstance(term, Call) or term.name not in ("=", "<=>"):
         return None
     left, right = term.args
@@ -111,7 +111,7 @@ def _bounds(column: Column, values: pa.ChunkedArray) -> Expr | None:
 
 
 def _has_bounds(values: pa.ChunkedArray) -> bool:
-    """Whether it has an order that files have it by; NaN is above all, and in no statistic."""
+    """Return whether files have bounds for such values; NaN is above all, and in no statistic."""
     kind = values.type
     if pa.types.is_floating(kind):
         return not pc.any(pc.is_nan(values)).as_py()

@@ -1,6 +1,6 @@
-"""Performing a logical operation on a table: the first time, in a redo, and by a helper.
+"""Perform a logical operation on a table: the first time, in a redo, and by a helper.
 
-One function for all three, so that a redo can't mean something else than the
+One function serves all three, so that a redo can't mean something else than the
 first run did.
 """
 
@@ -78,7 +78,7 @@ TRUE = Literal("boolean", "true")
 class Performed:
     """The physical side of an operation.
 
-    ``bodies`` are files, by key, that are still to be stored.
+    ``bodies`` are files, by key, that must still be stored.
     """
 
     change: Change
@@ -95,7 +95,7 @@ def perform(
     lookup: Lookup,
     beneath: Beneath | None = None,
 ) -> Program[Performed]:
-    """Do what ``operation`` says to ``snapshot``; ``beneath`` is what that is made of.
+    """Apply ``operation`` to ``snapshot``; ``beneath`` says what the snapshot consists of.
 
     Raises
     ------
@@ -154,9 +154,9 @@ def perform(
 def _detached(
     context: Context, operation: Detach, blank: TableSnapshot, name: FileNamer
 ) -> Program[Performed]:
-    """What makes the table that a clone shows, with its files.
+    """Make the table that a clone shows, with its files.
 
-    An Iceberg file of which rows are deleted is written anew: with a new sequence number its
+    An Iceberg file of which rows are deleted is rewritten: with a new sequence number its
     deletes would no longer apply to it.
 
     Raises
@@ -182,7 +182,7 @@ def _files(snapshot: TableSnapshot, where: Expr | None = None) -> Program[pa.Tab
 
 
 def performed_as(operation: Operation, snapshot: TableSnapshot, performed: Performed) -> Operation:
-    """The operation, to be performed again: which fields it has made is noted.
+    """Return the operation in a form for a redo, which notes the fields that it has made.
 
     Raises ``InvalidOperation``, see ``binding.outcome``.
     """
@@ -192,7 +192,7 @@ def performed_as(operation: Operation, snapshot: TableSnapshot, performed: Perfo
 
 
 def check_append_only(snapshot: TableSnapshot, performed: Performed, verb: str = "") -> None:
-    """Refuse to take rows out of a table that only grows."""
+    """Refuse to remove rows from a table that is append-only."""
     if snapshot.append_only and any(file.data_change for file in performed.change.removes):
         table = snapshot.layout.table
         raise InvalidOperation(
@@ -202,7 +202,7 @@ def check_append_only(snapshot: TableSnapshot, performed: Performed, verb: str =
 
 
 def _alter(context: Context, operation: Alter, snapshot: TableSnapshot) -> Program[Performed]:
-    """Change the table's metadata; a new constraint must hold for the rows that are there."""
+    """Change the table's metadata; a new constraint must hold for the existing rows."""
     alteration = TableAlteration(add_columns=_schema(operation.add_columns), **operation.request)
     change = context.formats.of(snapshot).alter(snapshot, alteration)
     after = snapshot.apply(change).layout
@@ -227,7 +227,7 @@ def _alter(context: Context, operation: Alter, snapshot: TableSnapshot) -> Progr
 def _widened(
     context: Context, snapshot: TableSnapshot, columns: bytes | None, *, replaces: bool = False
 ) -> Change:
-    """The schema change that an operation brings along; it replaces the schema or adds to it."""
+    """Return the schema change of an operation; it replaces the schema or adds to it."""
     schema = _schema(columns)
     if schema is None:
         return Change()
@@ -236,7 +236,7 @@ def _widened(
 
 
 def replaced_definition(context: Context, operation: Replace, snapshot: TableSnapshot) -> Change:
-    """What an operation makes of the table's definition."""
+    """Return the change that an operation makes to the table's definition."""
     schema = _schema(operation.columns)
     assert schema is not None, "it says all columns"
     wanted = NewDefinition(
@@ -248,7 +248,7 @@ def replaced_definition(context: Context, operation: Replace, snapshot: TableSna
 def layout_given(
     context: Context, operation: Append | Overwrite, snapshot: TableSnapshot
 ) -> Layout:
-    """The layout of the files that an operation was given, if they were written on this state."""
+    """Return the layout of the files that an operation was given, if written on this state."""
     if isinstance(operation, Replace):
         change = replaced_definition(context, operation, snapshot)
     else:
@@ -328,7 +328,7 @@ def _merge(
 
 
 def merge_spec(operation: Merge, target: pa.Schema, source: pa.Schema) -> MergeSpec:
-    """The merge, bound to the columns of its target and of its source."""
+    """Return the merge, bound to the columns of its target and of its source."""
     schemas = {operation.source_alias: source, operation.target_alias: target}
     clauses = tuple(
         MergeClause(
@@ -358,7 +358,7 @@ def _insert(
 
 
 def _telling(operation: Operation, lookup: Lookup) -> Lookup:
-    """``lookup``, refusing tables whose names mean other fields than the query was given for."""
+    """Return ``lookup``, refusing tables in which the query's names mean other fields by now."""
 
     def noting(location: str) -> Program[TableSnapshot]:
         snapshot = yield from lookup(location)
@@ -427,18 +427,18 @@ _stats = JsonDecoder(_Stats)
 
 
 def _rows(file: DataFile) -> int:
-    """Rows in a file, as its statistics tell; 0 where they do not."""
+    """Return the number of rows in a file by its statistics; 0 where they do not say it."""
     if file.stats is None:
         return 0
     try:
         rows = _stats.decode(file.stats).numRecords
     except ValueError:
-        return 0  # another client's, and only ever a count
+        return 0  # another client's statistics, and the number is never more than a count
     return rows - (0 if file.deletion_vector is None else file.deletion_vector.cardinality)
 
 
 def _metrics(counts: Counts) -> dict[str, str]:
-    """``operationMetrics`` in the names that Delta's own tools show."""
+    """Return ``operationMetrics`` in the names that Delta's own tools show."""
     metrics = {
         "num_added_files": counts.files_added,
         "num_removed_files": counts.files_removed,

@@ -27,18 +27,19 @@ from lakevilla.sublogs.operations import Optimize, Refresh
 
 # -------------------- refresh
 #
-# An overwrite that leaves files where they are: which columns it goes by, and doing it to a state.
+# An overwrite that leaves files in place: the columns that it orders rows by, and its result on a
+# state.
 #
 # See docs/design/0038-reuse.md.
 
 
 def refresh_key(schema: pa.Schema, reuse_by: object, table: str) -> tuple[str, ...]:
-    """The columns that rows are ordered by, as the table spells them.
+    """Return the columns that rows are ordered by, as the table spells them.
 
     Raises
     ------
     InvalidOperation
-        There are none, the table lacks one, or one has no one order of its values.
+        There are none, the table lacks one, or one has no single order of its values.
     """
     is_sequence = isinstance(reuse_by, Sequence) and not isinstance(reuse_by, str)
     wanted = list(reuse_by) if isinstance(reuse_by, Sequence) else []
@@ -74,17 +75,17 @@ def refresh_key(schema: pa.Schema, reuse_by: object, table: str) -> tuple[str, .
 
 
 def reusable(files: pa.Table) -> list[DataFile]:
-    """Of a table's live files those that may stay: no row of theirs is deleted."""
+    """Return the live files of a table that may stay: those of which no row is deleted."""
     return data_files(files.filter(pc.is_null(files["dv_id"])))
 
 
 def refreshed(
     context: Context, operation: Refresh, snapshot: TableSnapshot, name: FileNamer
 ) -> Program[tuple[Change, tuple[Written, ...], tuple[DataFile, ...]]]:
-    """The change of a refresh on a state, the files made for it, and those that it removes.
+    """Return the change of a refresh on a state, the files made for it, and those that it removes.
 
-    A file to keep that is not there, or with other deletes, was touched by others: its rows are
-    written anew from it.
+    A file to keep that is missing, or has other deletes, was touched by another transaction: its
+    rows are written again from it.
     """
     live = data_files((yield from snapshot.files()))
     kept = {file.ref: file for file in operation.kept}
@@ -103,14 +104,14 @@ def refreshed(
 
 # -------------------- replaced partitions
 #
-# Which rows an overwrite of partitions replaces: those of the partitions that its files lie in.
+# The rows that an overwrite of partitions replaces: those of the partitions that its files are in.
 
 
 _NONE = Literal("boolean", "false")
 
 
 def check_replaceable(layout: Layout) -> None:
-    """Refuse a table whose partitions are no values of columns.
+    """Refuse a table whose partitions are not plain values of columns.
 
     Raises
     ------
@@ -136,12 +137,12 @@ def check_replaceable(layout: Layout) -> None:
 
 
 def rows_replaced(layout: Layout, files: Iterable[DataFile]) -> Expr:
-    """A predicate for the rows of every partition that has one of the files.
+    """Return a predicate for the rows of every partition that has one of the files.
 
     Raises
     ------
     InvalidOperation
-        A partition has a value that cannot be told in a predicate.
+        A partition has a value that cannot be written in a predicate.
     """
     fields = _fields(layout)
     keys = {tuple(file.partition_values.get(field.key) for field in fields) for file in files}
@@ -164,7 +165,7 @@ def rows_replaced(layout: Layout, files: Iterable[DataFile]) -> Expr:
 
 
 def _fields(layout: Layout) -> tuple[PartitionField, ...]:
-    """The partition columns of either format; Iceberg's fields of no meaning left out."""
+    """Return the partition columns of either format, without Iceberg's fields of no meaning."""
     if not layout.partition_by:
         return tuple(field for field in layout.partition_fields if field.transform != "void")
     places = [layout.schema.get_field_index(name) for name in layout.partition_by]
@@ -200,7 +201,7 @@ def _is_among(term: Expr, values: Sequence[Expr]) -> Expr:
 
 
 def _balanced(name: str, parts: Sequence[Expr]) -> Expr:
-    """All parts joined; no deeper than the logarithm of their number."""
+    """Return all parts joined; no deeper than the logarithm of their number."""
     if len(parts) == 1:
         return parts[0]
     middle = len(parts) // 2
@@ -209,16 +210,16 @@ def _balanced(name: str, parts: Sequence[Expr]) -> Expr:
 
 # -------------------- compaction
 #
-# What an optimize does to a state of its table: the bins that fit it, and no others.
+# The result of an optimize on a state of its table: the bins that fit the state, and no others.
 #
-# Pure but for the listing of files. The files are made once, by ``transaction.verbs.optimize``;
-# here is decided which of them take the place of those that they were made from.
+# Pure except for the listing of files. The files are made once, by ``transaction.verbs.optimize``;
+# this module decides which of them replace the files that they were made from.
 
 
 def moved(operation: Optimize, snapshot: TableSnapshot) -> Program[Change]:
-    """The bins of which nobody has taken a file away since, nor changed what files must be.
+    """Return the bins that still fit: no file was removed since, nor the files' contract changed.
 
-    Whatever else others did is no matter: a bin holds the rows of its own files, as
+    Nothing else that other transactions did matters: a bin holds the rows of its own files, as
     they were when it was made, and a file never changes under its path and deletion
     vector.
     """
@@ -234,14 +235,14 @@ def moved(operation: Optimize, snapshot: TableSnapshot) -> Program[Change]:
 
 
 def still_moved(operation: Optimize, change: Change) -> Optimize:
-    """The operation without the bins that ``change`` has let go."""
+    """Return the operation without the bins that ``change`` has left out."""
     removed = {file.ref for file in change.removes}
     bins = tuple(one for one in operation.bins if removed.issuperset(one.removed))
     return msgspec.structs.replace(operation, bins=bins)
 
 
 def moving_metrics(operation: Optimize, change: Change) -> dict[str, str]:
-    """``operationMetrics`` under deltalake's names."""
+    """Return ``operationMetrics`` under deltalake's names."""
     partitions = {tuple(sorted(file.partition_values.items())) for file in change.adds}
     counts = {
         "numFilesAdded": len(change.adds),

@@ -19,7 +19,7 @@ from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get
 from lakevilla.sublogs.operations import InlineSource, QuerySource, Source, StagedSource
 
-#: The state of another table, for INSERT ... SELECT and merges from a query.
+#: A function for the state of another table, for INSERT ... SELECT and merges from a query.
 Lookup = Callable[[str], Program[TableSnapshot]]
 
 
@@ -31,7 +31,7 @@ def read_source(
     *,
     columns_alone: bool = False,
 ) -> Program[pa.Table]:
-    """The rows of a stored source, or of a query run on the states that ``lookup`` gives.
+    """Return the rows of a stored source, or of a query run on the states that ``lookup`` gives.
 
     Parameters
     ----------
@@ -39,9 +39,9 @@ def read_source(
     source : Source
     lookup : callable
     own : tuple of str and Expr, optional
-        Of the table there a query needs no rows but those for which this is true.
+        A table's location and a condition: a query needs only the rows there for which it is true.
     columns_alone : bool
-        A query is not run for its rows.
+        True if a query must not be run for its rows.
     """
     match source:
         case InlineSource(ipc=ipc):
@@ -76,9 +76,9 @@ def _looked_at(
     lookup: Lookup,
     own: tuple[str, Expr] | None,
 ) -> Program[dict[str, TableInput]]:
-    """The files that a query has to read, by what it calls their tables.
+    """Return the files that a query has to read, by the query's names for their tables.
 
-    Its text is asked each time what they are: a redo runs it over columns that may have other
+    They are computed from its text each time: a redo runs it over columns that may have other
     types by then, with which a part of its condition may mean something else.
     """
     states = {}
@@ -101,24 +101,24 @@ def _looked_at(
 
 
 def may_have_many_files(snapshot: TableSnapshot) -> bool:
-    """Whether conditions may leave out files."""
+    """Return whether conditions may exclude files."""
     size = snapshot.known_size()
     return size is None or size.files > 1
 
 
 def without_rows(sql: str) -> str:
-    """A query for the columns of another, which is not run for its rows."""
+    """Return a query for the columns of another, which is not run for its rows."""
     return f"SELECT * FROM (\n{sql}\n) LIMIT 0"
 
 
 def staged_rows(source: StagedSource) -> StagedRows:
-    """A stored source, as engines know it."""
+    """Return a stored source, as engines know it."""
     schema = pa.ipc.read_schema(pa.py_buffer(source.columns))
     return StagedRows(source.keys, source.counts, schema)
 
 
 def _constant(value: Expr) -> object:
-    """The Python value of a stored parameter."""
+    """Return the Python value of a stored parameter."""
     if isinstance(value, Literal):
         return value_of(value)
     assert isinstance(value, Call), value

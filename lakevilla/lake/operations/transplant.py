@@ -1,6 +1,6 @@
-"""Doing to a state of a table what changed between two others (docs/design/0032-apply.md).
+"""Apply to a state of a table what changed between two others (docs/design/0032-apply.md).
 
-The rules are tried in their order: metadata, files, rows. What they come to depends on the
+The rules are tried in their order: metadata, files, rows. Their result depends on the
 operation and on the state alone, so it is the same the first time, in a redo and for a helper.
 """
 
@@ -36,9 +36,9 @@ from lakevilla.sublogs.operations import Defined, Transplant
 
 @dataclass(frozen=True, slots=True)
 class Transplanted:
-    """What it comes to on one state.
+    """The result of an operation on one state.
 
-    ``written`` are the files that had to be made for it, ``change_files`` tell of them, and
+    ``written`` are the files that had to be made for it, ``change_files`` describe its changes, and
     ``rows`` says how many rows it has changed.
     """
 
@@ -55,14 +55,14 @@ def transplanted(
     name: FileNamer,
     beneath: Beneath | None = None,
 ) -> Program[Transplanted]:
-    """The change of an operation on a state; ``beneath`` is what that is made of.
+    """Return the change of an operation on a state; ``beneath`` says what the state consists of.
 
     Raises
     ------
     MergeConflict
-        Others have changed what it changes.
+        Other transactions have changed what it changes.
     InvalidOperation
-        It is ``exact``, and they have.
+        It is ``exact``, and other transactions have changed that.
     """
     definition = _definition(context, operation, snapshot)
     found = yield from _found(operation, snapshot)
@@ -79,7 +79,7 @@ def transplanted(
         (unfit_files if _must_be_written(file, after) else adds).append(_changed(file))
     written: tuple[Written, ...] = ()
     if unfit_files:
-        # Each a part of its own: they may be of several partitions.
+        # Each file is a part of its own: they may be of several partitions.
         parts = [TableInput(after.layout, files_from_structs([file])) for file in unfit_files]
         made = yield from context.engine.compact(parts, (), name)
         written = tuple(chain.from_iterable(made))
@@ -102,7 +102,7 @@ def _by_rows(
     name: FileNamer,
     beneath: Beneath | None,
 ) -> Program[Transplanted]:
-    """What it comes to where its files do not fit (rule 4)."""
+    """Return the result of an operation whose files do not fit (rule 4)."""
     done = yield from by_rows(context, operation, after, name, beneath)
     if done.skipped is not None:
         raise unfit(operation, after, done.skipped)
@@ -128,10 +128,10 @@ def _by_rows(
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """How the files of an operation lie in a state: those to remove, those to add.
+    """The files of an operation compared with a state: those to remove, those to add.
 
-    ``missing`` of the former are not there, and ``hidden`` paths of the latter are there with other
-    deletes.
+    ``missing`` are files to remove that the state lacks. ``hidden`` are paths of files to add that
+    the state has with other deletes.
     """
 
     removes: Sequence[DataFile]
@@ -142,10 +142,10 @@ class _Found:
 
     @property
     def is_done(self) -> bool:
-        """Whether all of it is so already.
+        """Return whether the state already has the whole result.
 
-        Files that are to go and are not there say nothing by themselves: their rows may be there
-        in others.
+        Files to remove that the state lacks prove nothing by themselves: their rows may be in
+        other files.
         """
         return not (self.removes or self.adds) and (self.has_adds or not self.missing)
 
@@ -167,7 +167,7 @@ def _found(operation: Transplant, snapshot: TableSnapshot) -> Program[_Found]:
         sorted({file.path for file in (*operation.removes, *operation.adds)}), pa.string()
     )
     files = yield from snapshot.files()
-    # By path: the same one with other deletes is another file, and the two can't be there at once.
+    # By path: the same path with other deletes is another file, and a state can't have both.
     there = files.filter(pc.is_in(files["path"], value_set=paths))
     live = dict(zip(file_refs(there), data_files(there), strict=True))
     removed = {file.ref for file in operation.removes}
@@ -183,7 +183,7 @@ def _found(operation: Transplant, snapshot: TableSnapshot) -> Program[_Found]:
 
 
 def _definition(context: Context, operation: Transplant, snapshot: TableSnapshot) -> Change:
-    """The change of metadata, if there is one and it fits (rule 1)."""
+    """Return the change of metadata, if there is one and it fits (rule 1)."""
     now = Defined(dict(snapshot.metadata), dict(snapshot.protocol))
     before, after = operation.before, operation.after
     if after is None:
@@ -201,9 +201,9 @@ def _definition(context: Context, operation: Transplant, snapshot: TableSnapshot
 
 
 def _must_be_written(file: DataFile, after: TableSnapshot) -> bool:
-    """Whether an Iceberg file can't come back as it was.
+    """Return whether an Iceberg file can't be added again unchanged.
 
-    It would come with a new sequence number, so the deletes that applied to it no longer would; and
+    It would get a new sequence number, so the deletes that applied to it no longer would; and
     files of one manifest have one partition spec, the present one.
     """
     if not after.layout.by_field_id or after.format != "iceberg":
@@ -221,5 +221,5 @@ def _rows(file: DataFile) -> int:
 
 
 def _changed(file: DataFile) -> DataFile:
-    """As a file of this commit: whoever added it first may have done so to move its rows."""
+    """Return it as a file of this commit: its first entry may have been made to move its rows."""
     return msgspec.structs.replace(file, data_change=True)

@@ -1,1 +1,1 @@
-"""What HEAD has decided is brought into the tables' logs. Knows no transaction."""
+"""The publication of HEAD's decided commits in the tables' logs. Knows no transaction."""

@@ -30,18 +30,18 @@ from lakevilla.sublogs.record import record_key
 
 # -------------------- outcome
 #
-# Outcomes: how a transaction ended, and ending one that has not.
+# Outcomes: how a transaction ended, and ending a transaction that has not.
 #
-# An answer never changes afterwards. So what may still be under way is fenced
-# first: an undecided transaction by its id in HEAD's ``aborted``, which also moves
-# HEAD, so that a delayed replacement of its owner can no longer match.
+# An answer never changes afterwards. So a transaction that may still be under way is fenced
+# first: an undecided transaction by its id in HEAD's ``aborted``. That also replaces HEAD, so
+# a delayed replacement by the transaction's owner can no longer match.
 
 
 _MAX_RACES = 100
 
 
 def outcome(context: Context, txn_id: str) -> Program[Outcome]:
-    """Settle and tell how a transaction that commits through HEAD ended.
+    """Settle how a transaction that commits through HEAD ended, and return it.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def outcome(context: Context, txn_id: str) -> Program[Outcome]:
     try:
         return (yield from _settled(context, txn_id))
     except StoreError as error:
-        # Whoever asks has been told "unknown", and is to be told nothing that sounds like no.
+        # The caller got "unknown" before, and must not get an answer that sounds like no.
         raise CommitOutcomeUnknown(
             f"could not settle transaction {txn_id} ({error.message}): ask again", txn_id=txn_id
         ) from error
@@ -65,7 +65,7 @@ def _settled(context: Context, txn_id: str) -> Program[Outcome]:
     try:
         found = yield from find_in_history(held.head, txn_id)
     except VersionNotFound:
-        return (yield from _settled(context, txn_id))  # gc was quicker: a newer HEAD tells
+        return (yield from _settled(context, txn_id))  # gc was faster: a newer HEAD has the answer
     if found is not None:
         return Outcome("committed", (yield from result_of(context, held.head, found)))
     if is_by_entry(txn_id):
@@ -80,11 +80,11 @@ def _settled(context: Context, txn_id: str) -> Program[Outcome]:
         assert held is not None
         if found is not None:
             return Outcome("committed", (yield from result_of(context, held.head, found)))
-        # Its places are void without it, and its owner finds out.
+        # Its places in queues are void without the record, and its owner notices that.
         yield from delete(record_key(txn_id))
     if is_forgotten(held.head, txn_id):
-        # It can't commit any more, but it may have, in the history that is no
-        # longer kept. HEAD says how far that goes: a clock could not.
+        # It can't commit any more, but it may have committed in the history that is no
+        # longer kept. HEAD says how far that history reaches: a clock could not.
         return Outcome("expired")
     return Outcome("aborted")
 
@@ -95,7 +95,7 @@ def abort(context: Context, txn_id: str) -> Program[None]:
     Raises
     ------
     InvalidOperation
-        It has committed, or nobody can tell that it has not.
+        It has committed, or it can't be known that it has not.
     """
     check_id(txn_id)
     if is_by_entry(txn_id) and isinstance((yield from get(record_key(txn_id))), Missing):
@@ -120,7 +120,7 @@ def abort(context: Context, txn_id: str) -> Program[None]:
 
 
 def is_forgotten(head: Head, txn_id: str) -> bool:
-    """Whether the transaction may have committed in the history that is no longer kept."""
+    """Return whether the transaction may have committed in the history that is no longer kept."""
     return txn_id <= head.forgotten and txn_id not in head.aborted
 
 
@@ -133,12 +133,12 @@ def check_id(txn_id: object) -> None:
 
 
 def find_in_history(head: Head, txn_id: str) -> Program[CommitSummary | None]:
-    """A transaction's commit, in HEAD or in any page that is kept.
+    """Return a transaction's commit, from HEAD or from any page that is kept; else None.
 
     Raises
     ------
     VersionNotFound
-        gc has let go of a page since HEAD was read, so nothing may be inferred.
+        gc has released a page since HEAD was read, so nothing may be inferred.
     """
     found = find_commit(head.commits, txn_id)
     if found is not None:
@@ -151,13 +151,13 @@ def find_in_history(head: Head, txn_id: str) -> Program[CommitSummary | None]:
 
 
 def result_of(context: Context, head: Head, summary: CommitSummary) -> Program[CommitResult]:
-    """The result as far as HEAD and its commit object tell; versions only where they are known."""
+    """Return the result by HEAD and the commit object; versions only where they are known."""
     operations = 0
     try:
         commit = yield from context.commit_object(summary.txn, summary.hash)
     except CorruptObject:
-        # gc forgets commits when their retention has passed, and whoever asks
-        # may have slept since he read HEAD: that it has committed still stands.
+        # gc deletes commit objects when their retention has passed, and the caller may have
+        # slept since HEAD was read: the commit itself remains a fact.
         tables = [table for table, touch in summary.tables.items() if touch.adds or touch.removes]
     else:
         operations = len(commit.operations)
@@ -174,10 +174,10 @@ def result_of(context: Context, head: Head, summary: CommitSummary) -> Program[C
 
 
 def fence(context: Context, *txn_ids: str) -> Program[CommitSummary | None]:
-    """Put transactions into HEAD's ``aborted``; returns the first that has committed, if any.
+    """Put transactions into HEAD's ``aborted``; return the first that has committed, if any.
 
-    Safe because every replacement of HEAD looks at ``aborted`` of the very HEAD
-    that it replaces: after this one is stored, none of theirs can be.
+    This is safe because every replacement of HEAD checks ``aborted`` of the very HEAD
+    that it replaces: after this one is stored, no replacement of theirs can be stored.
     """
     for _ in range(_MAX_RACES):
         held = yield from context.head()
@@ -190,10 +190,10 @@ def fence(context: Context, *txn_ids: str) -> Program[CommitSummary | None]:
                 if found is not None:
                     return found
         except VersionNotFound:
-            continue  # gc was quicker: a newer HEAD tells
+            continue  # gc was faster: a newer HEAD has the answer
         fresh = tuple(sorted(txn_id for txn_id in txn_ids if not head.is_fenced(txn_id)))
         if not fresh or (head.life is not None and head.life.closed):
-            return None  # on a branch that is closed nothing is committed any more
+            return None  # a closed branch takes no commits any more
         context.refuse_foreign_root()
         new = successor(
             head,
@@ -217,22 +217,23 @@ def fence(context: Context, *txn_ids: str) -> Program[CommitSummary | None]:
 
 # -------------------- lost commits
 #
-# Pending commits whose objects are gone: made void, and told (note 19).
+# Pending commits whose objects are gone: cancelled, and reported (note 19).
 #
 # What such a commit did can't be read any more, so it can be neither published nor replayed,
 # and all that is decided behind it waits. Only ``recover`` gives it up, never a writer on its
-# way: whoever can restore the object gets everything back.
+# way: any client that can restore the object gets everything back.
 
 
 _MAX_ATTEMPTS = 50
 
 
 def void_lost(context: Context, head: Head, location: str) -> Program[Head]:
-    """Make void what is pending on a table and whose object is gone; the HEAD to go on with.
+    """Cancel what is pending on a table and whose object is gone; return the HEAD to continue with.
 
-    Another client may have the object in memory, and be about to publish it. So the log is
-    asked first: an entry with which the commit is unfit for all takes the next number. Had
-    the commit come before it, it is published, and nothing is lost; else it never will be.
+    Another client may have the object in memory, and be about to publish it. So the log decides
+    first: an entry with which the commit is unfit for every client takes the next number. If the
+    commit's own entry was created before it, the commit is published, and nothing is lost;
+    otherwise the commit will never be published.
     """
     for _ in range(_MAX_ATTEMPTS):
         yield from load_tables(head, [location])
@@ -259,11 +260,11 @@ def void_lost(context: Context, head: Head, location: str) -> Program[Head]:
 
 
 def _lost(context: Context, waiting: Sequence[PendingRef]) -> Program[frozenset[tuple[str, str]]]:
-    """Those whose objects are gone.
+    """Return the commits whose objects are gone.
 
-    An object was stored before HEAD named it, its key is never written twice, and gc deletes
-    none that HEAD has as pending: so one that is not there was deleted by somebody else, and
-    won't come.
+    An object is stored before HEAD names it, its key is never written twice, and gc deletes no
+    object that HEAD has as pending. So a missing object was deleted by some other program, and
+    will not be added again.
     """
     asked = [ref for ref in waiting if context.known_commit(ref.txn, ref.hash) is None]
     found: list[ObjectInfo | Missing] = yield from parallel(
@@ -285,7 +286,10 @@ def _is_unfit(
     first: int,
     lost: Collection[tuple[str, str]],
 ) -> Program[bool]:
-    """Whether an entry makes it unfit whatever it does, so that it is for those who have it."""
+    """Return whether an entry makes the commit unfit whatever it does.
+
+    Then the commit is unfit also for clients that have its object.
+    """
     commits = yield from decided(context, head, location, waiting[first : first + 1], lost)
     parts = [commit.tables[location] for commit in commits]
     unfit = yield from first_unfit(context, head, location, tail, waiting[first : first + 1], parts)
@@ -293,9 +297,9 @@ def _is_unfit(
 
 
 def _make_unfit(context: Context, tail: Tail, txn: str) -> Program[None]:
-    """Try to put an entry into the log with which nothing fits that was decided before it.
+    """Try to put an entry into the log with which no commit fits that was decided before it.
 
-    Whatever becomes of the write, the log tells.
+    Whatever the outcome of the write, the log shows it.
     """
     table_format = context.formats.of(tail.snapshot)
     change = table_format.void_change(tail.snapshot, txn)

@@ -26,24 +26,25 @@ from lakevilla.sublogs.describe import summed
 
 # -------------------- publish
 #
-# Publishing: bringing decided commits into their tables' logs, exactly once, by anybody.
+# Publishing: bringing decided commits into their tables' logs, exactly once, by any client.
 #
-# Entries go in HEAD's order, each with the lake's ``txn`` action: a table whose
-# value is at least a commit's sequence has published it (design, section 8). Exactly once,
-# because a publisher has read every entry below its own and creates the next
-# number only if absent: whoever loses reads what came and goes on.
+# Entries are created in HEAD's order, each with the lake's ``txn`` action: a table whose value is
+# at least a commit's sequence has published that commit (design, section 8). Each is published
+# exactly once, because a publisher has read every entry below its own and creates the next number
+# only if absent: a publisher that loses reads the new entries and continues.
 
 
-#: Numbers lost to other writers, and unclear answers, before publishing is left to the next client.
+#: The numbers lost to other writers, and unclear answers, after which publishing is left to the
+#: next client.
 _MAX_ATTEMPTS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """How far a table's log has come. ``head`` is the newest HEAD that publishing had to read.
+    """The state of a table's log after publishing. ``head`` is the newest HEAD that was read.
 
-    ``complete`` is False when time ran out: whoever comes next goes on. ``created`` are the
-    versions that were created here; whatever else came into the log is others' work.
+    ``complete`` is False when time ran out: the next client continues. ``created`` are the versions
+    that were created here; all other new entries of the log are the work of other clients.
     """
 
     head: Head
@@ -52,14 +53,14 @@ class Published:
     created: frozenset[int] = frozenset()
 
     def is_by_another(self, sequence: int) -> bool:
-        """Whether somebody else has published a commit, who may have met what was not seen here."""
+        """True if another client published a commit; its conflicts may not have been seen here."""
         return self.version_of(sequence) not in self.created
 
     def version_of(self, sequence: int) -> int | None:
-        """The log version that holds a commit, or None if that isn't known (yet)."""
+        """Return the log version that holds a commit, or None if it isn't known (yet)."""
         application = application_id(self.head)
         found = None
-        # From the newest on: entries go in HEAD's order, so the first one below ends the search.
+        # From the newest on: entries are in HEAD's order, so the first one below ends the search.
         for version in sorted(self.tail.entries, reverse=True):
             value = self.tail.entries[version].applications.get(application)
             if value is not None:
@@ -74,13 +75,13 @@ def publish_table(
 ) -> Program[Published]:
     """Publish all that ``head`` shows as pending on one table.
 
-    Stops after ``publish_timeout_seconds``. What a foreign writer has made unfit is
-    reconciled first. With a ``turn`` the owner of what comes first has the time to publish it.
+    Publishing stops after ``publish_timeout_seconds``. Commits that a foreign writer has made unfit
+    are reconciled first. With a ``turn`` the owner of the first commit gets time to publish it.
 
     Raises
     ------
     UnsupportedTableFeature
-        The table has come to require what LakeVilla must not write without.
+        The table now requires a feature without which LakeVilla must not write.
     """
     limit = context.settings.publish_timeout_seconds
     deadline = context.clock.elapsed() + limit
@@ -104,8 +105,8 @@ def publish_table(
             continue
         lost = yield from is_lost(context, head, location, tail)
         if tail.tip >= 0 and not lost:
-            # Writers may have to know by now what this library does not: then what is
-            # decided stays pending for a client that does. Nothing of it is lost.
+            # The table may by now require what this library does not know. Then the decided commits
+            # stay pending for a client that knows it. Nothing of them is lost.
             tail.snapshot.check_writable()
         parts = yield from pending_parts(context, location, waiting)
         unfit = yield from first_unfit(context, head, location, tail, waiting, parts)
@@ -114,21 +115,22 @@ def publish_table(
             if newer is None:
                 break
             wished = head = newer
-            turn = None  # what comes first now is ours
+            turn = None  # the first pending commit is our own now
             tail = yield from open_tail(context, location, missing_ok=True)
             attempt += 1
             continue
         if context.clock.elapsed() - looked > limit and looked_again < attempt:
-            # Since then the table may have been dropped, its data deleted, and another made in
-            # its place: to that log this entry must not come (note 13).
+            # Since then the table may have been dropped, its data deleted, and another table made
+            # in its place: this entry must not be added to that log (note 13).
             looked, looked_again = context.clock.elapsed(), attempt
             held = yield from context.head()
             wished = head = head if held is None else held.head
             tail = yield from open_tail(context, location, missing_ok=True)
             continue
         fitting = len(waiting) if unfit is None else unfit
-        # What is so old that its files are looked for goes alone: should they be gone before
-        # the entry lands, and be voided by another client, nothing else lands with it.
+        # A commit so old that its files are checked is published alone: should its files be deleted
+        # before the entry is stored, and should another client cancel it, no other commit is in the
+        # same entry.
         young = sum(1 for _ in takewhile(lambda ref: not is_old(context, ref), waiting))
         count = _batch(parts[: min(fitting, max(young, 1))], tail)
         before = tail.tip
@@ -144,28 +146,28 @@ def publish_table(
 def _give_way(
     context: Context, head: Head, tail: Tail, waiting: Sequence[PendingRef], turn: Turn
 ) -> Program[tuple[Head, Tail, Turn | None]]:
-    """Look once whether another has published what comes first; no turn is left once it is ours."""
+    """Check once for the entry of another client; no turn is left once the first commit is ours."""
     if turn.is_anothers(head, waiting):
         return head, (yield from turn.look(context, tail)), turn
     if turn.has_waited:
-        # Meanwhile others have committed, who wait for this entry: it takes theirs along.
+        # Meanwhile other transactions have committed that wait for this entry: it includes theirs.
         held = yield from context.head()
         head = head if held is None else held.head
     return head, tail, None
 
 
 def _age(context: Context, head: Head) -> float:
-    """For how many seconds HEAD may have been at hand, at most, as far as clocks agree."""
+    """Return for how many seconds HEAD may have been cached, at most, as far as clocks agree."""
     newest_ms = head.commits[-1].timestamp_ms if head.commits else 0
     return max(0.0, context.clock.now() - newest_ms / 1000)
 
 
 def _batch(parts: Sequence[TablePart], tail: Tail) -> int:
-    """How many commits at the head of the pending may share one entry.
+    """Return how many of the first pending commits may share one entry.
 
-    Those that touch none of each other's files; one with new metadata stands
-    alone, and so does each commit of a table with a change data feed, whose
-    readers take an entry's change files for all of its changes (hazard 32).
+    Commits may share an entry if none touches a file of another. A commit with new metadata has an
+    entry of its own. So has each commit of a table with a change data feed, whose readers take an
+    entry's change files for all of its changes (hazard 32).
     """
     if _alone(parts[0]) or (tail.tip >= 0 and tail.snapshot.layout.change_data_feed):
         return 1
@@ -197,7 +199,7 @@ def _create(
     refs: Sequence[PendingRef],
     parts: Sequence[TablePart],
 ) -> Program[tuple[Tail, bool]]:
-    """Create the next entry; on a lost race follow the log instead."""
+    """Create the next entry; after a lost race follow the log instead."""
     commits: list[CommitObject] = []
     for ref in refs:
         commits.append((yield from context.commit_object(ref.txn, ref.hash)))
@@ -208,30 +210,30 @@ def _create(
     try:
         ready = yield from table_format.prepare(tail.snapshot, change, info, context.now_ms())
     except VersionNotFound:
-        # What the known tip names is cleaned up: there is a newer one.
+        # The objects that the known tip names were cleaned up: a newer tip exists.
         return (yield from probe(context, tail)), False
     except TableNotFound:
-        # Another client has dropped the table, or made another in its place.
+        # Another client has dropped the table, or made another table in its place.
         return (yield from opened_again(context, tail)), False
     outcome = yield from put(ready.key, ready.body, ready.condition)
     if not isinstance(outcome, Stored):
-        # Refused: somebody has the number. Unknown: ours may land yet, or
-        # another's; whichever does, the next walk finds it, and nobody can
-        # ever store a second entry under the number.
+        # Refused: another writer has the number. Unknown: our entry may still be stored, or
+        # another writer's. Whichever is stored, the next walk finds it, and no writer can ever
+        # store a second entry under the number.
         if isinstance(outcome, Unknown):
             message = f"publishing version {version} of {tail.location}: {outcome.reason}"
             context.notify(Event("retry", refs[0].txn, message, {"table": tail.location}))
         return (yield from next_entry(context, tail)), False
     if context.clock.elapsed() - tail.seen_at > context.settings.trusted_tip_seconds:
-        # The process slept so long that log clean-up may have taken the number
-        # away before ours was created: look again whether anybody sees it
-        # (hazard 10). If not, the entry is where nobody reads.
+        # The process slept so long that log clean-up may have freed the number before our entry
+        # was created: check again whether readers see the entry (hazard 10). If they do not, it
+        # is stored where no reader finds it.
         context.tails.pop(tail.location, None)
         return (yield from open_tail(context, tail.location, missing_ok=True)), False
     if ready.entry is None:
-        # A catalog has made it, and others' may lie below it: what it became is read.
+        # A catalog has made the entry, and foreign entries may be below it: the result is read.
         return (yield from probe(context, tail)), True
-    # What was created says nothing of the entries below it: it counts from when these were seen.
+    # The creation says nothing about the entries below: the tip counts from when these were seen.
     state = table_format.advance(tail.snapshot, ready.entry)
     newer = tail.extended(ready.entry, state, tail.seen_at)
     if is_cleaned_up_soon(context, tail) and not (yield from table_format.stands(newer.snapshot)):
@@ -277,17 +279,18 @@ def _info(
 #
 # Publishing for all transactions of a process at once: one of them publishes a table.
 #
-# Each alone would try to create the same entry, and all but one would have to read
-# what came instead. So one publishes all that is pending on a table, and the others
-# wait for it; whoever is decided meanwhile goes in the next round, with one entry.
+# If each transaction published on its own, all would try to create the same entry, and all but one
+# would have to read the stored entry instead. So one transaction publishes all that is pending on a
+# table, and the others wait for it. Commits that are decided meanwhile are published in the next
+# round, with one entry.
 
 
 @dataclass(slots=True, eq=False)
 class Wish(Member[Published | LakeVillaError]):
-    """That all which ``head`` shows as pending on a table is published.
+    """The wish that all which ``head`` shows as pending on a table is published.
 
-    ``ours`` are the transactions whose commits are the wisher's own to publish; others' owners may
-    go first. With none of them nobody is waited for.
+    ``ours`` are the transactions whose commits the wishing program publishes itself; the owners of
+    other commits may publish first. If ``ours`` is empty, no owner is waited for.
     """
 
     head: Head
@@ -297,9 +300,9 @@ class Wish(Member[Published | LakeVillaError]):
 def publish_once(
     context: Context, head: Head, location: str, ours: frozenset[str] = frozenset()
 ) -> Program[Published | LakeVillaError]:
-    """Publish what ``head`` shows as pending on a table, or wait for whoever does.
+    """Publish what ``head`` shows as pending on a table, or wait for the program that does.
 
-    What has failed is returned, not raised: it befalls all who wait for it.
+    An error is returned, not raised: all programs that wait get it.
     """
     wish = Wish(head, ours)
     lane = _lane(context, location)
@@ -313,7 +316,7 @@ def _lane(context: Context, location: str) -> Lane[Wish]:
 
 
 def _publish(context: Context, lane: Lane[Wish], location: str) -> Program[None]:
-    wishes = lane.present()  # any number of them is granted by one walk of the log
+    wishes = lane.present()  # one walk of the log grants any number of wishes
     newest = max((wish.head for wish in wishes), key=lambda head: head.replacement)
     known = context.held
     if (
@@ -321,11 +324,11 @@ def _publish(context: Context, lane: Lane[Wish], location: str) -> Program[None]
         and known.head.lake_id == newest.lake_id
         and known.head.replacement > newest.replacement
     ):
-        # Decided since: those it has decided are about to ask for the same.
+        # Decided since: the transactions that it has decided will soon request the same.
         newest = known.head
 
-    # A newer HEAD has pending what an older one has, unless its log has it by now,
-    # or a reconcile commit stands in its place: so all the wishes are granted.
+    # All that is pending in an older HEAD is pending in a newer one, unless the log holds it by now
+    # or a reconcile commit has replaced it: so all the wishes are granted.
     def is_ours(txn: str) -> bool:
         return any(not wish.ours or txn in wish.ours for wish in lane.present())
 
@@ -339,30 +342,31 @@ def _publish(context: Context, lane: Lane[Wish], location: str) -> Program[None]
 
 # -------------------- turn
 #
-# Whose turn it is to publish: the owner of the first commit that waits for a table's log.
+# The order of publishers: first the owner of the first commit that waits for a table's log.
 #
-# Anybody may publish anything at any time, so this is a courtesy, which no rule of safety rests
-# on. Of ten processes with commits pending on one table all could create its next entry; nine
-# would be refused, and read what came. So the owner of the first goes at once, and the others look
-# whether the entry has come. It may have stopped: they look a few times, and then publish
-# themselves.
+# Any client may publish anything at any time, so this is a courtesy on which no rule of safety
+# rests. If ten processes have commits pending on one table, all could create its next entry; nine
+# would be refused, and would read the stored entry. So the owner of the first commit publishes at
+# once, and the other processes check whether the entry was created. The owner may have stopped:
+# they check a few times, and then publish themselves.
 
 
-#: How often one looks for the entry of another, and after which pause. A Delta entry takes about
-#: 60 ms on S3, a version of an Iceberg table three times that.
+#: How often a process checks for the entry of another, and after which pause. A Delta entry takes
+#: about 60 ms on S3, a version of an Iceberg table three times that.
 LOOKS = 4
 LOOK_SECONDS: dict[FormatName, float] = {"delta": 0.08, "iceberg": 0.2}
-#: The first comes sooner: the owner has begun when HEAD was replaced, which is heard of later.
+#: The first check is sooner: the owner began when HEAD was replaced, which this process learns
+#: later.
 _FIRST_LOOK = 0.5
-#: How much older than the newest commit of HEAD one may be whose owner is still expected.
+#: The age, relative to HEAD's newest commit, up to which a commit's owner is still expected.
 _EXPECTED_MS = 1000
 
 
 @dataclass(slots=True)
 class Turn:
-    """How one who wishes a table to be published lets its owners go first.
+    """The turn by which a program that wants a table published lets the owners of commits go first.
 
-    ``is_ours`` tells of a transaction's id whether its commit is to be published here, at once.
+    ``is_ours`` returns whether the commit of a transaction, by its id, is published here at once.
     """
 
     is_ours: Callable[[str], bool]
@@ -370,7 +374,7 @@ class Turn:
     _goes_on: bool = field(default=False, init=False)
 
     def is_anothers(self, head: Head, waiting: Sequence[PendingRef]) -> bool:
-        """Whether another is expected to publish the first of those that are waiting."""
+        """Return whether another process is expected to publish the first waiting commit."""
         first = waiting[0]
         if self._looks >= LOOKS or self.is_ours(first.txn):
             return False
@@ -380,11 +384,11 @@ class Turn:
 
     @property
     def has_waited(self) -> bool:
-        """Whether it has let others go first."""
+        """Return whether this program has let other processes go first."""
         return self._looks > 0
 
     def look(self, context: Context, tail: Tail) -> Program[Tail]:
-        """See what has come into the log: after a pause, unless there was something just now."""
+        """Read the next log entries: after a pause, unless the last check found an entry."""
         if not self._goes_on:
             self._looks += 1
             pause = LOOK_SECONDS[tail.snapshot.format] * (_FIRST_LOOK if self._looks == 1 else 1)

@@ -1,4 +1,4 @@
-"""Pending commits of a table, performed again on what other clients have made of it."""
+"""Pending commits of a table, performed again on the state that other clients have made of it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from lakevilla.sublogs.operations import (
     staged_keys,
 )
 
-#: Files of a table that are looked for when a replay has failed.
+#: The most files of a table whose existence is checked when a replay has failed.
 _MOST_LOOKED_FOR = 10_000
 
 
@@ -61,14 +61,14 @@ class Replay:
     voided: list[tuple[str, str]] = field(default_factory=list)
     metrics: list[dict[str, str]] = field(default_factory=list)
     operation: str = "RECONCILE"
-    #: What the reconcile commit stands for: it may become unfit itself.
+    #: The operations that the reconcile commit includes: it may become unfit itself.
     operations: list[Operation] = field(default_factory=list)
-    #: What their callers had seen: should it be replayed again, that is told too.
+    #: The reads of their callers: if it is replayed again, changes of these are reported too.
     reads: list[ReadRecord] = field(default_factory=list)
     moved: dict[Ids, Ids] = field(default_factory=dict)
 
     def void(self, commit: CommitObject, location: str, reason: str) -> None:
-        """Nothing of the commit takes effect on the table; nor do columns have the ids it gave."""
+        """Cancel the commit on the table: none of it takes effect, nor do its column ids."""
         self.voided.append((commit.txn, reason))
         for operation in _of_table(commit, location):
             self.moved |= withdrawn(operation)
@@ -79,12 +79,12 @@ def _of_table(commit: CommitObject, location: str) -> list[Operation]:
 
 
 def _keeps_files(commit: CommitObject, location: str) -> bool:
-    """Whether its replay names files again that were made for the table as it was."""
+    """Return whether the replay names files again that were made for the table in its old state."""
     return any(isinstance(one, Append | Overwrite) for one in _of_table(commit, location))
 
 
 def _given(commit: CommitObject, location: str) -> list[str]:
-    """The objects that its operations on the table begin from; nobody could make them again."""
+    """Return the objects that its operations on the table begin from; they can't be made again."""
     mine = _of_table(commit, location)
     files = [file_key(location, f.path) for operation in mine for f in given_files(operation)]
     return files + [key for operation in mine for key in staged_keys(operation)]
@@ -103,7 +103,7 @@ def replay_pending(
     commits: Sequence[CommitObject],
     missing: Collection[tuple[str, str]],
 ) -> Program[tuple[CommitObject, str, Replay]]:
-    """The commit that stands for all that wait, and its digest; and what became of each."""
+    """Return the commit that replaces all waiting commits, its digest, and the outcome of each."""
     txn = context.ids.txn_id(above=head.floor)
     state = head.tables[location]
     has_left = yield from is_lost(context, head, location, tail)
@@ -133,7 +133,7 @@ def replay_pending(
     touched: tuple[str, ...] = ()
     if not has_left and tail.tip >= 0:
         touched = yield from _touched(context, head, location, tail, commits, missing)
-    # An optimize gives way, and rows that depend on no others come in as they were.
+    # An optimize gives way, and rows that depend on no other rows are added unchanged.
     unmoved = not touched and all(
         isinstance(op, Optimize) or is_blind(op) for op in replay.operations
     )
@@ -154,7 +154,7 @@ def replay_pending(
 
 
 def _hides(replay: Replay) -> bool:
-    """Whether columns go by what is replayed, of which values of others would be hidden."""
+    """Return whether the replay drops columns in which other clients' values would be hidden."""
     return any(isinstance(one, Transplant) and one.hides for one in replay.operations)
 
 
@@ -163,7 +163,7 @@ def _stored(context: Context, commit: CommitObject) -> Program[str]:
     key = commit_key(commit.txn, digest)
     stored = yield from put(key, body, ABSENT)
     if not isinstance(stored, Stored):
-        # HEAD must never name an object that may not be there.
+        # HEAD must never name an object that may not exist.
         tables = ", ".join(commit.tables)
         raise StoreError(f"could not store {key}, so {tables} stays unpublished: try again")
     context.keep_commit(digest, commit, len(body))
@@ -173,7 +173,7 @@ def _stored(context: Context, commit: CommitObject) -> Program[str]:
 def _why_none(
     location: str, tail: Tail, first: PendingRef, commit: CommitObject, *, is_lost: bool
 ) -> str | None:
-    """Why none of the commits can take effect on the table."""
+    """Return the reason why none of the commits can take effect on the table; else None."""
     if is_lost:
         return f"table {location} was dropped or created again by another client"
     if tail.tip < 0:
@@ -215,25 +215,25 @@ def _touched(
     commits: Sequence[CommitObject],
     missing: Collection[tuple[str, str]],
 ) -> Program[tuple[str, ...]]:
-    """The transactions that have read on the table what is another by now."""
+    """Return the transactions whose reads on the table are changed by now."""
     old = None if missing else (yield from _before(context, head, location, tail))
     if old is not None:
         try:
             return (yield from _touched_reads(context, location, tail, commits, old))
         except VersionNotFound:
-            pass  # its metadata is there yet, and the lists of its files were expired
-    # What is void may be in what they have read, or what they have read is no longer there to
-    # be held against what is: nobody can tell, and it counts as changed.
+            pass  # its metadata still exists, but the lists of its files were expired
+    # A cancelled commit may be in what they have read. Or what they have read no longer exists and
+    # can't be compared with the present state. Neither can be checked, so it counts as changed.
     readers = [c.txn for c in commits if any(read.table == location for read in c.reads)]
     return tuple(readers)
 
 
 def _before(context: Context, head: Head, location: str, tail: Tail) -> Program[View | None]:
-    """The log before the first foreign entry; None if clean-up has left nothing to tell it by."""
+    """Return the log before the first foreign entry; None if clean-up left no trace of it."""
     state = head.tables[location]
     placed = yield from place(context, head, location, tail, accept_hidden=False)
     if placed.hidden:
-        return None  # the entries are gone, so others' may be in what the log begins with
+        return None  # the entries are gone, so the log may begin with foreign changes
     try:
         base = yield from snapshot_at(context, tail, placed.logged)
     except (VersionNotFound, CorruptObject):
@@ -251,7 +251,7 @@ def _replay_commit(
     made_for: Program[Layout | None],
     replay: Replay,
 ) -> Program[None]:
-    """Replay one commit's operations on the table; one that can't be is voided here, whole."""
+    """Replay one commit's operations on the table; if one fails, cancel the whole commit here."""
     location = tail.location
     name = file_namer(context, txn, through_head=True)
     snapshot = replay.snapshot
@@ -264,7 +264,7 @@ def _replay_commit(
     def lookup(other: str) -> Program[TableSnapshot]:
         if other == location:
             return snapshot
-        # One that this very commit creates may have no log yet.
+        # A table that this very commit creates may have no log yet.
         tail = yield from open_tail(context, other, missing_ok=True)
         view = yield from build_view(context, head, other, tail)
         read.append(view.snapshot)
@@ -273,7 +273,7 @@ def _replay_commit(
     try:
         written = (yield from made_for) if _keeps_files(commit, location) else None
         for operation in _of_table(commit, location):
-            # Its columns may have other ids than those that were decided before it.
+            # Its columns may have ids other than those that were decided before it.
             operation = renumber(operation, moved)
             beneath = yield from _beneath(context, head, tail, ref, commit, operation, operations)
             performed = yield from perform(context, operation, snapshot, name, lookup, beneath)
@@ -290,7 +290,7 @@ def _replay_commit(
             changes.append(performed.change)
             metrics.append(performed.metrics)
         if written is None and _keeps_files(commit, location):
-            # What they were made for is no longer in the log: the commit itself has noted it.
+            # The log no longer shows what the files were made for: the commit itself has noted it.
             _check_fits(location, commit.tables[location].contract == snapshot.contract)
     except LakeVillaError as error:
         replay.void(commit, location, (yield from _why_void(error, [snapshot, *read])))
@@ -312,9 +312,9 @@ def _beneath(
     operation: Operation,
     before: Sequence[Operation],
 ) -> Program[Beneath | None]:
-    """What the state is made of on which an operation is replayed, if that matters to it.
+    """Return what the state consists of on which an operation is replayed, if that matters to it.
 
-    Raises ``InvalidOperation`` where it can't be replayed on what others have made of it.
+    Raises ``InvalidOperation`` where it can't be replayed on what other clients have changed.
     """
     if not isinstance(operation, Transplant):
         return None
@@ -330,7 +330,7 @@ def _beneath(
 
 
 def _of_others(context: Context, head: Head, tail: Tail) -> Program[list[tuple[int, Entry | None]]]:
-    """The entries of others' that HEAD does not tell of; None for one that was cleaned up."""
+    """Return the foreign entries that HEAD does not know; None for one that was cleaned up."""
     found = []
     for version in range(head.tables[tail.location].published + 1, tail.tip + 1):
         entry = yield from entry_at(context, tail, version)
@@ -342,7 +342,7 @@ def _of_others(context: Context, head: Head, tail: Tail) -> Program[list[tuple[i
 def _refuse_hiding(
     context: Context, tail: Tail, operation: Transplant, entries: Sequence[Entry | None]
 ) -> Program[None]:
-    """Refuse to let columns go into which others have written since that was decided.
+    """Refuse to drop columns to which other clients have written since the drop was decided.
 
     Raises ``InvalidOperation``.
     """
@@ -365,7 +365,7 @@ def _refuse_hiding(
 
 
 def _why_void(error: LakeVillaError, snapshots: Sequence[TableSnapshot]) -> Program[str]:
-    """Why a replay can't be done, now or ever; raises the error if it may be done later."""
+    """Return why a replay can't be done, now or ever; raise the error if it may be done later."""
     if error.kind not in UNREADABLE:
         return error.message
     missing = yield from _missing_of(snapshots)
@@ -380,9 +380,9 @@ def _check_fits(location: str, fits: bool) -> None:
 
 
 def _missing_of(snapshots: Sequence[TableSnapshot]) -> Program[list[str]]:
-    """The data files of these states that are gone: no replay can ever read them.
+    """Return the data files of these states that are gone: no replay can ever read them.
 
-    Asked after one has failed, of as many as it takes little to ask for.
+    Called after a replay has failed, and for no more files than can be checked cheaply.
     """
     keys: list[str] = []
     for snapshot in snapshots:
@@ -404,10 +404,10 @@ def _object_lost(ref: PendingRef) -> str:
 def _written_layout(
     context: Context, tail: Tail, waiting: Sequence[PendingRef], parts: Sequence[TablePart]
 ) -> Program[Layout | None]:
-    """What the last of ``waiting`` made its files for; None if the log can't tell any more.
+    """Return the layout that the last of ``waiting`` made its files for; None if the log lacks it.
 
-    The log up to which it was validated, and what was decided before it and is
-    not in that log.
+    It is the layout of the log up to which the commit was validated, and of what was decided before
+    the commit and is not in that log.
     """
     base = min(waiting[-1].base, tail.tip)
     try:
@@ -426,9 +426,9 @@ def _touched_reads(
     commits: Sequence[CommitObject],
     old: View,
 ) -> Program[tuple[str, ...]]:
-    """The transactions whose observed reads the foreign change touches: told, not undone.
+    """Return the transactions whose reads the foreign change touches: reported, not undone.
 
-    The log before the first foreign entry (``old``) is held against the log now, without
+    The log before the first foreign entry (``old``) is compared with the log now, without
     what is replayed: an operation that sets the same value on both would hide
     that the value it was computed from has changed.
     """
@@ -447,9 +447,9 @@ def _touched_reads(
 
 
 def _is_quiet(tail: Tail, published: int, application: str, *, unmoved: bool) -> bool:
-    """Whether nobody need be told: the foreign entries only moved rows.
+    """Return whether no transaction need be notified: the foreign entries only moved rows.
 
-    Or changed some, and what is replayed is ``unmoved`` by that.
+    Or they changed some rows, and what is replayed is ``unmoved`` by that.
     """
     for version in range(published + 1, tail.tip + 1):
         entry = tail.entries.get(version)

@@ -1,1 +1,1 @@
-"""Tables that enter and leave a lake. Knows no transaction."""
+"""Adding tables to a lake and removing them. Knows no transaction."""

@@ -24,24 +24,26 @@ from lakevilla.store.codec import decode, encode
 from lakevilla.store.effects import Program, get, parallel, put
 from lakevilla.store.location import is_external
 
-#: How often a claim is written, while others write it too.
+#: The attempts to write a claim while other clients write it too.
 _ATTEMPTS = 3
 
 
 def note_names(context: Context, locations: Iterable[str]) -> Program[None]:
-    """Write into the claims of tables what names HEAD has for them, for the day it is lost.
+    """Write HEAD's names of tables into the tables' claims, for the case that HEAD is lost.
 
-    A hint, and so nothing fails by it: what is left out here, ``recover`` writes. Where HEAD is
-    a log nothing can be replaced, and needs not: names are never lost with such a HEAD.
+    They are hints, so nothing fails because of them: ``recover`` writes what is left out here.
+    Where HEAD is a log, no claim can be replaced, nor need be: names are never lost with such a
+    HEAD.
     """
     yield from parallel([_note(context, location) for location in locations])
 
 
 def _note(context: Context, location: str) -> Program[None]:
-    """Safe beside others: the claim is read before HEAD, and replaced under ``Match``.
+    """Note the names of one table; safe concurrently with other clients.
 
-    So it never goes back. Whoever moves HEAD notes its names after that; of two that meet
-    one is refused, and looks again at both. A claim that was let go does not come back.
+    The claim is read before HEAD, and replaced under ``Match``. So it never goes back. A client
+    that replaces HEAD notes HEAD's names after that; of two clients that conflict one is refused,
+    and reads both again. A claim that was released is not restored.
     """
     key = lake_key(location)
     try:
@@ -82,7 +84,7 @@ def _of_another(location: str, owner: LakeFile, state: TableState) -> Finding:
 
 
 def _names(head: Head) -> dict[str, tuple[str, ...]]:
-    """By location its names, in HEAD's order."""
+    """Return by location its names, in HEAD's order."""
     found: dict[str, list[str]] = {}
     for name, location in head.names.items():
         found.setdefault(location, []).append(name)
@@ -90,7 +92,7 @@ def _names(head: Head) -> dict[str, tuple[str, ...]]:
 
 
 def restore_claims(context: Context, head: Head) -> Program[list[Finding]]:
-    """Claim the lake's tables again whose claim is missing, or names the lake by an id it had."""
+    """Claim tables again whose claim is missing, or names the lake by an id that it had."""
     yield from load_tables(head)
     yield from load_names(head)
     names = _names(head)
@@ -111,13 +113,13 @@ def _is_out(context: Context, location: str) -> Program[bool]:
 def _restore(
     context: Context, head: Head, location: str, names: dict[str, tuple[str, ...]]
 ) -> Program[Finding | None]:
-    """Put the claim back, and take it away again if the table was let go meanwhile.
+    """Put the claim back, and remove it again if the table was released meanwhile.
 
-    Safe because ``unregister`` moves HEAD before it gives the claim away: whoever saw the claim
-    gone and HEAD still naming the table, and stores it late, finds that out in the newer HEAD.
-    Only one that was made here is taken away: another may be of a client that is about to take
-    the table in. Outside of the root none is made: HEAD alone says that the table is the lake's
-    there, and with a claim it could have it deleted.
+    This is safe because ``unregister`` replaces HEAD before it gives the claim away. A client may
+    see the claim gone while its HEAD still names the table, and store the claim late: it finds the
+    release in the newer HEAD. Only a claim that was made here is removed: another may be of a
+    client that is about to add the table. Outside of the root no claim is made: HEAD alone says
+    that the table is the lake's there, and with a claim it could have the table deleted.
     """
     aliases = names.get(location, ())
     nowhere = head.names.get(location) == NOWHERE

@@ -28,21 +28,21 @@ from lakevilla.store.location import normalise_location
 #
 # The tables under a lake's root that are not in it: found by walking, without their files.
 #
-# A directory is asked for a log; where there is none, for the directories in it. Nothing is listed
-# below a table, so that the number of its files costs nothing, and nothing is asked about tables
-# that the lake has.
+# A directory is checked for a log; where it has none, the directories in it are checked. Nothing is
+# listed below a table, so that the number of its files costs nothing, and nothing is requested for
+# tables that the lake has.
 
 
-#: Directories asked for in one round.
+#: The number of directories that are requested in one round.
 _AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True)
 class FoundTable:
-    """A table that lies under the root, or what can't be told to be one.
+    """A table that is stored under the root, or a directory that can't be known to be one.
 
-    ``state`` is ``new`` for one that may come into the lake, ``dropped`` for one that was in it,
-    and ``refused`` for one that can't, for ``reason``.
+    ``state`` is ``new`` for a table that may be added to the lake, ``dropped`` for one that was in
+    it, and ``refused`` for one that can't be added, for ``reason``.
     """
 
     location: str
@@ -56,14 +56,14 @@ class FoundTable:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What was found at a directory, and the directories to go on with."""
+    """The result for a directory, and the directories to continue with."""
 
     found: FoundTable | None = None
     below: Sequence[str] = ()
 
 
 def discover(context: Context) -> Program[list[FoundTable]]:
-    """All tables under the root that are not in the lake, by location.
+    """Return all tables under the root that are not in the lake, by location.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def discover(context: Context) -> Program[list[FoundTable]]:
 
 
 def _without_twin(one: FoundTable, new: set[str]) -> FoundTable:
-    """Of two new tables that a dotted name could mean, the one that has dots is refused."""
+    """Refuse, of two new tables that a dotted name could mean, the one that has dots."""
     path = path_of(one.location)
     if one.state != "new" or path not in new:
         return one
@@ -110,7 +110,7 @@ def _noted(head: Head | None, location: str) -> TableState | None:
 
 
 def _directories(parent: str, names: Sequence[str]) -> list[str]:
-    """The directories in which tables may lie: not hidden ones, and no partitions of files."""
+    """Return the directories that may contain tables: not hidden ones, no partitions of files."""
     return [
         f"{parent}/{name[:-1]}" if parent else name[:-1]
         for name in names
@@ -119,7 +119,7 @@ def _directories(parent: str, names: Sequence[str]) -> list[str]:
 
 
 def _look(context: Context, head: Head | None, location: str) -> Program[_Step]:
-    """A directory: a table, or the directories in it; what is wrong with one is told for it."""
+    """Return a directory's table, or the directories in it; an error is reported for it alone."""
     try:
         return (yield from _step(context, head, location))
     except StoreError as error:
@@ -138,16 +138,16 @@ def _step(context: Context, head: Head | None, location: str) -> Program[_Step]:
         snapshot = yield from context.formats.open(location, location)
     except TableNotFound as error:
         if is_emptied(_noted(head, location)):
-            return _Step()  # what is left of one that was dropped with its data
+            return _Step()  # the rest of a table that was dropped with its data
         return (yield from _no_table(context, location, error))
     if MARK in snapshot.layout.properties:
-        return _Step()  # the next export would write over what a lake has done there
+        return _Step()  # the next export would overwrite what a lake has done there
     judged = yield from _judged(context, head, location, snapshot)
     return _Step(replace(judged, seen_at=started))
 
 
 def _no_table(context: Context, location: str, error: TableNotFound) -> Program[_Step]:
-    """A directory without a table that can be opened: it may be one of a catalog, or damaged."""
+    """Return a directory without a table to be opened: it may be a catalog's, or damaged."""
     names = yield from list_names(location)
     if "_delta_log/" in names:
         message = f"{location}/_delta_log holds neither version 0 nor a checkpoint: restore them"
@@ -165,14 +165,14 @@ def _no_table(context: Context, location: str, error: TableNotFound) -> Program[
             message = f"there is no table to be opened at {location} itself: {kept}"
             return _Step(FoundTable(location, "refused", message, error.kind, "iceberg"))
         if any(metadata_version(name) is not None for name in files):
-            yield from context.formats["iceberg"].open(location, location)  # tells what is missing
+            yield from context.formats["iceberg"].open(location, location)  # says what is missing
     return _Step(below=_directories(location, names))
 
 
 def _judged(
     context: Context, head: Head | None, location: str, snapshot: TableSnapshot
 ) -> Program[FoundTable]:
-    """Whether a table that can be opened may come into the lake."""
+    """Return whether a table that can be opened may be added to the lake, and why not."""
     state = _noted(head, location)
     try:
         if state is not None and not is_emptied(state):
@@ -203,16 +203,16 @@ def _refuse_taken_name(head: Head | None, location: str) -> None:
 
 # -------------------- listing
 #
-# The names of a lake's tables, a page at a time: of HEAD's leaves as few as that takes.
+# The names of a lake's tables, a page at a time: it reads as few of HEAD's leaves as possible.
 
 
-#: Of a large lake each leaf has so many tables, or more.
+#: In a large lake each leaf has so many tables, or more.
 _IN_A_LEAF = 200
 
 
 @dataclass(frozen=True, slots=True)
 class ListedName:
-    """A table in a list: ``key`` is what the list is in the order of, and goes on after."""
+    """A table in a list: the list is in the order of ``key``, and continues after it."""
 
     key: str
     name: str
@@ -223,11 +223,11 @@ class ListedName:
 def listed(
     head: Head, prefix: str, after: str | None, limit: int | None
 ) -> Program[tuple[list[ListedName], bool]]:
-    """The next tables after ``after`` that ``prefix`` begins, and whether there are more.
+    """Return the tables after ``after`` that begin with ``prefix``, and whether there are more.
 
-    They are in the order of their registered names, or else of their locations. Both stay what
-    they are as long as a table is not renamed, so each that is there throughout comes once,
-    whatever others commit between two pages.
+    They are in the order of their registered names, or else of their locations. Both stay unchanged
+    as long as a table is not renamed. So each table that exists throughout is listed once, whatever
+    other transactions commit between two pages.
     """
     yield from load_names(head)
     called: dict[str, str] = {}
@@ -244,7 +244,7 @@ def listed(
     at_once = len(ranges) if limit is None else 1 + limit // _IN_A_LEAF
     for number, (start, end) in enumerate(ranges):
         if number % at_once == 0:
-            # Up to where the page is likely to end, in one round.
+            # Fetch up to where the page is likely to end, in one round.
             until = ranges[min(number + at_once, len(ranges)) - 1][0]
             yield from fetch_leaves(head.tables, head.tables.missing_between(start, until))
         there = [
@@ -269,9 +269,9 @@ def listed(
 
 
 def all_shown(head: Head) -> Program[dict[str, str]]:
-    """The locations of all tables by the names that are shown, those of clones among them.
+    """Return the locations of all tables by the names that are shown, those of clones included.
 
-    All leaves of the HEAD are at hand.
+    All leaves of the HEAD are cached.
     """
     own = shown_tables(head)
     there = yield from mounted(head)

@@ -1,7 +1,7 @@
 """Names with dots: ``a.b`` means ``a/b``, as in SQL, unless a table has exactly that path.
 
-Where both are there, nobody can tell which is meant: the name is refused, and so is what would
-bring the second of the two into the lake.
+Where both exist, it can't be known which is meant: the name is refused, and so is any operation
+that would add the second of the two to the lake.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lakevilla.store.effects import Program, parallel
 
 
 def path_of(name: object) -> str | None:
-    """The path that a dotted name stands for; None for any other name."""
+    """Return the path that a dotted name means; None for any other name."""
     if not isinstance(name, str):
         return None
     parts = name.split(".")
@@ -26,7 +26,7 @@ def path_of(name: object) -> str | None:
 
 
 def twin_of(location: str) -> str | None:
-    """The one other location under the root that a dotted name could mean, too."""
+    """Return the one other location under the root that a dotted name could mean, too."""
     if "://" in location or location.startswith("/"):
         return None
     if "/" not in location:
@@ -35,9 +35,9 @@ def twin_of(location: str) -> str | None:
 
 
 def meant(context: Context, head: Head | None, exact: str, path: str) -> Program[str]:
-    """The one of two locations that is a table; ``path`` if none is.
+    """Return the one of two locations that is a table; ``path`` if none is.
 
-    What is in the lake is meant. Only where neither is, the store is asked.
+    A table in the lake is meant first. Only where neither is in the lake, the store is read.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def meant(context: Context, head: Head | None, exact: str, path: str) -> Program
 
 
 def twin_in_lake(head: Head | None, location: str) -> Program[str | None]:
-    """What HEAD has that a table at ``location`` would share its name with, as a sentence."""
+    """Return HEAD's table that a table at ``location`` would share its name with, as a sentence."""
     twin = twin_of(location)
     if twin is None:
         return None
@@ -76,7 +76,7 @@ def twin_in_lake(head: Head | None, location: str) -> Program[str | None]:
 
 
 def refuse_twin(head: Head | None, location: str) -> Program[None]:
-    """Refuse to bring in a table whose name could mean one that is in the lake already.
+    """Refuse to add a table whose name could mean one that is in the lake already.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def refuse_twin(head: Head | None, location: str) -> Program[None]:
 
 
 def is_in_lake(head: Head | None, location: str) -> bool:
-    """Whether HEAD, whose leaf is at hand, has the table."""
+    """Return whether HEAD, whose leaf is cached, has the table."""
     state = None if head is None else head.tables.get(location)
     return state is not None and not state.dropped
 
@@ -104,5 +104,5 @@ def _is_there(context: Context, location: str) -> Program[bool]:
     except StoreError:
         raise
     except LakeVillaError:
-        return True  # damaged, and there
+        return True  # damaged, but it exists
     return True

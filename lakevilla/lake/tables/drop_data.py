@@ -1,8 +1,8 @@
 """Deleting a dropped table's data, and what its clients write into its log after that.
 
 Numbers in a log are used again by the next table of that path, and no store deletes under a
-condition. So whoever deletes there notes it in HEAD before, while, and after, and nobody
-creates a table for ``reuse_after_seconds`` from the last note on
+condition. So a client that deletes there notes it in HEAD before, during and after the deletion,
+and no client creates a table for ``reuse_after_seconds`` from the last note on
 (docs/design/0013-names-used-again.md). ``lake.tables.dropped`` decides what may be deleted where.
 """
 
@@ -36,16 +36,15 @@ from lakevilla.store.effects import Program, delete, list_objects, parallel
 
 
 def delete_data(context: Context, location: str) -> Program[list[str]]:
-    """Delete the objects of a dropped table; the log goes last, so that no reader sees half.
+    """Delete the objects of a dropped table; the log is deleted last, so no reader sees half.
 
-    What is pending on it is published and taken out of HEAD first: else it would
-    be published into the empty directory by whoever comes next. Called again it finishes
-    what was interrupted.
+    What is pending on it is first published and removed from HEAD: otherwise the next client would
+    publish it into the empty directory. A further call finishes a deletion that was interrupted.
 
     Returns
     -------
     list of str
-        The keys of what lies there and is none of a table's: it was left.
+        The keys of objects there that are none of a table's: they were left.
 
     Raises
     ------
@@ -62,7 +61,7 @@ def delete_data(context: Context, location: str) -> Program[list[str]]:
     listed = yield from list_objects(location)
     yield from load_tables(head)
     nested = nested_tables(location, [info.key for info in listed], head)
-    # A branch may have made a table of its own there: its files are not this one's.
+    # A branch may have made a table of its own there: its files are not this table's.
     lives = yield from BranchLives.of(head)
     paths = [
         info.key[len(location) + 1 :]
@@ -77,10 +76,11 @@ def delete_data(context: Context, location: str) -> Program[list[str]]:
     log = [key for key in keys if key.startswith(f"{directory}/")]
     own = [key for key in keys if key.startswith(f"{location}/_lakevilla/")]
     last = {*log, *own}
-    # The names of data files are never used again: no matter when these are deleted.
+    # The names of data files are never used again: it does not matter when they are deleted.
     yield from parallel([delete(key) for key in keys if key not in last])
-    # The newest log entries go first: what is left of the log is a table that was. The claim
-    # goes after all else: whoever finishes this has to find it where nothing else allows that.
+    # The newest log entries are deleted first: what is left of the log is an earlier state of the
+    # table. The claim is deleted after all else: a client that finishes the deletion must find it
+    # where nothing else allows the deletion.
     claim = lake_key(location)
     ordered = [key for key in own if key != claim] + sorted(log, reverse=True)
     ordered += [claim] if claim in last else []
@@ -91,7 +91,7 @@ def delete_data(context: Context, location: str) -> Program[list[str]]:
 
 
 def _named(context: Context, location: str) -> Program[set[str]]:
-    """The paths of the files that the log of a dropped table names, whatever they are called."""
+    """Return the paths of the files that the log of a dropped table names, whatever their form."""
     try:
         tail = yield from open_tail(context, location, missing_ok=True)
         if tail.tip < 0:
@@ -106,14 +106,14 @@ def _named(context: Context, location: str) -> Program[set[str]]:
 
 
 def make_free(context: Context, location: str) -> Program[bool]:
-    """Refuse to create a table on a path too early; delete the strays that lie there.
+    """Refuse to create a table on a path too early; delete the strays that are stored there.
 
-    Returns whether HEAD was replaced for that.
+    Return whether HEAD was replaced for that.
 
     Raises
     ------
     TableExists
-        A request to the table before may be under way, or a deletion of strays.
+        A request to the earlier table may be under way, or a deletion of strays.
     """
     held = yield from context.head()
     head = None if held is None else held.head
@@ -134,7 +134,7 @@ def make_free(context: Context, location: str) -> Program[bool]:
 def clean_emptied(
     context: Context, head: Head, now_ms: int, *, dry_run: bool
 ) -> Program[list[Finding]]:
-    """For gc: finish deletions that were interrupted, and delete strays."""
+    """Finish, for gc, deletions that were interrupted, and delete strays."""
     findings: list[Finding] = []
     for location, state in list(head.tables.items()):
         if not is_emptied(state):
@@ -145,7 +145,7 @@ def clean_emptied(
         except StoreError:
             raise
         except LakeVillaError as error:
-            # Another lake's by now, or nobody can tell whose: that must not stop the rest.
+            # It is another lake's by now, or that is unknown: this must not stop the rest.
             message = f"what lies at {location}, a table whose data was deleted, was left alone: "
             findings.append(Finding("note", error.kind, message + error.message, table=location))
     return findings
@@ -206,7 +206,7 @@ def _delete_strays(context: Context, location: str, state: TableState) -> Progra
 def _delete(
     context: Context, location: str, keys: Iterable[str], noted: float, *, emptying: bool
 ) -> Program[bool]:
-    """Delete, one by one, and note so every now and then; False if somebody else is through."""
+    """Delete one by one, with a note from time to time; False if another client has finished."""
     patience = context.settings.reuse_after_seconds / 4 or math.inf
     for key in keys:
         now = context.clock.elapsed()
@@ -219,7 +219,7 @@ def _delete(
 
 
 def _begin(context: Context, location: str) -> Program[tuple[Head, TableState]]:
-    """Note in HEAD that the data is being deleted. Returns what HEAD said before, too."""
+    """Note in HEAD that the data is being deleted. Return also what HEAD said before."""
     before: list[TableState] = []
 
     def change(head: Head) -> Program[Head | None]:
@@ -252,7 +252,7 @@ def _begin(context: Context, location: str) -> Program[tuple[Head, TableState]]:
 
 
 def _note(context: Context, location: str, *, was: bool, now: bool) -> Program[bool]:
-    """Note the time in HEAD, and whether somebody is emptying. False if HEAD says otherwise."""
+    """Note the time in HEAD, and whether a client is deleting. False if HEAD says otherwise."""
     held: list[bool] = []
 
     def change(head: Head) -> Program[Head | None]:
@@ -269,7 +269,7 @@ def _note(context: Context, location: str, *, was: bool, now: bool) -> Program[b
 
 
 def _freed(head: Head, location: str) -> Program[dict[str, str | None]]:
-    """The names of a table that was renamed: once its data is deleted its path is a name again."""
+    """Return the names of a renamed table: once its data is deleted its path is a name again."""
     yield from load_names(head, [location])
     if head.names.get(location) != NOWHERE:
         return {}
@@ -300,7 +300,7 @@ def _noting(
 
 
 def _is_left_of(context: Context, location: str, state: TableState) -> Program[bool]:
-    """Whether what lies there is the rest of the table whose deletion was interrupted."""
+    """Return whether the objects there are the rest of the table whose deletion was interrupted."""
     found = yield from leftovers(context, location, state)
     if not found.has_table:
         return True

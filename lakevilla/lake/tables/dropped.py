@@ -1,4 +1,4 @@
-"""Tables that were dropped, tables below them, and which of their files may be deleted."""
+"""Dropped tables, tables inside other tables, and the files that may be deleted there."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ from lakevilla.store.location import is_external, normalise_location
 
 # -------------------- dropped
 #
-# Tables whose data was deleted: what lies in their logs since, and when their paths are free.
+# Tables whose data was deleted: later objects in their logs, and when their paths are free.
 #
 # Nothing here writes. ``drop_data`` deletes, and docs/design/0013-names-used-again.md says
 # why a path is not used again at once.
 
 
 def leftovers(context: Context, location: str, state: TableState) -> Program[Leftovers]:
-    """What lies in the log of a table whose data was deleted."""
+    """Return what is stored in the log of a table whose data was deleted."""
     return (yield from context.formats[state.format].leftovers(location, state.table_id))
 
 
 def is_emptied(state: TableState | None) -> bool:
-    """Whether the table was dropped, and its data deleted, or begun to be."""
+    """Return whether the table was dropped, and its data deleted, or the deletion begun."""
     return state is not None and state.dropped and (state.emptying or state.emptied_ms is not None)
 
 
 def is_abandoned(context: Context, state: TableState, now_ms: int) -> bool:
-    """Whether a deletion was interrupted, as it seems: whoever is at it notes so more often."""
+    """True if a deletion seems interrupted: a client that is deleting notes the time more often."""
     return state.emptying and now_ms >= _free_ms(context, state)
 
 
 def is_half_deleted(context: Context, location: str) -> Program[bool]:
-    """Whether HEAD says that the data of a dropped table is being deleted."""
+    """Return whether HEAD says that the data of a dropped table is being deleted."""
     held = yield from context.head()
     if held is None:
         return False
@@ -59,7 +59,7 @@ def is_half_deleted(context: Context, location: str) -> Program[bool]:
 def refuse_to_delete(context: Context, location: str) -> Program[None]:
     """Refuse to delete the data of a table that a ref keeps, that is in a catalog, or not ours.
 
-    A catalog would go on pointing at it. A newer HEAD may have refs that keep it.
+    A catalog would still point to it. A newer HEAD may have refs that keep it.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def refuse_to_delete(context: Context, location: str) -> Program[None]:
 
 
 def refuse_until_free(context: Context, location: str, state: TableState) -> None:
-    """Refuse to create a table where requests to the one before may be under way.
+    """Refuse to create a table where requests to the earlier table may be under way.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def refuse_half_deleted(location: str, state: TableState | None) -> None:
 
 
 def refuse_strays(context: Context, locations: Iterable[str]) -> Program[None]:
-    """Refuse to register what clients of a table have left in its log after it was deleted.
+    """Refuse to register what clients of a table have written to its log after it was deleted.
 
     Raises
     ------
@@ -153,7 +153,7 @@ def refuse_strays(context: Context, locations: Iterable[str]) -> Program[None]:
 
 
 def report_emptied(context: Context, head: Head) -> Program[list[Finding]]:
-    """For the doctor: deletions that have not ended, and strays."""
+    """Report, for the doctor, deletions that have not ended, and strays: later objects in logs."""
     emptied = [(place, state) for place, state in head.tables.items() if is_emptied(state)]
     lie_there = yield from parallel([leftovers(context, place, state) for place, state in emptied])
     findings = []
@@ -199,22 +199,22 @@ def _time(milliseconds: int | None) -> str:
 
 # -------------------- nested tables
 #
-# Tables that lie inside another table's directory.
+# Tables inside another table's directory.
 #
-# Delta allows it, so they are found in the wild, and a list of the outer one's files
-# shows theirs as well. No log of the outer one names them: whoever cleans up must not
-# take them for its own.
+# Delta allows them, so they exist in practice, and a list of the outer table's files
+# shows theirs as well. No log of the outer table names them: clean-up must not
+# take them for files of the outer table.
 
 
-#: What follows the directory of a table in the keys of its log, or of its metadata.
+#: The part after a table's directory in the keys of its log, or of its metadata.
 LOG = re.compile(r"/(?:_delta_log/|metadata/[^/]+\.metadata\.json$|metadata/version-hint\.text$)")
 
 
 def nested_tables(location: str, keys: Iterable[str], head: Head | None) -> tuple[str, ...]:
-    """The tables inside the one at ``location``: those with a log among ``keys``, and HEAD's.
+    """Return the tables inside the one at ``location``: with a log among ``keys``, or in HEAD.
 
-    HEAD's, dropped ones too: one that is decided may have no log yet, and the data
-    of one that was dropped stays.
+    HEAD's tables include dropped ones: a table that is decided may have no log yet, and the data
+    of a table that was dropped stays.
     """
     inside = f"{location}/"
     found = [(key, LOG.search(key, len(inside))) for key in keys if key.startswith(inside)]
@@ -224,7 +224,7 @@ def nested_tables(location: str, keys: Iterable[str], head: Head | None) -> tupl
 
 
 def inner_tables(location: str, head: Head | None) -> list[str]:
-    """The tables of HEAD inside ``location``, also dropped ones whose data stays."""
+    """Return the tables of HEAD inside ``location``, also dropped ones whose data stays."""
     tables = {} if head is None else head.tables.at_hand()
     return sorted(
         one
@@ -234,12 +234,12 @@ def inner_tables(location: str, head: Head | None) -> list[str]:
 
 
 def is_within(key: str, tables: tuple[str, ...]) -> bool:
-    """Whether an object lies in the directory of one of the tables."""
+    """Return whether an object is stored in the directory of one of the tables."""
     return key.startswith(tuple(f"{table}/" for table in tables))
 
 
 def outer_paths(location: str) -> list[str]:
-    """The directories that a table lies in, the innermost first; the last of a URI is a bucket."""
+    """Return the directories around a table, the innermost first; the last of a URI is a bucket."""
     scheme, store, path = location.rpartition("://")
     paths = []
     while "/" in path:
@@ -249,7 +249,7 @@ def outer_paths(location: str) -> list[str]:
 
 
 def outer_table(location: str, head: Head | None) -> str | None:
-    """The table in whose directory ``location`` lies, if HEAD has one; its leaves are loaded."""
+    """Return the table whose directory has ``location``, if HEAD has one; its leaves are loaded."""
     for path in outer_paths(location):
         state = None if head is None else head.tables.get(path)
         if state is not None and not state.dropped:
@@ -259,16 +259,17 @@ def outer_table(location: str, head: Head | None) -> str | None:
 
 # -------------------- deletable
 #
-# The gate before each deletion at a table's place: is it the lake's to delete there, and what.
+# The check before each deletion at a table's place: whether the lake may delete there, and what.
 #
-# What the objects of a lake say is trusted no further than the lake they lie in: whoever can write
-# HEAD must not be able to have other places emptied (docs/design/0052-deletion-stays-inside.md).
+# What the objects of a lake say is trusted only inside the lake in which they are stored: a client
+# that can write HEAD must not be able to have other places emptied
+# (docs/design/0052-deletion-stays-inside.md).
 
 
-#: Directories that hold what a lake, or a log, keeps: no table lies there.
+#: Directories that hold what a lake, or a log, keeps: no table is stored there.
 _KEPT = frozenset({"_lakevilla", "_delta_log"})
 
-#: What tables are made of, as paths in their directory.
+#: The files of tables, as paths in their directory.
 _OF_A_TABLE = re.compile(
     r"""
       (?:_delta_log|_lakevilla|_delta_index|_symlink_format_manifest) /.+
@@ -283,18 +284,18 @@ _OF_A_TABLE = re.compile(
 
 
 def is_of_a_table(path: str) -> bool:
-    """Whether a path, relative to a table's directory, has the shape of what tables are made of."""
+    """Return whether a path, relative to a table's directory, has the shape of a table's file."""
     return _OF_A_TABLE.fullmatch(path) is not None
 
 
 def held_back(
     context: Context, head: Head | None, location: str, table_id: str | None
 ) -> Program[str]:
-    """Why nothing may be deleted at a table's place; ``""`` where something may.
+    """Return why nothing may be deleted at a table's place; ``""`` where something may.
 
-    Under the root all is the lake's. Elsewhere the place itself has to say, by its claim, that it
-    is this lake's and this table's: HEAD alone may say anything. ``table_id`` is None where what
-    is to be deleted tells by its names that this lake has made it.
+    Under the root all belongs to the lake. Elsewhere the place itself must say, by its claim, that
+    it is this lake's and this table's: HEAD alone may say anything. ``table_id`` is None where the
+    names of the objects to be deleted show that this lake has made them.
     """
     try:
         own = normalise_location(context.root, location)
@@ -310,7 +311,7 @@ def held_back(
         raise
     except LakeVillaError as error:
         return error.message
-    # By the root too: a HEAD can be written to have another lake's id.
+    # The root is compared too: a HEAD can be written to have another lake's id.
     ours = claim is not None and head is not None and claim.names(head)
     if claim is not None and ours and claim.root == context.root:
         if table_id in (None, claim.table_id):

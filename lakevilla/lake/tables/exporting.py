@@ -1,7 +1,8 @@
 """Exports: a state of a table as an ordinary table elsewhere, for readers that know no lake.
 
-Each export adds one version to the target's log, under the condition that nobody else has, so two
-at once come one after the other. A property marks the target, and nothing else is written over.
+Each export adds one version to the target's log, under the condition that no other client has, so
+two concurrent exports follow each other. A property marks the target, and nothing else is
+overwritten.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ from lakevilla.lake.tables.surroundings import in_the_way, refuse_surroundings
 from lakevilla.store.base import Stored
 from lakevilla.store.effects import Program, copy_all, put
 
-#: The property that marks an export, and says of which table.
+#: The property that marks an export, and names its table.
 MARK = "lakevilla.export"
 _TRIES = 10
-#: How Delta ends the prefix of a vector's file.
+#: The length of the encoded name of a vector's file, after Delta's prefix.
 _VECTOR_NAME = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """What is exported where.
+    """The state to export, and its target.
 
-    ``uri_of`` gives a location as other clients know it. ``head`` is the lake's, whose tables a
-    target must keep away from.
+    ``uri_of`` returns a location as other clients know it. ``head`` is the lake's HEAD, whose
+    tables a target must not overlap.
     """
 
     name: str
@@ -60,14 +61,14 @@ class Export:
 
 
 def export(context: Context, what: Export) -> Program[int]:
-    """Bring the target to that state; its version then. Nothing is written if it is there.
+    """Bring the target to that state and return its version; write nothing if it has the state.
 
     Raises
     ------
     InvalidOperation
-        The target is not empty and no export of this table, or lies in the way of a table.
+        The target is not empty and no export of this table, or is in the way of a table.
     ConflictError
-        Others export to it all the time.
+        Other clients export to it all the time.
     """
     for _ in range(_TRIES):
         current = yield from _current(context, what)
@@ -96,7 +97,7 @@ def export(context: Context, what: Export) -> Program[int]:
         attempt = yield from table_format.prepare(current, change, info, context.now_ms())
         outcome = yield from put(attempt.key, attempt.body, attempt.condition)
         if not isinstance(outcome, Stored) or attempt.entry is None:
-            continue  # another was first, or nobody can tell: what is there now does
+            continue  # another was first, or that is unknown: the target is read again
         newer = table_format.advance(current, attempt.entry)
         yield from table_format.announce(newer)
         if table_format.checkpoint_due(newer.version, newer):
@@ -109,7 +110,7 @@ def export(context: Context, what: Export) -> Program[int]:
 
 
 def _current(context: Context, what: Export) -> Program[TableSnapshot]:
-    """What the target is by now: an export of this very table, or nothing."""
+    """Return what the target is by now: an export of this very table, or nothing."""
     target = what.target
     head = what.head
     if head is not None and target in head.tables:
@@ -145,7 +146,7 @@ def _mark(what: Export) -> str:
 
 
 def _metadata(context: Context, what: Export, current: TableSnapshot) -> dict[str, Any] | None:
-    """What the target is to say of itself; None if it does."""
+    """Return the metadata that the target must have; None if it has it."""
     known = current.metadata if current.version >= 0 else {}
     iceberg = what.snapshot.format == "iceberg"
     wanted = (_of_iceberg if iceberg else _of_delta)(context, what, known)
@@ -156,7 +157,7 @@ def _metadata(context: Context, what: Export, current: TableSnapshot) -> dict[st
 
 def _same(name: str, known: object, wanted: object) -> bool:
     if name == "properties" and isinstance(known, dict) and isinstance(wanted, dict):
-        # Where Iceberg's writers note what they have published.
+        # Iceberg's writers note there what they have published.
         return {k: v for k, v in known.items() if k == MARK or not _is_own(k)} == wanted
     return known == wanted
 
@@ -189,7 +190,7 @@ def _of_iceberg(context: Context, what: Export, known: dict[str, Any]) -> dict[s
 
 
 def _protocol(what: Export, current: TableSnapshot) -> dict[str, Any] | None:
-    """Delta's, without the feature that would keep others from writing the lake's own table."""
+    """Return Delta's protocol, without the feature that would stop foreign writers of a table."""
     protocol = unguarded(what.snapshot.protocol)
     if not protocol:
         return None
@@ -226,7 +227,7 @@ class _Moved:
         key = file_key(self.what.snapshot.location, path)
         if not self.what.copies:
             return self.what.uri(key)
-        # Directories of partitions stay: polars asks them for values, and not the log.
+        # Directories of partitions stay: polars takes values from them, and not from the log.
         *folders, last = key.split("/")
         kept = list(takewhile(lambda one: "=" in one, reversed(folders)))[:partitions][::-1]
         name = "/".join([*kept, f"{blake3(key.encode()).hexdigest(length=8)}-{last}"])

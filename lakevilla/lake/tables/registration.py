@@ -1,4 +1,4 @@
-"""Operating on a lake's table map: register, unregister, settle keys."""
+"""Operations on a lake's table map: register, unregister, settle keys."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from lakevilla.store.codec import decode
 from lakevilla.store.effects import Program, get, parallel, sleep
 
 _MAX_RACES = 200
-#: How often a claim is given away that others write meanwhile.
+#: The attempts to give away a claim that other clients write meanwhile.
 _MAX_LET_GO = 16
 
 
@@ -66,7 +66,7 @@ def replace_until_stored(
 ) -> Program[Head]:
     """Replace HEAD by what ``change`` makes of it, again on each newer HEAD until it is stored.
 
-    For changes that may be made twice without harm; ``change`` returns None
+    This is for changes that may be made twice without harm; ``change`` returns None
     when nothing is left to do.
     """
     for _ in range(_MAX_RACES):
@@ -79,7 +79,7 @@ def replace_until_stored(
         if new is None:
             return held.head
         if new.replacement != held.head.replacement + 1:
-            continue  # on its way the change had to replace HEAD itself (a reconcile)
+            continue  # the change itself had to replace HEAD (a reconcile)
         outcome = yield from replace_head(held, new)
         if isinstance(outcome, Stored):
             context.remember(HeldHead(new, outcome.token))
@@ -91,7 +91,7 @@ def replace_until_stored(
 def register(
     context: Context, locations: Mapping[str, str], own_paths: Mapping[str, Sequence[str]]
 ) -> Program[None]:
-    """Take tables into HEAD at the versions found; one replacement for all of them."""
+    """Add tables to HEAD at the versions found; one replacement for all of them."""
     tails = yield from _found(context, locations, own_paths)
     held = yield from context.head()
     if held is None:
@@ -122,7 +122,7 @@ def register(
         yield from load_tables(head, tails)
         for location, going in known.items():
             known[location] = _let_go_by(head, location)
-            if known[location] != going:  # since it was claimed: that may be given away
+            if known[location] != going:  # changed since the claim: it may be given away
                 table_id = tails[location].snapshot.table_id
                 yield from claim_table(location, head, context.ids, table_id)
         return (yield from _with_tables(context, head, locations, tails))
@@ -132,18 +132,18 @@ def register(
 
 
 def _let_go_by(head: Head, location: str) -> str:
-    """Which ``unregister`` has let a table go; ``""`` where none has."""
+    """Return the ``unregister`` that has released a table; ``""`` where none has."""
     state = head.tables.get(location)
     return "" if state is None or not state.dropped else state.let_go
 
 
 def register_found(context: Context, found: Sequence[FoundTable]) -> Program[list[FoundTable]]:
-    """Take in the new ones of what was discovered, all by one replacement of HEAD.
+    """Add the new ones of the discovered tables, all by one replacement of HEAD.
 
     Returns
     -------
     list of FoundTable
-        The new ones: as they are in the lake now, or refused as another client was faster.
+        The new ones: as they are in the lake now, or refused because another client was faster.
     """
     new = [one for one in found if one.state == "new" and one.snapshot is not None]
     if not new:
@@ -158,7 +158,7 @@ def register_found(context: Context, found: Sequence[FoundTable]) -> Program[lis
     tails = {place: _tail_of(context, one) for place, one in ours.items()}
 
     def change(head: Head) -> Program[Head | None]:
-        # A table that another client took in, or dropped, meanwhile is left as that has made it.
+        # A table that another client added or dropped meanwhile stays as that client made it.
         yield from load_tables(head, ours)
         same = {place: place for place in ours if head.tables.get(place) == before[place]}
         return (yield from _with_tables(context, head, same, tails))
@@ -200,7 +200,7 @@ def _as_it_came(head: Head, one: FoundTable) -> FoundTable:
 def _found(
     context: Context, locations: Mapping[str, str], own_paths: Mapping[str, Sequence[str]]
 ) -> Program[dict[str, Tail]]:
-    """The tables' logs; a location without a table, or a name that may mean two, is refused."""
+    """Return the tables' logs; refuse a location without a table, or a name that may mean two."""
     yield from refuse_strays(context, locations.values())
     tails = yield from parallel(
         [_opened(context, name, place, own_paths[name]) for name, place in locations.items()]
@@ -228,7 +228,7 @@ def _opened(context: Context, name: str, location: str, own_paths: Sequence[str]
 def _with_tables(
     context: Context, head: Head, locations: Mapping[str, str], tails: dict[str, Tail]
 ) -> Program[Head | None]:
-    """HEAD with the tables and their names; None if it has them."""
+    """Return HEAD with the tables and their names; None if it has them."""
     yield from load_tables(head, locations.values())
     yield from load_names(head, locations)
     names: dict[str, str | None] = {}
@@ -244,7 +244,7 @@ def _with_tables(
         names |= yield from _new_names(head, name, location, names)
         if state is None or state.dropped:
             if state is not None and state.pending:
-                # Decided before the table was dropped: its rows are the table's.
+                # Decided before the table was dropped: the rows belong to the table.
                 published = yield from publish_table(context, head, location)
                 _check_complete(published, name)
                 if published.head is not head:
@@ -268,7 +268,7 @@ def _with_tables(
 def _new_names(
     head: Head, name: str, location: str, names: Mapping[str, str | None]
 ) -> Program[dict[str, str | None]]:
-    """What is to be noted so that ``name`` stands for ``location``, beside ``names``."""
+    """Return the names to note so that ``name`` means ``location``, in addition to ``names``."""
     refuse_reserved(name)
     known = head.names.get(name)
     state = head.tables.get(location)
@@ -287,12 +287,12 @@ def _new_names(
     refuse_half_deleted(location, state)
     new: dict[str, str | None] = {}
     if known == NOWHERE:
-        # What was there is dropped.
+        # The table at that path was dropped.
         known, new[name] = None, None
     if known is None and name != location:
         if state is not None and not state.dropped:
             yield from load_names(head)
-            # So far this was its name: it stays one, and the one shown.
+            # So far this was the table's name: it remains a name of it, and the one shown.
             own = name_in_catalog(state.catalog) if state.catalog else location
             if own not in (name, *names) and not {own, location} & {
                 *head.names,
@@ -311,7 +311,7 @@ def _registered(
     names: Mapping[str, str | None],
     sizes: Mapping[str, Size] | None = None,
 ) -> Program[Head]:
-    """HEAD after a commit of the table map alone."""
+    """Return HEAD after a commit that changes only the table map."""
     page = yield from make_room(head, context.ids)
     commit = CommitSummary(
         head.sequence + 1, 0, "register", context.ids.txn_id(above=head.floor), "", dict(touches)
@@ -336,7 +336,7 @@ def _check_complete(published: Published, name: str) -> None:
 
 
 def unregister(context: Context, name: str, location: str) -> Program[None]:
-    """Take a name out of the lake, and with its last name the table.
+    """Remove a name from the lake, and with its last name the table.
 
     Then its pending commits are published, and a tombstone is left.
     """
@@ -357,7 +357,7 @@ def unregister(context: Context, name: str, location: str) -> Program[None]:
 
 
 def _taken_out(context: Context, name: str, location: str, *, by_name: bool) -> Program[bool]:
-    """Take the name out, and with the last one let the table go; False if its claim is another."""
+    """Remove the name, and with the last one release the table; False if its claim is another."""
     claims: list[Token | None] = []
     head = yield from replace_until_stored(
         context,
@@ -375,14 +375,14 @@ def _taken_out(context: Context, name: str, location: str, *, by_name: bool) -> 
 
 
 def _claim_to_let_go(location: str, head: Head) -> Program[Token | None]:
-    """The token of a claim that names this lake, or nobody can read; None if there is none."""
+    """Return the token of a claim that names this lake, or can't be read; None if there is none."""
     outcome = yield from get(lake_key(location))
     if not isinstance(outcome, Found):
         return None
     try:
         owner = decode(lake_key(location), outcome.body, LakeFile)
     except CorruptObject:
-        return outcome.token  # it says nothing to anybody
+        return outcome.token  # no client can read it
     return outcome.token if owner.names(head) else None
 
 
@@ -395,20 +395,20 @@ def _without_name(
     *,
     by_name: bool,
 ) -> Program[Head | None]:
-    """HEAD without the name, and with its last one without the table; None if it is out.
+    """Return HEAD without the name, and with its last one without the table; None if removed.
 
-    The claim that is then given away is noted in ``claims``, as it was read after this HEAD and
-    before the one that says so: who takes the table in meanwhile has written another, or finds
-    that it is let go (docs/design/0051-claims-let-go.md).
+    The claim that is then given away is noted in ``claims``. It was read after this HEAD and before
+    the HEAD that releases the table: a client that adds the table meanwhile has written another
+    claim, or finds that the table was released (docs/design/0051-claims-let-go.md).
     """
     claims.append(None)
     yield from load_names(head)
     named = [key for key, value in head.names.items() if value == location]
     if by_name and name not in named:
-        return None  # another client has taken it out: what other names say is not asked
+        return None  # another client has removed it: other names do not count
     if name in named and len(named) > 1:
-        # Two clients that take out the last two names: safe because the one that loses the
-        # race for HEAD looks again, and finds its name to be the last.
+        # Two clients may remove the last two names at once. This is safe because the one that
+        # loses the race for HEAD reads it again, and finds its name to be the last.
         return (yield from _registered(context, head, {}, {}, {name: None}))
     yield from refuse_kept(head, location, f"unregister {name!r}: table")
     published = yield from publish_table(context, head, location)
@@ -449,7 +449,7 @@ def _without_name(
 
 
 def outcome_of_key(context: Context, key: str, version: int | None) -> Program[Outcome]:
-    """How the last use of an idempotency key ended."""
+    """Return how the last use of an idempotency key ended."""
     held = yield from load_key(key, version)
     if held is None:
         return Outcome("expired")

@@ -1,4 +1,4 @@
-"""Names after a rename, and why a table can't be called so (docs/design/0023-renames.md)."""
+"""Names after a rename, and reasons to refuse a name (docs/design/0023-renames.md)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from lakevilla.sublogs.operations import Operation, Rename
 
 
 def renames_of(operations: Iterable[Operation]) -> list[Rename]:
-    """The renames among operations, in their order."""
+    """Return the renames among operations, in their order."""
     return [operation for operation in operations if isinstance(operation, Rename)]
 
 
 def renamed(names: NameMap, renames: Iterable[Rename]) -> NameMap:
-    """Names as they are after renames that were checked."""
+    """Return the names after renames that were checked."""
     for one in renames:
         names = names.updated(_changes(one))
     return names
@@ -38,7 +38,7 @@ def _changes(one: Rename) -> dict[str, str | None]:
 
 
 def known_name(names: NameMap, name: str, location: str) -> str:
-    """What stands in HEAD for the ``name`` that a caller gave to the table that is to be renamed.
+    """Return HEAD's form of the ``name`` that a caller gave to the table that must be renamed.
 
     Raises ``InvalidOperation``: the table has other names, and this is only its place.
     """
@@ -56,7 +56,7 @@ def known_name(names: NameMap, name: str, location: str) -> str:
 
 
 def refuse_taken(context: Context, head: Head | None, names: NameMap, one: Rename) -> Program[None]:
-    """Refuse a new name that would mean two tables, by the names and by what lies at its path.
+    """Refuse a new name that would mean two tables, by the names and by the table at its path.
 
     Raises
     ------
@@ -75,12 +75,12 @@ def refuse_taken(context: Context, head: Head | None, names: NameMap, one: Renam
 def names_after(
     head: Head | None, operations: Iterable[Operation]
 ) -> Program[dict[str, str | None]]:
-    """What operations change in the names of the very HEAD that is replaced; None takes one out.
+    """Return what operations change in the names of the HEAD that is replaced; None removes one.
 
     Raises
     ------
     TableNotFound
-        A table has not the old name any more.
+        A table does not have the old name any more.
     TableExists
         A new name means another table by now.
     """

@@ -1,4 +1,4 @@
-"""Paths of tables that overlap others."""
+"""Paths of tables that overlap other tables."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from lakevilla.store.location import is_external
 
 # -------------------- surroundings
 #
-# Where a new table may lie: not within a table, not around one, not among the files of others.
+# Overlapping paths: a new table may not be within a table, around one, or among foreign files.
 #
-# A VACUUM of the outer one deletes what lies within it, by any client: no log of the outer one
-# names the inner one's files. So a new table has a directory of its own (note 22).
+# A VACUUM of the outer table, by any client, deletes what is stored within it: no log of the outer
+# table names the inner one's files. So a new table has a directory of its own (note 22).
 
 
-#: What tells that a directory is that of an Iceberg table, behind its own path.
+#: The part after a directory's own path that marks an Iceberg table.
 _METADATA = re.compile(r"/metadata/[^/]+\.metadata\.json")
-#: Whose names end so is taken for data; what Iceberg keeps beside its data does not.
+#: Files whose names end so count as data; Iceberg's files other than data have other endings.
 _DATA = (".parquet", ".orc", ".csv")
 
 
 def in_the_way(location: str, head: Head | None) -> Program[str | None]:
-    """What HEAD has in the way of a table that is made at ``location``, as a sentence.
+    """Return what HEAD has in the way of a table that is made at ``location``, as a sentence.
 
-    Asked again of each newer HEAD before it is replaced: of two tables, one within the other,
-    that are made at the same time, the second to be decided is refused.
+    This is checked again for each newer HEAD before it is replaced: of two tables, one within the
+    other, that are made at the same time, the second to be decided is refused.
     """
     shown = yield from shown_by_clones(location, head)
     if shown is not None:
@@ -65,13 +65,13 @@ def in_the_way(location: str, head: Head | None) -> Program[str | None]:
 
 
 def refuse_surroundings(location: str, head: Head | None, txn_id: str) -> Program[None]:
-    """Refuse a place for a new table that is not its own, by HEAD and by what lies there.
+    """Refuse a place for a new table that is not its own, by HEAD and by what is stored there.
 
     Raises
     ------
     InvalidOperation
         It is within or around a table, the lake's or another's, or within another lake; or
-        files of others lie there.
+        foreign files are stored there.
     """
     reason = yield from in_the_way(location, head)
     if reason is None:
@@ -81,7 +81,7 @@ def refuse_surroundings(location: str, head: Head | None, txn_id: str) -> Progra
 
 
 def found_there(location: str, head: Head | None) -> Program[str | None]:
-    """What the store has in the way: the listings and requests are one round."""
+    """Return what the store has in the way: the listings and requests are one round."""
     outers = outer_paths(location)
     lakes = [HeadOf(f"{outer}/{HEAD_KEY}") for outer in outers]
     logs: list[Program[bool]] = [_is_table(outer) for outer in ("", *outers)]
@@ -126,7 +126,7 @@ def found_there(location: str, head: Head | None) -> Program[str | None]:
 
 
 def _is_table(directory: str) -> Program[bool]:
-    """Whether a directory is that of a table, of either format; "" is the root of the lake."""
+    """Return whether a directory is a table's, of either format; "" is the root of the lake."""
     prefix = f"{directory}/" if directory else ""
     logs = [f"{prefix}_delta_log", f"{prefix}metadata"]
     found = yield from parallel([list_objects(log) for log in logs])
@@ -135,7 +135,7 @@ def _is_table(directory: str) -> Program[bool]:
 
 
 def _is_strange(path: str) -> bool:
-    """Whether a file is data of somebody else, and not what an attempt of ours left behind."""
+    """Return whether a file is foreign data, and not what an attempt of ours left behind."""
     hidden = any(part.startswith(("_", ".")) for part in path.split("/"))
     return path.lower().endswith(_DATA) and not hidden and owner_of(path) is None
 
@@ -161,7 +161,7 @@ def _around(location: str, what: str) -> str:
 
 # -------------------- mount places
 #
-# Where a clone may be mounted, and what clones have in the way of tables that are made.
+# Places at which a clone may be mounted, and what clones have in the way of tables that are made.
 
 
 def refuse_outside(to: str) -> None:
@@ -173,7 +173,7 @@ def refuse_outside(to: str) -> None:
 
 
 def refuse_place(head: Head, source: str, to: str) -> Program[None]:
-    """Refuse a place for a clone, by the HEAD that is to be replaced.
+    """Refuse a place for a clone, by the HEAD that will be replaced.
 
     Raises
     ------
@@ -221,14 +221,14 @@ def _why_not(head: Head, source: str, to: str) -> Program[str | None]:
 
 
 def _named(head: Head, to: str) -> Program[str | None]:
-    """A name at or below a place that leads elsewhere."""
+    """Return a name at or below a place that leads elsewhere."""
     wanted = [*head.names.missing([to]), *head.names.missing_below(f"{to}/")]
     yield from fetch_leaves(head.names, list(dict.fromkeys(wanted)))
     return next((name for name in sorted(head.names.at_hand()) if is_at(name, to)), None)
 
 
 def refuse_shown(head: Head, location: str) -> Program[None]:
-    """Refuse to bring in a table, or a name, where a clone shows a table, or within one.
+    """Refuse to add a table, or a name, where a clone shows a table, or within one.
 
     Raises
     ------
@@ -246,9 +246,9 @@ def refuse_shown(head: Head, location: str) -> Program[None]:
 
 
 def shown_by_clones(location: str, head: Head | None) -> Program[str | None]:
-    """What clones have in the way of a table that is made at ``location``, as a sentence.
+    """Return what clones have in the way of a table that is made at ``location``, as a sentence.
 
-    A free place below a clone is free, as one below any other directory is.
+    A free place below a clone is free, like one below any other directory.
     """
     clones = yield from load_clones(head)
     if head is None or not clones:

@@ -1,1 +1,1 @@
-"""Cleaning up after those who will never come back: list, fence, delete."""
+"""Cleaning up after clients that will never return: list, fence, delete."""

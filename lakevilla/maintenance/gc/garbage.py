@@ -29,27 +29,29 @@ from lakevilla.sublogs.operations import staged_keys
 
 # -------------------- garbage
 #
-# What may go once HEAD has moved: of what was listed, what belongs to the fenced.
+# The garbage once HEAD has advanced: of the listed objects, those of fenced transactions.
 
 
 def garbage(
     context: Context, head: Head, listed: Listing, *, dry_run: bool
 ) -> Program[tuple[list[str], list[str]]]:
-    """The keys of what is to be deleted, when ``head`` is the lake's, and of what goes after that.
+    """Return the keys to delete when ``head`` is the lake's HEAD, and those to delete after them.
 
-    What its refs hold stays. Safe beside whoever makes a ref: its base is of the HEAD that it
-    replaces, which is this one or a later one, and a base that is not named yet has a later number.
+    Objects that a ref needs stay. Safe while another client makes a ref: its base is of the HEAD
+    that it replaces, which is this one or a later one, and a base that is not named yet has a later
+    number.
     """
     by_ref = yield from load_bases_by_ref(head)
     bases = list(by_ref.values())
     still_named = set() if listed.history else (yield from named_pages(head))
     old_pages = [key for key in listed.pages if key not in still_named]
-    # Without its pages, the commits in HEAD: fewer of the others' leftovers are known as such.
+    # If its pages can't be read, only the commits in HEAD: then fewer leftovers of other clients
+    # are known as such.
     kept: Sequence[CommitSummary] | None = head.commits
     if listed.history is None:
         kept = yield from commits_since(head, head.history_start)
     commits = listed.commits
-    if kept is None:  # another gc is at work: whose they are is for that one to tell
+    if kept is None:  # another gc is at work: it determines the owners of the commit objects
         kept, commits = head.commits, []
     lives = yield from BranchLives.of(head)
     doomed: list[str] = []
@@ -57,7 +59,7 @@ def garbage(
         doomed.extend((yield from _orphans(context, head, lives, bases, location, files)))
     doomed.extend((yield from _old_commits(head, bases, kept, commits)))
     sources = yield from _sources(context, head)
-    # Where a pending commit can't be read, what it needs may be any of them.
+    # Where a pending commit can't be read, it may need any of them.
     for key, txn in listed.records if sources is not None else ():
         over = head.is_fenced(txn) or find_commit(kept, txn) is not None
         if over and key not in (sources or ()):
@@ -76,13 +78,13 @@ def garbage(
 
 
 def _is_over(key: str, head: Head) -> bool:
-    """Whether a proposal can't be taken any more: HEAD tells, whatever became of its owner."""
+    """Return whether a proposal can't be included any more: by HEAD, whatever its owner does."""
     number = number_of(key)
     return number is not None and is_over(number, head)
 
 
 def _old_bases(head: Head, named: Collection[str], listed: Iterable[str]) -> list[str]:
-    """Bases that no ref names, and none ever will: HEAD has come past what they were made for."""
+    """Return bases that no ref names or ever will: HEAD has passed the number of their making."""
     old = [(key, parts_of(key)) for key in listed if key not in named]
     return [key for key, parts in old if parts is not None and parts[0] <= head.replacement]
 
@@ -95,8 +97,9 @@ def _orphans(
     location: str,
     files: Collection[tuple[str, str]],
 ) -> Program[list[str]]:
-    """Files of fenced transactions that no entry of the log, and nothing pending, names."""
-    # A table may have come into HEAD, inside of this one's directory, since the files were listed.
+    """Return files of fenced transactions that no log entry and no pending commit names."""
+    # A table may have been added to HEAD, inside of this one's directory, since the files were
+    # listed.
     nested = nested_tables(location, (), head)
     candidates = {
         path
@@ -107,9 +110,9 @@ def _orphans(
         return []
     tail = yield from open_tail(context, location, missing_ok=True)
     tail = yield from probe(context, tail)
-    # Who publishes what is pending stores manifests first, in the name of the last transaction:
-    # they may be on their way. Once it is published that number is taken. A dropped table keeps
-    # its pending commits for ever: the log tells which of them are published.
+    # A client that publishes pending commits stores manifests first, under the id of the last
+    # transaction: its publishing may be under way. Once it is published that number is taken. A
+    # dropped table keeps its pending commits for ever: the log shows which of them are published.
     waiting = {ref.txn for ref in unpublished(head, location, tail)}
     candidates -= {path for path, txn in files if path.endswith(".avro") and txn in waiting}
     named: set[str] = set()
@@ -124,18 +127,22 @@ def _orphans(
     if not orphans:
         return []
     kept = yield from kept_by(context, bases, location)
-    # A state that can't be told any more may need any of them: they stay until its ref is deleted.
+    # A state that can't be determined any more may need any of them: they stay until its ref is
+    # deleted.
     return [] if kept.lost else sorted(orphans - kept.keys)
 
 
 def _is_nobodys(head: Head, lives: BranchLives, path: str, txn: str) -> bool:
-    """Whether nobody will commit a file any more. All that a branch has written is its own."""
+    """Return whether no client will commit a file any more.
+
+    A file that was written on a branch belongs to the branch.
+    """
     life = branch_of(path)
     return head.is_fenced(txn) if life is None else lives.is_dead(life)
 
 
 def _sources(context: Context, head: Head) -> Program[set[str] | None]:
-    """The sources of pending merges: a foreign change may yet ask for a replay (hazard 25).
+    """Return the sources of pending merges: a foreign change may require a replay (hazard 25).
 
     None if a pending commit can't be read.
     """
@@ -156,7 +163,7 @@ def _old_commits(
     kept: Sequence[CommitSummary],
     listed: Iterable[tuple[str, str, str]],
 ) -> Program[list[str]]:
-    """Commit objects of fenced ids that neither the history, nor a table, nor a ref names."""
+    """Return commit objects of fenced ids that no history, table or ref names."""
     named = {(commit.txn, commit.hash) for commit in kept}
     refreshed = (state.refreshed for state in head.tables.values() if not state.dropped)
     named |= {(ref.txn, ref.hash) for ref in refreshed if ref is not None}
@@ -172,9 +179,9 @@ def _old_commits(
 def _void_markers(
     head: Head, markers: Iterable[tuple[str, Listed, Marker]], ended: Container[str]
 ) -> Program[list[str]]:
-    """Markers of transactions that can't commit any more, or have.
+    """Return markers of transactions that can't commit any more, or have committed.
 
-    They are listed once more: a number that was freed since may be another's by now.
+    They are listed once more: a number that was freed since may be another transaction's by now.
     """
     doomed: dict[str, list[Listed]] = {}
     for table, listed, marker in markers:
@@ -190,10 +197,10 @@ def _void_markers(
 
 # -------------------- dead lives
 #
-# What is left of branches that have ended: their directories, and files of tables that are theirs.
+# The remains of branches that have ended: their directories, and files of tables that are theirs.
 #
-# A life that no ref of HEAD has, and whose number HEAD has come past, is owned by nobody, and
-# never will be. Its HEAD goes last: it alone tells of tables that were made on the branch.
+# An epoch that no ref of HEAD has, and whose number HEAD has passed, has no owner, and never will
+# have one. Its HEAD is deleted last: only this HEAD names the tables that were made on the branch.
 
 
 def left_of_branches(
@@ -204,11 +211,11 @@ def left_of_branches(
     listed: Iterable[str],
     left: dict[str, str],
 ) -> Program[tuple[list[str], list[str]]]:
-    """What may be deleted of the directories of branches, and of tables that only they have.
+    """Return what may be deleted of the directories of branches, and of tables that only they have.
 
-    ``named`` are the leaves that HEAD and its bases need. Into ``left`` go the places where
-    nothing may be deleted, and why. Returns the keys that go first, and the HEADs, which go after
-    them.
+    ``named`` are the leaves that HEAD and its bases need. The places where nothing may be deleted
+    are added to ``left``, with the reasons. Returns the keys to delete first, and the HEADs, which
+    are deleted after them.
     """
     of: dict[str, list[str]] = {}
     lives = yield from BranchLives.of(head)
@@ -232,7 +239,7 @@ def left_of_branches(
 
 
 def _commits_of(bases: Iterable[Base]) -> Program[set[str]]:
-    """The commit objects that bases need of any life."""
+    """Return the commit objects of branches' epochs that bases need."""
     keys = set()
     for base in bases:
         yield from load_base_tables(base)
@@ -242,22 +249,22 @@ def _commits_of(bases: Iterable[Base]) -> Program[set[str]]:
 
 
 def _kept_apart(bases: Iterable[Base]) -> set[str]:
-    """The states that bases keep apart from the tables' logs, whosever life they are of."""
+    """Return the states that bases keep separate from the tables' logs, of any epoch."""
     return {kept.key for base in bases for kept in base.kept.values()}
 
 
 def _files(
     context: Context, head: Head, bases: Sequence[Base], life: str, left: dict[str, str]
 ) -> Program[tuple[list[str], bool]]:
-    """The files of tables that the lake has not, and whether any of them is needed yet.
+    """Return the files of tables that the lake lacks, and whether any of them is still needed.
 
-    Those of its own tables are among what lies in their directories.
+    The files of the epoch's own tables are among the objects in their directories.
     """
     try:
         held = yield from at_home(life, load_head())
         yield from load_tables(None if held is None else held.head)
     except (CorruptObject, UnsupportedFormat):
-        return [], False  # what it touched is not known any more
+        return [], False  # the tables that the branch touched are not known any more
     if held is None:
         return [], False
     doomed: list[str] = []
@@ -278,21 +285,22 @@ def _files(
 
 # -------------------- unreferenced leaves
 #
-# Leaves that have fallen: which of them gc may delete (docs/design/0011-scale.md).
+# Unreferenced leaves: which of them gc may delete (docs/design/0011-scale.md).
 #
-# A reader that is bound to an older HEAD may still want a leaf which the newest does not
-# name. So a leaf is kept for ``max_age_seconds`` after it was let go. Nothing in it says when
-# that was, so gc leaves marks: what HEAD named at a time. A leaf made before an old mark
-# that the mark does not name was let go before it, or never was in any HEAD.
+# A reader that is bound to an older HEAD may still need a leaf which the newest does not name. So
+# a leaf is kept for ``max_age_seconds`` after HEAD stopped naming it. Nothing in the leaf says
+# when that was, so gc leaves marks: the leaves that HEAD named at a time. If a leaf was made
+# before an old mark and the mark does not name it, HEAD stopped naming it before the mark, or no
+# HEAD ever named it.
 
 
 def unreferenced_leaves(
     context: Context, head: Head, named: Iterable[str], listed: Listing, *, dry_run: bool
 ) -> Program[list[str]]:
-    """What may be deleted of ``listed``, which was listed before ``head`` was read, or stored.
+    """Return what may be deleted of ``listed``, made before ``head`` was read, or stored.
 
-    ``named`` are the leaves of that HEAD, and those of the bases that it keeps. How old a mark is
-    tells the store.
+    ``named`` are the leaves of that HEAD, and those of the bases that it keeps. The store gives the
+    age of a mark.
     """
     keys = list(listed.leaves)
     now = _mark(context, head, named, listed.now)
@@ -309,7 +317,7 @@ def unreferenced_leaves(
     # A few marks are enough for ever: each run need not leave one.
     halfway = listed.now - max_age / 2
     waiting = ruling is None or any(not _is_unreferenced(key, ruling) for key in fallen)
-    may_mark = not (dry_run or listed.in_doubt)  # a mark tells that HEAD has come so far
+    may_mark = not (dry_run or listed.in_doubt)  # a mark says that HEAD has advanced so far
     if waiting and may_mark and all(at <= halfway for at in made.values()):
         # Refused: another gc has marked this very HEAD.
         yield from put(now.key, encode(now), ABSENT)
@@ -325,10 +333,10 @@ def _mark(context: Context, head: Head, named: Iterable[str], now: float) -> Lea
 
 
 def _is_unreferenced(key: str, mark: LeafMark) -> bool:
-    """Whether no HEAD from the mark's on names the leaf.
+    """Return whether no HEAD from the mark's on names the leaf.
 
-    Safe because a HEAD names the leaves that its own replacement has made, and others that
-    the HEAD before it named; and so do the bases that it is the first to keep.
+    Safe because a HEAD names the leaves that its own replacement has made, and leaves that the HEAD
+    before it named; the same holds for the bases that it is the first to keep.
     """
     return made_of(key) <= mark.replacement and key not in mark.named
 

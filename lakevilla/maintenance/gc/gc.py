@@ -28,15 +28,15 @@ from lakevilla.store.location import at_home
 
 # -------------------- gc
 #
-# Cleaning up after those who will never come back (design, section 8).
+# Cleaning up after clients that will never return (design, section 8).
 #
-# HEAD moves first: ``floor`` and ``aborted`` fence whoever might still write.
-# Only then is anything deleted, and only what had been listed before and belongs
-# to a fenced transaction: a create or a replacement that was under way is
-# refused, and what was created after the listing is not looked at (hazards 19, 20).
+# HEAD advances first: ``floor`` and ``aborted`` fence every transaction that might still write.
+# Only then are objects deleted, and only those that had been listed before and belong to a fenced
+# transaction: a create or a replacement that was under way is refused, and an object that was
+# created after the listing is not considered (hazards 19, 20).
 #
-# The store's own time tells how old anything is (``maintenance.gc.listing``), not this client's
-# clock; where nothing is deleted (``dry_run``), nothing is written to ask for it.
+# The store's own time gives the age of every object (``maintenance.gc.listing``), not this
+# client's clock; where nothing is deleted (``dry_run``), no object is written to query that time.
 
 
 def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
@@ -89,7 +89,7 @@ def _unreserved(old: Head, head: Head, word: str) -> list[Finding]:
 
 
 def _left_alone(listed: Listing, damaged: Mapping[str, LakeVillaError]) -> list[Finding]:
-    """What could not be read, and so was not touched."""
+    """Return findings about objects that could not be read, and so were not touched."""
     findings = [
         Finding("warning", error.kind, f"table {name} was left alone: {error.message}", table=name)
         for name, error in listed.unreadable.items()
@@ -110,11 +110,11 @@ def _left_alone(listed: Listing, damaged: Mapping[str, LakeVillaError]) -> list[
 
 # -------------------- fence
 #
-# HEAD moves past whoever will not come back, before anything of theirs is deleted.
+# HEAD advances past clients that will not return, before any object of theirs is deleted.
 
 
 def fence(context: Context, old: Head, listed: Listing, *, dry_run: bool) -> Program[Head]:
-    """Move HEAD past what is too old; with ``dry_run``, what it would be is returned."""
+    """Advance HEAD past what is too old; with ``dry_run``, only return the resulting HEAD."""
     if dry_run:
         moved = yield from _raised(context, old, listed, dry_run=True)
         return old if moved is None else moved
@@ -128,11 +128,11 @@ def fence(context: Context, old: Head, listed: Listing, *, dry_run: bool) -> Pro
 def _raised(
     context: Context, head: Head, listed: Listing, *, dry_run: bool
 ) -> Program[Head | None]:
-    """HEAD with the floor past what is too old, and without what is published from ``pending``.
+    """Return HEAD with the floor past what is too old, and ``pending`` without published commits.
 
-    The history begins where it did unless all its pages can be read. Without the
-    reservations of those that have ended, or are fenced, too. None if that is HEAD as it
-    is, unless there are pages that it does not name.
+    Reservations of transactions that have ended, or are fenced, are removed too. The start of the
+    history is unchanged unless all its pages can be read. None if that is HEAD unchanged, unless
+    there are pages that it does not name.
     """
     yield from load_tables(head)
     floor = _floor(context, head, listed)
@@ -176,9 +176,9 @@ def _raised(
 
 
 def _reached(head: Head) -> Program[dict[str, RefEntry | None]]:
-    """The entries of branches whose own HEADs have gone on since that was noted.
+    """Return the entries of branches whose own HEADs have advanced since the entry noted them.
 
-    So a branch that is set back behind this gc is told from then on, wherever it is opened.
+    So a branch that is set back behind this gc is recognized from then on, wherever it is opened.
     """
     yield from load_refs(head)
     branches = {name: one for name, one in head.refs.items() if one.kind == "branch"}
@@ -192,7 +192,7 @@ def _reached(head: Head) -> Program[dict[str, RefEntry | None]]:
 
 
 def _number_of(entry: RefEntry) -> Program[int]:
-    """The number of a branch's own HEAD; 0 where it is lost or damaged."""
+    """Return the number of a branch's own HEAD; 0 where it is lost or damaged."""
     try:
         held = yield from at_home(entry.life, load_head())
     except (CorruptObject, UnsupportedFormat):
@@ -201,9 +201,9 @@ def _number_of(entry: RefEntry) -> Program[int]:
 
 
 def _floor(context: Context, head: Head, listed: Listing) -> str:
-    """The id up to which whoever has not committed is too old to do so.
+    """Return the id up to which a transaction that has not committed is too old to do so.
 
-    It stays below those that may have committed in a HEAD that is gone.
+    It stays below the ids of transactions that may have committed in a HEAD that is gone.
     """
     oldest = int((listed.now - context.settings.max_age_seconds) * 1000)
     oldest = min([oldest, *(int(started_at(txn) * 1000) - 1 for txn in listed.in_doubt)])
@@ -211,10 +211,10 @@ def _floor(context: Context, head: Head, listed: Listing) -> str:
 
 
 def _kept_history(context: Context, head: Head, listed: Listing) -> Program[tuple[int, str]]:
-    """After which commit the history that is kept begins, and the last id that is forgotten.
+    """Return the commit after which the kept history begins, and the last forgotten id.
 
-    When a commit was made its writer's clock says, which may be behind. So its object must be as
-    old to the store, which got it just before; one that came after the listing is young.
+    The time of a commit is given by its writer's clock, which may be behind. So its object must be
+    as old to the store, which got it just before; an object stored after the listing is young.
     """
     kept_since = listed.now - context.settings.outcome_retention_seconds
     start, forgotten = head.history_start, head.forgotten
@@ -234,7 +234,7 @@ def _kept_history(context: Context, head: Head, listed: Listing) -> Program[tupl
 def _published(
     context: Context, head: Head, left_alone: Container[str]
 ) -> Program[tuple[Absorbed, dict[str, TableState]]]:
-    """The tables of which logs hold more than HEAD knows, and what says so."""
+    """Return the tables whose logs hold more than HEAD knows, and the commits that record it."""
     live = {
         location: state
         for location, state in head.tables.items()
@@ -262,8 +262,8 @@ def settle_keys(
 ) -> Program[dict[str, LakeVillaError]]:
     """Write into an application's key object what HEAD knows of its last use.
 
-    It must be known when the history that proves it goes: a pair is kept for ever.
-    Those that can't be read are returned, with the reason.
+    It must be known when the history that proves it is deleted: a pair is kept for ever. Returns
+    the keys that can't be read, with the reason.
     """
     damaged: dict[str, LakeVillaError] = {}
     for info in keys:
@@ -280,7 +280,7 @@ def settle_keys(
         try:
             commits = yield from commits_since(head, record.sequence)
         except (CorruptObject, UnsupportedFormat):
-            continue  # the history that proves it can't be read, so none of it goes
+            continue  # the history that proves it can't be read, so none of it is deleted
         if commits is not None and find_commit(commits, record.txn) is not None:
             settled = msgspec.structs.replace(
                 record, nonce=context.ids.nonce(), committed=record.version

@@ -30,7 +30,7 @@ from lakevilla.sublogs.record import TXNS_PREFIX, created_by, record_key
 
 # -------------------- listing
 #
-# What is there before HEAD moves: only that may be deleted after it (hazards 19, 20).
+# List all objects before HEAD advances; gc deletes only objects of this list (hazards 19, 20).
 
 
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -41,10 +41,10 @@ _RECORD = re.compile(rf"{TXNS_PREFIX}/({_UUID})(?:\.json|/.*)")
 
 @dataclass(slots=True)
 class Listing:
-    """What was there before HEAD moved.
+    """The objects that existed before HEAD advanced.
 
-    ``now`` is the store's time, ``sequence`` that of the HEAD before; ``written`` has when the
-    store got the commit objects, and ``leaves`` when it got those and gc's marks.
+    ``now`` is the store's time, ``sequence`` that of the HEAD before; ``written`` has the times
+    when the store got the commit objects, and ``leaves`` those of the leaves and gc's marks.
     """
 
     now: float
@@ -70,9 +70,9 @@ class Listing:
     in_doubt: set[str] = field(default_factory=set)
 
     def leave_alone(self, in_doubt: set[str]) -> None:
-        """Let stay what a HEAD that is gone may have decided: the lake goes on before any of it.
+        """Keep what a HEAD that is gone may have decided: the lake continues from before any of it.
 
-        That one may have moved its oldest commits to a page, which is of its own (note 53).
+        That HEAD may have moved its oldest commits to a page of its own (note 53).
         """
         self.in_doubt = in_doubt
         if in_doubt:
@@ -81,37 +81,37 @@ class Listing:
 
 
 def look(context: Context, head: Head, *, dry_run: bool) -> Program[Listing]:
-    """List and read what a HEAD and those who work beside it have left."""
+    """List and read the objects that a HEAD and its concurrent clients have left."""
     unreadable = yield from _unreadable(context, head)
     asked = None if dry_run else (yield from ask_time(context, TXNS_PREFIX))
     listed = yield from _list(context, head, unreadable, asked)
     listed.markers = yield from _markers(context, listed.tickets)
-    # Asked for after markers and HEAD were read: whoever is named there has created its
-    # record before, so one that has none now has ended.
+    # Requested after markers and HEAD were read: a transaction that is named there has created its
+    # record before, so one that has no record now has ended.
     holders = {one.txn for _, _, one in listed.markers} | {r.txn for r in head.reserved}
     listed.ended = yield from _without_record(holders)
     listed.history = yield from _history_trouble(head)
     if listed.history is not None:
-        # What a page that can't be read names is not known: all of the history stays.
+        # The objects that an unreadable page names are not known: all of the history stays.
         listed.pages.clear()
         listed.commits.clear()
     else:
         named = yield from named_pages(head)
-        # A page that HEAD does not name may be one whose HEAD is on its way: that
-        # replacement is refused once HEAD has moved, and only then it is garbage.
+        # A page that HEAD does not name may belong to a HEAD that is about to be stored: that
+        # replacement is refused once HEAD has advanced, and only then the page is garbage.
         listed.has_stray_pages = any(key not in named for key in listed.pages)
     return listed
 
 
 def _unreadable(context: Context, head: Head) -> Program[dict[str, LakeVillaError]]:
-    """Tables that can't be read: one of them must not keep the lake from being cleaned."""
+    """Return tables that can't be read: none of them must keep the lake from being cleaned."""
     errors = yield from parallel([_trouble(context, head, location) for location in head.tables])
     found = zip(head.tables, errors, strict=True)
     return {location: error for location, error in found if error is not None}
 
 
 def _trouble(context: Context, head: Head, location: str) -> Program[LakeVillaError | None]:
-    """Why a table's log, what is pending, or whose a dropped one is, can't be read."""
+    """Return why a table's log, its pending commits or a dropped table's claim can't be read."""
     state = head.tables[location]
     try:
         if state.dropped:
@@ -132,7 +132,7 @@ def _history_trouble(head: Head) -> Program[LakeVillaError | None]:
     except StoreError:
         raise
     except VersionNotFound:
-        return None  # another gc has let go of it meanwhile
+        return None  # another gc has released it meanwhile
     except LakeVillaError as error:
         return error
     return None
@@ -164,13 +164,13 @@ def _list(
         listed.now = yield from shown_time(asked, results[1])
     _add_commits(listed, results[0])
     notes = [(info.key, *note) for info in results[1] if (note := created_by(info.key))]
-    # None is written of a place elsewhere (``note_created``): what says so is not followed.
+    # No note is written for an external place (``note_created``): a note of one is not followed.
     notes = [note for note in notes if not (note[2] in head.tables or is_external(note[2]))]
     yield from _list_created(head, listed, notes)
     still = {(location, txn) for location, files in listed.data.items() for _, txn in files}
     held_up = {key for key, txn, location in notes if (location, txn) in still}
     for info in results[1]:
-        # A note stays until nothing is found where it points.
+        # A note stays until nothing is found at the place that it names.
         if (found := _RECORD.fullmatch(info.key)) is not None and info.key not in held_up:
             listed.records.append((info.key, found[1]))
     listed.keys = list(results[2])
@@ -185,10 +185,10 @@ def _list(
         nested = nested_tables(location, [info.key for info in objects], head)
         for info in objects:
             if is_within(info.key, nested):
-                continue  # another table's: only its own log tells whether it is needed
+                continue  # another table's: only its own log shows whether it is needed
             path = info.key.removeprefix(f"{location}/")
             owner = owner_of(path)
-            # Those of log-entry committers can't be fenced and are VACUUM's alone.
+            # Files of log-entry committers can't be fenced; only VACUUM deletes them.
             if owner is not None and owner[0] == "h":
                 files.append((path, owner[1]))
             number = ticket_of(path)
@@ -199,12 +199,12 @@ def _list(
 
 
 def _locations(context: Context, head: Head, listed: Listing) -> Program[list[str]]:
-    """Where the lake's tables lie, those left out that can't be read, or are not its to clean."""
+    """Return the locations of the tables that can be read, and that the lake may clean."""
     locations = []
     for location, state in head.tables.items():
         if location in listed.unreadable:
             continue
-        # One that was let go may be another lake's by now, whose HEAD alone knows its files.
+        # A table that was released may be another lake's by now, whose HEAD alone knows its files.
         if state.dropped and not (yield from rules_table(location, head)):
             continue
         if why := (yield from held_back(context, head, location, state.table_id)):
@@ -224,9 +224,9 @@ def _add_commits(listed: Listing, objects: Iterable[ObjectInfo]) -> None:
 def _list_created(
     head: Head, listed: Listing, notes: Collection[tuple[str, str, str]]
 ) -> Program[None]:
-    """Files of tables that never came into HEAD, of those alone who have noted to create them.
+    """List files of tables that were never added to HEAD, only those of transactions with a note.
 
-    Others' files may lie there too: another lake's, whose HEAD alone knows what becomes of them.
+    Files of other clients may be stored there too: for those of another lake only its HEAD decides.
     """
     makers: dict[str, set[str]] = {}
     for _, txn, location in notes:
@@ -246,7 +246,7 @@ def _list_created(
 def _markers(
     context: Context, listed: Mapping[str, list[Listed]]
 ) -> Program[list[tuple[str, Listed, Marker]]]:
-    """The markers of the tables. Those that can't be read are for whoever waits for them."""
+    """Return the markers of the tables. Unreadable ones are left to the transactions that wait."""
     loaded = yield from parallel(
         [load_markers(table, some, context.known_markers()) for table, some in listed.items()]
     )
@@ -265,9 +265,9 @@ def _without_record(txns: Collection[str]) -> Program[set[str]]:
 
 
 def named_pages(head: Head) -> Program[set[str]]:
-    """The pages that a HEAD reaches within the history that it keeps.
+    """Return the pages that a HEAD reaches within the history that it keeps.
 
-    Those that another gc has let go of since are named by nobody any more.
+    No HEAD names the pages any more that another gc has released since.
     """
     keys = set()
     ref = head.page
@@ -283,11 +283,11 @@ def named_pages(head: Head) -> Program[set[str]]:
 
 # -------------------- store time
 #
-# The store's own time, by which whoever deletes tells what is old.
+# The store's own time, by which a client that deletes decides what is old.
 #
-# A client's clock may be ahead by days: then all that others are at work on looks old to it. So a
-# clean-up writes an object into a directory that it lists right afterwards, and goes by the time
-# that the store has put on it: one request a run (docs/design/0054-store-time.md).
+# A client's clock may be ahead by days: then everything that other clients are working on looks
+# old to it. So a clean-up writes an object into a directory that it lists right afterwards, and
+# uses the time that the store has put on it: one request a run (docs/design/0054-store-time.md).
 
 
 #: A clock that differs from the store's by no more is believed: it knows parts of a second, and
@@ -299,16 +299,17 @@ _BODY = b'{"note":"its time of writing tells a clean-up the time of the store"}\
 
 @dataclass(frozen=True, slots=True)
 class TimeAsked:
-    """An object that was just written, and when it was by the client's own clock."""
+    """An object that was just written, and the time of that by the client's own clock."""
 
     key: str
     own_seconds: float
 
 
 def ask_time(context: Context, directory: str) -> Program[TimeAsked]:
-    """Write the object of a directory; a LIST of it that comes after this tells the time.
+    """Write the object of a directory; a LIST of it after this shows the time.
 
-    Safe beside others who do the same: it is a later time then, and no later than it is.
+    Safe while other clients do the same: the object then has a later time, and still none ahead of
+    the store's clock.
     """
     asked = TimeAsked(f"{directory}/{TIME_NAME}", context.clock.now())
     yield from put(asked.key, _BODY, ANY)
@@ -316,9 +317,9 @@ def ask_time(context: Context, directory: str) -> Program[TimeAsked]:
 
 
 def shown_time(asked: TimeAsked, listed: Iterable[ObjectInfo]) -> Program[float]:
-    """Seconds since the epoch, by the store's clock; it was not earlier when it was asked for.
+    """Return seconds since the epoch by the store's clock, which had reached them when queried.
 
-    A list that is behind has an older time, or none: what is deleted by it is rather less.
+    A list that is behind has an older time, or none: then rather less is deleted by it.
 
     Raises
     ------

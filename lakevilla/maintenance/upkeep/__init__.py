@@ -1,1 +1,1 @@
-"""The upkeep of a lake, task by task, by one at a time (docs/design/0037-upkeep.md)."""
+"""The upkeep of a lake, task by task, by one client at a time (docs/design/0037-upkeep.md)."""

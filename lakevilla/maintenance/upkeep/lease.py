@@ -1,7 +1,8 @@
-"""Who is at work on a task of upkeep, and how it went last: hints, which nothing relies on.
+"""The client that works on a task of upkeep, and the last result: hints, which nothing relies on.
 
-Whoever holds the lease renews it; one that does not change for a lease is free, on the clock of
-whoever has watched it. Two who work at once cost requests, and nothing else.
+The client that holds the lease renews it. A lease that does not change for a lease is free, by the
+clock of the client that has watched it. Two clients that work at once cost requests, and nothing
+else.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.store.effects import Program, get, put
 
 MAINTENANCE_PREFIX = "_lakevilla/maintenance"
-#: A renewal may have been on its way when the task ended.
+#: A renewal may have been under way when the task ended.
 _TRIES = 3
 
 
 class TaskResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a task went last.
+    """The last result of a task.
 
-    ``sequence`` and ``replacement`` are of the HEADs at which it began and ended, ``all_ms`` is
-    when it began to look at all tables, and not at those alone that were written since.
-    ``after``: it did not come to its end, and goes on behind this table.
+    ``sequence`` and ``replacement`` are of the HEADs at which the task began and ended. ``all_ms``
+    is when it began to check all tables, and not only those that were written since. ``after``: the
+    task did not finish, and continues behind this table.
     """
 
     lake_id: str
@@ -42,9 +43,9 @@ class TaskResult(msgspec.Struct, frozen=True, omit_defaults=True):
 class TaskRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """``_lakevilla/maintenance/<task>.json``.
 
-    ``owner`` is who is at work, "" nobody; ``lease`` tells one run of his from another, and
-    ``renewed`` counts his renewals. ``done_ms`` is when the task last ended, by the clock of who
-    did it, and ``result`` how.
+    ``owner`` is the client at work, "" if there is none; ``lease`` distinguishes its runs, and
+    ``renewed`` counts its renewals. ``done_ms`` is when the task last ended, by the clock of the
+    client that did it, and ``result`` is the result.
     """
 
     format: int
@@ -58,7 +59,7 @@ class TaskRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A record as it was read; without a token there is none yet."""
+    """A record as it was read; without a token no record exists yet."""
 
     record: TaskRecord
     token: Token | None
@@ -69,7 +70,7 @@ def task_key(task: str) -> str:
 
 
 def look(task: str) -> Program[Seen]:
-    """The record of a task. One that can't be read counts as free: it is a hint.
+    """Return the record of a task. One that can't be read counts as free: it is a hint.
 
     Raises
     ------
@@ -91,7 +92,7 @@ def _seen(task: str, found: Found) -> Seen:
 
 
 class Lease:
-    """The right to work on a task, by courtesy. Renewed by the heartbeat while it is held."""
+    """The right to work on a task, by courtesy. The heartbeat renews it while it is held."""
 
     def __init__(self, context: Context, task: str, record: TaskRecord, token: Token) -> None:
         self._context = context
@@ -103,7 +104,7 @@ class Lease:
         self.held_at: float | None = context.clock.elapsed()
 
     def renew(self) -> Program[bool]:
-        """Replace the record. False once it is somebody else's, or given back."""
+        """Replace the record. False once another client has it, or it is given back."""
         if self.held_at is None:
             return False
         known, record = self._token, self._record
@@ -112,7 +113,7 @@ class Lease:
         )
         outcome = yield from put(task_key(self._task), encode(new), Match(known))
         if not isinstance(outcome, Stored):
-            # Whatever it is: who works on does no harm.
+            # Whatever the outcome is: a client that continues does no harm.
             self.held_at = None
             return False
         self._record, self._token = new, outcome.token
@@ -121,7 +122,7 @@ class Lease:
         return True
 
     def end(self, result: TaskResult) -> Program[None]:
-        """Give it back, with how the task went."""
+        """Give the lease back, with the result of the task."""
         self.held_at = None
         token = self._token
         for _ in range(_TRIES):
@@ -136,12 +137,15 @@ class Lease:
                 return
             seen = _seen(self._task, outcome.current)
             if seen.record.lease != self._record.lease or seen.token is None:
-                return  # it was taken over by one who saw no sign of life
+                return  # another client has taken it over after no sign of life
             token = seen.token
 
 
 def take(context: Context, task: str, owner: str, seen: Seen) -> Program[Lease | None]:
-    """Take a lease that is free, or was not renewed for a lease; None if another was first."""
+    """Take a lease that is free or expired; None if another client was first.
+
+    A lease is expired if it was not renewed for a lease.
+    """
     record = TaskRecord(
         FORMAT,
         context.ids.nonce(),
@@ -160,7 +164,7 @@ def take(context: Context, task: str, owner: str, seen: Seen) -> Program[Lease |
 
 
 def is_free(context: Context, task: str, seen: Seen) -> bool:
-    """Whether nobody is at work, or whoever was has shown no sign of life for a lease."""
+    """Return whether no client is at work, or it has shown no sign of life for a lease."""
     if not seen.record.owner or seen.token is None:
         return True
     lease_seconds = context.settings.lease_seconds

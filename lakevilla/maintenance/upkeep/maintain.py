@@ -36,10 +36,10 @@ from lakevilla.store.readback import same_object
 
 # -------------------- maintain
 #
-# The upkeep of a lake: which tasks are due, who does them, and how far they come.
+# The upkeep of a lake: the tasks that are due, the clients that do them, and their progress.
 
 
-#: Looks at a lease that somebody holds, in the time that it lasts.
+#: Reads of a lease that another client holds, in the time that it lasts.
 _LOOKS = 6
 
 
@@ -53,10 +53,10 @@ def maintain(
 ) -> Program[Report]:
     """Do the tasks that are due, one after the other; one note for each.
 
-    ``stops`` is asked between two pieces of work whether to leave the rest for the next time, as
-    when ``budget_seconds`` are over.
+    ``stops`` is called between two pieces of work. If it is true, the rest is left for the next
+    time, as when ``budget_seconds`` are over.
 
-    It waits, for a lease at most, only where somebody is at work on a task or has died at it.
+    It waits, for a lease at most, only where another client is at work on a task or has died at it.
     """
     held = yield from context.head()
     if held is None:
@@ -80,20 +80,20 @@ def maintain(
 
 @dataclass
 class _Run:
-    """One run of upkeep, and what there is to tell of it."""
+    """One run of upkeep, with its findings."""
 
     context: Context
     owner: str
     is_over: Callable[[], bool]
     #: HEAD for the first task, which has been read just now.
     just_read: Head | None
-    #: What was asked of HEAD in this run, which is asked once.
+    #: The checks of HEAD that were done in this run; each is done once.
     asked: set[Callable[..., object]] = field(default_factory=set)
     ok: bool = True
     findings: list[Finding] = field(default_factory=list)
 
     def attempt(self, name: str) -> Program[bool]:
-        """Do a task, unless it rests; whether somebody else is, or seems to be, at work on it."""
+        """Do a task, unless it rests; return whether another client is, or seems, at work on it."""
         if self.is_over():
             self._note(name, "left for the next time: there was no time left")
             return False
@@ -104,7 +104,8 @@ class _Run:
                 return False
             head = held.head
         if (yield from self.context.is_only_creating()):
-            # Nothing is replaced there, so there is neither a lease nor a record to go by.
+            # Nothing is replaced on such a store, so there is neither a lease nor a record to
+            # follow.
             if (yield from self._may_begin(name)):
                 yield from self._do(name, head, None, None)
             return False
@@ -131,7 +132,7 @@ class _Run:
         return False
 
     def _may_begin(self, name: str) -> Program[bool]:
-        """Whether HEAD may be relied on: each task moves it, or deletes by it."""
+        """Return whether HEAD may be relied on: each task advances it, or deletes by it."""
         ask = refuse_in_doubt if TASKS[name].goes_on else refuse_older_head
         if ask in self.asked:
             return True
@@ -149,7 +150,7 @@ class _Run:
         return True
 
     def watch(self, name: str) -> Program[None]:
-        """Do a task whose lease is not renewed; leave it to who renews it."""
+        """Do a task whose lease is not renewed; leave it to the client that renews it."""
         seen = yield from look(name)
         token = seen.token
         while not self.is_over():
@@ -163,7 +164,7 @@ class _Run:
         self._note(name, f"{seen.record.owner or 'somebody else'} is at work on it")
 
     def _do(self, name: str, head: Head, seen: Seen | None, lease: Lease | None) -> Program[None]:
-        """A task from where it stopped last, to its end, or as far as there is time."""
+        """Do a task from where it stopped last, to its end, or as far as there is time."""
         task = TASKS[name]
         last = None if seen is None else seen.record.result
         if last is not None and last.lake_id != head.lake_id:
@@ -204,7 +205,7 @@ class _Run:
     def _tables(
         self, task: UpkeepTask, head: Head, last: TaskResult | None, work: Piece
     ) -> Program[tuple[_Begun, str]]:
-        """Table by table; since when what was looked at is known, and where it stopped."""
+        """Work table by table; return the round's beginning, and the table where it stopped."""
         assert task.table is not None
         begun, tables = yield from _chosen(self.context, task, head, last)
         for location in tables:
@@ -220,7 +221,7 @@ class _Run:
 
 @dataclass(slots=True)
 class _Begun:
-    """The HEAD at which a round over the tables began, when it began, and the last one done."""
+    """The HEAD at which a round over the tables began, its time, and the last table done."""
 
     sequence: int
     all_ms: int
@@ -230,10 +231,10 @@ class _Begun:
 def _chosen(
     context: Context, task: UpkeepTask, head: Head, last: TaskResult | None
 ) -> Program[tuple[_Begun, list[str]]]:
-    """The tables to look at: all of them, or those that were written since the last time.
+    """Return the tables to check: all of them, or those that were written since the last time.
 
-    A round that was stopped is gone on with, and counts from where it began: what was written
-    meanwhile is looked at by the next one.
+    A round that was stopped is continued, and counts from its beginning: tables that were written
+    meanwhile are checked by the next round.
     """
     yield from load_tables(head)
     tables = sorted(place for place, state in head.tables.items() if not state.dropped)
@@ -257,7 +258,7 @@ def _chosen(
 def _rests(
     context: Context, task: UpkeepTask, head: Head, last: TaskResult | None, done_ms: int
 ) -> str:
-    """Why a task is not due, or "". A clock that is wrong makes it come too early, or too late."""
+    """Return why a task is not due, or "". By a wrong clock it is due too early, or too late."""
     if last is None or last.lake_id != head.lake_id or last.after:
         return ""
     age = context.clock.now() - done_ms / 1000
@@ -281,11 +282,11 @@ def _summary(work: Piece) -> str:
 
 # -------------------- doctor upkeep
 #
-# What the doctor tells of a lake's upkeep: who did what, when, and how it went.
+# The doctor's reports on a lake's upkeep: who did which task, when, and with which result.
 
 
 def look_at_upkeep() -> Program[list[Finding]]:
-    """One note for each task that was ever done; one LIST where none was."""
+    """Return one note for each task that was ever done; one LIST where none was."""
     listed = yield from list_objects(MAINTENANCE_PREFIX)
     names = [info.key.removeprefix(f"{MAINTENANCE_PREFIX}/") for info in listed]
     tasks = [name.removesuffix(".json") for name in names if name.endswith(".json")]

@@ -1,4 +1,4 @@
-"""What each task of upkeep does, piece by piece: of the whole lake, or of one table."""
+"""The tasks of upkeep, piece by piece: for the whole lake, or for one table."""
 
 from __future__ import annotations
 
@@ -41,16 +41,17 @@ from lakevilla.transaction.verbs.begin import begin
 from lakevilla.transaction.verbs.optimize import optimize, result_of
 
 DAY_SECONDS = 24 * 3600.0
-#: A ref that old is kept: well before other clients' clean-up, and most are gone by then.
+#: Age from which on a ref is kept: well before other clients' clean-up, and most refs are gone
+#: by then.
 KEPT_AFTER_SECONDS = 3 * DAY_SECONDS
-#: What says that a table was left as it is, and that nobody has to do anything about it.
+#: Errors of a table that was left unchanged, and for which no action is needed.
 _LEFT_ALONE = (InvalidOperation, UnsupportedTableFeature)
 _NEXT_TIME = (ConflictError, TransactionAborted, CommitOutcomeUnknown)
 
 
 @dataclass(slots=True)
 class Piece:
-    """What one piece came to: how many of what, and what there is to tell."""
+    """The result of one piece: counts of what was done, and findings."""
 
     ok: bool = True
     counts: Counter[str] = field(default_factory=Counter)
@@ -66,23 +67,23 @@ class Piece:
 class UpkeepTask:
     """A task: ``lake`` does all of it at once, or ``table`` does one table.
 
-    It rests for ``every_seconds``, and for ``idle_seconds`` where HEAD has not moved since.
+    It rests for ``every_seconds``, and for ``idle_seconds`` where HEAD has not advanced since.
     """
 
     lake: Callable[[Context, str], Program[Piece]] | None = None
     table: Callable[[Context, str, str], Program[Piece]] | None = None
     every_seconds: float = 0.0
     idle_seconds: float = 7 * DAY_SECONDS
-    #: Whether each run looks at all tables, and not at those alone that were written since.
+    #: True if each run checks all tables, and not only those that were written since.
     looks_at_all: bool = False
-    #: Whether it changes what HEAD names, or commits: not by a HEAD that may lack a commit.
+    #: True if the task changes what HEAD names, or commits: not by a HEAD that may lack a commit.
     goes_on: bool = False
 
 
 def table_work(
     context: Context, work: Callable[[Context, str, str], Program[Piece]], location: str, owner: str
 ) -> Program[Piece]:
-    """One table's piece. What is wrong with one table holds up no other.
+    """Do one table's piece. An error of one table delays no other table.
 
     Raises
     ------
@@ -94,7 +95,7 @@ def table_work(
     except StoreError:
         raise
     except TableNotFound:
-        return Piece()  # it was dropped meanwhile; of one that is lost ``recover`` tells
+        return Piece()  # it was dropped meanwhile; ``recover`` reports one that is lost
     except (*_LEFT_ALONE, *_NEXT_TIME) as error:
         when = "was left alone" if isinstance(error, _LEFT_ALONE) else "is left for the next time"
         message = f"table {location} {when}: {error.message}"
@@ -112,7 +113,7 @@ def _recover(context: Context, owner: str) -> Program[Piece]:
 
 
 def _keep(context: Context, owner: str) -> Program[Piece]:
-    """As ``lake.keep``, of each ref that is older than three days."""
+    """Do the work of ``lake.keep`` for each ref that is older than three days."""
     held = yield from context.head()
     head = None if held is None else held.head
     yield from load_refs(head)
@@ -124,7 +125,7 @@ def _keep(context: Context, owner: str) -> Program[Piece]:
         try:
             report = yield from keep(context, name, owner)
         except RefNotFound:
-            continue  # it was deleted, or made anew
+            continue  # it was deleted, or made again
         except StoreError:
             raise
         except LakeVillaError as error:
@@ -143,20 +144,20 @@ def _gc(context: Context, owner: str) -> Program[Piece]:
 
 
 def _of_report(report: Report, word: str) -> Piece:
-    """What a report tells, without the list of what was done: a night's may be long."""
+    """Return a report's content without the list of what was done: a night's may be long."""
     done = sum(one.severity == "note" for one in report.findings)
     worse = [one for one in report.findings if one.severity != "note"]
     return Piece(report.ok, Counter({word: done}), worse)
 
 
 def _checkpoint(context: Context, location: str, owner: str) -> Program[Piece]:
-    """A checkpoint where the newest one is too far behind, as after a client that died."""
+    """Write a checkpoint where the newest one is too far behind, as after a client that died."""
     tail = yield from open_tail(context, location)
     tail = yield from probe(context, tail)
     table_format = context.formats.of(tail.snapshot)
     if not table_format.checkpoint_overdue(tail.snapshot):
         return Piece()
-    # What this process has read may be older than a checkpoint that others have written since.
+    # The state that this process has read may be older than a checkpoint of another client.
     context.tails.pop(location, None)
     tail = yield from open_tail(context, location)
     if not table_format.checkpoint_overdue(tail.snapshot):
@@ -166,7 +167,7 @@ def _checkpoint(context: Context, location: str, owner: str) -> Program[Piece]:
 
 
 def _optimize(context: Context, location: str, owner: str) -> Program[Piece]:
-    """As ``Table.optimize``, where the table's own rules say that it is worth it."""
+    """Do the work of ``Table.optimize``, where the table's own rules say that it is worth it."""
     held = yield from context.head()
     if held is None:
         return Piece()
@@ -186,7 +187,7 @@ def _optimize(context: Context, location: str, owner: str) -> Program[Piece]:
         planned = done.operation
         result = yield from commit(txn)
     finally:
-        yield from abort(txn)  # nothing, once it has committed
+        yield from abort(txn)  # no effect once it has committed
     made = result_of(planned, done, result)
     done_to = {"files put together": made.files_removed, "made of them": made.files_added}
     return Piece(counts=Counter(done_to))
@@ -200,7 +201,7 @@ def _worth_it(context: Context, snapshot: TableSnapshot, rules: UpkeepRules) -> 
 
 
 def is_due(small: pa.Table, rules: UpkeepRules, now_ms: int) -> bool:
-    """Whether a partition has enough small files, or two of which one is old enough."""
+    """Return whether a partition has enough small files, or two of which one is old enough."""
     if rules.small_files is None or small.num_rows < 2:
         return False
     of: dict[object, list[int]] = {}
@@ -216,10 +217,10 @@ def is_due(small: pa.Table, rules: UpkeepRules, now_ms: int) -> bool:
 
 
 def _vacuum(context: Context, location: str, owner: str) -> Program[Piece]:
-    """As ``Table.vacuum`` with the table's own retention.
+    """Do the work of ``Table.vacuum`` with the table's own retention.
 
-    It is asked first what would go: a vacuum that deletes moves HEAD, one that has nothing to
-    delete need not.
+    A dry run first determines the files to delete: a vacuum that deletes advances HEAD, and one
+    that has nothing to delete need not.
     """
     tail = yield from open_tail(context, location)
     if not upkeep_of(tail.snapshot.layout.properties).vacuum:

@@ -1,5 +1,5 @@
-"""Whether all that a lake needs is there, and is what was written: its objects and data files.
+"""Verification that all objects and data files of a lake exist, and are what was written.
 
-``verify`` is the whole, ``files`` the check of data files, which the doctor has for its own too,
-and ``objects`` that of what carries its hash in its name. They only tell.
+``verify`` is the whole check, ``files`` the check of data files, which the doctor also uses for its
+own report, and ``objects`` that of objects with their hashes in their names. They only report.
 """

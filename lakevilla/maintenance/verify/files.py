@@ -42,16 +42,17 @@ from lakevilla.store.effects import stat as object_info
 
 # -------------------- files
 #
-# Data files: that each is there, whole, and what was written, or what the log says of it.
+# Data files: whether each exists, is whole, and is what was written, or what the log says of it.
 #
 # A file whose hash is known is fetched whole and compared with it, by a request for each 16 MiB.
-# Of others the footer is read: a HEAD and a GET. What deletes rows is read as a scan reads it.
+# Of other files the footer is read: a HEAD and a GET. Deletes of rows are read as a scan reads
+# them.
 
 
-#: Reads all that deletes rows of some files, or raises what is wrong with it.
+#: Reads all deletes of rows of some files, or raises what is wrong with them.
 ReadDeletes = Callable[[TableInput], Program[object]]
 
-#: Files asked for in one round, and tables opened in one.
+#: Files that are requested in one round, and tables that are opened in one.
 _AT_ONCE = 128
 _TABLES_AT_ONCE = 32
 _DAY_SECONDS = 24 * 3600
@@ -59,7 +60,7 @@ _DAY_SECONDS = 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """How closely: of which share of files the content is compared, and the footer read."""
+    """The depth of the check: shares of files whose content is compared, and footer is read."""
 
     hashes: float
     footers: float
@@ -67,7 +68,7 @@ class Depth:
 
 @dataclass(slots=True)
 class Looked:
-    """What was looked at, and what is wrong with it."""
+    """The files that were checked, and what is wrong with them."""
 
     findings: list[Finding] = field(default_factory=list)
     compared: int = 0
@@ -83,7 +84,7 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file as a state of its table tells it; ``rows`` is None where it does not say."""
+    """A file as a state of its table describes it; ``rows`` is None where that is not stated."""
 
     state: _State
     ref: FileRef
@@ -95,7 +96,7 @@ class _File:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _State:
-    """A table as one state of the lake has it, and those of its files that no other has."""
+    """A table as one state of the lake has it, and those of its files that no other state has."""
 
     source: LakeState
     view: View
@@ -107,7 +108,7 @@ class _State:
 
     @property
     def base(self) -> Base | None:
-        """The base that keeps it, of a ref's."""
+        """The base that keeps the state, if it is a ref's."""
         return self.source.base if isinstance(self.source, AtBase) else None
 
     def each(self) -> Iterator[_File]:
@@ -127,7 +128,7 @@ def look_at_files(
     read_deletes: ReadDeletes,
     depth: Depth,
 ) -> Program[Looked]:
-    """Look at every data file that the states have of these tables, at each once."""
+    """Check every data file that the states have of these tables, each once."""
     looked = Looked()
     drawn = _Drawn(depth, int(context.clock.now()) // _DAY_SECONDS)
     at_once = _AT_ONCE * context.engine.spreads
@@ -153,7 +154,7 @@ def look_at_files(
 
 
 def _each_once(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """One delete file is of many data files, and a state that is lost is told of once."""
+    """Drop repeated findings: data files share delete files, and a lost state is reported once."""
     seen = set()
     for one in findings:
         of_ref = one.message.partition("data file")[0] if one.kind == "ref_lost" else one.message
@@ -165,7 +166,7 @@ def _each_once(findings: Iterable[Finding]) -> Iterator[Finding]:
 def _opened(
     context: Context, states: Sequence[LakeState], location: str
 ) -> Program[tuple[list[_State], list[Finding]]]:
-    """A table in each state that has it; the files of a later one without those of earlier ones."""
+    """Return a table in each state that has it; a later state without the files of earlier ones."""
     found: list[_State] = []
     wrong: list[Finding] = []
     seen: pa.ChunkedArray | None = None
@@ -189,14 +190,14 @@ def _opened(
         if len(states) > 1:
             chunks = names.chunks if seen is None else [*seen.chunks, *names.chunks]
             seen = pa.chunked_array(chunks, pa.string())
-        with suppress(CorruptObject):  # a part of the history can't be read: told with that part
+        with suppress(CorruptObject):  # unreadable history: reported with that part
             files = yield from with_hashes(context, location, view.snapshot.format, files)
         found.append(_State(state, view, files))
     return found, wrong
 
 
 def _names(files: pa.Table) -> pa.ChunkedArray:
-    """What tells files apart, as one column: the path, and what is deleted of the file."""
+    """Return one column that identifies files: the path, and what is deleted of the file."""
     deletes = pc.fill_null(files["dv_id"], "")
     joined = pc.binary_join_element_wise(files["path"], deletes, "\n")
     return joined if isinstance(joined, pa.ChunkedArray) else pa.chunked_array([joined])
@@ -204,7 +205,7 @@ def _names(files: pa.Table) -> pa.ChunkedArray:
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """Which files are looked into: the same ones all day long, and others on the next."""
+    """The choice of files whose content is checked: the same all day, and others on the next."""
 
     depth: Depth
     day: int
@@ -246,7 +247,7 @@ def _asked(file: _File, drawn: _Drawn) -> AskedFile:
 
 
 def _is_named(context: Context, file: _File) -> Program[bool]:
-    """Whether a file that is gone is still named: the table may have let it go meanwhile."""
+    """Return whether a missing file is still named: the table may have removed it meanwhile."""
     state = file.state
     location = state.view.location
     if not isinstance(state.source, AtHead):
@@ -279,7 +280,7 @@ def _lost(table: str, message: str) -> Finding:
 
 
 def _deletes(read_deletes: ReadDeletes, state: _State) -> Program[list[Finding]]:
-    """What is wrong with what deletes rows of the files of a state."""
+    """Return what is wrong with the deletes of rows of the files of a state."""
     held = pc.or_(state.files["deletion_vector"].is_valid(), state.files["deletes"].is_valid())
     files = state.files.filter(held)
     findings: list[Finding] = []
@@ -321,20 +322,20 @@ def _of_deletes(state: _State, error: CorruptObject) -> Program[Finding]:
 
 # -------------------- looking
 #
-# Looking at data files, some at a time: by their hashes, their footers or their sizes.
+# Checks of data files, some at a time: by their hashes, their footers or their sizes.
 #
-# It knows files by what is asked of them alone, so that it can be done elsewhere.
+# The checks know files only by the given descriptions, so that they can run elsewhere.
 
 
 How = Literal["hash", "footer", "size"]
-#: What is looked at as one: so many files, or bytes to be fetched.
+#: Limits of one portion: the number of files, and the bytes to fetch.
 _MOST_FILES = 128
 _MOST_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class AskedFile:
-    """A file, what is known of it, and how closely to look; ``rows`` may not be known."""
+    """A file, what is known of it, and how closely to check it; ``rows`` may not be known."""
 
     key: str
     size: int
@@ -345,7 +346,7 @@ class AskedFile:
 
 
 def in_portions(files: Iterable[AskedFile]) -> list[list[AskedFile]]:
-    """The files in order, in portions of about as much work."""
+    """Return the files in order, in portions of about as much work."""
     portions: list[list[AskedFile]] = []
     size = _MOST_BYTES
     for file in files:
@@ -358,7 +359,7 @@ def in_portions(files: Iterable[AskedFile]) -> list[list[AskedFile]]:
 
 
 def look_into(files: Sequence[AskedFile]) -> Program[list[Damage | None]]:
-    """What is wrong with each of the files."""
+    """Return what is wrong with each of the files."""
     try:
         return (yield from _look_into(files))
     except InvalidOperation as error:
@@ -402,13 +403,13 @@ def _look_at_end(file: AskedFile) -> Program[Damage | None]:
 # The end of a Parquet file: one request, two where the footer is long.
 
 
-#: What is fetched of a file's end: mostly all of its footer.
+#: Bytes that are fetched of a file's end: mostly all of its footer.
 _FOOTER_BYTES = 16 * 1024
 _MAGIC = b"PAR1"
 
 
 def rows_in_footer(key: str, size: int) -> Program[int | None]:
-    """How many rows a file of that size has; None if it went while it was looked at.
+    """Return the number of rows of a file of that size; None if it was deleted during the check.
 
     Raises ``CorruptObject``, with what is wrong with its end.
     """
@@ -427,7 +428,7 @@ def rows_in_footer(key: str, size: int) -> Program[int | None]:
             break
         wanted = length
     try:
-        # The footer alone, as a file: nobody looks for the pages that it tells of.
+        # The footer alone, as a file: the pages that it describes are not read.
         return int(pq.read_metadata(io.BytesIO(_MAGIC + end[-length:])).num_rows)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).strip().splitlines()[0]

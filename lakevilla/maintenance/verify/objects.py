@@ -1,6 +1,6 @@
-"""Objects that carry the hash of their content in their names: leaves, pages, bases, commits.
+"""Objects with the hash of their content in their names: leaves, pages, bases, commits.
 
-Each is read again, though it may be cached: what counts is what lies in the store.
+Each is read again, though it may be cached: the stored object counts.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, parallel
 from lakevilla.store.location import at_home, key_at
 
-#: Objects asked for in one round.
+#: Objects that are requested in one round.
 _AT_ONCE = 64
 _REMEDY = "restore it from a copy, or run `lakevilla doctor`, which says what it was for"
 
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """An object that something names; ``txn`` is whose it is, of a commit object."""
+    """An object that another object names; ``txn`` is the transaction of a commit object."""
 
     key: str
     hash: str
@@ -39,12 +39,12 @@ class _Named:
 
 
 def look_at_named_objects(context: Context, head: Head) -> Program[list[Finding]]:
-    """All that HEAD names, and what its refs and their branches name in turn."""
+    """Check all objects that HEAD names, and those that its refs and branches name in turn."""
     named, findings = yield from _all_named(head)
     found = yield from _looked_at(named)
     absent = {finding.key for finding in found if finding.kind == "missing_object"}
     if absent:
-        # Of what another client has let go of meanwhile nothing is wrong.
+        # A missing object that another client has released meanwhile is no error.
         held = yield from context.head()
         if held is not None and held.head.replacement != head.replacement:
             still, _ = yield from _all_named(held.head)
@@ -54,14 +54,14 @@ def look_at_named_objects(context: Context, head: Head) -> Program[list[Finding]
 
 
 def _all_named(head: Head) -> Program[tuple[list[_Named], list[Finding]]]:
-    """What the lake's HEAD, its refs and its branches name; and why some of it can't be told."""
+    """Return what HEAD, its refs and branches name, and why a part can't be determined."""
     named: dict[str, _Named] = {}
     findings: list[Finding] = []
 
     def take(some: Iterable[_Named]) -> None:
         named.update((one.key, one) for one in some)
 
-    yield from fetch_sound(head)  # what is damaged is told with the leaf itself
+    yield from fetch_sound(head)  # damage is reported with the leaf itself
     take((yield from _named_by(head, findings)))
     for name, entry in sorted(head.refs.at_hand().items()):
         take((yield from _named_by_ref(name, entry, findings)))
@@ -69,7 +69,7 @@ def _all_named(head: Head) -> Program[tuple[list[_Named], list[Finding]]]:
 
 
 def _named_by(head: Head, findings: list[Finding]) -> Program[list[_Named]]:
-    """What one HEAD names. Run at its home."""
+    """Return the objects that one HEAD names. Run it at the home of that HEAD."""
     named = [one for found in maps_of(head) for one in _leaves(found)]
     commits = list(head.commits)
     ref = head.page
@@ -111,7 +111,7 @@ def _pending(tables: TableMap) -> Iterator[_Named]:
 
 
 def _named_by_ref(name: str, entry: RefEntry, findings: list[Finding]) -> Program[list[_Named]]:
-    """The bases of a ref, their leaves and pending commits; a branch's HEAD, and all it names."""
+    """Return a ref's bases, their leaves and pending commits; of a branch also all in its HEAD."""
     named: list[_Named] = []
     for ref in entry.bases:
         named.append(_Named(ref.key, ref.hash))
@@ -124,7 +124,7 @@ def _named_by_ref(name: str, entry: RefEntry, findings: list[Finding]) -> Progra
         except StoreError:
             raise
         except LakeVillaError:
-            continue  # told of with the object itself
+            continue  # reported with the object itself
     if entry.kind == "branch":
         try:
             held = yield from load_branch(name, entry)

@@ -36,9 +36,9 @@ def verify(
     sample: float,
     read_deletes: ReadDeletes,
 ) -> Program[Report]:
-    """Look at a lake; of ``tables``, or ``at`` one state, at the data files alone.
+    """Check a lake; with ``tables``, or one state ``at``, only its data files.
 
-    ``sample``: the share of data files whose content is looked at; each is asked for its size.
+    ``sample``: the share of data files whose content is checked; the size of each is checked.
     """
     try:
         held = yield from context.existing()
@@ -71,7 +71,7 @@ def verify(
 
 
 def readable(head: Head) -> Program[Head]:
-    """HEAD with what can be read of its maps."""
+    """Return HEAD with the readable parts of its maps."""
     if not (yield from fetch_sound(head)):
         return head
     return msgspec.structs.replace(
@@ -80,8 +80,9 @@ def readable(head: Head) -> Program[Head]:
 
 
 def states_of_refs(head: Head) -> Program[list[LakeState]]:
-    """What the refs of a HEAD keep: their bases, and branches as they are. What is damaged is left
-    out: ``look_at_refs`` tells of it.
+    """Return the states that a HEAD's refs keep: their bases, and the branches' present states.
+
+    Damaged states are left out: ``look_at_refs`` reports them.
     """
     found: list[LakeState] = []
     for name, entry in sorted(head.refs.at_hand().items()):
@@ -106,7 +107,7 @@ def _now(name: str, entry: RefEntry) -> Program[Base]:
 
 
 def tables_of(states: Iterable[LakeState]) -> Program[list[str]]:
-    """The locations of all tables that a state has."""
+    """Return the locations of all tables that a state has."""
     places: dict[str, None] = {}
     for state in states:
         places.update(dict.fromkeys((yield from state.tables())))
@@ -114,7 +115,7 @@ def tables_of(states: Iterable[LakeState]) -> Program[list[str]]:
 
 
 def _each_once(findings: Sequence[Finding]) -> list[Finding]:
-    """One finding for an object: two parts of the lake may name it."""
+    """Return one finding for each object: two parts of the lake may name it."""
     found: dict[object, Finding] = {}
     for one in findings:
         found.setdefault(one.key or (one.table, one.kind, one.message), one)

@@ -1,10 +1,11 @@
-"""Values put into columns, and into fields of structs: names found, types made to fit or refused.
+"""Assignments to columns, and to fields of structs: names are found, types converted or refused.
 
-``SET place.city = 'Ulm'`` sets the whole column: to the struct that it is, but for one field. It is
-said by a call that is no function of the language, ``SET_FIELDS``, so that whoever performs it
-later fills in the fields that the struct has by then. ``FILL_FIELDS`` is the other such call: a
-struct of a merge's source, and what the target has of the fields that it lacks. Both name fields as
-columns, so these are tied to their ids as any column is, and are gone once a value is bound.
+``SET place.city = 'Ulm'`` sets the whole column, to its own struct with one field changed. It is
+expressed by a call that is no function of the language, ``SET_FIELDS``, so that a client that
+performs it later fills in the fields that the struct has by then. ``FILL_FIELDS`` is the other such
+call: a struct of a merge's source, and the target's values of the fields that it lacks. Both name
+fields as columns, so the fields are tied to their ids as any column is. Neither call remains once a
+value is bound.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from lakevilla.sql.expressions.values import EMPTY_MAP, adapt, literal_of, value
 
 #: ``(place, place.city, value, ...)``: the struct in a column with other values in some fields.
 SET_FIELDS = "set_fields"
-#: ``(source.s, target.s)``: the struct ``source.s``, what it lacks taken from ``target.s``.
+#: ``(source.s, target.s)``: the struct ``source.s``, completed with fields of ``target.s``.
 FILL_FIELDS = "fill_fields"
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -53,7 +54,7 @@ _PART = re.compile(r'"((?:[^"]|"")+)"|`((?:[^`]|``)+)`|([^."`]+)')
 
 
 def spelled(path: Sequence[str]) -> str:
-    """A column, or a field by its path, as a text that can mean nothing else.
+    """Return a column, or a field by its path, as a text that can have no other meaning.
 
     A single plain name is itself; else each name is in double quotes.
     """
@@ -63,7 +64,7 @@ def spelled(path: Sequence[str]) -> str:
 
 
 def path_in(text: str) -> tuple[str, ...] | None:
-    """The names in ``a.b``, ``"a.b".c`` or ```a.b`.c``; None for a text that is no path."""
+    """Return the names in ``a.b``, ``"a.b".c`` or ```a.b`.c``; None for a text that is no path."""
     names: list[str] = []
     place = 0
     while (part := _PART.match(text, place)) is not None:
@@ -81,14 +82,14 @@ def path_in(text: str) -> tuple[str, ...] | None:
 
 
 def filled(source: Column, target: Column) -> Expr:
-    """A struct of a source, with what it lacks as the target has it; NULL where it is NULL."""
+    """Return a struct of a source, completed with the target's fields; NULL where it is NULL."""
     return Call(FILL_FIELDS, (source, target))
 
 
 def operands(value: Expr) -> tuple[Column, ...]:
-    """The columns that an assigned value is computed from, each once.
+    """Return the columns that an assigned value is computed from, each once.
 
-    What a struct keeps, as others of its fields are set, is not among them.
+    Fields that a struct keeps while its other fields are set are not among them.
     """
     if isinstance(value, Call) and value.name == FILL_FIELDS:
         return columns(value.args[0])
@@ -106,20 +107,20 @@ def exact_assignments(
     alias: str | None = None,
     inserts: bool = False,
 ) -> dict[str, Expr]:
-    """Assignments under the exact names of columns, checked as by ``bind_assignments``.
+    """Return assignments under the exact names of columns, checked as by ``bind_assignments``.
 
     Their values stay as they were written, so that they can be bound to a schema with other types
-    later on.
+    later.
 
     Parameters
     ----------
     assignments : Mapping of str to expression
-        By a column's name, or by the path of a field within a struct: ``s.a``. A name with a dot
-        in it is a path unless a column has it; in double quotes or backticks it is one name.
+        By a column's name, or by the path of a field within a struct: ``s.a``. A name with a dot in
+        it is a path unless a column has it; in double quotes or backticks it is one name.
     target : pyarrow.Schema
         The columns assigned to.
     schema : Schemas, optional
-        What the expressions may refer to; ``target`` if not given.
+        The columns that the expressions may refer to; ``target`` if not given.
     alias : str, optional
         A name by which target columns may be qualified; in a mapping that of the target.
     inserts : bool
@@ -146,11 +147,11 @@ def bind_assignments(
     *,
     alias: str | None = None,
 ) -> dict[str, Expr]:
-    """Assignments under the exact names of the target's columns, cast to their types.
+    """Return assignments under the exact names of the target's columns, cast to their types.
 
-    A value too large for a narrower column raises when it is computed; casts from
-    fractional to whole numbers, and between kinds of types, must be written out. The fields of
-    structs go by their names, in any order and case; those that a value lacks are NULL.
+    A value too large for a narrower column raises when it is computed; casts from fractional to
+    whole numbers, and between kinds of types, must be written out. The fields of structs are
+    matched by their names, in any order and case; those that a value lacks are NULL.
 
     Parameters
     ----------
@@ -158,7 +159,7 @@ def bind_assignments(
     target : pyarrow.Schema
         The columns assigned to.
     schema : Schemas, optional
-        What the expressions may refer to; ``target`` if not given.
+        The columns that the expressions may refer to; ``target`` if not given.
     alias : str, optional
         A name by which target columns may be qualified.
     """
@@ -173,7 +174,7 @@ def bind_assignments(
     return bound
 
 
-# ------------------------------------------------------------------ what is assigned to
+# ------------------------------------------------------------------ targets
 
 
 @dataclass(slots=True)
@@ -184,14 +185,14 @@ class _Target:
     parts: dict[tuple[str, ...], Expr] = field(default_factory=dict)
 
     def value(self, name: str, own: str | None) -> Expr:
-        """What the column ``name`` becomes; ``own`` is the alias of its table."""
+        """Return the new value of the column ``name``; ``own`` is the alias of its table."""
         if self.whole is not None:
             return self.whole
         pairs = ((Column(path, own), value) for path, value in self.parts.items())
         return Call(SET_FIELDS, (Column((name,), own), *(arg for pair in pairs for arg in pair)))
 
     def exact(self, scope: Scope) -> _Target:
-        """With exact columns in the values."""
+        """Return the target with exact columns in its values."""
 
         def exactly(value: Expr) -> Expr:
             return substitute(value, lambda column: scope.column(column)[0])
@@ -230,7 +231,7 @@ def _by_column(
 
 
 def _path(name: str, scope: Scope) -> tuple[str, ...]:
-    """The exact path of what is assigned to."""
+    """Return the exact path of the column or field that is assigned to."""
     if not isinstance(name, str):
         raise InvalidOperation(f"a column is named by a string, not {name!r}")
     whole = scope.fields(name)
@@ -273,12 +274,12 @@ def _in_part(whole: str, part: str) -> InvalidOperation:
     )
 
 
-# ------------------------------------------------------------------ the values
+# ------------------------------------------------------------------ values
 
 
 @dataclass(frozen=True, slots=True)
 class _Fitting:
-    """Binds what is assigned to a column, or to a field within it; ``name`` is for messages."""
+    """Binder of values for a column, or for a field within it; ``name`` is for messages."""
 
     scope: Scope
     name: str
@@ -322,7 +323,7 @@ class _Fitting:
     def _rebuilt(
         self, column: Column, kind: pa.DataType, changes: Mapping[tuple[str, ...], Expr]
     ) -> Expr:
-        """The struct in ``column`` with other values at some paths within it."""
+        """Return the struct in ``column`` with other values at some paths within it."""
         parts: list[Expr] = []
         for one in kind:
             here = Column((*column.path, one.name), column.table)
@@ -354,7 +355,7 @@ class _Fitting:
         return Case(((is_null, Literal(type_)),), Call("struct", tuple(parts)))
 
     def _constructed(self, call: Call, kind: pa.DataType) -> Expr:
-        """A struct, a map or an array that is written out, in the type of what takes it."""
+        """Return a struct, a map or an array that is written out, in the type of its target."""
         if call.name == "array" and pa.types.is_list(kind):
             within = tuple(self.within("element").of(item, kind.value_type) for item in call.args)
             return Cast(Call("array", within), type_name(kind))
@@ -363,7 +364,7 @@ class _Fitting:
         if call.name == "struct" and pa.types.is_map(kind):
             return self._map(call.args[::2], call.args[1::2], kind)
         if call.name == "map" and pa.types.is_map(kind):
-            # Once bound, each side is an array in a cast.
+            # Once it is bound, each side is an array in a cast.
             keys, items = (one.arg if isinstance(one, Cast) else one for one in call.args)
             if isinstance(keys, Call) and isinstance(items, Call):
                 return self._map(keys.args, items.args, kind)
@@ -427,7 +428,7 @@ class _Fitting:
         )
 
     def _refuse_fields(self, type_: str, to: str) -> None:
-        """Refuse by its name a field, however deep, that what takes the value lacks."""
+        """Refuse by its name a field, at any depth, that the target of the value lacks."""
         if not to.startswith(("struct<", "array<", "map<")):
             return
         given, kind = arrow_type(type_), arrow_type(to)
@@ -444,7 +445,7 @@ class _Fitting:
             self.within("value")._refuse_fields(*inner)
 
     def _array(self, arg: Expr, type_: str, to: str) -> Expr | None:
-        """An array that is written out, each of its elements as it is assigned."""
+        """Return an array that is written out; each of its elements is assigned by itself."""
         inner_to = element_type(to)
         if not isinstance(arg, Call) or arg.name != "array" or inner_to is None:
             return None
@@ -453,7 +454,7 @@ class _Fitting:
 
 
 def _day(arg: Literal, to: str) -> Literal | None:
-    """A moment without a zone at midnight as the day that it begins; None for any other."""
+    """Return a timestamp without a zone at midnight as the day that it begins; else None."""
     if to != "date" or arg.type not in ("timestamp", "timestamp_ntz") or arg.value is None:
         return None
     moment = value_of(arg)
@@ -463,12 +464,12 @@ def _day(arg: Literal, to: str) -> Literal | None:
 
 
 def _columns_of(args: Iterable[Expr]) -> list[Column]:
-    """Operands that are columns."""
+    """Return the operands that are columns."""
     return [one for one in args if isinstance(one, Column)]
 
 
 def _constructs(expr: Expr) -> bool:
-    """Whether a struct or a map is written out, itself or as an element of an array."""
+    """Return whether a struct or a map is written out, itself or as an element of an array."""
     if not isinstance(expr, Call):
         return False
     if expr.name == "array":
@@ -477,7 +478,7 @@ def _constructs(expr: Expr) -> bool:
 
 
 def _covers(given: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether a struct has each field, however deep within structs, that another has."""
+    """Return whether ``given`` has each field of ``kind``, at any depth within structs."""
     if not (pa.types.is_struct(given) and pa.types.is_struct(kind)):
         return True
     known = {one.name.lower(): one.type for one in given}

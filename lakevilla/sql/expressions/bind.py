@@ -31,9 +31,9 @@ from lakevilla.sql.expressions.values import adapt, cast_value, literal, literal
 
 # -------------------- bind
 #
-# Tying a tree to a schema: names become exact columns, types are checked and made equal.
+# Binding a tree to a schema: names become exact columns, types are checked and made equal.
 #
-# A bound tree holds for every engine: each operand has the type its operator wants, by
+# A bound tree is valid for every engine: each operand has the type that its operator wants, by
 # casts that lose nothing. Binding a bound tree changes nothing.
 
 
@@ -42,13 +42,13 @@ Schemas: TypeAlias = pa.Schema | Mapping[str, pa.Schema]
 
 
 def bind(expr: Expr, schema: Schemas, *, alias: str | None = None, predicate: bool = True) -> Expr:
-    """The tree with exact columns and equal types.
+    """Return the tree with exact columns and equal types.
 
     Parameters
     ----------
     expr : Expr
     schema : pyarrow.Schema or Mapping of alias to schema
-        With a mapping, columns of the result carry their alias.
+        With a mapping, columns of the result have their alias.
     alias : str, optional
         A name by which columns of a single schema may be qualified.
     predicate : bool
@@ -57,7 +57,7 @@ def bind(expr: Expr, schema: Schemas, *, alias: str | None = None, predicate: bo
     Raises
     ------
     InvalidOperation
-        An unknown or ambiguous column, or types that do not go together.
+        An unknown or ambiguous column, or types that do not fit together.
     """
     bound, type_ = typed(expr, Scope(schema, alias))
     if not predicate or type_ == "boolean":
@@ -70,9 +70,9 @@ def bind(expr: Expr, schema: Schemas, *, alias: str | None = None, predicate: bo
 
 
 def exact(expr: Expr, schema: Schemas, *, alias: str | None = None, predicate: bool = True) -> Expr:
-    """The tree with exact columns, checked as by ``bind`` and else as it was written.
+    """Return the tree with exact columns, checked as by ``bind`` and otherwise as it was written.
 
-    So it can be bound to a schema with other types later on: no cast has been put in.
+    So it can be bound to a schema with other types later: no cast has been inserted.
     """
     bind(expr, schema, alias=alias, predicate=predicate)
     scope = Scope(schema, alias)
@@ -80,7 +80,7 @@ def exact(expr: Expr, schema: Schemas, *, alias: str | None = None, predicate: b
 
 
 def type_of(expr: Expr, schema: Schemas, *, alias: str | None = None) -> str:
-    """The Delta type name of an expression's value."""
+    """Return the Delta type name of an expression's value."""
     return typed(expr, Scope(schema, alias))[1]
 
 
@@ -93,7 +93,7 @@ class TypedNode:
 
 
 def typed_nodes(expr: Expr, schema: Schemas, *, alias: str | None = None) -> tuple[TypedNode, ...]:
-    """The nodes of a tree that are no columns or constants, operands before what takes them."""
+    """Return the nodes of a tree except columns and constants, operands before operators."""
     scope = Scope(schema, alias, seen=[])
     typed(expr, scope)
     assert scope.seen is not None
@@ -101,7 +101,7 @@ def typed_nodes(expr: Expr, schema: Schemas, *, alias: str | None = None) -> tup
 
 
 def typed(expr: Expr, scope: Scope) -> tuple[Expr, str]:
-    """The tree with exact columns and equal types, and the type of its value."""
+    """Return the tree with exact columns and equal types, and the type of its value."""
     try:
         return _bind(expr, scope)
     except RecursionError:
@@ -109,12 +109,12 @@ def typed(expr: Expr, scope: Scope) -> tuple[Expr, str]:
 
 
 class Scope:
-    """Finds columns by name, without regard to case."""
+    """A lookup of columns by name, without regard to case."""
 
     def __init__(
         self, schemas: Schemas, alias: str | None = None, seen: list[TypedNode] | None = None
     ) -> None:
-        #: What was bound, if somebody wants to know.
+        #: The nodes that were bound; None if the caller does not need them.
         self.seen = seen
         tables: dict[str | None, Any] = {}
         if isinstance(schemas, Mapping):
@@ -132,7 +132,7 @@ class Scope:
             self.seen.append(TypedNode(node, tuple(types)))
 
     def field(self, name: str) -> pa.Field:
-        """A top-level column of a single schema, for assignment."""
+        """Return a top-level column of a single schema, for assignment."""
         if not isinstance(name, str):
             raise InvalidOperation(f"a column is named by a string, not {name!r}")
         found = self.fields(name)
@@ -141,11 +141,11 @@ class Scope:
         return found[0]
 
     def unknown(self, name: str, ambiguous: Sequence[str] = ()) -> InvalidOperation:
-        """What is told of a name that no column has, or each of ``ambiguous``."""
+        """Return the error for a name that no column has, or that each of ``ambiguous`` has."""
         return _no_column(name, self._schemas, ambiguous=ambiguous)
 
     def fields(self, name: str) -> list[pa.Field]:
-        """The top-level columns of a single schema that a name may mean, qualified or not."""
+        """Return the top-level columns of a single schema that a name may mean, maybe qualified."""
         schema = self._schemas[None]
         found = self._match(name, schema)
         if not found and self._alias is not None:
@@ -155,31 +155,31 @@ class Scope:
         return found
 
     def paths(self, path: tuple[str, ...]) -> list[tuple[str, ...]]:
-        """The exact paths that one may mean."""
+        """Return the exact paths that a path may mean."""
         return [found.path for found in self._find(Column(path))]
 
     def within(self, column: Column) -> tuple[Column, str]:
-        """As ``column``, of one whose path has no alias in front: it may look like one."""
+        """Return the same as ``column`` for a path that has no alias in front, but may seem to."""
         found = self._look(column.table, column.path)
         if len(found) != 1:
             raise self.unknown(".".join(column.path), [one.name for one in found])
         return Column(found[0].path, found[0].table), found[0].type
 
     def column(self, column: Column) -> tuple[Column, str]:
-        """The exact column and its type."""
+        """Return the exact column and its type."""
         found = self._find(column)
         if len(found) != 1:
             raise self.unknown(".".join(column.path), [one.name for one in found])
         return Column(found[0].path, found[0].table), found[0].type
 
     def lacks(self, expr: Expr) -> bool:
-        """Whether an expression is a plain name that no column has."""
+        """Return whether an expression is a plain name that no column has."""
         if not isinstance(expr, Column) or expr.table is not None or len(expr.path) > 1:
             return False
         return not self._find(expr)
 
     def _find(self, column: Column) -> list[_Found]:
-        # By name a column that is tied to a field may be another one on this schema.
+        # A column that is tied to a field may be another column of this schema by its name.
         assert not column.ids, f"{column} was not located in a layout"
         if column.table is not None:
             if column.table not in self._schemas:
@@ -191,7 +191,7 @@ class Scope:
         return [hit for t in self._schemas for hit in self._look(t, column.path)]
 
     def _readings(self, path: tuple[str, ...]) -> Iterable[tuple[str | None, tuple[str, ...]]]:
-        """The ways to read a first name as an alias; an alias wins over a struct column."""
+        """Yield the readings of a first name as an alias; an alias precedes a struct column."""
         first = path[0].lower()
         if len(path) > 1 and first in self._aliases:
             yield self._aliases[first], path[1:]
@@ -221,9 +221,9 @@ class Scope:
         table: str | None = None,
         path: tuple[str, ...] = (),
     ) -> list[pa.Field]:
-        """The fields of that name: the exact one, else all that differ in case alone.
+        """Return the fields of that name: the exact one, else all that differ in case alone.
 
-        A look for each of many columns takes no look at all of them.
+        A search for each of many columns does not examine all columns each time.
         """
         if exact := fields.get_all_field_indices(name):
             return [fields.field(at) for at in exact]
@@ -248,13 +248,13 @@ class _Found:
 
 
 def match(name: str, fields: Iterable[pa.Field]) -> list[pa.Field]:
-    """The fields of that name: the exact one, else all that differ in case alone."""
+    """Return the fields of that name: the exact one, else all that differ in case alone."""
     candidates = [field for field in fields if field.name.lower() == name.lower()]
     return [field for field in candidates if field.name == name] or candidates
 
 
 def _by_folded_name(fields: Iterable[pa.Field]) -> dict[str, list[pa.Field]]:
-    """Fields by their names in lower case."""
+    """Return fields by their names in lower case."""
     found: dict[str, list[pa.Field]] = {}
     for field in fields:
         found.setdefault(field.name.lower(), []).append(field)
@@ -275,7 +275,7 @@ def _no_column(
         for path in _paths(schema, "" if alias is None else f"{alias}.")
     }
     _, dot, rest = name.lower().partition(".")
-    # Without the name in front, or with one of the aliases there, it may be a column.
+    # Without its first name, or with one of the aliases before it, the name may be a column.
     near = [path for path in known if dot and (path == rest or path.endswith(f".{rest}"))]
     near = near or get_close_matches(name.lower(), known, n=3, cutoff=0.5)
     if near:
@@ -317,7 +317,7 @@ def _bind(expr: Expr, scope: Scope) -> tuple[Expr, str]:
         args = [coerce(arg, t, type_) for arg, t in zip(args, types, strict=True)]
         types = [type_] * len(args)
     elif any(is_decimal(type_) for type_ in types):
-        # A whole constant takes part with the digits it has, not with those of a long.
+        # A whole constant counts with its own digits, not with those of a long.
         for at, arg in enumerate(args):
             if isinstance(arg, Literal) and is_integer(arg.type) and arg.value is not None:
                 if expr.name == "round":
@@ -333,7 +333,7 @@ def _bind(expr: Expr, scope: Scope) -> tuple[Expr, str]:
 
 
 def _days_later(name: str, args: Sequence[Expr], types: Sequence[str]) -> tuple[Expr, str] | None:
-    """A whole number beside a date is days; None for anything else."""
+    """Return a date with a whole number of days added; None for other operands."""
     if name not in ("+", "-") or types[0] != "date" or not is_integer(types[1]):
         return None
     days = coerce(args[1], types[1], "long")
@@ -354,17 +354,17 @@ def _operand(arg: Expr, call: Call, scope: Scope) -> tuple[Expr, str]:
 
 
 def _is_text(expr: Expr, scope: Scope) -> bool:
-    """Whether text in quotes could stand beside it."""
+    """Return whether text in quotes could be an operand next to it."""
     return not scope.lacks(expr) and is_text_in_quotes(_bind(expr, scope)[1])
 
 
 def is_text_in_quotes(type_: str) -> bool:
-    """Whether a constant of the type is written in quotes."""
+    """Return whether a constant of the type is written in quotes."""
     return type_ in _WRITTEN_IN_QUOTES
 
 
 def with_quotes(error: InvalidOperation, column: Expr) -> InvalidOperation:
-    """What is to be said where quotes may have been forgotten, or be the wrong ones."""
+    """Return the error for a name that may lack quotes, or have the wrong ones."""
     assert isinstance(column, Column)
     name = column.path[0]
     text = quoted(name)
@@ -417,7 +417,7 @@ def _bind_case(expr: Case, scope: Scope) -> tuple[Expr, str]:
 
 
 def unified(expr: Expr, args: Sequence[Expr], types: Sequence[str]) -> str:
-    """The type in which all operands meet; constants give way to what is no constant."""
+    """Return the common type of all operands; constants adapt to operands that are not constant."""
     fixed = [t for arg, t in zip(args, types, strict=True) if not _gives_way(arg)]
     type_ = common_type(*fixed) if fixed else "void"
     for arg, own in zip(args, types, strict=True):
@@ -459,9 +459,9 @@ def _adapted(arg: Expr, type_: str) -> Literal | None:
 
 
 def coerce(arg: Expr, type_: str, to: str) -> Expr:
-    """The operand in another type: a constant by its value, all else by a cast."""
+    """Return the operand in another type: a constant by its value, any other operand by a cast."""
     if isinstance(arg, Literal):
-        # A zone-less timestamp constant is settled here even where the types are equal.
+        # The zone of a timestamp constant without one is decided here even if the types are equal.
         adapted = adapt(arg, to)
         if adapted is not None:
             return adapted
@@ -470,7 +470,7 @@ def coerce(arg: Expr, type_: str, to: str) -> Expr:
 
 
 def castable(type_: str, to: str) -> bool:
-    """Whether a cast has one meaning on every engine."""
+    """Return whether a cast has one meaning on every engine."""
     if type_ in (to, "void"):
         return True
     inner, inner_to = element_type(type_), element_type(to)
@@ -491,7 +491,7 @@ def castable(type_: str, to: str) -> bool:
 
 
 def assignable(type_: str, to: str) -> bool:
-    """Whether a column of type ``to`` takes the value as it is, or rounded, or raises."""
+    """Return whether a column of type ``to`` accepts the value unchanged, or rounded, or raises."""
     if type_ in (to, "void"):
         return True
     if is_numeric(type_) and is_numeric(to):
@@ -505,8 +505,10 @@ def assignable(type_: str, to: str) -> bool:
 
 
 def _nested_assignable(given: pa.DataType, to: pa.DataType) -> bool:
-    """Structs go by the names of their fields, whose order and case do not matter, and may lack
-    some.
+    """Return whether a map or a struct is assignable.
+
+    Fields of structs are matched by their names, whose order and case do not matter; some may be
+    missing.
     """
     if pa.types.is_map(given) and pa.types.is_map(to):
         pairs = [(given.key_type, to.key_type), (given.item_type, to.item_type)]
@@ -523,7 +525,7 @@ def _nested_assignable(given: pa.DataType, to: pa.DataType) -> bool:
 
 # -------------------- given
 #
-# What callers give for a predicate: text, or an expression object of another library.
+# Predicates as callers pass them: text, or an expression object of another library.
 
 
 class ColumnLike(Protocol):

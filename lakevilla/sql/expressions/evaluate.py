@@ -1,7 +1,7 @@
-"""What an expression means, one row at a time: the reference that engines are held to.
+"""The meaning of expressions, one row at a time: the reference that every engine must agree with.
 
-Three-valued logic with None for NULL. Values are those of ``values``; a tree must be
-bound. ``and`` and ``or`` go from left to right and stop once decided.
+Three-valued logic with None for NULL. Values are those of ``values``; a tree must be bound. ``and``
+and ``or`` are evaluated from left to right and stop once decided.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Row = Mapping[str, Any]
 
 
 def evaluate(expr: Expr, row: Row) -> Value:
-    """The value of a bound expression over a row.
+    """Return the value of a bound expression over a row.
 
     Parameters
     ----------
@@ -70,14 +70,14 @@ def evaluate(expr: Expr, row: Row) -> Value:
 
 
 def is_true(expr: Expr, row: Row) -> bool:
-    """Whether a predicate holds: neither false nor NULL."""
+    """Return whether a predicate is true: neither false nor NULL."""
     return evaluate(expr, row) is True
 
 
 def without_zone(name: str, args: Sequence[Expr], types: Sequence[str]) -> Literal | None:
-    """A constant computed of a timestamp without a zone, which has none itself.
+    """Return a constant that is computed from a timestamp without a zone, and has none itself.
 
-    Whether it is in UTC is for what it meets to say. None for what is not such a constant.
+    The operand next to it decides whether it is in UTC. None if it is no such constant.
     """
     at = _MOMENT_AT.get(name, len(args))
     arg = args[at] if at < len(args) else None
@@ -91,7 +91,7 @@ def without_zone(name: str, args: Sequence[Expr], types: Sequence[str]) -> Liter
     return Literal("timestamp", literal_of("timestamp_ntz", found).value)
 
 
-#: Which operand is the moment that a call gives back as another one.
+#: The place of the operand that is a date or timestamp of which a call returns another one.
 _MOMENT_AT = {"add_interval": 0, "date_trunc": 1}
 
 _constant = lru_cache(maxsize=4096)(value_of)
@@ -194,7 +194,7 @@ _LAZY: dict[str, Callable[[Call, Row], Value]] = {
 
 
 def equal(a: Value, b: Value) -> bool:
-    """Whether two values are the same; within arrays, structs and maps a NULL equals a NULL."""
+    """Return whether two values are equal; within arrays, structs and maps, NULLs are equal."""
     if a is None or b is None:
         return a is b
     if isinstance(a, Mapping):
@@ -205,7 +205,7 @@ def equal(a: Value, b: Value) -> bool:
 
 
 def compare(a: Value, b: Value) -> int:
-    """-1, 0 or 1; NaN equals itself and is above every other number."""
+    """Return -1, 0 or 1; NaN equals itself and is above every other number."""
     if isinstance(a, float) or isinstance(b, float):
         nan_a, nan_b = a != a, b != b
         if nan_a or nan_b:
@@ -222,7 +222,7 @@ def _refuse_zero(call: Call, divisor: Value) -> None:
 
 
 def _checked(value: Value, scale: int = 0) -> Value:
-    """A long in 64 bits, a decimal in 38 digits of its scale; doubles follow IEEE 754."""
+    """Return a long in 64 bits, a decimal in 38 digits of its scale; doubles follow IEEE 754."""
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise OverflowError
     if isinstance(value, Decimal):
@@ -300,7 +300,7 @@ def _substring(text: str, start: int, length: int | None = None) -> str:
 
 @lru_cache(maxsize=1024)
 def _between_wildcards(pattern: str, escape: str | None) -> tuple[tuple[re.Pattern[str], int], ...]:
-    """What stands between the ``%`` of a LIKE pattern, each of one length, which is told too."""
+    """Return the parts between the ``%`` of a LIKE pattern, each with its fixed length."""
     parts: list[list[str]] = [[]]
     chars = iter(pattern)
     for char in chars:
@@ -314,9 +314,10 @@ def _between_wildcards(pattern: str, escape: str | None) -> tuple[tuple[re.Patte
 
 
 def _like(text: str, pattern: str, escape: str | None = None) -> bool:
-    """Whether each part is found behind the one before, the first place being as good as any.
+    """Return whether each part occurs after the part before it; its first place is as good as any.
 
-    So nothing is tried twice: a regular expression would take time by the power of the ``%``.
+    So nothing is tried twice: the time of a regular expression would grow by a power for each
+    ``%``.
     """
     (first, length), *rest = _between_wildcards(pattern, escape)
     if not rest:

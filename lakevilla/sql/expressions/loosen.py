@@ -27,17 +27,17 @@ from lakevilla.sql.expressions.values import literal_of, value_of
 
 # -------------------- loosen
 #
-# What a predicate asks of columns alone, loosely enough for files that hold them otherwise.
+# The conditions of a predicate on columns alone, loose enough for files with other types.
 #
-# A file may hold a column in an older, narrower type than the table's, and a reader that is
-# given a filter compares the file's own values, with the constant brought to their type. Let g
-# bring constants to a file's type. Every g that readers have (rounding to the nearest, cutting
-# off) never falls, and leaves alone what the type holds. So ``v <= c`` makes ``v = g(v) <= g(c)``
-# for every v of the file, and ``v >= c`` alike; ``<``, ``<>`` and ``not`` have no such law. A
-# loosened predicate is made of ``<=`` and ``>=`` alone, and is true wherever the predicate is.
+# A file may hold a column in an older, narrower type than the table's, and a reader that is given a
+# filter compares the file's own values, with the constant converted to their type. Let g convert
+# constants to a file's type. Every g that readers have (rounding to the nearest, cutting off) never
+# falls, and leaves unchanged what the type holds. So ``v <= c`` implies ``v = g(v) <= g(c)`` for
+# every v of the file, and ``v >= c`` alike; for ``<``, ``<>`` and ``not`` there is no such law. A
+# loosened predicate consists of ``<=`` and ``>=`` alone, and is true wherever the predicate is.
 #
-# Statistics leave NaN out, which is above every number: ``x >= c`` may pass it over, and is
-# left out for floating-point columns. Where ``x = c`` is asked for, NaN is not wanted.
+# Statistics leave NaN out, which is above every number: ``x >= c`` may skip it, and is left out for
+# floating-point columns. Where the predicate has ``x = c``, NaN is not wanted.
 
 
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<=>": "<=>"}
@@ -46,12 +46,12 @@ _CUT = timedelta(microseconds=1)
 
 
 def loosened(where: Expr, columns: Collection[str]) -> Expr | None:
-    """A predicate over some columns that holds wherever ``where`` does; None: there is none.
+    """Return a predicate over some columns that is true wherever ``where`` is, or None.
 
     Parameters
     ----------
     where : Expr
-        Bound, so that constants beside a column have its type.
+        Bound, so that constants next to a column have its type.
     columns : collection of str
         Names of top-level columns that the result may name.
     """
@@ -85,14 +85,14 @@ def _bounded(name: str, column: Expr, constant: Expr, columns: Collection[str]) 
 
 
 def _between(column: Expr, items: Sequence[Expr], columns: Collection[str]) -> Expr | None:
-    """From the least to the greatest of some constants."""
+    """Return bounds from the least to the greatest of some constants."""
     if not items or not _is_one_of(column, columns):
         return None
     constants = [item for item in items if isinstance(item, Literal) and item.value is not None]
     if len(constants) < len(items):
         return None
     ordered = sorted(constants, key=cmp_to_key(_compared))
-    # NaN is the greatest: no bound is told then.
+    # NaN is the greatest value: then no bound is returned.
     least, greatest = _bound(">=", column, ordered[0]), _bound("<=", column, ordered[-1])
     return None if least is None or greatest is None else Call("and", (least, greatest))
 
@@ -120,12 +120,12 @@ def _is_one_of(expr: Expr, columns: Collection[str]) -> bool:
 
 # -------------------- rising
 #
-# Functions that never fall, with the argument for each: they take bounds to bounds.
+# Functions that never fall, with the argument for each: they map bounds to bounds.
 #
 # If f never falls and every value of a file is between ``low`` and ``high``, then f of every value
-# is between ``f(low)`` and ``f(high)``. That is a statement on f as it is computed, rounding
-# included, so a function is in the list below only if that is proved, and bounds are mapped by
-# ``evaluate`` alone, to which the engine's values are held bit for bit
+# is between ``f(low)`` and ``f(high)``. That is a statement about f as it is computed, rounding
+# included. So a function is in the list below only if that is proved, and bounds are mapped by
+# ``evaluate`` alone, which the engine's values equal bit for bit
 # (tests/unit/engines/duckdb/test_expressions.py). Where f of a bound raises, no bound is known.
 
 
@@ -133,9 +133,9 @@ _MOMENTS = ("date", "timestamp", "timestamp_ntz")
 
 
 def rising_operand(expr: Expr, schema: pa.Schema) -> int | None:
-    """The operand in which an expression never falls, the others being constants.
+    """Return the operand in which an expression never falls; the other operands are constants.
 
-    None if it is not known to be such, or if a constant is NULL: all its values are NULL then.
+    None if no such operand is known, or if a constant is NULL: all its values are NULL then.
     """
     if isinstance(expr, Cast):
         return 0 if _cast_rises(type_of(expr.arg, schema), expr.type) else None
@@ -151,8 +151,8 @@ def rising_operand(expr: Expr, schema: pa.Schema) -> int | None:
     return at
 
 
-#: By name the operand. All of them compute in UTC, where a day has 24 hours and nothing is
-#: set back.
+#: The operand, by the function's name. All of them compute in UTC, where a day has 24 hours and
+#: clocks are never set back.
 _CALLS = {
     # x + c and x - c are exact for long and decimal, or raise. For double they are the exact
     # sum rounded to the nearest, and rounding to the nearest never falls. (c - x falls.)
@@ -164,9 +164,9 @@ _CALLS = {
     "floor": 0,
     "ceil": 0,
     "round": 0,
-    # The calendar's first field orders moments before all others.
+    # The first field of the calendar orders dates and timestamps before all other fields.
     "year": 0,
-    # The start of the unit that holds the moment: units are intervals that follow each other.
+    # The start of the unit that contains the timestamp: units are intervals that follow each other.
     "date_trunc": 1,
     # A shift by whole days.
     "date_add": 0,
@@ -176,27 +176,29 @@ _CALLS = {
 
 
 def _interval_rises(call: Call, type_: str) -> bool:
-    """Weeks and all that is shorter are shifts of the one time line.
+    """Return whether adding the interval never falls.
 
-    Months move the day to the new month's last where it lacks that day. For dates this never
-    falls: later months stay later, and within one the day becomes min(day, last). For
-    timestamps it does: January 30 at 23:00 and January 31 at 01:00 change places.
+    Weeks and all shorter units are shifts of the one time line.
+
+    Months move the day to the new month's last where it lacks that day. For dates this never falls:
+    later months stay later, and within one month the day becomes min(day, last). For timestamps it
+    does: January 30 at 23:00 and January 31 at 01:00 change places.
     """
     assert isinstance(call.args[2], Literal)
     return type_ == "date" or call.args[2].value not in ("year", "month")
 
 
 def _cast_rises(source: str, to: str) -> bool:
-    """Whether a cast never falls.
+    """Return whether a cast never falls.
 
-    Between moments: a date is its midnight in UTC, a timestamp's date the start of its day, and
-    with or without a zone the wall clock is the same, in UTC. To an integer: numbers are cut
-    towards zero. To double and float: the exact value rounded to the nearest, at most
-    twice (a decimal becomes a float by way of double). Decimal to decimal: rounded half
-    away from zero, exactly. All of these never fall.
+    Between dates and timestamps: a date is its midnight in UTC, a timestamp's date the start of its
+    day, and with or without a zone the wall clock is the same, in UTC. To an integer: numbers are
+    cut towards zero. To double and float: the exact value rounded to the nearest, at most twice (a
+    decimal becomes a float by way of double). Decimal to decimal: rounded half away from zero,
+    exactly. All of these never fall.
 
-    A double becomes a decimal by way of its shortest text, which two engines need not round
-    alike at the ends: not in the list.
+    A double becomes a decimal by way of its shortest text, which two engines need not round alike
+    at the ends: not in the list.
     """
     if source in _MOMENTS and to in _MOMENTS:
         return True
@@ -210,7 +212,7 @@ def _is_known(arg: Expr) -> bool:
 
 
 def mapped_bounds(expr: Expr, at: int, bounds: Any, source: str, type_: str) -> Any:
-    """An expression of ``type_`` over bounds of ``source``; null where it is not known."""
+    """Return an expression of ``type_`` over bounds of ``source``; null where it is not known."""
     to = arrow_type(type_)
     if isinstance(expr, Cast) and _is_the_same_in_arrow(source, type_):
         return pc.cast(bounds, to, safe=False)
@@ -228,7 +230,7 @@ def mapped_bounds(expr: Expr, at: int, bounds: Any, source: str, type_: str) -> 
 
 
 def _is_the_same_in_arrow(source: str, to: str) -> bool:
-    """Casts that raise nowhere, and are exact or, from long to double, one IEEE 754 conversion."""
+    """Return whether a cast never raises, and is exact or, from long, one IEEE 754 conversion."""
     if is_integer(source) and is_integer(to):
         return INTEGERS[source] <= INTEGERS[to]
     return to == "double" and (is_integer(source) or source == "float")

@@ -29,14 +29,14 @@ from lakevilla.sql.expressions.values import literal
 
 # -------------------- parse
 #
-# SQL text to an expression tree: exactly one expression, nothing that is not known by name.
+# Parsing of SQL text to an expression tree: exactly one expression, nothing with an unknown name.
 #
-# sqlglot's generic dialect reads the text once, with its table of functions emptied: each
-# call arrives as a name with operands. ``sql_nodes`` makes our tree of sqlglot's.
+# sqlglot's generic dialect reads the text once, with its table of functions emptied: each call is
+# parsed as a name with operands. ``sql_nodes`` makes our tree of sqlglot's.
 
 
 MAX_TEXT = 1 << 20
-#: What is made of a text takes a thousand times its memory.
+#: Trees of longer texts are not kept: a tree takes a thousand times the memory of its text.
 _SHORT = 2000
 
 
@@ -70,7 +70,7 @@ def parse_predicate(
     now: datetime | None = None,
     foreign: Foreign | None = None,
 ) -> Expr:
-    """A ``where`` as a tree; that it is boolean is checked when it is bound.
+    """Return a ``where`` as a tree; whether it is boolean is checked when it is bound.
 
     Parameters
     ----------
@@ -79,14 +79,14 @@ def parse_predicate(
     params : Mapping, optional
         Values of ``:name``; each must be used.
     now : datetime, optional
-        Aware; what ``current_timestamp`` and ``current_date`` stand for.
+        Aware; the value of ``current_timestamp``, and of ``current_date``.
     foreign : callable, optional
         Makes a tree of an expression that is an object of another library.
 
     Raises
     ------
     InvalidOperation
-        No text, not exactly one expression, or something the language does not have.
+        No text, not exactly one expression, or something that the language does not have.
     """
     reader = Reader({} if params is None else params, now, foreign)
     tree = predicate_with(sql, reader)
@@ -95,13 +95,13 @@ def parse_predicate(
 
 
 def predicate_with(given: object, reader: Reader) -> Expr:
-    """A predicate that must be given, by a reader that other expressions may share."""
+    """Return a required predicate, parsed by a reader that other expressions may share."""
     tree = reader.of_foreign(given)
     return parse_with(required(given), reader) if tree is None else tree
 
 
 def required(sql: object) -> str:
-    """The text of a predicate that must be given."""
+    """Return the text of a required predicate."""
     if sql is None or (isinstance(sql, str) and not sql.strip()):
         raise InvalidOperation('a predicate is required: where="true" means all rows')
     if not isinstance(sql, str):
@@ -115,7 +115,7 @@ def required(sql: object) -> str:
 def parse_expression(
     sql: str, params: Mapping[str, object] | None = None, now: datetime | None = None
 ) -> Expr:
-    """One expression of any type as a tree. Arguments and errors as ``parse_predicate``."""
+    """Return one expression of any type as a tree. Arguments and errors as ``parse_predicate``."""
     reader = Reader({} if params is None else params, now)
     tree = parse_with(sql, reader)
     refuse_unused(reader.params, reader.used)
@@ -123,8 +123,9 @@ def parse_expression(
 
 
 def read_assignments(assignments: object, reader: Reader) -> dict[str, Expr]:
-    """Column to expression, by a reader that other expressions may share: a ``str`` is SQL, any
-    other Python value a literal.
+    """Return the expression of each column, parsed by a reader that other expressions may share.
+
+    A ``str`` is SQL, any other Python value a literal.
     """
     if not isinstance(assignments, Mapping):
         raise InvalidOperation(
@@ -183,7 +184,7 @@ def parse_with(sql: str, reader: Reader) -> Expr:
 
 
 def _syntax(sql: str) -> exp.Expression:
-    """What a text says; nobody may change it, as the same text comes again with other values."""
+    """Return a text's syntax; callers must not change it, as texts are reused with other values."""
     return (_known_syntax if len(sql) <= _SHORT else _read_syntax)(sql)
 
 
@@ -206,7 +207,7 @@ def _read_syntax(sql: str) -> exp.Expression:
         )
         raise (unread if place is None else note_place(unread, place)) from None
     except (ValueError, TypeError, AttributeError, IndexError, KeyError):
-        # The parser's own slips on malformed input are still the caller's malformed input.
+        # If the parser itself fails on malformed input, the caller's input is still malformed.
         raise InvalidOperation(f"cannot read {shown!r}: {what_to_write(sql, '')}") from None
     if len(nodes) != 1 or nodes[0] is None:
         raise InvalidOperation(
@@ -228,7 +229,7 @@ def _place(error: errors.SqlglotError, sql: str) -> UnreadPlace | None:
 
 
 def _near(error: errors.SqlglotError) -> str:
-    """The word at which reading stopped."""
+    """Return the word at which reading stopped."""
     return _details(error).get("highlight") or ""
 
 
@@ -243,7 +244,7 @@ def _details(error: errors.SqlglotError) -> dict[str, Any]:
 
 
 class MeaningCheck(Protocol):
-    """Raises if trees, or what their texts say otherwise than they do, mean something else."""
+    """A check that raises if trees, or parts of texts that differ from them, mean otherwise."""
 
     def __call__(
         self, trees: Iterable[Expr], written: Iterable[Expr], schemas: Schemas, alias: str | None
@@ -252,12 +253,12 @@ class MeaningCheck(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """Whose SQL the texts stand in, and are to mean the same as.
+    """The SQL in which texts are written, and whose meaning they must have.
 
     Attributes
     ----------
     spellings : mapping of str to callable
-        Calls that it means otherwise than the language.
+        Calls that have another meaning in it than in the language.
     check : MeaningCheck
     """
 
@@ -266,7 +267,7 @@ class Meaning:
 
 
 class StatementExpressions:
-    """Parses expressions one by one; ``finish`` refuses parameters that none of them used."""
+    """Parser of expressions, one by one; ``finish`` refuses parameters that none of them used."""
 
     def __init__(
         self,
@@ -281,19 +282,19 @@ class StatementExpressions:
         self._trees: list[Expr] = []
 
     def predicate(self, sql: object) -> Expr:
-        """A required predicate."""
+        """Parse a required predicate."""
         tree = predicate_with(sql, self._reader)
         self._trees.append(tree)
         return tree
 
     def assignments(self, values: Mapping[str, object]) -> dict[str, Expr]:
-        """A ``str`` as SQL, any other Python value as a literal."""
+        """Parse a ``str`` as SQL, and take any other Python value as a literal."""
         trees = read_assignments(values, self._reader)
         self._trees += trees.values()
         return trees
 
     def use(self, names: Iterable[str]) -> None:
-        """Count parameters as used that serve elsewhere in the statement."""
+        """Count parameters as used that are used elsewhere in the statement."""
         self._reader.used.update(names)
 
     def finish(self) -> None:
@@ -301,7 +302,7 @@ class StatementExpressions:
         refuse_unused(self._reader.params, self._reader.used)
 
     def check(self, schemas: Schemas, alias: str | None = None) -> None:
-        """Raise if what was parsed means something else in the SQL in which it stands."""
+        """Raise if a parsed text has another meaning in the SQL in which it is written."""
         if self._meaning is not None:
             self._meaning.check(self._trees, self._reader.written, schemas, alias)
 
@@ -310,13 +311,13 @@ class StatementExpressions:
 #
 # CHECK constraints: text in a table's log, which every writer reads as its own SQL.
 #
-# To Spark a backslash in a string begins an escape, to others it is a character: ``'\d'`` is a
-# digit here and the letter d there. Such a text is refused, so that no writer is let past a
-# rule that another one holds.
+# In Spark, a backslash in a string begins an escape; in other systems it is a character: ``'\d'``
+# is a digit here and the letter d there. Such a text is refused, so that no writer passes a rule
+# that another writer enforces.
 
 
 def parse_constraint(sql: str) -> Expr:
-    """A constraint as a tree.
+    """Return a constraint as a tree.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A tree as canonical SQL: the text that goes into a table's log, read back to the same tree."""
+"""A tree as canonical SQL: the text in a table's log, which is read back to the same tree."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 from lakevilla.sql.expressions.tree import Call, Case, Cast, Column, Expr, Literal
 from lakevilla.sql.expressions.types import is_decimal
 
-# How tightly what a node renders to holds together; a looser one is put in parentheses.
+# Precedence of a node's text; a text of lower precedence is put in parentheses.
 _OR, _AND, _TEST, _SUM, _PRODUCT, _ATOM = 1, 2, 3, 5, 6, 9
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-#: Words that a reader could take for something else than a name.
+#: Words that a reader could read as something other than a name.
 _RESERVED = frozenset(
     word
     for line in (
@@ -45,7 +45,7 @@ _LEVELS = {
 
 
 def render_sql(expr: Expr) -> str:
-    """SQL that ``parse_expression`` reads back to the same tree.
+    """Return SQL that ``parse_expression`` reads back to the same tree.
 
     Columns of a bound merge are qualified with their alias, and read back as such.
     """
@@ -111,7 +111,7 @@ def _identifier(name: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """A string constant."""
+    """Return a string constant."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -135,7 +135,7 @@ def _literal(constant: Literal) -> str:
 
 
 def _natural_decimal(text: str) -> str | None:
-    """The type that the parser gives to this number, None if it takes it for a long."""
+    """Return the type that the parser gives to this number; None if it reads it as a long."""
     whole, dot, fraction = text.lstrip("-").partition(".")
     if not dot:
         return None if -(2**63) <= int(text) < 2**63 else f"decimal({len(whole)},0)"

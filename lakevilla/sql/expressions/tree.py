@@ -11,15 +11,16 @@ import msgspec
 #
 # The expression tree: one language, one meaning, on every engine.
 #
-# Nodes are tagged msgspec structs, so a tree is its own on-store form. Operators
-# and functions are ``Call`` nodes with lower-case names; ``FUNCTIONS`` (in
-# ``functions``) says which there are and what they mean.
+# Nodes are tagged msgspec structs, so a tree is stored in its own form. Operators and functions are
+# ``Call`` nodes with lower-case names; ``FUNCTIONS`` (in ``functions``) defines them and their
+# meanings.
 
 
 class Literal(msgspec.Struct, frozen=True, tag_field="node", tag="lit", omit_defaults=True):
-    """A typed constant. ``type`` is a Delta type name (``long``, ``decimal(10,2)``,
-    ``timestamp``, ``timestamp_ntz``, ``date``, ``binary``, ``void`` ...); ``value`` its
-    canonical text, None for NULL.
+    """A typed constant.
+
+    ``type`` is a Delta type name (``long``, ``decimal(10,2)``, ``timestamp``, ``timestamp_ntz``,
+    ``date``, ``binary``, ``void`` ...); ``value`` is its canonical text, None for NULL.
     """
 
     type: str
@@ -29,8 +30,8 @@ class Literal(msgspec.Struct, frozen=True, tag_field="node", tag="lit", omit_def
 class Column(msgspec.Struct, frozen=True, tag_field="node", tag="col", omit_defaults=True):
     """A column, by its path of names; ``table`` is the alias in a merge.
 
-    ``ids`` are those of its field, in a tree that outlives the schema whose name it
-    is: see ``fields.py``.
+    ``ids`` are the ids of its field, in a tree that is kept longer than the schema that its name is
+    from: see ``fields.py``.
     """
 
     path: tuple[str, ...]
@@ -64,14 +65,14 @@ Expr = Union[Literal, Column, Call, Cast, Case]
 
 # -------------------- walk
 #
-# Walking a tree: its columns, and other columns in their place.
+# Walks over a tree: its columns, and other expressions in their place.
 
 
 TRUE = Literal("boolean", "true")
 
 
 def children(expr: Expr) -> Iterator[Expr]:
-    """The direct operands of a node."""
+    """Yield the direct operands of a node."""
     if isinstance(expr, Call):
         yield from expr.args
     elif isinstance(expr, Cast):
@@ -85,7 +86,7 @@ def children(expr: Expr) -> Iterator[Expr]:
 
 
 def columns(expr: Expr) -> tuple[Column, ...]:
-    """The columns of a tree, each once, in order of appearance."""
+    """Return the columns of a tree, each once, in order of appearance."""
     found: dict[Column, None] = {}
     pending = [expr]
     while pending:
@@ -98,7 +99,7 @@ def columns(expr: Expr) -> tuple[Column, ...]:
 
 
 def substitute(expr: Expr, replace: Callable[[Column], Expr]) -> Expr:
-    """The tree with ``replace(column)`` in the place of each column."""
+    """Return the tree with ``replace(column)`` in the place of each column."""
     if isinstance(expr, Column):
         return replace(expr)
     if isinstance(expr, Call):
@@ -114,7 +115,7 @@ def substitute(expr: Expr, replace: Callable[[Column], Expr]) -> Expr:
 
 
 def all_of(trees: Sequence[Expr]) -> Expr | None:
-    """All of them at once; None if there are none."""
+    """Return the conjunction of all trees; None if there are none."""
     if len(trees) < 2:
         return trees[0] if trees else None
     return Call("and", tuple(trees))

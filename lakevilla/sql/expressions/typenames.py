@@ -1,6 +1,6 @@
 """Columns described by a mapping: names to Arrow types, or to the names of types.
 
-The names are Spark's, as Delta's and Iceberg's documentation has them; sqlglot reads them.
+The names are Spark's, as in Delta's and Iceberg's documentation; sqlglot reads them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NAMES = (
     "struct<a:int,b:string>",
 )
 
-#: Types of DuckDB that no table has, and what to use in their place.
+#: Types of DuckDB that no table has, and types to use in their place.
 _UNKEPT = {
     "bit": "string",
     "bitstring": "string",
@@ -58,7 +58,7 @@ _UNKEPT = {
     "interval": "a whole number of its smallest part, or string",
     "variant": "string for its JSON",
 }
-#: What other systems call a type that has another name here.
+#: Other systems' names of types that have another name here.
 _ELSEWHERE = {
     "int8": "byte",
     "int16": "short",
@@ -87,7 +87,7 @@ _ELSEWHERE = {
 
 
 def describes_columns(given: object) -> TypeGuard[Mapping[Any, object]]:
-    """Whether a mapping names types, not data: the values of data are never text or types."""
+    """Return whether a mapping names types, not data: data values are never text or types."""
     return (
         isinstance(given, Mapping)
         and bool(given)
@@ -96,7 +96,7 @@ def describes_columns(given: object) -> TypeGuard[Mapping[Any, object]]:
 
 
 def columns_of(given: Mapping[Any, object]) -> pa.Schema:
-    """The schema that a mapping describes; all columns may be NULL.
+    """Return the schema that a mapping describes; all columns may be NULL.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def columns_of(given: Mapping[Any, object]) -> pa.Schema:
     Raises
     ------
     InvalidOperation
-        A name is none, or something else is no type; the nearest types are named.
+        A name is no column's name, or a value is no type; the nearest types are named.
     """
     fields = []
     for name, type_ in given.items():
@@ -128,7 +128,7 @@ def columns_of(given: Mapping[Any, object]) -> pa.Schema:
 
 
 def type_named(text: str, column: str) -> pa.DataType:
-    """The Arrow type of a type's name.
+    """Return the Arrow type of a type's name.
 
     Raises
     ------

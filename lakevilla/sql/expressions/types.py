@@ -1,4 +1,4 @@
-"""Delta type names, and Iceberg's ``time``, and their Arrow types; which types meet in which."""
+"""Delta type names, and Iceberg's ``time``, with their Arrow types; common types of several."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ _SCALARS: dict[str, pa.DataType] = {
     "timestamp_ntz": pa.timestamp("us"),
 }
 
-# Arrow has spellings that Delta lacks; each maps to the narrowest Delta type that
-# holds all its values.
+# Arrow has types that Delta lacks; each maps to the narrowest Delta type that holds all its values.
 _BY_ID: dict[int, str] = {
     pa.null().id: "void",
     pa.bool_().id: "boolean",
@@ -71,7 +70,7 @@ _QUOTED_FIELD = re.compile(r"`((?:[^`]|``)+)`:(.*)", re.DOTALL)
 
 @lru_cache(maxsize=4096)
 def type_name(type_: pa.DataType) -> str:
-    """The Delta name of an Arrow type.
+    """Return the Delta name of an Arrow type.
 
     Raises
     ------
@@ -100,7 +99,7 @@ def type_name(type_: pa.DataType) -> str:
 
 @lru_cache(maxsize=4096)
 def arrow_type(name: str) -> pa.DataType:
-    """The Arrow type of a Delta type name.
+    """Return the Arrow type of a Delta type name.
 
     Raises
     ------
@@ -124,12 +123,12 @@ def arrow_type(name: str) -> pa.DataType:
 
 
 def _field_name(name: str) -> str:
-    """A field's name in the name of a struct's type: in backticks where it could be misread."""
+    """Return a field's name in a struct's type name: in backticks where it could be misread."""
     return name if _PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
 def _field(part: str) -> tuple[str, str]:
-    """``name:type`` taken apart."""
+    """Split ``name:type``."""
     if not part.startswith("`"):
         name, _, type_ = part.partition(":")
         return name, type_
@@ -154,7 +153,7 @@ def _split(inner: str) -> list[str]:
 
 
 def decimal_type(precision: int, scale: int) -> str:
-    """The name of a decimal type; one that Delta lacks is refused."""
+    """Return the name of a decimal type; refuse one that Delta lacks."""
     if not (1 <= precision <= MAX_PRECISION and 0 <= scale <= precision):
         raise InvalidOperation(
             f"decimal({precision},{scale}) is out of range: precision is 1 to {MAX_PRECISION}, "
@@ -165,7 +164,7 @@ def decimal_type(precision: int, scale: int) -> str:
 
 @lru_cache(maxsize=1024)
 def decimal_parts(name: str) -> tuple[int, int]:
-    """Precision and scale of ``decimal(p,s)``, or those that hold an integer type."""
+    """Return precision and scale of ``decimal(p,s)``, or those that hold an integer type."""
     if name in INTEGERS:
         return INTEGERS[name][1], 0
     match = _DECIMAL.fullmatch(name)
@@ -181,7 +180,7 @@ def is_decimal(name: str) -> bool:
 
 
 def is_whole_decimal(name: str) -> bool:
-    """Whether a decimal without a fraction, as sums of integers are."""
+    """Return whether it is a decimal without a fraction, as sums of integers are."""
     return is_decimal(name) and name.endswith(",0)")
 
 
@@ -190,7 +189,7 @@ def is_integer(name: str) -> bool:
 
 
 def is_fractional(name: str) -> bool:
-    """Whether a binary floating-point type."""
+    """Return whether it is a binary floating-point type."""
     return name in ("float", "double")
 
 
@@ -203,16 +202,16 @@ def is_nested(name: str) -> bool:
 
 
 def element_type(name: str) -> str | None:
-    """The element type of ``array<...>``, None for other types."""
+    """Return the element type of ``array<...>``; None for other types."""
     return name[6:-1] if name.startswith("array<") else None
 
 
 def common_type(*names: str) -> str | None:
-    """The type in which values of all the types compare and mix, None if there is none.
+    """Return the type to which all types are converted in comparisons and arithmetic; None if none.
 
-    Integers widen, integers and decimals meet in a decimal that holds both, either
-    meets a floating-point number in ``double``, a date meets a timestamp at midnight
-    (UTC). A timestamp with a zone and one without never meet.
+    Integers widen. Integers and decimals become a decimal that holds both. Either becomes
+    ``double`` next to a floating-point number. A date becomes a timestamp at midnight (UTC). A
+    timestamp with a zone and one without have no common type.
     """
     met: str | None = "void"
     for name in names:

@@ -1,8 +1,8 @@
-"""Constants: from Python values to ``Literal`` and back, and what a cast does to a value.
+"""Constants: from Python values to ``Literal`` and back, and the effect of a cast on a value.
 
-Values in Python: None, bool, int, float, Decimal (its exponent is the type's scale),
-str, bytes, date, time, aware datetime in UTC (``timestamp``), naive datetime
-(``timestamp_ntz``), list, dict. A UUID is its bytes.
+Values in Python: None, bool, int, float, Decimal (its exponent is the type's scale), str, bytes,
+date, time, aware datetime in UTC (``timestamp``), naive datetime (``timestamp_ntz``), list, dict. A
+UUID is its bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DECIMAL_CONTEXT = Context(prec=120, Emin=-999_999, Emax=999_999)
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
 _DOUBLE = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|NaN|[+-]?Infinity")
-#: From year 1, which is the first.
+#: Dates from year 1, which is the first.
 _DAY = r"(?:[0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)-[0-9]{2}-[0-9]{2}"
 _DATE = re.compile(_DAY)
 _TIMESTAMP = re.compile(
@@ -49,8 +49,8 @@ _TIMESTAMP = re.compile(
     r"(?P<zone>Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9]|[+-]18:00)?)?"
 )
 
-#: What a string must look like to be cast to a type: the strictest reading, so that no
-#: engine's leniency shows.
+#: The form that a string must have to be cast to a type: the strictest one, so that no engine's
+#: leniency has an effect.
 STRING_FORMS: dict[str, re.Pattern[str]] = {
     **dict.fromkeys(INTEGERS, _INTEGER),
     "decimal": _DECIMAL,
@@ -65,15 +65,16 @@ STRING_FORMS: dict[str, re.Pattern[str]] = {
 
 
 def literal(value: object, what: str = "a value") -> Expr:
-    """A value as a constant: ``Literal``, an ``array`` call for several, ``struct`` or ``map`` for
-    a mapping.
+    """Return a value as a constant.
+
+    It is a ``Literal``, an ``array`` call for several values, ``struct`` or ``map`` for a mapping.
 
     Parameters
     ----------
     value : object
-        Whatever ``scalars.plain`` takes.
+        A value that ``scalars.plain`` accepts.
     what : str
-        What the value is, for messages.
+        The name of the value, for messages.
 
     Raises
     ------
@@ -113,12 +114,12 @@ def literal(value: object, what: str = "a value") -> Expr:
     )
 
 
-#: What there is of a mapping without an entry: it names no field and has no type.
+#: The tree of a mapping without entries: it names no field and has no type.
 EMPTY_MAP = Call("map", (Call("array", ()), Call("array", ())))
 
 
 def _mapping(value: dict[object, object], what: str) -> Expr:
-    """A struct, where each key may be the name of a field; else a map."""
+    """Return a struct, if each key may be the name of a field; else a map."""
     names = {key.lower() for key in value if isinstance(key, str) and key}
     if 0 < len(value) == len(names):
         pairs = [(literal(key, what), literal(one, what)) for key, one in value.items()]
@@ -154,7 +155,7 @@ def _decimal_literal(value: Decimal, what: str) -> Literal:
 
 
 def literal_of(type_: str, value: object) -> Literal:
-    """A value, already of the type, as a literal with the type's canonical text."""
+    """Return a value, already of the type, as a literal with the type's canonical text."""
     if value is None:
         return Literal(type_)
     if isinstance(value, bool):
@@ -185,7 +186,7 @@ def _float_text(value: float) -> str:
 
 
 def value_of(constant: Literal) -> object:
-    """The Python value of a literal."""
+    """Return the Python value of a literal."""
     text, type_ = constant.value, constant.type
     if text is None:
         return None
@@ -197,11 +198,10 @@ def value_of(constant: Literal) -> object:
 
 
 def adapt(constant: Literal, type_: str) -> Literal | None:
-    """The literal as one of ``type_`` that means the same, None if there is none.
+    """Return the literal as one of ``type_`` with the same meaning; None if there is none.
 
-    Numbers must be representable, except that a decimal constant meets a
-    floating-point column as the nearest number of that type. Strings become dates
-    and timestamps.
+    Numbers must be representable, except that a decimal constant becomes the nearest number of a
+    floating-point column's type. Strings become dates and timestamps.
 
     Raises
     ------
@@ -218,7 +218,8 @@ def adapt(constant: Literal, type_: str) -> Literal | None:
         return _adapt_number(value, source, type_)
     moments = ("date", "timestamp", "timestamp_ntz")
     if source == "timestamp" and type_ == "timestamp_ntz":
-        # Text without a zone means UTC to a column with a zone, and itself to one without.
+        # Text without a zone means UTC for a column with a zone, and itself for a column without
+        # one.
         return None if constant.value.endswith("Z") else Literal(type_, constant.value)
     if type_ in moments and source in ("string", "date", type_):
         return literal_of(type_, cast_value(value, type_))
@@ -243,7 +244,7 @@ def _same_number(a: object, b: object) -> bool:
 
 
 def name_of_value(value: object) -> str:
-    """The kind of a value, for messages."""
+    """Return the kind of a value, for messages."""
     if isinstance(value, datetime):
         return "timestamp" if value.tzinfo else "timestamp_ntz"
     names = {bool: "boolean", int: "long", float: "double", Decimal: "decimal", str: "string"}
@@ -251,10 +252,10 @@ def name_of_value(value: object) -> str:
 
 
 def cast_value(value: object, type_: str) -> object:
-    """A value cast to a type: the meaning of ``cast(... as type)``.
+    """Return a value cast to a type: the meaning of ``cast(... as type)``.
 
-    To an integer the fraction is cut off; to a decimal it is rounded half away from
-    zero; from a string the strict form of the type is asked for.
+    In a cast to an integer the fraction is cut off; to a decimal it is rounded half away from zero;
+    a string must have the strict form of the type.
 
     Raises
     ------
@@ -395,12 +396,12 @@ def _as_string(value: object) -> str:
 
 
 def parse_timestamp(text: str) -> datetime:
-    """An ISO 8601 date or time with up to six decimals; aware if a zone is written.
+    """Return an ISO 8601 date or time with up to six decimals; aware if a zone is written.
 
     Raises
     ------
     ValueError
-        Not of that form.
+        It does not have that form.
     """
     match = _TIMESTAMP.fullmatch(text)
     if match is None:

@@ -1,1 +1,1 @@
-"""Statements of ``txn.sql``, taken apart."""
+"""Statements of ``txn.sql``, split into their parts."""

@@ -1,7 +1,8 @@
-"""The catalog tables that a query names, and which of their rows it can ask for at all.
+"""The catalog tables that a query names, and the rows of them that it can use at all.
 
-What is found here only leaves out rows that can't be in the answer: the query itself is run over
-those that are left. So what is not understood is asked for whole (docs/design/0035).
+The terms that are found here only leave out rows that can't be in the answer: the query itself is
+run over the remaining rows. So a table whose conditions are not understood is read whole
+(docs/design/0035).
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from lakevilla.sql.statements.select import (
     table_parts,
 )
 
-#: The schema of tables whose name is no path, as DuckDB calls it.
+#: The schema of tables whose name is no path, in DuckDB's words.
 MAIN_SCHEMA = "main"
-#: ``TABLE name`` is all of a table, and takes no alias.
+#: ``TABLE name`` is all of a table, and has no alias.
 _WHOLE = re.compile(r"\btable\s+\Z", re.IGNORECASE)
 
 
@@ -43,8 +44,8 @@ _WHOLE = re.compile(r"\btable\s+\Z", re.IGNORECASE)
 class CatalogUse:
     """One mention of a catalog table in a query.
 
-    ``view`` is what the query calls its rows now. ``information``: it is that view of
-    ``information_schema``. ``columns``: those that are asked for; None: maybe all.
+    ``view`` is the new name of its rows in the query. ``information``: the view of
+    ``information_schema`` that it is. ``columns``: the requested ones; None: maybe all.
     """
 
     name: str
@@ -57,7 +58,7 @@ class CatalogUse:
 
 @dataclass(frozen=True, slots=True)
 class CatalogQuery:
-    """A query whose catalog tables have names of their own, and what each is."""
+    """A query whose catalog tables have names of their own, and the use of each."""
 
     select: Select
     uses: tuple[CatalogUse, ...]
@@ -66,9 +67,9 @@ class CatalogQuery:
 def catalog_query(
     select: Select, params: Mapping[str, object], dialect: Dialect, hidden: frozenset[str]
 ) -> CatalogQuery | None:
-    """The query with its catalog tables; None if it names none.
+    """Return the query with its catalog tables; None if it names none.
 
-    ``hidden``: names that the caller has given to rows of his own.
+    ``hidden``: names that the caller has given to rows of its own.
     """
     wanted = {
         parts
@@ -77,7 +78,7 @@ def catalog_query(
     }
     if not wanted:
         return None
-    # A parameter is marked by one character either way, so places in the text stay.
+    # A parameter is marked by one character in both forms, so places in the text stay valid.
     text = named_parameters(select.sql, None) if dialect == "duckdb" else select.sql
     root = query_of(text, dialect)
     tables = [node for node in root.walk() if isinstance(node, exp.Table)]
@@ -143,14 +144,14 @@ def _columns(information: str, kind: CatalogKind) -> frozenset[str]:
 
 
 def _place(node: exp.Table) -> tuple[int, int]:
-    """Where the table's name stands in the text, without its alias."""
+    """Return the place of the table's name in the text, without its alias."""
     named = [node.args.get(part) for part in ("catalog", "db", "this")]
     places = [one.meta for one in named if one is not None]
     return int(places[0]["start"]), int(places[-1]["end"]) + 1
 
 
 def _spelled(node: exp.Table, parts: Sequence[str], view: str, dialect: Dialect) -> str:
-    """The new name, with what columns are qualified by where the query gives none."""
+    """Return the new name, with an alias that qualifies columns if the query has none."""
     if node.alias:
         return view
     return f"{view} AS {quoted(parts[-1], dialect)}"
@@ -162,10 +163,10 @@ _JOINED_BY_ROWS = {"", "INNER", "CROSS", "OUTER"}
 
 
 def _may_filter(scope: exp.Select | None, node: exp.Table) -> bool:
-    """Whether rows that WHERE leaves out may be left out of the table before.
+    """Return whether rows that WHERE leaves out may be left out of the table beforehand.
 
-    All terms are false for a row of nulls, so that holds for outer joins too. Not where a join
-    takes the nearest row, or the one at the same place, nor for a sample.
+    All terms are false for a row of nulls, so this is true for outer joins too. It is false where a
+    join takes the nearest row, or the row at the same place, and for a sample.
     """
     if scope is None or scope.args.get("where") is None:
         return False
@@ -219,7 +220,7 @@ def _terms(
 
 
 def _conditions(node: exp.Expr) -> Iterator[exp.Expr]:
-    """The terms of AND at the top."""
+    """Yield the terms of AND at the top."""
     if isinstance(node, exp.Paren):
         yield from _conditions(node.this)
     elif isinstance(node, exp.And):
@@ -273,13 +274,13 @@ def _of(node: exp.Expr, column_of: Any, params: Mapping[str, object]) -> Iterato
 
 
 def _beginning(pattern: str) -> str:
-    """What all texts begin with that a pattern of LIKE fits."""
+    """Return the beginning of all texts that a pattern of LIKE fits."""
     ends = [at for at in map(pattern.find, "%_\\") if at >= 0]  # Spark escapes by the last
     return pattern[: min(ends)] if ends else pattern
 
 
 def _constant(node: exp.Expr, params: Mapping[str, object]) -> Constant | None:
-    """The value of a literal or a parameter; None for anything else."""
+    """Return the value of a literal or a parameter; None for anything else."""
     if isinstance(node, exp.Paren):
         return _constant(node.this, params)
     if isinstance(node, exp.Literal):
@@ -306,14 +307,14 @@ def _number(text: str) -> int | float | None:
 
 
 def _asked(node: exp.Table, kind: CatalogKind) -> tuple[str, ...] | None:
-    """The columns of a catalog table that a statement names at all; None: maybe all of them."""
+    """Return the columns of a catalog table that a statement names at all; None: maybe all."""
     root = node.root()
     names: set[str] = set()
     for one in root.walk():
         if isinstance(one, exp.Star) and not isinstance(one.parent, exp.Count):
             return None
         if isinstance(one, exp.Join) and one.args.get("method"):
-            return None  # NATURAL: all that are called alike
+            return None  # NATURAL: all columns of equal names
         if isinstance(one, exp.Columns):
             return None
         if isinstance(one, exp.Column):

@@ -32,10 +32,10 @@ from lakevilla.sql.statements.select import (
 
 # -------------------- conditions
 #
-# The condition of a query over tables, as far as their files can be left out by it.
+# The condition of a query over tables, as far as it can leave out their files.
 
 
-#: What ends a WHERE.
+#: Words that end a WHERE.
 _ENDS = frozenset(
     {
         "GROUP BY",
@@ -52,10 +52,10 @@ _ENDS = frozenset(
         "USING",
     }
 )
-#: What a join may have, for conditions to be of its tables.
+#: Parts that a join may have, so that conditions concern its tables.
 _OF_JOIN = frozenset({"this", "on", "using", "kind", "side"})
 _JOINS = frozenset({("", ""), ("", "INNER"), ("", "CROSS"), ("LEFT", ""), ("LEFT", "OUTER")})
-#: What the parts of FROM and of the query around it may have, for conditions to be of its tables.
+#: Parts that tables of FROM, and the query around them, may have, so that conditions concern them.
 _OF_TABLE = frozenset({"this", "db", "catalog", "alias"})
 _OF_QUERY = frozenset(
     {
@@ -67,9 +67,9 @@ _OF_QUERY = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """A table of FROM: what the query calls it, and its path.
+    """A table of FROM: its name in the query, and its path.
 
-    ``is_filtered``: where a condition on its columns alone is not true, its row is left out.
+    ``is_filtered``: its row is left out where a condition on its columns alone is not true.
     """
 
     called: str
@@ -79,7 +79,7 @@ class Filtered:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """The terms of AND of a query's WHERE, and the tables that they are about."""
+    """The terms of AND of a query's WHERE, and the tables that they concern."""
 
     tables: tuple[Filtered, ...]
     terms: tuple[str, ...]
@@ -87,9 +87,9 @@ class Conditions:
 
 @remembered
 def conditions_of(text: str, dialect: Dialect) -> Conditions | None:
-    """What the WHERE of a query says of the tables in its FROM.
+    """Return the conditions of a query's WHERE on the tables in its FROM.
 
-    None where something else is joined than tables, by other joins than inner and left ones, or
+    None where anything other than tables is joined, by other joins than inner and left ones, or
     where rows are chosen before the WHERE, as by a sample.
     """
     parsed = named_parameters(text, None) if dialect == "duckdb" else text
@@ -110,7 +110,7 @@ def _has_more(root: exp.Select) -> bool:
 
 
 def _tables_of(root: exp.Select) -> list[Filtered] | None:
-    """The tables of FROM; None where it has anything else."""
+    """Return the tables of FROM; None if it has anything else."""
     start = root.args.get("from_") or root.args.get("from")
     if start is None:
         return None
@@ -125,7 +125,7 @@ def _tables_of(root: exp.Select) -> list[Filtered] | None:
         parts = _plain_table(node)
         if parts is None or is_filtered is None:
             return None
-        # A table that is named elsewhere too is read there without this condition.
+        # A table that is also named elsewhere is read there without this condition.
         path = "/".join(parts)
         once = named[path.lower()] == 1
         found.append(Filtered(str(node.alias_or_name), path, is_filtered and once))
@@ -133,7 +133,7 @@ def _tables_of(root: exp.Select) -> list[Filtered] | None:
 
 
 def _joined(join: exp.Join) -> tuple[exp.Expr, bool | None]:
-    """What is joined, and whether conditions leave out its rows; None if they may not at all."""
+    """Return the joined relation, and whether conditions leave out its rows; None: never."""
     more = {key for key, value in join.args.items() if value} - _OF_JOIN
     kind, side = (str(join.args.get(key) or "").upper() for key in ("kind", "side"))
     if more or (side, kind) not in _JOINS:
@@ -142,7 +142,7 @@ def _joined(join: exp.Join) -> tuple[exp.Expr, bool | None]:
 
 
 def _plain_table(node: exp.Expr) -> tuple[str, ...] | None:
-    """The parts of the name of a table that is read as it is, under its columns' own names."""
+    """Return the parts of the name of a table that is read unchanged, with its own column names."""
     if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
         return None
     if any(value for key, value in node.args.items() if key not in _OF_TABLE):
@@ -167,7 +167,7 @@ def _where(text: str, tokens: Sequence[Token]) -> str | None:
 
 
 def conjuncts(text: str, dialect: Dialect) -> list[str] | None:
-    """The terms of AND at the top; None where it is joined otherwise."""
+    """Return the terms of AND at the top; None if other operators join them."""
     tokens = tokens_of(text, dialect)
     depth = cases = between = 0
     places = [-1]
@@ -197,18 +197,19 @@ def conjuncts(text: str, dialect: Dialect) -> list[str] | None:
 
 # -------------------- compiling
 #
-# Which terms of a condition in SQL are expressions, and which are left to the engine, and why.
+# Division of a condition in SQL: terms that are expressions, and terms for the engine, with
+# reasons.
 
 
-#: Makes what parses texts of a statement, with those of its parameters that they use.
+#: Return the parser of a statement's texts, with those of its parameters that they use.
 Together: TypeAlias = Callable[[Mapping[str, object]], StatementExpressions]
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledTerm:
-    """A text as an expression; ``tree`` is None where it is none, and ``why`` says why not.
+    """A text as an expression; ``tree`` is None if it is none, and ``why`` has the reason.
 
-    ``differs``: it is one, and means something else in a SELECT.
+    ``differs``: it is an expression, and has another meaning in a SELECT.
     """
 
     text: str
@@ -218,7 +219,7 @@ class CompiledTerm:
 
 
 class Compiler:
-    """Reads texts over rows, each by itself.
+    """Reader of texts over rows, each by itself.
 
     Parameters
     ----------
@@ -227,11 +228,11 @@ class Compiler:
     together : callable
         Parses them.
     params : mapping of str to object
-        Of the statement that they stand in.
+        Of the statement that contains them.
     schemas : Schemas
-        What they may name.
+        The columns that they may name.
     alias : str, optional
-        What the statement calls its table, if that is the only one.
+        The name of the statement's table in it, if that is the only one.
     """
 
     def __init__(
@@ -246,7 +247,7 @@ class Compiler:
         self._params, self._schemas, self._alias = params, schemas, alias
 
     def term(self, text: str) -> CompiledTerm:
-        """A condition."""
+        """Read a condition."""
         together = self._together(text)
         try:
             tree = exact(together.predicate(text), self._schemas, alias=self._alias)
@@ -258,7 +259,7 @@ class Compiler:
         return CompiledTerm(text, tree)
 
     def value(self, text: str) -> CompiledTerm:
-        """What is assigned to a column; that it is wrong is said by whoever means to use it."""
+        """Read a value that is assigned to a column; the code that uses it raises if wrong."""
         together = self._together(text)
         try:
             tree = together.assignments({"value": text})["value"]
@@ -277,21 +278,21 @@ class Compiler:
 def rows_within(
     sql: str, params: Mapping[str, object], schemas: Mapping[str, pa.Schema]
 ) -> dict[str, Expr]:
-    """What is true of each row of a table that a query of DuckDB's looks at, by its WHERE.
+    """Return a predicate on the rows of each table that a query of DuckDB's uses, by its WHERE.
 
     Parameters
     ----------
     sql : str
-        One SELECT; what the time is stands in it.
+        One SELECT; the time in it is a constant.
     params : mapping of str to object
     schemas : mapping of str to pyarrow.Schema
-        Of the tables that it names, by their paths in it. With anything else in its FROM
-        nothing is known.
+        Of the tables that it names, by their paths in it. With anything else in its FROM nothing is
+        known.
 
     Returns
     -------
     dict of str to Expr
-        By path; of each table the terms that are expressions over it alone.
+        By path; for each table the terms that are expressions over it alone.
     """
     known = conditions_of(sql, "duckdb")
     if known is None or not {table.path for table in known.tables} <= schemas.keys():
@@ -314,6 +315,6 @@ def rows_within(
 
 
 def _names_a_part(known: Conditions, schemas: Iterable[pa.Schema]) -> bool:
-    """Whether ``a.b.c`` may be column c of table a.b, and a field within column a."""
+    """Return whether ``a.b.c`` may be column c of table a.b, and a field within column a."""
     first = {part.lower() for one in known.tables for part in one.path.split("/")[:-1]}
     return any(name.lower() in first for schema in schemas for name in schema.names)

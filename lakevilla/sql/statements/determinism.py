@@ -1,9 +1,8 @@
-"""A query that will be run again must say the same again (hazard 25).
+"""Queries that will be run again, and must return the same again (hazard 25).
 
-The source of an INSERT ... SELECT or a MERGE is redone on a newer state, or by
-another client. The time is fixed in its text; what else changes by itself is
-refused by name. DuckDB's catalogue calls these functions volatile, or
-consistent within a query alone.
+The source of an INSERT ... SELECT or a MERGE is redone on a newer state, or by another client. The
+time is fixed in its text; other functions whose values change by themselves are refused by name.
+DuckDB's catalogue calls these functions volatile, or consistent within a query alone.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ FIXED_FUNCTIONS = {
     "current_date": "date",
     "today": "date",
 }
-#: Functions that a query must not be run again with.
+#: Functions with which a query must not be run again.
 VOLATILE_FUNCTIONS = frozenset(
     {
         "random",
@@ -63,7 +62,7 @@ VOLATILE_FUNCTIONS = frozenset(
 )
 #: Words of SQL that are functions without brackets.
 _BARE = {"current_timestamp", "current_date", "current_time", "localtime", "localtimestamp"}
-#: Words that stand behind the last column of a SELECT.
+#: Words that follow the last column of a SELECT.
 _BEHIND_COLUMNS = frozenset(
     {
         *("from", "where", "group", "having", "window", "qualify", "order", "limit", "offset"),
@@ -74,9 +73,9 @@ _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 
 
 def with_fixed_time(sql: str, now: datetime, dialect: Dialect = "duckdb") -> str:
-    """``sql`` with the time of the transaction in the place of ``now()`` and its kin.
+    """Return ``sql`` with the transaction's time in the place of ``now()`` and similar functions.
 
-    A column that is nothing but one of these is still called so.
+    A column that consists of one of these alone keeps its name.
     """
     quote = "`" if dialect == "spark" else '"'
     pieces, position = [], 0
@@ -94,9 +93,9 @@ def with_fixed_time(sql: str, now: datetime, dialect: Dialect = "duckdb") -> str
 
 @remembered
 def _times_in(sql: str) -> tuple[tuple[int, int, str, str], ...]:
-    """Where functions of the time stand, first and last character, and what they return.
+    """Return the places of functions of the time, first and last character, and their result types.
 
-    And the name of the column, if one is all of a column that has no other name.
+    Each has also the name of the column, if it is all of a column that has no other name.
     """
     found = []
     tokens = tokens_of(sql)
@@ -118,7 +117,7 @@ def _times_in(sql: str) -> tuple[tuple[int, int, str, str], ...]:
 
 
 def _columns(tokens: Sequence[Token]) -> Iterator[int]:
-    """With which tokens columns of a SELECT begin, at any depth."""
+    """Yield the indices of the tokens with which columns of a SELECT begin, at any depth."""
     lists, begins = [False], False
     for index, token in enumerate(tokens):
         word = token.text.lower() if _is_plain(token) else ""
@@ -176,7 +175,7 @@ def _refuse(name: str, how: str = "") -> NoReturn:
 
 
 def _called(tokens: Sequence[Token], index: int) -> str:
-    """The name of the function called at ``index``, or nothing."""
+    """Return the name of the function called at ``index``, or ""."""
     word = tokens[index].text.lower()
     if _is(tokens, index + 1, "(") and re.fullmatch(r"\w+", word):
         return "" if tokens[index].token_type is TokenType.STRING else word
@@ -197,7 +196,7 @@ def _is_plain(token: Token) -> bool:
 
 
 def _has_comma(tokens: Sequence[Token], start: int) -> bool:
-    """Whether the arguments from ``start`` on are more than one."""
+    """Return whether there is more than one argument from ``start`` on."""
     depth = 0
     for token in tokens[start:]:
         if _is_plain(token) and token.text in ("(", "[", "{"):

@@ -22,8 +22,10 @@ from lakevilla.sql.statements.select import (
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """The rows that those of an INSERT OVERWRITE replace: all of them, those for which ``where``
-    is true, or ``by_partition`` those of the partitions that the new ones lie in.
+    """The rows that an INSERT OVERWRITE replaces.
+
+    These are all rows, the rows for which ``where`` is true, or, with ``by_partition``, the rows of
+    the partitions that contain the new ones.
     """
 
     where: str | None = None
@@ -34,8 +36,8 @@ class Replaced:
 class InsertStatement:
     """INSERT INTO ``table``; ``columns`` is None where the statement names none.
 
-    ``by_name``: the columns are those of the query, as it calls them. ``partition`` are columns
-    that stand behind those of the query, or get the same value in all rows.
+    ``by_name``: the columns are those of the query, by its own names for them. ``partition`` are
+    columns that follow those of the query, or get the same value in all rows.
     """
 
     table: str
@@ -53,7 +55,7 @@ class _OfOneTable:
 
     @property
     def called(self) -> str:
-        """What the statement calls its table: without an alias by the last part of its name."""
+        """Return the table's name in the statement: without an alias, the last part of its name."""
         return self.alias or self.table.replace(".", "/").rsplit("/", 1)[-1]
 
 
@@ -61,7 +63,7 @@ class _OfOneTable:
 class UpdateStatement(_OfOneTable):
     """UPDATE; assignments and ``where`` are SQL texts, ``where`` is ``true`` if there is none.
 
-    ``written`` is the table's name as the statement spells it, ``source`` what follows FROM,
+    ``written`` is the table's name as the statement spells it, ``source`` is the text after FROM,
     ``common`` the WITH in front.
     """
 
@@ -74,7 +76,7 @@ class UpdateStatement(_OfOneTable):
 
 @dataclass(frozen=True, slots=True)
 class DeleteStatement(_OfOneTable):
-    """DELETE FROM; ``where`` is ``true`` if there is none. ``source`` is what follows USING."""
+    """DELETE FROM; ``where`` is ``true`` if there is none. ``source`` is the text after USING."""
 
     where: str
     written: str = ""
@@ -87,7 +89,7 @@ class WhenClause:
     """One WHEN clause; ``kind`` as in ``engines.base.MergeClause``.
 
     ``assignments`` is None for ``UPDATE SET *`` and ``INSERT *``: all columns by name. ``values``
-    are those of an INSERT that names no columns: one for each of the table's, in its order.
+    are those of an INSERT that names no columns: one for each of the table's columns, in its order.
     """
 
     kind: str
@@ -96,7 +98,7 @@ class WhenClause:
     values: tuple[str, ...] = ()
 
     def in_order_of(self, columns: Sequence[str], table: str) -> WhenClause:
-        """The clause with its values assigned to the table's columns.
+        """Return the clause with its values assigned to the table's columns.
 
         Raises
         ------
@@ -119,9 +121,9 @@ class WhenClause:
 class MergeStatement:
     """MERGE INTO; ``source`` is the query after USING, or a SELECT of the table named there.
 
-    ``verb`` is what errors call it: an UPDATE may be one too. ``within`` is true of each row of the
+    ``verb`` is its name in errors: an UPDATE may be one too. ``within`` is true of each row of the
     table that the query needs, or that a clause may act on. ``computed`` are the columns that the
-    query computes of the very row that is set; None where that is not told.
+    query computes from the very row that is set; None if they are not known.
     """
 
     table: str
@@ -150,10 +152,10 @@ def refuse_one_name(target: str, source: str) -> None:
 
 
 def _target(parts: Sequence[str], table: str, called: str | None) -> str:
-    """What stands behind SET, as a text: the column, or the path of a field within one.
+    """Return the target of SET, as a text: the column, or the path of a field within one.
 
-    Of a table's name no more is left than its last part, or its alias: which of the two it is,
-    that or a column, only the columns can tell.
+    Of a table's name, only its last part or its alias remains: only the columns can decide whether
+    this name is the table or a column.
     """
     path = table.replace(".", "/").lower().split("/")
     for count in range(len(parts) - 1, 0, -1):
@@ -166,7 +168,7 @@ def _target(parts: Sequence[str], table: str, called: str | None) -> str:
 def parse_dml(
     sql: str, tokens: Sequence[Token], dialect: Dialect = "duckdb"
 ) -> InsertStatement | UpdateStatement | DeleteStatement | MergeStatement:
-    """One data-changing statement; ``tokens`` are those of ``sql``, its query is of ``dialect``."""
+    """Parse one data-changing statement from the tokens of ``sql``; its query is of ``dialect``."""
     reader = _Reader(sql, tokens, dialect)
     reader.take_common()
     word = reader.take().text.upper()
@@ -184,14 +186,14 @@ def parse_dml(
     return statement
 
 
-#: What a query begins with, beside a parenthesis.
+#: Words with which a query begins, in addition to a parenthesis.
 _QUERIES = ("SELECT", "WITH", "VALUES", "FROM", "TABLE")
-#: What tells that TABLE in front of it is the name of a table.
+#: Words that show that TABLE in front of them is the name of a table.
 _AFTER_A_NAME = (*_QUERIES, "(", ".", "BY", "PARTITION", "REPLACE")
 
 
 class _Reader(TokenReader):
-    """Cuts the statements that change rows at their keywords."""
+    """Reader that cuts the statements that change rows at their keywords."""
 
     #: The WITH in front.
     common = ""
@@ -200,7 +202,7 @@ class _Reader(TokenReader):
         self.skip(behind_with(self._tokens))
         if self.place:
             self.common = self._slice(0, self.place)
-            self.query("SELECT 1")  # refuses what no query may do, named or not
+            self.query("SELECT 1")  # refuses what no query may do, whether it is named or not
 
     def query(self, text: str) -> Select:
         return super().query(with_common(self.common, text, self.dialect))
@@ -227,7 +229,7 @@ class _Reader(TokenReader):
         return InsertStatement(table, columns, source, by_name, partition, replaced)
 
     def partition(self) -> dict[str, str | None]:
-        """``(day = DATE '2024-02-29')``, or ``(day)``; values as text."""
+        """Read ``(day = DATE '2024-02-29')``, or ``(day)``; values as text."""
         self.expect("(")
         found: dict[str, str | None] = {}
         while True:
@@ -281,7 +283,7 @@ class _Reader(TokenReader):
         return DeleteStatement(table, alias, where, written, source, self._common_beside(written))
 
     def _common_beside(self, written: str) -> str:
-        """The WITH of a statement whose table stands in its queries, too."""
+        """Return the WITH of a statement; its queries must not have the changed table's name."""
         if written.strip('"`').lower() in named_by(self.common, self.dialect):
             raise InvalidOperation(
                 f"WITH gives a query the name of the table that is changed, {written}: call the "
@@ -364,9 +366,7 @@ class _Reader(TokenReader):
         return WhenClause("not_matched_insert", predicate, assignments)
 
     def assignments(self, table: str, called: str | None, *ends: str) -> dict[str, str]:
-        """What stands behind SET, by column or path: columns may be qualified by what the table is
-        called.
-        """
+        """Read the text after SET, by column or path; the table's name may qualify columns."""
         pairs = []
         while True:
             target = _target(self.dotted(), table, called)

@@ -1,9 +1,10 @@
-"""UPDATE and DELETE that look at other rows, as merges: so they are redone as those are.
+"""UPDATE and DELETE that read other rows, as merges: so they are redone as merges are.
 
-Which rows of the table are meant, and what they are set to, the engine's own SQL says: a query over
-the table returns the values of the columns that the statement names, each combination once. What
-the statement means depends on nothing else of a row, so the rows with those values are the ones,
-whatever NULLs, NOT IN, EXISTS and correlated subqueries make of it (docs/design/0040).
+The engine's own SQL decides which rows of the table are meant, and their new values: a query over
+the table returns the values of the columns that the statement names, each combination once. The
+statement's meaning depends on nothing else of a row. So the rows with those values are the rows
+that are meant, whatever NULLs, NOT IN, EXISTS and correlated subqueries result in
+(docs/design/0040).
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _QUERY = frozenset({"SELECT", "WITH", "FROM", "VALUES"})
 
 
 def looks_elsewhere(statement: UpdateStatement | DeleteStatement, dialect: Dialect) -> bool:
-    """Whether a statement looks at other rows than the one it changes."""
+    """Return whether a statement reads other rows than the one that it changes."""
     if statement.source is not None:
         return True
     return any(has_query(text, dialect) for text in _texts(statement))
@@ -60,21 +61,21 @@ def merges_of(
     *,
     by_engine: bool = False,
 ) -> Iterator[MergeStatement]:
-    """Merges that do the same, the cheapest first; where one can't be bound, the next is meant.
+    """Yield merges that do the same, the cheapest first; if one can't be bound, the next is used.
 
     Parameters
     ----------
     statement : UpdateStatement or DeleteStatement
-        One that ``looks_elsewhere``, or whose condition the engine is to compute.
+        One that ``looks_elsewhere``, or whose condition the engine must compute.
     schema : pyarrow.Schema
         Of the table.
     dialect : {"duckdb", "spark"}
     differs : Callable
-        Whether an assignment, as an expression, means something else than in a SELECT.
+        Whether an assignment, as an expression, has another meaning than in a SELECT.
     compiled : Callable
-        A term of the condition as an expression; None where it means something else.
+        A term of the condition as an expression; None where it has another meaning.
     by_engine : bool
-        Whether the condition means something else in a SELECT than as an expression.
+        Whether the condition has another meaning in a SELECT than as an expression.
 
     Raises
     ------
@@ -96,7 +97,7 @@ def merges_of(
 
 
 def _joined(statement: UpdateStatement, named: str, dialect: Dialect) -> MergeStatement:
-    """UPDATE ... FROM one table or query: two of its rows that match one row are an error."""
+    """Return UPDATE ... FROM one table or query: two of its rows for one row are an error."""
     source = _query(statement, f"SELECT * FROM {statement.source}", dialect)
     clause = WhenClause("matched_update", None, statement.assignments)
     return MergeStatement(
@@ -105,7 +106,7 @@ def _joined(statement: UpdateStatement, named: str, dialect: Dialect) -> MergeSt
 
 
 def _single(source: str, dialect: Dialect) -> str | None:
-    """What the only table or query of a FROM is called; None if there are several."""
+    """Return the name of the only table or query of a FROM; None if there are several."""
     root = query_of(_parsed_as(f"SELECT * FROM {source}", dialect), dialect)
     if not isinstance(root, exp.Select) or root.args.get("joins") or root.args.get("laterals"):
         return None
@@ -125,7 +126,7 @@ def _single(source: str, dialect: Dialect) -> str | None:
 def _in_list(
     statement: UpdateStatement | DeleteStatement, dialect: Dialect
 ) -> MergeStatement | None:
-    """``... AND x IN (SELECT ...) AND ...`` as a join with the values, which the table is not."""
+    """Return ``... AND x IN (SELECT ...) AND ...`` as a join with values, not with the table."""
     if isinstance(statement, UpdateStatement) and any(
         has_query(text, dialect) for text in statement.assignments.values()
     ):
@@ -151,7 +152,7 @@ def _in_list(
 
 
 def _sides(text: str, dialect: Dialect) -> tuple[str, str] | None:
-    """The value and the query of ``value IN (query)``; None for anything else."""
+    """Return the value and the query of ``value IN (query)``; None for anything else."""
     tokens = tokens_of(text, dialect)
     depth = 0
     for place, token in enumerate(tokens):
@@ -169,7 +170,7 @@ def _sides(text: str, dialect: Dialect) -> tuple[str, str] | None:
 
 
 def _closing(tokens: Sequence[Token]) -> int:
-    """Where the parenthesis is closed with which they begin; -1 if they begin with none."""
+    """Return where the parenthesis closes with which they begin; -1 if they begin with none."""
     depth = 0
     for place, token in enumerate(tokens):
         depth += opens(token)
@@ -203,7 +204,7 @@ def _by_values(
     texts = [f"({text}) AS {values[column]}" for column, text in asked.items()]
     query = f"FROM {tables} WHERE {statement.where}"
     known, rest = _terms(statement, dialect, compiled)
-    # What names a list is asked of the rows themselves: lists would be long keys.
+    # Terms that name a list are checked on the rows themselves: lists would be long keys.
     of_lists = [text for text, tree in known if _names_list(tree, schema)]
     asking = [f"({text})" for text in (*rest, *(t for t, _ in known if t not in of_lists))]
     naming = (
@@ -241,7 +242,7 @@ def _terms(
     dialect: Dialect,
     compiled: Callable[[str], Expr | None],
 ) -> tuple[list[tuple[str, Expr]], list[str]]:
-    """The terms of AND of a condition that are expressions, and those left to the engine."""
+    """Return the terms of AND of a condition that are expressions, and the terms for the engine."""
     known, rest = [], []
     for text in conjuncts(statement.where, dialect) or [statement.where]:
         tree = None if has_query(text, dialect) else compiled(text)
@@ -253,7 +254,7 @@ def _terms(
 
 
 def _names_list(tree: Expr, schema: pa.Schema) -> bool:
-    """Whether it names a list or a map, in a struct too."""
+    """Return whether it names a list or a map, in a struct too."""
     return any(_has_list(schema.field(column.path[0]).type) for column in columns(tree))
 
 
@@ -264,7 +265,7 @@ def _has_list(type_: pa.DataType) -> bool:
 
 
 def _reads_once(sql: str, statement: UpdateStatement | DeleteStatement, dialect: Dialect) -> bool:
-    """Whether a query names the table that is changed in one place alone."""
+    """Return whether a query names the changed table in one place alone."""
     root = query_of(_parsed_as(sql, dialect), dialect)
     found = [parts for node in root.find_all(exp.Table) if (parts := table_parts(node))]
     path = statement.table.replace(".", "/").lower()
@@ -273,7 +274,7 @@ def _reads_once(sql: str, statement: UpdateStatement | DeleteStatement, dialect:
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """What tells rows apart: a column, a field in one, or whether a struct is NULL."""
+    """A value that distinguishes rows: a column, a field in one, or whether a struct is NULL."""
 
     path: tuple[str, ...]
     nullable: bool
@@ -285,9 +286,9 @@ class _Key:
 
 
 def _keys(field: pa.Field, path: tuple[str, ...]) -> Iterator[_Key]:
-    """A struct by its fields: structs have no order by which they could be joined."""
+    """Yield a struct by its fields: structs have no order by which they could be joined."""
     if not pa.types.is_struct(field.type):
-        # The field of a struct is NULL where that is.
+        # The field of a struct is NULL where the struct is NULL.
         yield _Key(path, field.nullable or len(path) > 1)
         return
     yield _Key(path, nullable=False, is_null=True)
@@ -296,18 +297,18 @@ def _keys(field: pa.Field, path: tuple[str, ...]) -> Iterator[_Key]:
 
 
 def _computed(statement: UpdateStatement, text: str, dialect: Dialect) -> bool:
-    """Whether the engine's SQL computes an assignment: it may look at other rows."""
+    """Return whether the engine's SQL computes an assignment: it may read other rows."""
     return statement.source is not None or has_query(text, dialect)
 
 
 def _names_own(text: str, alias: str, schema: pa.Schema, dialect: Dialect) -> bool:
-    """Whether a value may be made of columns of the row that it is for."""
+    """Return whether a value may be computed from columns of the row that it is for."""
     root = query_of(_parsed_as(f"SELECT ({text})", dialect), dialect)
     return bool(_named_columns(root, alias, schema))
 
 
 def _named_columns(root: exp.Expr, alias: str, schema: pa.Schema) -> list[str]:
-    """The columns that a query can mean, in their order; too many do no harm."""
+    """Return the columns that a query can mean, in their order; too many do no harm."""
     words: set[str] = set()
     for node in root.walk():
         if isinstance(node, exp.Columns):
@@ -320,7 +321,8 @@ def _named_columns(root: exp.Expr, alias: str, schema: pa.Schema) -> list[str]:
             parts = [part.name.lower() for part in node.parts]
             if parts == [alias.lower()]:
                 return list(schema.names)  # a row as a value
-            # Qualified by another table; or the field of a struct, whose column stands in front.
+            # The name is qualified by another table, or is the field of a struct, whose column is
+            # in front.
             words.update(parts if alias.lower() in parts else parts[:1])
     return [name for name in schema.names if name.lower() in words]
 
@@ -329,7 +331,7 @@ def _named_columns(root: exp.Expr, alias: str, schema: pa.Schema) -> list[str]:
 
 
 def _query(statement: UpdateStatement | DeleteStatement, text: str, dialect: Dialect) -> Select:
-    """A query of the statement's, which names those of its WITH."""
+    """Return a query of the statement's, which can name the queries of its WITH."""
     return select_of(with_common(statement.common, text, dialect), None, dialect)
 
 
@@ -344,7 +346,7 @@ def _clause(
 
 
 def merge_verb(statement: UpdateStatement | DeleteStatement) -> str:
-    """What errors of those merges call them."""
+    """Return the name of those merges in errors."""
     return "delete" if isinstance(statement, DeleteStatement) else "update"
 
 

@@ -22,14 +22,14 @@ from lakevilla.sql.statements.select import (
 
 # -------------------- reader
 #
-# The tokens of a statement, walked once; what stands between keywords stays text.
+# The tokens of a statement, walked once; the parts between keywords stay text.
 
 
 _END = "the end of the statement"
 
 
 class TokenReader:
-    """Walks the tokens once; a text is everything up to a keyword outside brackets and CASE."""
+    """Reader that walks the tokens once; a text ends at a keyword outside brackets and CASE."""
 
     def __init__(self, sql: str, tokens: Sequence[Token], dialect: Dialect) -> None:
         self._sql, self._tokens, self.dialect = sql, tokens, dialect
@@ -44,7 +44,7 @@ class TokenReader:
         return self._tokens[self._next - 1]
 
     def accept(self, *words: str) -> bool:
-        """Take these words, if all of them come next."""
+        """Take these words, if all of them are next."""
         if not all(self.peek(word, ahead) for ahead, word in enumerate(words)):
             return False
         self._next += len(words)
@@ -71,7 +71,7 @@ class TokenReader:
 
     @property
     def place(self) -> int:
-        """How many tokens were taken."""
+        """Return the number of tokens that were taken."""
         return self._next
 
     def skip(self, count: int) -> None:
@@ -79,7 +79,7 @@ class TokenReader:
 
     @property
     def left(self) -> int:
-        """How many tokens are left."""
+        """Return the number of tokens that are left."""
         return len(self._tokens) - self._next
 
     @property
@@ -110,12 +110,12 @@ class TokenReader:
         return self.table_and_alias()[0]
 
     def table_and_alias(self) -> tuple[str, str]:
-        """A table's name, and what its columns are qualified by unless the statement says so."""
+        """Return a table's name, and its columns' qualifier unless the statement has another."""
         parts = self.dotted()
         return table_name(parts), parts[-1].rsplit("/", 1)[-1]
 
     def written_table(self) -> tuple[str, str]:
-        """A table's name, and how the statement spells it."""
+        """Return a table's name, and its spelling in the statement."""
         start = self._next
         name = self.table()
         return name, self._slice(start, self._next)
@@ -138,14 +138,14 @@ class TokenReader:
         return token.text
 
     def dotted(self) -> list[str]:
-        """Names with dots between them."""
+        """Read names with dots between them."""
         parts = [self.name()]
         while self.accept("."):
             parts.append(self.name())
         return parts
 
     def names(self) -> tuple[str, ...]:
-        """Names up to a closing parenthesis, which is taken."""
+        """Read names up to a closing parenthesis, which is taken."""
         found = [self.name()]
         while self.accept(","):
             found.append(self.name())
@@ -153,7 +153,7 @@ class TokenReader:
         return tuple(found)
 
     def string(self) -> str:
-        """A text in quotes."""
+        """Read a text in quotes."""
         token = self.take()
         if token.token_type is not TokenType.STRING:
             self._next -= 1
@@ -161,11 +161,11 @@ class TokenReader:
         return token.text
 
     def parameter(self) -> str | None:
-        """The name of a ``:name`` that comes next; None if none does."""
+        """Read the name of a ``:name`` that is next; None if none is."""
         return self.name() if self.accept(":") else None
 
     def number(self) -> int:
-        """A whole number."""
+        """Read a whole number."""
         token = self.take()
         if token.token_type is not TokenType.NUMBER or not token.text.isdecimal():
             self._next -= 1
@@ -173,7 +173,7 @@ class TokenReader:
         return int(token.text)
 
     def text(self, *ends: str) -> str:
-        """The text up to one of ``ends``, or to the end of the statement."""
+        """Read the text up to one of ``ends``, or to the end of the statement."""
         start, depth, cases = self._next, 0, 0
         while not self.at_end:
             token = self._tokens[self._next]
@@ -196,7 +196,7 @@ class TokenReader:
         return self._slice(start, self._next)
 
     def type_text(self, *ends: str) -> str:
-        """The text of a type, up to a comma, a closing parenthesis or one of ``ends``."""
+        """Read the text of a type, up to a comma, a closing parenthesis or one of ``ends``."""
         start, depth = self._next, 0
         while not self.at_end:
             token = self._tokens[self._next]
@@ -212,7 +212,7 @@ class TokenReader:
         return self._slice(start, self._next)
 
     def bracketed(self) -> str:
-        """The text within parentheses, which are taken."""
+        """Read the text within parentheses, which are taken."""
         self.expect("(")
         inside = self.text(")")
         self.expect(")")
@@ -229,19 +229,19 @@ class TokenReader:
 #
 # Mappings as parameters: structs of single parameters, written out in the text.
 #
-# So a query has scalars alone as its parameters, which a redo, a saved transaction and every
-# engine know. A mapping of texts is a struct; ``INSERT`` makes a map of it where the column is
-# one.
+# So a query has scalars alone as its parameters, which a redo, a saved transaction and every engine
+# can handle. A mapping of texts is a struct; ``INSERT`` makes a map of it where the column is one.
 
 
-#: What the engine computes. Conditions and assignments are expressions, which have no structs.
+#: Statements that the engine computes. Conditions and assignments are expressions, which have no
+#: structs.
 _BY_THE_ENGINE = frozenset({"SELECT", "WITH", "FROM", "VALUES", "INSERT"})
 
 
 def with_nested(
     text: str, params: dict[str, object], dialect: Dialect
 ) -> tuple[str, dict[str, object]]:
-    """A query or an INSERT and its parameters, none of which is or holds a mapping."""
+    """Return a query or an INSERT and its parameters, none of which is or holds a mapping."""
     nested = {name for name, value in params.items() if _holds_mapping(value)}
     if not nested or dialect != "duckdb":
         return text, params
@@ -271,7 +271,7 @@ def _holds_mapping(value: object) -> bool:
 
 
 def _written(value: object, name: str, values: dict[str, object]) -> str:
-    """The value in SQL, with a new parameter for each scalar in it."""
+    """Return the value in SQL, with a new parameter for each scalar in it."""
     if isinstance(value, Mapping):
         if _is_struct(value):
             fields = (f"{_field(key)} := {_written(value[key], name, values)}" for key in value)
@@ -289,7 +289,7 @@ def _written(value: object, name: str, values: dict[str, object]) -> str:
 
 
 def _is_struct(value: Mapping[object, object]) -> bool:
-    """Whether the keys are names of fields: texts that differ in more than their case."""
+    """Return whether the keys are names of fields: texts that differ in more than their case."""
     names = {key.lower() for key in value if isinstance(key, str) and key}
     return 0 < len(value) == len(names)
 

@@ -26,15 +26,15 @@ from lakevilla.sql.expressions.syntax.slips import UnreadPlace, note_place
 
 # -------------------- common tables
 #
-# WITH in front of a statement that changes rows: its queries are the statement's own query's.
+# WITH before a statement that changes rows: its queries belong to the statement's own query.
 
 
-#: What may follow a closing parenthesis and is not yet the statement.
+#: Tokens that may follow a closing parenthesis before the statement begins.
 _WITHIN = frozenset({"AS", "USING", ",", "NOT", "MATERIALIZED"})
 
 
 def behind_with(tokens: Sequence[Token]) -> int:
-    """Where the statement begins that follows a WITH; 0 where there is none."""
+    """Return the place where the statement after a WITH begins; 0 if there is no WITH."""
     if not tokens or word_of(tokens[0]) != "WITH":
         return 0
     depth = 0
@@ -47,7 +47,7 @@ def behind_with(tokens: Sequence[Token]) -> int:
 
 
 def with_common(common: str, query: str, dialect: Dialect) -> str:
-    """A query in which the queries of ``common``, a WITH, can be named; its own ones after them."""
+    """Return a query that can name the queries of ``common``, a WITH; its own ones follow."""
     if not common:
         return query
     tokens = tokens_of(query, dialect)
@@ -64,7 +64,7 @@ def with_common(common: str, query: str, dialect: Dialect) -> str:
 
 
 def named_by(common: str, dialect: Dialect) -> frozenset[str]:
-    """What the queries of a WITH are called, in small letters."""
+    """Return the names of the queries of a WITH, in small letters."""
     if not common:
         return frozenset()
     tokens, depth, found = tokens_of(common, dialect), 0, set()
@@ -78,17 +78,17 @@ def named_by(common: str, dialect: Dialect) -> frozenset[str]:
 
 # -------------------- words
 #
-# What tokens say, and names as the text of a query has them.
+# Texts of tokens, and names as the text of a query has them.
 
 
 def word_of(token: Token) -> str:
-    """What a token says in capitals; nothing if it is quoted, as then it never is a keyword."""
+    """Return a token's text in capitals; "" if it is quoted, as then it is never a keyword."""
     quoted = token.token_type in (TokenType.IDENTIFIER, TokenType.STRING)
     return "" if quoted else token.text.upper()
 
 
 def opens(token: Token) -> int:
-    """1 for an opening bracket, -1 for a closing one."""
+    """Return 1 for an opening bracket, -1 for a closing one."""
     if token.token_type in (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE):
         return 1
     closing = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
@@ -96,36 +96,36 @@ def opens(token: Token) -> int:
 
 
 def slice_of(text: str, tokens: Sequence[Token]) -> str:
-    """What the text has from the first of the tokens to the last."""
+    """Return the part of the text from the first of the tokens to the last."""
     return text[tokens[0].start : tokens[-1].end + 1]
 
 
 def quoted(name: str, dialect: Dialect = "duckdb") -> str:
-    """One part of a name, as a query of the dialect takes it."""
+    """Return one part of a name, quoted for a query of the dialect."""
     mark = '"' if dialect == "duckdb" else "`"
     return mark + name.replace(mark, mark * 2) + mark
 
 
 # -------------------- remembered
 #
-# What was made of a text, for when the same text comes again.
+# Results for a text, kept for the next use of the same text.
 
 
 Rest = ParamSpec("Rest")
 Made = TypeVar("Made")
 
 _TEXTS = 256
-#: Longer texts carry rows, and hardly come again, but are looked at from several sides while they
-#: are run: the last ones are kept, where what is made of them is small.
+#: Longer texts contain rows, and are hardly used again, but are read several times while they are
+#: run: results for the last ones are kept, if they are small.
 _LONG, _LONG_TEXTS = 20_000, 2
 
 
 def remembered(
     make: Callable[Concatenate[str, Rest], Made],
 ) -> Callable[Concatenate[str, Rest], Made]:
-    """``make``, which is asked once for the same text and further arguments.
+    """Return ``make`` with a cache: it is called once for the same text and further arguments.
 
-    Nobody may change what it returns.
+    Callers must not change its result.
     """
     return _by_length(make, lru_cache(maxsize=_LONG_TEXTS)(make))
 
@@ -133,7 +133,7 @@ def remembered(
 def remembered_if_short(
     make: Callable[Concatenate[str, Rest], Made],
 ) -> Callable[Concatenate[str, Rest], Made]:
-    """As ``remembered``, for what takes far more memory than the text of which it is made."""
+    """Return the same as ``remembered``, for results that take far more memory than their text."""
     return _by_length(make, make)
 
 
@@ -151,10 +151,10 @@ def _by_length(
 
 # -------------------- select
 #
-# A user's SELECT, read to learn which tables it names and to refuse what reaches beyond them.
+# A user's SELECT, read to find the tables that it names and to refuse access beyond them.
 
 
-#: Whose SQL a query is written in.
+#: The dialect of SQL in which a query is written.
 Dialect = Literal["duckdb", "spark"]
 
 
@@ -167,18 +167,18 @@ class Select:
 
     @property
     def tables(self) -> frozenset[str]:
-        """The tables named, as paths: ``a.b`` and ``"a/b"`` are both ``a/b``."""
+        """Return the tables named, as paths: ``a.b`` and ``"a/b"`` are both ``a/b``."""
         return frozenset("/".join(parts) for parts in self.references)
 
     @property
     def spellings(self) -> list[tuple[str, str]]:
-        """Those paths, each with what the statement calls it: ``a.b``, or as it is quoted."""
+        """Return those paths, each with its name in the statement: ``a.b``, or as it is quoted."""
         return sorted({("/".join(parts), table_name(parts)) for parts in self.references})
 
 
-#: Table functions that make rows of their arguments alone.
+#: Table functions that make rows from their arguments alone.
 PURE_TABLE_FUNCTIONS = frozenset({"unnest", "range", "generate_series"})
-# Functions that look beyond the rows of a query: settings, secrets, files, other SQL.
+# Functions that reach beyond the rows of a query: settings, secrets, files, other SQL.
 _REACHING = re.compile(
     r"(read|scan|sniff|parquet|duckdb|pragma|pg|load|which|query|write|json_execute)_.*|.*_scan|"
     r"glob|query|getenv|getvariable|current_setting|set_config|nextval|currval|"
@@ -187,7 +187,7 @@ _REACHING = re.compile(
 
 
 def select_of(sql: str, params: Iterable[str] | None = None, dialect: Dialect = "duckdb") -> Select:
-    """A SELECT that sees tables alone; anything else raises ``InvalidOperation``."""
+    """Return a SELECT that sees tables alone; anything else raises ``InvalidOperation``."""
     return _select_of(sql, None if params is None else frozenset(params), dialect)
 
 
@@ -207,7 +207,7 @@ def _select_of(sql: str, params: frozenset[str] | None, dialect: Dialect) -> Sel
 
 
 def query_of(text: str, dialect: Dialect) -> exp.Expr:
-    """The tree of one query; anything else raises ``InvalidOperation``."""
+    """Return the tree of one query; anything else raises ``InvalidOperation``."""
     syntax = sqlglot.Dialect.get_or_raise(_parser_of(text, dialect))
     try:
         words = with_parameter_names(syntax.tokenize(text), TokenType.VAR)
@@ -221,7 +221,7 @@ def query_of(text: str, dialect: Dialect) -> exp.Expr:
     except RecursionError:
         raise InvalidOperation("sql is nested too deeply; split it into views") from None
     except (IndexError, KeyError, AttributeError, TypeError):
-        # The parser stumbles where it should tell what it does not know.
+        # The parser fails in these ways where it should report that it does not know something.
         raise InvalidOperation("sql cannot be read; write it in simpler clauses") from None
     if len(found) != 1:
         raise InvalidOperation(
@@ -235,12 +235,12 @@ def query_of(text: str, dialect: Dialect) -> exp.Expr:
     return root
 
 
-#: Begins a text between dollars: ``$$it's$$``, ``$tag$it's$tag$``.
+#: The beginning of a text between dollars: ``$$it's$$``, ``$tag$it's$tag$``.
 _DOLLARS = re.compile(r"\$(?:[A-Za-z_]\w*)?\$")
 
 
 def _parser_of(text: str, dialect: Dialect) -> Any:
-    """Where no text stands between dollars, sqlglot is not to look for one in ``$a,$b``."""
+    """Return the parser: without a text between dollars, it must not find one in ``$a,$b``."""
     if dialect == "duckdb" and not _DOLLARS.search(text):
         return _duckdb_without_dollars()
     return dialect
@@ -256,11 +256,11 @@ def _duckdb_without_dollars() -> type[Any]:
 
 
 def named_parameters(sql: str, params: Iterable[str] | None = None) -> str:
-    """``sql`` with ``:name`` written as DuckDB's ``$name``, and ``X'61'`` as its BLOB.
+    """Return ``sql`` with ``:name`` written as DuckDB's ``$name``, and ``X'61'`` as its BLOB.
 
-    A colon is also DuckDB's separator in slices, structs and aliases in front;
-    it marks a parameter where no value can stand to its left. With ``params``
-    only those names count, and each must be used.
+    A colon is also DuckDB's separator in slices, in structs and after aliases that precede their
+    values; it marks a parameter where no value can be to its left. With ``params``, only those
+    names count, and each must be used.
     """
     return _named_parameters(sql, None if params is None else frozenset(params))
 
@@ -290,7 +290,7 @@ def _named_parameters(sql: str, names: frozenset[str] | None) -> str:
 
 
 def _blob(digits: str) -> str:
-    """Bytes as DuckDB writes them; to it ``X'61'`` is a text."""
+    """Return bytes in DuckDB's notation; in DuckDB, ``X'61'`` is a text."""
     if len(digits) % 2:
         raise InvalidOperation(f"X'{digits}' is not an even number of hex digits")
     written = "".join(rf"\x{digits[at : at + 2]}" for at in range(0, len(digits), 2))
@@ -298,7 +298,7 @@ def _blob(digits: str) -> str:
 
 
 def tokens_of(sql: str, dialect: Dialect = "duckdb") -> list[Token]:
-    """The tokens of a text that is not empty; their ``start`` and ``end`` are offsets in it."""
+    """Return the tokens of a text that is not empty; ``start`` and ``end`` are offsets in it."""
     return list(_tokens_of(sql, dialect))
 
 
@@ -318,7 +318,7 @@ def _tokens_of(sql: str, dialect: Dialect) -> tuple[Token, ...]:
 
 
 def tokenizer_of(dialect: Dialect) -> type[Tokenizer]:
-    """How a text of a dialect is cut into tokens."""
+    """Return the tokenizer of a dialect."""
     return _duckdb_tokenizer() if dialect == "duckdb" else spark.Spark.Tokenizer
 
 
@@ -360,21 +360,21 @@ def _refuse_reaching(node: exp.Expr) -> None:
 
 
 def is_reaching(function: str) -> bool:
-    """Whether a function looks beyond the rows of a query."""
+    """Return whether a function reaches beyond the rows of a query."""
     return _REACHING.fullmatch(function.lower()) is not None
 
 
 def table_name(parts: Sequence[str]) -> str:
-    """The name that a statement spells in parts: with dots, or a path if a part has some itself."""
+    """Return the name of a statement's parts: with dots, or a path if a part itself has some."""
     is_plain = not any("." in part or "/" in part for part in parts)
     return ("." if is_plain else "/").join(parts)
 
 
 def table_parts(table: exp.Table) -> tuple[str, ...] | None:
-    """The parts of a table's name; None for a CTE, a function that makes rows, and in a hint."""
+    """Return the parts of a table's name; None for a CTE, a function that makes rows, or a hint."""
     this = table.this
     if table.find_ancestor(exp.Hint):
-        return None  # an alias as often as a name, read apart: it has no place in the text
+        return None  # an alias as often as a name, and parsed apart: it has no place in the text
     if isinstance(this, exp.Identifier):
         named: list[Any] = [table.args.get("catalog"), table.args.get("db"), this]
         parts = tuple(part.name for part in named if part is not None)
@@ -400,7 +400,7 @@ def _function_name(function: exp.Expr) -> str:
 
 
 def _is_cte(table: exp.Table, name: str) -> bool:
-    """Whether a plain name means a CTE where it stands: those before its own, and outer ones."""
+    """Return whether a plain name means a CTE at its place: an earlier one, or an outer one."""
     inside: exp.Expr = table
     own: exp.CTE | None = None
     while (outer := inside.parent) is not None:
@@ -413,7 +413,7 @@ def _is_cte(table: exp.Table, name: str) -> bool:
                 visible = visible[: end + 1 if outer.args.get("recursive") else end]
             if _named(visible, name):
                 return True
-            # What the statement around this WITH sees of it was just looked at.
+            # The CTEs of this WITH that the statement around it can name were just checked.
             inside = outer.parent or outer
             own = None
             continue
@@ -430,7 +430,7 @@ def _named(ctes: Iterable[exp.Expr], name: str) -> bool:
 
 
 def unreadable(error: errors.SqlglotError, sql: str) -> InvalidOperation:
-    """What to say of a text that the parser could not read."""
+    """Return the error for a text that the parser could not read."""
     details = getattr(error, "errors", None) or [{}]
     first = details[0]
     near = first.get("highlight")

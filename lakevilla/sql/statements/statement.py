@@ -1,8 +1,8 @@
-"""A statement of ``txn.sql`` taken apart: a SELECT to run, or the arguments of a verb.
+"""A statement of ``txn.sql`` split into parts: a SELECT to run, or the arguments of a verb.
 
-SELECTs stay text in the engine's dialect. INSERT, UPDATE, DELETE and MERGE are
-cut at their keywords; their expressions stay text too, for the one parser that
-gives them their meaning (``lakevilla.sql.expressions.parse``).
+SELECTs stay text in the engine's dialect. INSERT, UPDATE, DELETE and MERGE are cut at their
+keywords. Their expressions stay text too, for the one parser that gives them their meaning
+(``lakevilla.sql.expressions.parse``).
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ _CHANGING_WORDS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
 
 
 def is_of_rows(sql: str, dialect: Dialect = "duckdb") -> bool:
-    """Whether a text begins as a statement over rows does."""
+    """Return whether a text begins like a statement over rows."""
     return _first_word(sql, dialect) in _QUERY_WORDS | _CHANGING_WORDS
 
 
 def parse_statement(
     sql: str, params: Iterable[str] | None = None, dialect: Dialect = "duckdb"
 ) -> Statement:
-    """Take one statement apart.
+    """Split one statement into its parts.
 
     Parameters
     ----------
     sql : str
     params : iterable of str, optional
-        Names of the parameters given, written ``:name`` in the text.
+        Names of the given parameters, written ``:name`` in the text.
     dialect : {"duckdb", "spark"}
         Of a SELECT, and of the query within another statement.
 
     Raises
     ------
     InvalidOperation
-        No statement, more than one, one that is not supported, or one that
-        reaches beyond the lake's tables.
+        No statement, more than one, one that is not supported, or one that reaches beyond the
+        lake's tables.
     """
     word = _first_word(sql, dialect)
     if word in _QUERY_WORDS:
@@ -74,12 +74,12 @@ def parse_statement(
 def _first_word(sql: str, dialect: Dialect) -> str:
     tokens = tokens_of(sql, dialect)
     _refuse_unnamed(tokens)
-    # WITH begins a query as well as a change.
+    # WITH begins a query or a change.
     main = tokens[behind_with(tokens)].text.upper()
     return main if main in _CHANGING_WORDS else tokens[0].text.upper()
 
 
-#: What does in Python what a word does elsewhere.
+#: Alternatives in Python to words of other systems.
 _INSTEAD = {
     "CREATE": "or lake.create_table(name, data_or_schema)",
     "DROP": "or lake.drop_table(name)",
@@ -98,9 +98,9 @@ _INSTEAD = {
 
 
 def _refuse_unnamed(tokens: Iterable[Token]) -> None:
-    """Refuse what other libraries mark parameters by: here all of them have names."""
+    """Refuse the parameter marks of other libraries: here all parameters have names."""
     for token, after in pairwise([*tokens, None]):
-        # DuckDB's ``@`` is no mark: it takes the absolute value.
+        # DuckDB's ``@`` is no mark: it returns the absolute value.
         if (
             token is not None
             and token.text in ("?", "$")

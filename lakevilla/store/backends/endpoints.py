@@ -10,10 +10,10 @@ from lakevilla.errors import InvalidOperation
 
 # -------------------- endpoints
 #
-# Where a store answers, as storage options and the environment say it.
+# The endpoint of a store, as storage options and the environment name it.
 #
-# Looked at before the backend's client is: that one takes a text which is no URL without a
-# word, and panics at the first request.
+# It is checked before the backend's client gets it: that client silently accepts a text which is
+# no URL, and panics at the first request.
 
 
 #: By provider, the options that name an endpoint. The first that is given counts.
@@ -37,12 +37,12 @@ def check_endpoints(
     options : Mapping
         Storage options, their names in lower case.
     environment : Mapping
-        What counts where the options say nothing.
+        The values that count where the options have none.
 
     Raises
     ------
     InvalidOperation
-        Names the option or variable, and what to write.
+        The message names the option or variable, and what to write.
     """
     given = _given(provider, options, environment)
     for source, endpoint in given:
@@ -60,7 +60,7 @@ def check_endpoints(
 def _given(
     provider: str, options: Mapping[str, str], environment: Mapping[str, str]
 ) -> list[tuple[str, str]]:
-    """By whom an endpoint is named, and which; the first counts."""
+    """Return the sources that name an endpoint, and the endpoints; the first counts."""
     names = _ENDPOINTS.get(provider, ())
     given = [(f"storage option {name}", options[name]) for name in names if name in options]
     return given or [
@@ -73,7 +73,7 @@ def _given(
 def shown_endpoint(
     provider: str, options: Mapping[str, str], environment: Mapping[str, str]
 ) -> str | None:
-    """The endpoint for messages, as scheme, host and port: the rest may hold a secret."""
+    """Return the endpoint for messages, as scheme, host and port: the rest may hold a secret."""
     given = _given(provider, options, environment)
     if not given:
         return None
@@ -84,7 +84,7 @@ def shown_endpoint(
 def endpoint_options(
     provider: str, options: Mapping[str, str], environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """The options, with an endpoint under the name that no variable can overrule."""
+    """Return the options, with an endpoint under the name that no variable can overrule."""
     found = dict(options)
     strongest = _ENDPOINTS.get(provider, ("",))[0]
     if strongest.upper() in environment:
@@ -120,11 +120,11 @@ def _allows_http(provider: str, options: Mapping[str, str], environment: Mapping
 
 # -------------------- option names
 #
-# Options by their names: what is deltalake's alone, and what is of one account of Azure.
+# Options by their names: those of deltalake alone, and those of one account of Azure.
 
 
-#: What deltalake takes beyond what a backend knows: its own locking, renames
-#: and retries, which LakeVilla has no part in.
+#: Options of deltalake beyond those that a backend knows: its own locking, renames
+#: and retries, in which LakeVilla has no part.
 DELTALAKE_ONLY = re.compile(
     r"(max_retries|retry_timeout|backoff_config\..*|backoff\..*|object_store_concurrency_limit"
     r"|mount_allow_unsafe_rename|aws_s3_allow_unsafe_rename|allow_unsafe_rename"
@@ -137,7 +137,7 @@ UNSAFE_WRITERS = {
     "aws_s3_locking_provider": "dynamodb",
 }
 _ACCOUNT_NAME = ("azure_storage_account_name", "account_name")
-#: Of one account of Azure, not of whoever asks.
+#: Secrets of one account of Azure, not of the caller.
 _ACCOUNT_SECRETS = frozenset(
     {
         "azure_storage_account_key",
@@ -155,7 +155,7 @@ _ACCOUNT_SECRETS = frozenset(
 
 
 def of_account(account: str, config: Mapping[str, str]) -> dict[str, str]:
-    """The options for a place that names its account itself, so without the account's name.
+    """Return the options for a place that names its account itself, without the account's name.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""What went wrong with one request, from what the backend says about it.
+"""The fault of one request, derived from the backend's error text.
 
-Only the HTTP status and the store's error code are believed and repeated: the
+Only the HTTP status and the store's error code are trusted and repeated: the
 rest of such a text holds URLs and bodies, which may hold secrets.
 """
 
@@ -19,7 +19,7 @@ _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "specified bucket does not ex
 
 
 class _Names(NamedTuple):
-    """What options are called by a provider's users."""
+    """The names of options that a provider's users know."""
 
     endpoint: str
     credentials: str
@@ -58,7 +58,7 @@ _HINTS = {
     501: "the store does not implement this kind of request: use one with conditional writes, "
     'or connect with conditional_writes="check"',
 }
-#: What a store says of the credentials themselves, whatever they were shown for.
+#: Error codes about the credentials themselves, for any request.
 _BAD_CREDENTIALS = frozenset(
     {
         "ExpiredToken",
@@ -69,13 +69,13 @@ _BAD_CREDENTIALS = frozenset(
     }
 )
 
-#: What a server says that will not do it. Any other 5xx, known or new, leaves it open: a gateway
-#: may say it of a server that has done it.
+#: Statuses of a server that refuses the work. Any other 5xx, known or new, leaves the outcome open:
+#: a gateway may return it for a server that has done the work.
 _NOT_DONE = (501, 505)
 
 
 def classify_failure(text: str, reading: bool = False, provider: str = "s3") -> Failure:
-    """Classify a failed request; a ``reading`` one leaves nothing in doubt."""
+    """Classify a failed request; a request that only reads leaves nothing in doubt."""
     names = _NAMES[provider]
     status, code = status_code(text), error_code(text)
     said = " ".join(str(part) for part in (status, code) if part is not None)
@@ -84,11 +84,11 @@ def classify_failure(text: str, reading: bool = False, provider: str = "s3") -> 
     if status is None:
         return _transport_failure(text, reading, names)
     if 400 <= status < 500 and any(map(_gives_credentials, _URL.findall(text))):
-        return _no_credentials(names)  # it is this machine's cloud that was asked, not the store
+        return _no_credentials(names)  # the request went to this machine's cloud, not the store
     if status in (409, 412):
         return Failure(f"{said}, another write is under way", ambiguous=False, conflict=True)
     if status == 429:
-        # Turned away at the door, before the request was looked at.
+        # Turned away before the request was processed.
         return Failure(f"{said}, slow down", ambiguous=False, throttled=True)
     is_server_error = status >= 500 and status not in _NOT_DONE
     if status == 408 or is_server_error or code == "RequestTimeout":
@@ -102,8 +102,8 @@ def classify_failure(text: str, reading: bool = False, provider: str = "s3") -> 
 
 
 def _transport_failure(text: str, reading: bool, names: _Names) -> Failure:
-    """No HTTP status: the request did not get through, or its answer did not."""
-    # What a bucket or a table is called says nothing of what went wrong.
+    """Classify a failure without HTTP status: the request, or its answer, did not get through."""
+    # The name of a bucket or a table shows nothing about the fault.
     words = _URL.sub("", text).lower()
     if "redirect" in words:
         return _of_store(_hint(301, names))
@@ -154,14 +154,14 @@ def is_missing_bucket(text: str) -> bool:
 
 
 def is_beyond_the_end(text: str) -> bool:
-    """Whether a range was refused because the object has no byte of it."""
-    # The memory store says it in words; a suffix of an empty object has an
+    """Return whether a range was refused because the object has no byte of it."""
+    # The memory store reports it in words; a suffix of an empty object has an
     # answer on S3 that the client cannot read.
     return status_code(text) == 416 or "Invalid range" in text or "ParseContentRange" in text
 
 
 def is_the_whole(text: str) -> bool:
-    """Whether a range was answered with the whole object, as a server may that knows no ranges."""
+    """Return whether a range was answered with the whole object, as servers without ranges may."""
     return "non-partial response" in text
 
 
@@ -180,9 +180,9 @@ def error_code(text: str) -> str | None:
 
 
 class PanicError(OSError):
-    """The backend's client gave up on itself."""
+    """A panic of the backend's client."""
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether it did; no ``except Exception`` would see that."""
+    """Return whether the client panicked; no ``except Exception`` would see that."""
     return type(error).__name__ == "PanicException"

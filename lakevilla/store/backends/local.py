@@ -35,30 +35,32 @@ from lakevilla.store.parallel import beside
 #
 # A directory as a store, with compare-and-swap that holds between processes.
 #
-# No object that anybody knows is ever visible half-written: bytes go to a hidden temporary file
-# beside their place, are made durable (``durable``), and get their name in one step (``link`` for
-# a create, ``rename`` for a replacement). Only a file at a key that nobody knows yet (``NewKey``)
-# is written in its place: its bytes and its name are on the disk before anybody is told.
+# No object that any client knows is ever visible half-written: bytes go to a hidden temporary file
+# next to their place, are made durable (``durable``), and get their name in one step (``link`` for
+# a create, ``rename`` for a replacement). Only a file at a key that no other client knows yet
+# (``NewKey``) is written in its place: its bytes and its name are on the disk before the write is
+# acknowledged.
 #
 # - **Create** is ``link``, which fails where the name exists: the file system
-#   decides the race, against other tools too.
+#   decides the race, with other tools too.
 # - **Match** holds an ``flock`` on a lock file in the object's directory while it
 #   compares and renames. The kernel frees the lock of a process that dies.
-# - **Tokens** are inode, modification time and size. They never come back for
+# - **Tokens** are inode, modification time and size. A token never occurs again for
 #   another state of a key: each replacement sets a later time than the one
 #   before, under the lock (an inode number alone is soon used again).
 # - **Links** to directories are not listed, and nothing is written or deleted through
-#   one (``below``). A link to a file is read, and replaced or deleted itself. What is neither file
-#   nor directory, as a pipe, is refused: to open one would wait for ever.
+#   one (``below``). A link to a file is read; a write or a deletion replaces or deletes the link
+#   itself. An entry that is neither file nor directory, such as a pipe, is refused: opening
+#   it would wait for ever.
 
 
-#: Names that begin so are ours and are not objects.
+#: Names with this beginning belong to this library and are not objects.
 _HIDDEN = ".lakevilla-"
 _LOCK = f"{_HIDDEN}lock"
 _TEMPORARY = f"{_HIDDEN}tmp-"
 
-#: A temporary file this old belongs to nobody any more. A writer that slept
-#: longer finds it gone, fails before anything is visible, and tries again.
+#: A temporary file this old belongs to no running writer any more. A writer that was suspended
+#: for longer finds it deleted, fails before anything is visible, and tries again.
 _LEFT_OVER_SECONDS = 24 * 3600.0
 
 _DIRECTORY = OSError(errno.EISDIR, "is a directory")
@@ -84,13 +86,13 @@ class LocalStore:
     Parameters
     ----------
     directory : str
-        Absolute path that keys are relative to.
+        The absolute path to which keys are relative.
     lock_timeout_seconds : float
-        How long a compare-and-swap waits for another one in the same directory,
+        The time for which a compare-and-swap waits for another one in the same directory,
         whose process may be stopped, before the attempt fails.
     durable : bool
         Whether each file and name is on the disk before it is acknowledged. If not, the steps
-        and their order are the same, and only a power cut can tell them apart.
+        and their order are the same, and only a power cut shows the difference.
     """
 
     def __init__(
@@ -107,7 +109,7 @@ class LocalStore:
         self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
     ) -> GetOutcome | Failure:
         try:
-            # Without O_NONBLOCK a pipe would wait for somebody to write into it.
+            # Without O_NONBLOCK opening a pipe would wait for a writer.
             flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
             descriptor = os.open(self.local_path(key), flags)
         except OSError as error:
@@ -138,7 +140,7 @@ class LocalStore:
                     is_directory = os.path.isdir(path)
                     return _failure(_DIRECTORY, False) if is_directory else Refused()
             case Match(token):
-                # Safe before the lock: a token that is gone never comes back.
+                # Safe before the lock: a token that was replaced never occurs again.
                 if not _may_hold(path, token):
                     return Refused()
             case NewKey():
@@ -190,7 +192,7 @@ class LocalStore:
         try:
             for key, entry in self._walk(prefix):
                 if start_after is None or key > start_after:
-                    # Gone since: deleted while we were looking.
+                    # The file was deleted while the directory was listed.
                     with contextlib.suppress(FileNotFoundError):
                         infos.append(_info(key, entry.stat()))
         except OSError as error:
@@ -204,7 +206,7 @@ class LocalStore:
             with os.scandir(directory or "/") as entries:
                 for entry in entries:
                     is_directory = entry.is_dir()
-                    # A directory that a link leads to has a name of its own, here or elsewhere.
+                    # A directory to which a link leads has a name of its own, here or elsewhere.
                     if entry.name.startswith(_HIDDEN) or (is_directory and entry.is_symlink()):
                         continue
                     names.append(f"{entry.name}/" if is_directory else entry.name)
@@ -221,9 +223,9 @@ class LocalStore:
             return None if _is_absence(error) else _failure(error, ambiguous=False)
         with contextlib.suppress(OSError):
             while "/_lakevilla/" in directory:
-                # Each saved transaction has a directory, and each partition that was written on
-                # a branch: empty ones would pile up. Safe because rmdir refuses one that is not
-                # empty, and a create that finds its directory gone makes it again.
+                # Each saved transaction has a directory, and each partition that was written on a
+                # branch: empty ones would pile up. Safe because rmdir refuses a directory that is
+                # not empty, and a create that finds its directory deleted makes it again.
                 directory, _, name = directory.rpartition("/")
                 with directory_at(directory) as there:
                     os.rmdir(name, dir_fd=there)
@@ -232,9 +234,9 @@ class LocalStore:
     # ------------------------------------------------------------- writing
 
     def _put_new(self, path: str, body: bytes) -> Stored | Failure | None:
-        """Write a file in its place; None if one is there, which an earlier attempt has left.
+        """Write a file in its place; return None if an earlier attempt has left one there.
 
-        It saves a name, a rename and a wait: its bytes and its name go to the disk together.
+        This saves a name, a rename and a wait: the bytes and the name go to the disk together.
         """
         directory, _, name = path.rpartition("/")
         try:
@@ -289,12 +291,12 @@ _Fill = Callable[[int, str], os.stat_result]
 
 
 class _Naming:
-    """Gives a file that is filled under another name its own, if the condition holds.
+    """A step that gives a file, filled under another name, its own name if the condition holds.
 
     Attributes
     ----------
     visible : bool
-        Whether somebody may have seen it under its name.
+        Whether any client may have seen it under its name.
     """
 
     def __init__(
@@ -324,7 +326,7 @@ class _Naming:
             try:
                 sync_directory(directory)
             except FileNotFoundError:
-                # Never filled again: it was there, and may have been seen.
+                # Not filled again: it existed, and may have been seen.
                 raise OSError(errno.ESTALE, os.strerror(errno.ESTALE)) from None
         return outcome
 
@@ -367,7 +369,7 @@ class _Naming:
 
 
 def _unlink(name: str, directory: int) -> None:
-    """Remove a name; of a directory it stays, as no object is there."""
+    """Remove a name; the name of a directory stays, as no object is there."""
     try:
         os.unlink(name, dir_fd=directory)
     except OSError as error:
@@ -418,7 +420,7 @@ def _bounds(byte_range: tuple[int, int] | None, size: int) -> tuple[int, int]:
 
 
 def _read(descriptor: int, start: int, end: int) -> bytes:
-    """All bytes from start to end; one call reads 2 GiB at most."""
+    """Return all bytes from start to end; one call reads 2 GiB at most."""
     parts: list[bytes] = []
     while start < end:
         part = os.pread(descriptor, end - start, start)
@@ -430,7 +432,7 @@ def _read(descriptor: int, start: int, end: int) -> bytes:
 
 
 def _is_absence(error: OSError) -> bool:
-    # A file where a directory is meant: an object store would find nothing either.
+    # A file where a directory is expected: an object store would find no object either.
     return error.errno in (errno.ENOENT, errno.ENOTDIR)
 
 
@@ -462,12 +464,12 @@ T = TypeVar("T")
 
 
 def not_regular() -> OSError:
-    """An error for what is there and is no file that can be read: a pipe, a socket, a device."""
+    """Return an error for an entry that is no readable file: a pipe, a socket, a device."""
     return OSError(errno.ENXIO, "is no regular file")
 
 
 def write_new(directory: int, name: str, body: bytes, durable: bool) -> os.stat_result:
-    """Write a file that is to have another name once its bytes are on the disk."""
+    """Write a file that gets another name once its bytes are on the disk."""
     with _filled(directory, name, body) as descriptor:
         if durable:
             os.fsync(descriptor)
@@ -475,10 +477,10 @@ def write_new(directory: int, name: str, body: bytes, durable: bool) -> os.stat_
 
 
 def write_in_place(directory: int, name: str, body: bytes, durable: bool) -> os.stat_result:
-    """Write a file whose name nobody knows yet.
+    """Write a file whose name no other client knows yet.
 
-    Safe to wait for its bytes and its name at the same time, because neither is of use
-    without the other: what a power cut leaves of it is named by nothing.
+    It is safe to wait for its bytes and its name at the same time, because neither is of use
+    without the other: no object names the remains that a power cut leaves.
     """
     with _filled(directory, name, body) as descriptor:
         if durable:
@@ -489,7 +491,7 @@ def write_in_place(directory: int, name: str, body: bytes, durable: bool) -> os.
 
 @contextlib.contextmanager
 def _filled(directory: int, name: str, body: bytes) -> Iterator[int]:
-    """A new file with these bytes, open for as long as the block takes; gone if that fails."""
+    """Create a file with these bytes, open while the block runs; delete it if the block fails."""
     descriptor = _created(directory, name)
     try:
         rest = memoryview(body)
@@ -500,7 +502,7 @@ def _filled(directory: int, name: str, body: bytes) -> Iterator[int]:
         os.utime(descriptor, ns=(now, now))
         yield descriptor
     except BaseException:
-        # Half of it is of use to nobody. It is this call's own: the name was free.
+        # Half of it is of no use. It is this call's own: the name was free.
         with contextlib.suppress(OSError):
             os.unlink(name, dir_fd=directory)
         raise
@@ -509,14 +511,14 @@ def _filled(directory: int, name: str, body: bytes) -> Iterator[int]:
 
 
 def _created(directory: int, name: str) -> int:
-    """A new file, as open to others as the umask lets it be."""
+    """Create a file with the access rights that the umask allows."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     return os.open(name, flags, 0o666, dir_fd=directory)
 
 
 def link_or_copy(source: str, directory: int, name: str, durable: bool) -> os.stat_result:
-    """Give a file another name, or copy it where the file system has no such thing."""
-    # What is made there shows what the umask, or the directory's own list of rights, allows.
+    """Give a file another name, or copy it where the file system can't do so."""
+    # A file created there shows the rights that the umask, or the directory's own list, allows.
     descriptor = _created(directory, name)
     allowed = os.fstat(descriptor).st_mode & os.stat(".", dir_fd=directory).st_mode & 0o666
     os.close(descriptor)
@@ -545,7 +547,7 @@ def _stored(directory: int, name: str, durable: bool) -> os.stat_result:
 
 
 def copy_file(source: str, directory: int, name: str, durable: bool) -> os.stat_result:
-    """A copy with contents of its own: whoever writes into the one does not change the other."""
+    """Copy a file, with contents of its own: a write to one file does not change the other."""
     with open(source, "rb") as original, open(_created(directory, name), "wb") as copy:
         shutil.copyfileobj(original, copy)
         copy.flush()
@@ -555,7 +557,7 @@ def copy_file(source: str, directory: int, name: str, durable: bool) -> os.stat_
 
 
 def settle(path: str, durable: bool) -> None:
-    """Look whether what was written to a path lies there, and have it on the disk.
+    """Check whether the file written to a path is stored there, and bring it to the disk.
 
     Raises ``OSError`` where a link leads elsewhere.
     """
@@ -572,12 +574,12 @@ def in_directory_durably(path: str, fill: Callable[[int], T], durable: bool) -> 
 
 
 def sync_directory(directory: int) -> None:
-    """Make names durable: without it a power cut takes back an acknowledged create."""
+    """Make names durable: without it a power cut undoes an acknowledged create."""
     descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some network file systems have no such thing as syncing a directory.
+        # Some network file systems can't sync a directory.
         if error.errno not in (errno.EINVAL, errno.EBADF, errno.EOPNOTSUPP):
             raise
     finally:
@@ -600,7 +602,7 @@ def date_after(directory: int, name: str, current: os.stat_result) -> os.stat_re
 
 @contextlib.contextmanager
 def locked(directory: int, name: str, timeout_seconds: float) -> Iterator[bool]:
-    """Hold the lock file of that name; yields False where it could not be had in time.
+    """Hold the lock file of that name; yield False where the lock was not free in time.
 
     The kernel frees the lock of a process that dies.
     """
@@ -615,7 +617,7 @@ def locked(directory: int, name: str, timeout_seconds: float) -> Iterator[bool]:
         try:
             yield held
         finally:
-            # Unlocked by name, not by closing alone: a child forked meanwhile
+            # Unlocked explicitly, not only by closing: a child forked meanwhile
             # has this descriptor too and would keep the lock.
             if held:
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
@@ -642,14 +644,14 @@ def _lock(descriptor: int, timeout_seconds: float) -> bool:
 #
 # Directories of this machine, opened part by part without following a link.
 #
-# Who may write below the root could put a link in the place of a directory, at any moment: between
-# a look and a deletion, too. So what is written or deleted is named by the descriptor of its
+# A client that may write below the root could replace a directory by a link at any time, even
+# between a check and a deletion. So files are written and deleted by the descriptor of their
 # directory, which is reached from ``/`` part by part (docs/design/0052-deletion-stays-inside.md).
 
 
-#: The first without making directories, of which all are there mostly.
+#: The first attempt makes no directories, since mostly all of them exist.
 _ATTEMPTS = 8
-#: A directory may be passed through by those who may not list it, where the system has that.
+#: Users may pass through a directory that they may not list, where the system supports this.
 _PASS = getattr(os, "O_PATH", os.O_RDONLY)
 for _flag in ("O_DIRECTORY", "O_NOFOLLOW", "O_CLOEXEC"):
     _PASS |= getattr(os, _flag, 0)
@@ -657,7 +659,7 @@ for _flag in ("O_DIRECTORY", "O_NOFOLLOW", "O_CLOEXEC"):
 
 @contextlib.contextmanager
 def directory_at(path: str) -> Iterator[int]:
-    """The descriptor of a directory, for calls that take ``dir_fd``.
+    """Yield the descriptor of a directory, for calls that take ``dir_fd``.
 
     Raises
     ------
@@ -680,7 +682,7 @@ def _closing(descriptor: int) -> Iterator[None]:
 def in_directory(path: str, fill: Callable[[int], T], made: Callable[[int], object]) -> T:
     """Call ``fill`` with a directory, made where it is missing (or was just removed as empty).
 
-    ``made`` is told the directory in which each new one has its name.
+    ``made`` is called with the directory in which each new one has its name.
     """
     for attempt in range(_ATTEMPTS):
         try:

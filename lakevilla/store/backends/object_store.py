@@ -67,10 +67,10 @@ from lakevilla.store.location import Location, check_key, root_location
 #
 # Backends for S3, Google Cloud Storage, Azure and memory. The only module that knows obstore.
 #
-# The backend's own retries are off: it would hide a lost acknowledgement behind a
-# refusal by one's own write, and only the read-back (``readback.py``) can tell.
-# What it raises is turned into values here, by HTTP status and error code alone:
-# its messages hold URLs and bodies, which may hold secrets.
+# The backend's own retries are off: they would hide a lost acknowledgement behind a
+# refusal by the client's own write, and only the read-back (``readback.py``) can distinguish them.
+# The backend's errors are turned into values here, by HTTP status and error code alone:
+# their messages hold URLs and bodies, which may hold secrets.
 
 
 _T = TypeVar("_T")
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("lakevilla")
 
-#: Bodies larger than this, where no condition is asked, go up in parts.
+#: Larger bodies without a condition are uploaded in parts.
 _MULTIPART_BYTES = 32 * 1024 * 1024
 _PART_BYTES = 8 * 1024 * 1024
 
@@ -100,9 +100,9 @@ def open_store(
         ``s3://``, ``gs://``, ``az://``, ``abfss://``, ``file://``, a local path,
         or ``memory://`` (a new one each time; ``memory://name`` is shared within the process).
     storage_options : Mapping, optional
-        The keys that deltalake takes, in any case (``AWS_ENDPOINT_URL``,
+        The keys that deltalake accepts, in any case (``AWS_ENDPOINT_URL``,
         ``aws_region``, ``azure_storage_account_name``, ``timeout`` ...). They serve
-        tables in other buckets too, so keys of another provider are kept for it.
+        tables in other buckets too, so keys of another provider are kept for those.
     boto3_session : boto3.Session, optional
         Gives and renews the credentials for S3.
     settings : Settings, optional
@@ -130,7 +130,7 @@ class ObstoreBackend:
     ----------
     store : S3Store, GCSStore, AzureStore or MemoryStore
     suffix_ranges : bool, optional
-        Whether the last bytes can be asked for without the size. Default: as the provider's
+        Whether the last bytes can be requested without the size. Default: as the provider's
         interface has it, so not on Azure.
     """
 
@@ -172,13 +172,13 @@ class ObstoreBackend:
                 return self._nothing_of(key)
             if byte_range is not None and is_the_whole(str(outcome)):
                 whole = self._nothing_of(key)
-                # Of an empty object the whole is what was asked for.
+                # For an empty object the whole is the requested range.
                 return ignores_ranges() if isinstance(whole, Found) and whole.size else whole
             return self._failure(outcome, reading=True)
         return outcome
 
     def _nothing_of(self, key: str) -> GetOutcome | Failure:
-        """The answer to a range of which the object has not a byte."""
+        """Return the answer to a range of which the object has not a byte."""
         info = self.head(key)
         return Found(b"", info.token, info.size) if isinstance(info, ObjectInfo) else info
 
@@ -187,7 +187,7 @@ class ObstoreBackend:
         return Found(bytes(result.bytes()), self._token(result.meta), result.meta["size"])
 
     def _last_bytes(self, key: str, count: int, known: Token | None) -> GetOutcome | Failure:
-        """The last bytes by an absolute range: of the very object whose size was asked for."""
+        """Read the last bytes by an absolute range, of the very object whose size was read."""
         info = self.head(key)
         if not isinstance(info, ObjectInfo):
             return info
@@ -250,18 +250,18 @@ class ObstoreBackend:
             if _is_missing_object(outcome):
                 return Missing()
             return self._copied_in_parts(source, key, outcome) or self._failure(outcome)
-        return Stored(Token(None))  # the store does not say
+        return Stored(Token(None))  # the store reports none
 
     def _copied_in_parts(
         self, source: str, key: str, error: BaseException
     ) -> Stored | Missing | Failure | None:
-        """The copy of an object that is too large for the store's own; None if this one is not."""
+        """Copy an object that is too large for the store's own copy; None if this one is not."""
         if self._provider != "s3" or status_code(str(error)) not in REFUSALS:
             return None
         info = self.head(source)
         if not isinstance(info, ObjectInfo) or info.size <= COPIED_BYTES:
             return None
-        # Of the very object that was looked at: another may take its place meanwhile.
+        # Only of the object that was described: another may take its place meanwhile.
         same: GetOptions = {} if info.token.e_tag is None else {"if_match": info.token.e_tag}
 
         def fetch(start: int, end: int) -> bytes:
@@ -319,7 +319,7 @@ class ObstoreBackend:
     def _token(self, meta: ObjectMeta | PutResult) -> Token:
         tag = meta.get("e_tag")
         if tag is not None and self._provider == "az" and not tag.endswith('"'):
-            tag = f'"{tag}"'  # only a LIST gives them without the quotes
+            tag = f'"{tag}"'  # only a LIST returns them without the quotes
         return Token(tag, meta.get("version"))
 
     def _info(self, meta: ObjectMeta) -> ObjectInfo:
@@ -348,7 +348,7 @@ class ObstoreBackend:
         if isinstance(error, ForkedError):
             return Failure(error.reason, ambiguous=False, permanent=True)
         if isinstance(error, PanicError):
-            # Nothing is known of the request but that it brings the client down.
+            # The only known fact is that the request brings the client down.
             reason = (
                 f"the store's client broke down ({error}); correct the endpoint and the options"
             )
@@ -364,12 +364,12 @@ def _is_missing_object(error: BaseException) -> bool:
 
 
 def _is_refusal(error: BaseException) -> bool:
-    """Whether the store says that a condition did not hold."""
+    """Return whether the store reports that a condition did not hold."""
     text = str(error)
     if not isinstance(error, AlreadyExistsError | PreconditionError) or is_missing_bucket(text):
         return False
     # S3 answers 409 when another conditional request is under way, which is no
-    # refusal yet; on Azure it is how "exists" is said.
+    # refusal yet; Azure uses 409 to report that the object exists.
     return status_code(text) != 409 or error_code(text) == "BlobAlreadyExists"
 
 
@@ -427,11 +427,11 @@ class _Options:
             raise InvalidOperation(f"storage option {key!r} is not known; {advice}")
 
     def endpoint(self, provider: str) -> str | None:
-        """Where a provider's store answers, if that is said."""
+        """Return the endpoint of a provider's store, if one is set."""
         return shown_endpoint(provider, self._config, os.environ)
 
     def open_backend(self, store: Location) -> Store:
-        """Open what holds the keys of a location."""
+        """Open the backend that holds the keys of a location."""
         if store.scheme == "file":
             seconds = self._settings.request_timeout_seconds
             return LocalStore("/", seconds, durable=self._settings.durable_files)
@@ -444,7 +444,7 @@ class _Options:
         return ObstoreBackend(self._build(store.scheme, store.authority, config))
 
     def _known_to(self, provider: str) -> set[str]:
-        """The options that a provider's backend understands: it is asked, by their names alone."""
+        """Return the options that a provider's backend understands, tested by their names alone."""
         keys = set(self._config)
         while keys:
             try:
@@ -472,8 +472,8 @@ class _Options:
             "connect_timeout": min(seconds, 10.0),
             "timeout": 20 * seconds,
         }
-        # As options of the store, and not as the client's: those would take the place of what
-        # the environment says of it (AWS_ALLOW_HTTP, AWS_PROXY_URL).
+        # These are options of the store, and not of the client: the client's would replace
+        # the environment's settings for it (AWS_ALLOW_HTTP, AWS_PROXY_URL).
         for key, limit in limits.items():
             if f"AWS_{key.upper()}" not in os.environ:
                 config.setdefault(key, f"{math.ceil(limit * 1000)}ms")
@@ -514,20 +514,20 @@ def _is_option(value: object) -> bool:
 # Copies of objects that S3 does not copy itself: it refuses more than 5 GB.
 #
 # They are fetched and stored part by part. (S3's own copy of parts is a request that the backend
-# does not know, and other stores that speak S3 may not.)
+# does not know, and that other stores with S3's interface may not know.)
 
 
-#: What S3 copies itself.
+#: The size up to which S3 copies itself.
 COPIED_BYTES = 5 * 1024**3
-#: The parts of what it does not: at least so large, and so many at most.
+#: The parts of larger copies: at least so large, and at most so many.
 _COPIED_PART_BYTES = 64 * 1024**2
 _MOST_PARTS = 9_000
-#: How a copy of a larger object is answered: an invalid request, or one that is too large.
+#: The answers to a copy of a larger object: an invalid request, or one that is too large.
 REFUSALS = (400, 413)
 
 
 class PartWriter(Protocol):
-    """What takes an object piece by piece; nothing is stored before it is closed."""
+    """A writer that takes an object piece by piece; nothing is stored before it is closed."""
 
     def write(self, buffer: bytes, /) -> int: ...
 
@@ -537,7 +537,7 @@ class PartWriter(Protocol):
 def write_parts(
     info: ObjectInfo, fetch: Callable[[int, int], bytes], open_writer: Callable[[int], PartWriter]
 ) -> None:
-    """Store what ``fetch`` gives, range by range, of an object; a writer is told of how much."""
+    """Store an object that ``fetch`` reads range by range; ``open_writer`` gets the part size."""
     part = max(_COPIED_PART_BYTES, -(-info.size // _MOST_PARTS))
     writer = open_writer(part)
     for start in range(0, info.size, part):
@@ -547,9 +547,9 @@ def write_parts(
 
 # -------------------- after fork
 #
-# Whether this process was forked from one that had used the backend, whose threads it lacks.
+# A check whether this process was forked from one that had used the backend: it lacks its threads.
 #
-# A request would wait for them for ever.
+# A request would wait for these threads for ever.
 
 
 _used = False
@@ -557,7 +557,7 @@ _forked_after_use = False
 
 
 class ForkedError(OSError):
-    """The backend can't be used in this process."""
+    """The error for a backend that can't be used in this process."""
 
     reason = (
         "this process was forked after its parent had used the store; start processes with "
@@ -566,7 +566,7 @@ class ForkedError(OSError):
 
 
 def note_use() -> ForkedError | None:
-    """To be asked before each request: why there can be none."""
+    """Return the error that forbids requests, if there is one; called before each request."""
     global _used
     if _forked_after_use:
         return ForkedError()

@@ -1,8 +1,8 @@
-"""Which objects beyond the lake's root are read (docs/design/0057-files-elsewhere.md).
+"""The objects beyond the lake's root that are read (docs/design/0057-files-elsewhere.md).
 
-A table's log, and Iceberg's metadata, name files by any URI, and whoever may write them is not
-thereby allowed to have this process read others. Read is what lies below the root, in the
-directory of a table of the lake or of one that the caller named, and where the caller allows it.
+A table's log, and Iceberg's metadata, name files by any URI. A client that may write them is not
+thereby allowed to make this process read other files. Objects are read if they are below the root,
+in the directory of a table of the lake or of one that the caller named, or where the caller allows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lakevilla.store.location import (
     root_location,
 )
 
-#: Lakes of which nobody but their own machine, or process, can write a byte.
+#: Schemes of lakes that only their own machine, or process, can write.
 _OWN_MACHINE = frozenset({"file", "memory"})
 
 
@@ -41,7 +41,7 @@ class Reach:
     Raises
     ------
     InvalidOperation
-        One of them is no absolute path and no URI, or a lake on a store is to read local files.
+        One of them is no absolute path and no URI, or a lake on a store would read local files.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Reach:
         return tuple(sorted(place.uri for place in set(self._places) - {root}))
 
     def admit(self, location: str) -> str:
-        """Take a directory for a table's, as the caller, the lake or a catalog has named it."""
+        """Accept a directory as a table's, as the caller, the lake or a catalog has named it."""
         if is_external(location) and not is_in_catalog(location):
             place = _place_of(location)
             if place is not None:
@@ -74,17 +74,17 @@ class Reach:
         return location
 
     def holds(self, key: str) -> bool:
-        """Whether an object may be read."""
+        """Return whether an object may be read."""
         if not is_external(key) or is_in_catalog(key):
             return True
         place = _place_of(key)
         if place is None or self._is_on_this_disk(place):
             return False
-        # As it is spelled, first: links are followed for roots that are reached by one.
+        # The spelling is checked first: links are followed for roots that are reached by one.
         return self._covers(place) or (place.scheme == "file" and self._covers(real_place(place)))
 
     def opens(self, key: str, *, reading: bool = True) -> bool:
-        """Whether a request may go to the store of an object; ``reading``: to learn of it."""
+        """Return whether a request may go to an object's store; ``reading``: it only reads."""
         if not is_external(key) or is_in_catalog(key):
             return True
         place = _place_of(key)
@@ -94,14 +94,14 @@ class Reach:
         return not reading or any(one.store == store for one in set(self._places))
 
     def around(self, key: str) -> list[str]:
-        """The directories around an object, the nearest first, as locations of tables."""
+        """Return the directories around an object, the nearest first, as locations of tables."""
         place = _place_of(key)
         if place is None or self._is_on_this_disk(place):
             return []
         return [one.uri for one in _around(place)][1:]
 
     def refusal(self, key: str, table: str | None = None) -> InvalidOperation:
-        """The error for an object that is not read."""
+        """Return the error for an object that is not read."""
         of_table = "a table" if table is None else f"table {table}"
         place = _place_of(key)
         if place is not None and self._is_on_this_disk(place):
@@ -123,7 +123,7 @@ class Reach:
         return any(one in self._places for one in _around(self._known(place)))
 
     def _known(self, place: Location) -> Location:
-        """A place as it is compared: a container of the lake's own account has one spelling."""
+        """Return a place for comparison: a container of the lake's own account has one spelling."""
         container, at, account = place.authority.partition("@")
         if place.scheme == "az" and at and account == self._account:
             return replace(place, authority=container)
@@ -134,14 +134,14 @@ class Reach:
 
 
 def azure_account(storage_options: Mapping[str, object] | None) -> str | None:
-    """The Azure account of containers that are named without one, as options or environment say."""
+    """Return the Azure account of containers named without one, by options or environment."""
     known = {name.lower(): value for name, value in (storage_options or {}).items()}
     named = known.get("azure_storage_account_name") or known.get("account_name")
     return str(named) if named else os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")
 
 
 def outside_paths(given: object) -> tuple[str, ...]:
-    """What a caller gives as ``files_outside``. Raises ``InvalidOperation``."""
+    """Return the paths that a caller gives as ``files_outside``. Raises ``InvalidOperation``."""
     if given is None:
         return ()
     if isinstance(given, str) or not isinstance(given, Iterable):
@@ -161,7 +161,7 @@ def outside_paths(given: object) -> tuple[str, ...]:
 
 
 def _place_of(key: str) -> Location | None:
-    """Where an object lies; None where a key can name no object."""
+    """Return the place of an object; None where a key can name no object."""
     try:
         return parse_location(key)
     except InvalidOperation:
@@ -169,7 +169,7 @@ def _place_of(key: str) -> Location | None:
 
 
 def _around(place: Location) -> Iterator[Location]:
-    """A place and the directories around it, the nearest first."""
+    """Yield a place and the directories around it, the nearest first."""
     path = place.path
     while path:
         yield replace(place, path=path)

@@ -29,14 +29,14 @@ from lakevilla.store.location import (
 
 
 class LakeStore:
-    """Sends each request to the backend that holds its key.
+    """A store that sends each request to the backend that holds its key.
 
     A relative key is below ``root``; an absolute one (a URI or an absolute
     path, literal) goes to another bucket or directory, opened when first
-    needed. The keys of catalogs go to what was mounted for them.
+    needed. The keys of catalogs go to the store that was mounted for them.
 
-    Objects of the lake may hold any key, so of other stores only those are opened that the
-    caller has named, and this machine's disk never from a lake on an object store
+    Objects of the lake may hold any key. So of other stores only those are opened that the
+    caller has named, and this machine's disk is never opened from a lake on an object store
     (docs/design/0052-deletion-stays-inside.md).
 
     Parameters
@@ -46,12 +46,12 @@ class LakeStore:
     open_backend : callable
         Opens the bucket, container or file system of a location; its keys are whole paths.
     named : iterable of str, optional
-        Places whose stores the caller has named beside the root's.
+        Places, besides the root, whose stores the caller has named.
 
     Attributes
     ----------
     place : str
-        The root, and where its store answers if that is said: for messages.
+        The root, and the endpoint of its store if one is set: for messages.
     """
 
     def __init__(
@@ -74,12 +74,12 @@ class LakeStore:
         return tuple(sorted(store.uri for store in self._named - {self.root.store}))
 
     def name(self, location: str) -> None:
-        """Note that the caller has named a place, so that its store may be opened."""
+        """Record that the caller has named a place, so that its store may be opened."""
         if is_external(location) and not is_in_catalog(location):
             self._named.add(parse_location(location).store)
 
     def mount(self, catalogs: Store) -> None:
-        """Have ``catalogs`` answer for keys ``catalog://...``, which it is given whole."""
+        """Let ``catalogs`` answer keys ``catalog://...``, which it receives whole."""
         self._catalogs = catalogs
 
     def get(
@@ -117,7 +117,7 @@ class LakeStore:
         outcome = backend.list(path, after)
         if isinstance(outcome, Failure):
             return outcome
-        # What is listed comes back in the spelling it was asked for.
+        # Listed objects are returned in the spelling of the request.
         spelled, cut = f"{prefix}/" if prefix else "", len(path) + 1 if path else 0
         return [
             dataclasses.replace(info, key=spelled + info.key[cut:])

@@ -8,7 +8,7 @@ from lakevilla.errors import InvalidOperation
 
 
 def session_of(session: Any) -> Any:
-    """What gives the credentials, as a session of boto3; None if nothing does.
+    """Return the source of the credentials as a session of boto3; None if there is none.
 
     Raises
     ------

@@ -1,6 +1,6 @@
 """Committing by the table's own log entry: one table, without Feature.I (design, section 8).
 
-Two requests for a warm append: the data file and the entry. To transactions
+A warm append costs two requests: the data file and the entry. To transactions
 with Feature.I such a commit is a foreign one.
 """
 
@@ -36,9 +36,9 @@ from lakevilla.transaction.state.transaction import TransactionState, conflict
 from lakevilla.transaction.validation.checks import ask_now_and_then, direct_write, refuse_dropped
 from lakevilla.transaction.validation.validate import examine
 
-#: Entries of others met in a row before a commit gives up.
+#: The most races in a row that a commit loses to entries of other clients before it gives up.
 _MAX_RACES = 1000
-#: Times that an entry is sent again while nobody can tell what became of it.
+#: The most times that an entry is sent again while its outcome is unknown.
 _MAX_UNKNOWN = 5
 
 
@@ -51,18 +51,18 @@ class Landed:
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """Nothing of the transaction is in the log; what it was to follow is not the log's end."""
+    """Nothing of the transaction is in the log; the tip that it was to follow is not its end."""
 
     raced: bool = False
 
 
 def commit_by_entry(txn: TransactionState) -> Program[int]:
-    """Create the table's next log entry; returns its version.
+    """Create the table's next log entry; return its version.
 
     Raises
     ------
     ConflictError
-        What came between changed rows that the transaction relied on.
+        Commits in between changed rows on which the transaction relied.
     CommitOutcomeUnknown
         The entry may have been stored, and the store does not say.
     """
@@ -90,14 +90,14 @@ def commit_by_entry(txn: TransactionState) -> Program[int]:
 def _attempt(
     txn: TransactionState, location: str, resends: Iterator[int]
 ) -> Program[Landed | Behind]:
-    """Create the entry on top of the known tip, and see what became of it."""
+    """Create the entry on top of the known tip, and return the outcome."""
     context = txn.context
     with during("validate", location):
         tail = yield from _seen_tip(txn, location)
     if isinstance(tail, Landed):
         return tail
     if tail.snapshot.guarded:
-        # Since then all go through HEAD, and nobody looks for entries that do not.
+        # Since then all commits go through HEAD, and no client checks for entries that do not.
         reason = "it was guarded meanwhile, so that commits go through the lake's HEAD"
         raise txn.fail(conflict(txn, location, reason))
     with during("data" if txn.work.bodies else "decide", location):
@@ -107,7 +107,7 @@ def _attempt(
     yield from _refuse_by_head(txn, location)
     yield from check_files(txn)
     if context.clock.elapsed() - tail.seen_at > context.settings.trusted_tip_seconds:
-        return Behind()  # the files took so long that the tip has to be looked for again
+        return Behind()  # the files took so long that the tip must be read again
     before, version = txn.ending.entry_tried, tail.tip + 1
     with during("decide", location):
         outcome = yield from _sent(txn, ready, EntryTried(version, tail.seen_at), resends)
@@ -122,7 +122,7 @@ def _attempt(
                 txn.ending.entry_tried = before
             return landed
         case Refused():
-            # What was sent now has not landed, whatever became of what was sent before.
+            # The entry sent now was not stored, whatever the outcome of entries sent before.
             txn.ending.entry_tried = before
             with during("validate", location):
                 newer = yield from probe(context, tail)
@@ -143,10 +143,11 @@ def _attempt(
 
 
 def _seen_tip(txn: TransactionState, location: str) -> Program[Tail | Landed]:
-    """The tip that the transaction was held against: only on top of it may the entry stand.
+    """Return the tip against which the transaction was validated.
 
-    Another thread of this process, or its publishing in the background, may have followed the
-    log further; and a tip that was read long ago is listed once more.
+    The entry may be stored only on top of it. Another thread of this process, or its publishing in
+    the background, may have followed the log further; and a tip that was read long ago is listed
+    once more.
     """
     tail = yield from open_tail(txn.context, location)
     while not _is_seen(txn, tail):
@@ -158,7 +159,7 @@ def _seen_tip(txn: TransactionState, location: str) -> Program[Tail | Landed]:
 
 
 def _prepared(txn: TransactionState, tail: Tail) -> Program[Attempt | Behind]:
-    """The entry, with the files that it names in the store: none counts before it."""
+    """Prepare the entry, and store the files that it names: no file counts before the entry."""
     context, location = txn.context, tail.location
     info = _info(txn, location)
     change = yield from entry_change(txn, location, txn.work.done)
@@ -172,10 +173,10 @@ def _prepared(txn: TransactionState, tail: Tail) -> Program[Attempt | Behind]:
         ready: Attempt = (yield from parallel(parts))[1]
         return ready
     except VersionNotFound:
-        # What the known tip names is cleaned up: there is a newer one.
+        # Objects that the known tip names are cleaned up: there is a newer tip.
         yield from probe(context, tail)
     except TableNotFound:
-        # Another client has dropped the table, or made another in its place.
+        # Another client has dropped the table, or created another in its place.
         yield from context.head()
         yield from _refuse_by_head(txn, location)
         yield from opened_again(context, tail)
@@ -184,7 +185,7 @@ def _prepared(txn: TransactionState, tail: Tail) -> Program[Attempt | Behind]:
 
 
 def _refuse_by_head(txn: TransactionState, location: str) -> Program[None]:
-    """Refuse what HEAD, as it is known, does not allow: only a guard makes all look at it."""
+    """Refuse what the known HEAD does not allow: only a guard makes all clients read HEAD."""
     held = txn.context.held
     protected = None if held is None else direct_write(txn, held.head)
     if protected is not None:
@@ -198,10 +199,10 @@ def _refuse_by_head(txn: TransactionState, location: str) -> Program[None]:
 def _sent(
     txn: TransactionState, ready: Attempt, tried: EntryTried, resends: Iterator[int]
 ) -> Program[PutOutcome]:
-    """Create the entry; where nobody can tell, the very same bytes under the same number again.
+    """Create the entry; if the outcome is unknown, send the same bytes under the same number again.
 
-    Whichever of the writes lands, it is one entry. So much time may have passed by then that
-    another table is made where this one was: so HEAD is asked before.
+    Whichever of the writes is stored, it is one entry. So much time may have passed by then that
+    another table was created in place of this one: so HEAD is read before.
     """
     ending = txn.ending
     ending.tried = True
@@ -223,15 +224,16 @@ def _sent(
 
 
 def _acknowledged(txn: TransactionState, tail: Tail, entry: Entry) -> Program[Landed | Behind]:
-    """The entry is stored: note the new tip, unless it was stored where nobody looks.
+    """Note the new tip of a stored entry, unless it was stored where no client reads it.
 
-    What was created says nothing of the entries below it: it counts from when these were seen.
+    The created entry says nothing of the entries below it: the tip counts from when these were
+    seen.
     """
     context, location = txn.context, tail.location
     table_format = context.formats.of(tail.snapshot)
     newer = tail.extended(entry, table_format.advance(tail.snapshot, entry), tail.seen_at)
     if is_cleaned_up_soon(context, tail) and not (yield from table_format.stands(newer.snapshot)):
-        # The number was an old one that had been taken away: nobody sees what is there.
+        # The number was an old one that clean-up had removed: no client sees the entry there.
         context.tails.pop(location, None)
         txn.ending.retries += 1
         return Behind()
@@ -245,18 +247,18 @@ def _acknowledged(txn: TransactionState, tail: Tail, entry: Entry) -> Program[La
 
 
 def _is_seen(txn: TransactionState, tail: Tail) -> bool:
-    """Whether the transaction was held against the tip: of this table, not of another there."""
+    """Return whether the transaction was validated against the tip, and the tip is of its table."""
     view = txn.work.tables[tail.location].view
     return tail.tip == view.probed and not view.is_anothers(tail)
 
 
 def _move(txn: TransactionState, location: str) -> Program[Landed | Behind]:
-    """Go on at the table's known tip, if nothing that was relied on has changed up to there.
+    """Go on at the table's known tip, if nothing on which it relied has changed up to there.
 
-    The transaction has landed if its own entry is what came: it was tried before.
+    The transaction has landed if its own entry was added: it was tried before.
     """
     found = yield from examine(txn, None, exact=True)
-    # Held against the very tip that it is moved to: what is followed later is looked at later.
+    # The search ends at the very tip to which it moves: later entries are checked later.
     mine = yield from found_in_log(txn, found.tails[location])
     if mine is not None:
         return Landed(mine)
@@ -264,14 +266,14 @@ def _move(txn: TransactionState, location: str) -> Program[Landed | Behind]:
         raise txn.fail(found.conflict)
     for place, view in found.views.items():
         if view.base.table_id != txn.work.tables[place].view.base.table_id:
-            # Its files may have gone with the old one's data, even appended ones.
+            # Its files, even appended ones, may have been deleted with the old table's data.
             raise txn.fail(conflict(txn, place, "it was replaced, or dropped and created again"))
     yield from rebase(txn, None, found)
     return Behind()
 
 
 def _read_back(txn: TransactionState, tail: Tail) -> Program[int]:
-    """The version that a catalog has made of the commit: it counts, whatever is met here."""
+    """Return the version that a catalog has made of the commit: it counts, whatever fails here."""
     location = tail.location
     try:
         newest = yield from probe(txn.context, tail)
@@ -289,7 +291,7 @@ def _read_back(txn: TransactionState, tail: Tail) -> Program[int]:
 def _own_version(
     txn: TransactionState, location: str, first: int, tip: int
 ) -> Program[Landed | Behind]:
-    """Whether an attempt landed after all, as a version from ``first`` to ``tip``."""
+    """Return ``Landed`` if an attempt was stored, as a version from ``first`` to ``tip``."""
     tail = yield from open_tail(txn.context, location)
     # A log that was created again since is shorter: `_move` finds that it is another table's.
     for version in range(first, min(tip, tail.tip) + 1):
@@ -300,12 +302,12 @@ def _own_version(
 
 
 def _is_newest(txn: TransactionState, location: str, version: int) -> Program[None]:
-    """After more than an hour between reading the tip and the create, list again (hazard 10).
+    """List again after more than an hour between reading the tip and the create (hazard 10).
 
-    Log clean-up may have removed our number meanwhile, and then our entry was
-    created where nobody looks: below a checkpoint that does not hold it. Such
-    an entry has others above it. So may a good one, and which of the two it is
-    the log does not tell; only as the newest it is certain.
+    Log clean-up may have removed the entry's number meanwhile, and then the entry was
+    created where no client reads it: below a checkpoint that does not hold it. Such
+    an entry has later entries above it. So may a good one, and the log does not show which of
+    the two it is; only as the newest entry it is certain.
     """
     context = txn.context
     context.tails.pop(location, None)
@@ -315,7 +317,7 @@ def _is_newest(txn: TransactionState, location: str, version: int) -> Program[No
         if tail.tip == version:
             entry = yield from entry_at(context, tail, version)
     except StoreError:
-        pass  # stored it is, and whether that counts nobody can tell now
+        pass  # it is stored, and whether that counts can't be known now
     if entry is None or txn.id not in entry.txn_ids:
         raise CommitOutcomeUnknown(
             f"transaction {txn.id} took so long to commit that table {location} may have been "

@@ -1,4 +1,4 @@
-"""Commit a transaction: first time, again, and in doubt."""
+"""Commit a transaction: the first time, again, and in doubt."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from lakevilla.transaction.verbs.idempotency import note_over
 #
 # The commit of a transaction: its seven steps in their order (design, section 8).
 #
-# 1. Wait until nobody is ahead in a queue, and perform what was put off until then. Where nobody
-#    is known to be ahead, this is looked at beside 3.
+# 1. Wait until no transaction is ahead in a queue, and perform the operations that were deferred
+#    until then. Where none is known to be ahead, this is checked in the same round as 3.
 # 2. Make the commit object: what was done, table by table.
-# 3. Upload it with the files that it names, and look for commits of other clients meanwhile.
-# 4. Validate: hold what was read and written against what came since.
-# 5. Replace HEAD. This is the commit point: before it nothing is visible, after it anyone can
+# 3. Upload it with the files that it names, and check for commits of other clients meanwhile.
+# 4. Validate: compare what was read and written with the commits since.
+# 5. Replace HEAD. This is the commit point: before it nothing is visible, after it any client can
 #    finish. A lost race repeats 4 and 5 alone.
 # 6. Publish in the log of each table.
 # 7. Give places and record back, in the same round as 6.
@@ -52,10 +52,10 @@ from lakevilla.transaction.verbs.idempotency import note_over
 
 
 def commit(txn: TransactionState, *, publish: bool = True) -> Program[CommitResult]:
-    """Commit: nothing written asks nothing of the store.
+    """Commit; a transaction that has written nothing requests nothing of the store.
 
-    With ``publish`` False it returns when decided, with ``versions`` None. Again after an
-    interrupt that struck once it was decided, it goes on from there: nobody was told.
+    With ``publish`` False it returns when decided, with ``versions`` None. Called again after an
+    interrupt that struck once it was decided, it goes on from there: no outcome was reported yet.
 
     Raises
     ------
@@ -95,14 +95,14 @@ def _steps_1_to_5(txn: TransactionState) -> Program[Decided]:
         yield from perform_deferred(txn)
         with during("decide"):
             sealed = yield from seal_commit(txn)  # 2
-        # The commit object goes with the files, which take longer.
+        # The commit object is uploaded with the files, which take longer.
         with during("data" if txn.work.bodies else "decide"):
             ahead = yield from _upload(txn, sealed, looking=not has_looked)  # 3
         has_looked = True
         yield from check_files(txn)
         if ahead and (yield from wait_for_turn(txn, txn.head, ahead)):
             yield from catch_up(txn)
-            continue  # what was done behind others may have to be done again
+            continue  # work done behind other transactions may have to be redone
         match (yield from decide(txn, sealed)):  # 4 and 5
             case Decided() as decided:
                 return decided
@@ -111,7 +111,7 @@ def _steps_1_to_5(txn: TransactionState) -> Program[Decided]:
 
 
 def _upload(txn: TransactionState, sealed: Sealed, *, looking: bool) -> Program[list[Ahead]]:
-    """Upload; ``looking``: with a look at the queues in the same round, and who is ahead there."""
+    """Upload; with ``looking`` list the queues in the same round, and return those ahead there."""
     if not looking:
         yield from upload(txn, sealed)
         return []
@@ -122,14 +122,14 @@ def _upload(txn: TransactionState, sealed: Sealed, *, looking: bool) -> Program[
 
 
 def _take_turn(txn: TransactionState) -> Program[bool]:
-    """Wait where others are known to go first; whether that has been looked at."""
+    """Wait where other transactions are known to go first; return whether that was checked."""
     put_off = any(done.deferred for done in txn.work.done)
     if put_off and (yield from stand_for_deferred(txn)):
-        put_off = False  # it stands on the newest HEAD, and nobody is ahead
+        put_off = False  # it is bound to the newest HEAD, and none is ahead
     queue = txn.standing.queue
     is_behind = queue is not None and any(queue.is_behind(table) for table in queue.tables)
     if not (put_off or is_behind or reserved_ahead(txn, txn.head)):
-        return not txn.queues  # who has no queues has nothing to look at
+        return not txn.queues  # a transaction without queues has nothing to check
     waited = yield from wait_for_turn(txn, txn.head)
     if waited or put_off:
         yield from catch_up(txn)
@@ -137,7 +137,7 @@ def _take_turn(txn: TransactionState) -> Program[bool]:
 
 
 def _finish(txn: TransactionState, publish: bool) -> Program[CommitResult]:
-    """Steps 6 and 7, as often as it takes: what was decided stays so."""
+    """Run steps 6 and 7, as often as it takes: what was decided stays so."""
     if txn.ending.decided is not None:
         txn.note_committed(None, txn.ending.decided.summary.sequence)
         if publish:
@@ -149,9 +149,9 @@ def _finish(txn: TransactionState, publish: bool) -> Program[CommitResult]:
 
 
 def _end_reading(txn: TransactionState) -> Program[CommitResult]:
-    """End a transaction that wrote nothing: what it has read fits together, or it fails.
+    """End a transaction that wrote nothing: its reads fit together, or it fails.
 
-    A batch of a stream that is counted is noted, so that none is taken for lost.
+    A batch of a stream that is counted is noted, so that none is considered lost.
     """
     key = txn.standing.key
     if key is not None and key.is_counted:
@@ -166,7 +166,7 @@ def _end_reading(txn: TransactionState) -> Program[CommitResult]:
 
 @contextmanager
 def _answering(txn: TransactionState) -> Iterator[None]:
-    """Note that the caller has been told how it ended, once there is nothing left to do."""
+    """Note that the outcome was reported to the caller, once there is nothing left to do."""
     try:
         yield
     except ForeignConflict:
@@ -177,17 +177,18 @@ def _answering(txn: TransactionState) -> Iterator[None]:
 
 # -------------------- again
 #
-# A commit point that was tried, and no answer came: what became of it (note 19; hazard 36).
+# The outcome of a commit point that was tried and got no answer (note 19; hazard 36).
 #
-# The write may have landed, or may yet. So before anything moves the transaction looks at
-# the place that it tried: at the number of its log entry and all above it, or at the
-# commits of a HEAD that is newer than the one that it was to replace. Found: it has
-# committed. The place is another's: that write can never land, and the transaction goes on
-# from there. The place is free: it is tried once more, since one of the two is refused.
+# The write may have been stored, or may yet be. So before anything moves, the transaction checks
+# the place that it tried: the number of its log entry and all above it, or the
+# commits of a HEAD that is newer than the one that it was to replace. If its commit is there, it
+# has committed. If the place is another's, that write can never be stored, and the transaction
+# goes on from there. If the place is free, it is tried once more, since one of the two writes is
+# refused.
 
 
 def check_may_commit(txn: TransactionState) -> None:
-    """Refuse to commit what has ended, or has failed."""
+    """Refuse to commit a transaction that has ended, or has failed."""
     if txn.state is Life.FAILED:
         assert txn.ending.failure is not None
         raise doubtful(txn, txn.ending.failure) if txn.ending.is_in_doubt else txn.ending.failure
@@ -198,7 +199,7 @@ def check_may_commit(txn: TransactionState) -> None:
 
 
 def found_in_head(txn: TransactionState) -> Program[Decided | None]:
-    """The transaction's commit in the newest HEAD, if a replacement tried before has landed."""
+    """Return its commit in the newest HEAD, if a replacement tried before was stored."""
     if not txn.ending.is_in_doubt_in_head:
         return None
     held = yield from txn.context.head()
@@ -213,7 +214,7 @@ def found_in_head(txn: TransactionState) -> Program[Decided | None]:
 
 # -------------------- doubt
 #
-# What an error at the commit point means: that nothing was committed, or that nobody can tell.
+# The meaning of an error at the commit point: nothing was committed, or the outcome is unknown.
 
 
 @contextmanager
@@ -226,7 +227,7 @@ def entry_errors(txn: TransactionState) -> Iterator[None]:
             raise doubtful(txn, error) from error
         if not isinstance(error, StoreError):
             raise
-        # Safe to say so: where an entry may have landed it is in doubt.
+        # This is safe to say: where an entry may have been stored the transaction is in doubt.
         raise txn.fail(
             StoreError(
                 f"nothing of transaction {txn.id} was committed: {error.message}",
@@ -248,11 +249,11 @@ def head_errors(txn: TransactionState) -> Iterator[None]:
             raise
         if not (txn.ending.tried and txn.ending.shared):
             # Each replacement of HEAD that was sent for it was refused: where one may have
-            # landed it is ``CommitOutcomeUnknown`` (``group``).
+            # been stored the error is ``CommitOutcomeUnknown`` (``group``).
             txn.fail(error)
             raise
-        # Saved or resumed: another process may have been at its commit point as well, and
-        # only whoever reads what became of that can tell.
+        # It was saved or resumed: another process may have been at its commit point as well, and
+        # only a client that reads the outcome can know.
         raise CommitOutcomeUnknown(
             f"could not settle whether transaction {txn.id} was committed "
             f"({error.message}): ask `lake.outcome({txn.id!r})`",
@@ -261,7 +262,7 @@ def head_errors(txn: TransactionState) -> Iterator[None]:
 
 
 def doubtful(txn: TransactionState, error: LakeVillaError) -> CommitOutcomeUnknown:
-    """What an error of a commit means while an earlier write of it may yet land."""
+    """Return the error to raise while an earlier write of the commit may yet be stored."""
     if isinstance(error, CommitOutcomeUnknown):
         return error
     ask = (

@@ -1,4 +1,4 @@
-"""Steps 4 and 5 of a commit, again until one of the races for HEAD is won or the commit ends.
+"""Steps 4 and 5 of a commit, repeated until a race for HEAD is won or the commit ends.
 
 ``group`` does both, for the transactions of a process that commit together: its leader
 validates (``join``) and replaces HEAD.
@@ -48,7 +48,7 @@ class Redone:
 
 
 def decide(txn: TransactionState, sealed: Sealed) -> Program[Decided | Redone]:
-    """Replace HEAD by one that holds the commit, with others of this process.
+    """Replace HEAD by one that holds the commit, with other commits of this process.
 
     Raises
     ------
@@ -67,17 +67,17 @@ def decide(txn: TransactionState, sealed: Sealed) -> Program[Decided | Redone]:
     while True:
         txn.check_not_fenced(held.head)
         if reserved_ahead(txn, held.head) and (yield from wait_for_turn(txn, held.head)):
-            # The one that was let go first is through: HEAD has moved.
+            # The transaction that went first is done: HEAD has moved.
             landed = yield from nobody_takes(txn)
             if landed is not None:
                 return landed
             yield from catch_up(txn)
             return Redone()
         try:
-            # Before the examination: publishing may meet foreign commits.
+            # Publish before the examination: publishing may find foreign commits.
             yield from _relieve(txn, newest_of(txn.context, held))
         except VersionNotFound:
-            # It was replaced so long ago that gc has let go of a leaf: a newer one tells.
+            # That HEAD was replaced so long ago that gc has deleted a leaf: read a newer one.
             with during("version"):
                 yield from txn.context.head()
             continue
@@ -91,7 +91,7 @@ def decide(txn: TransactionState, sealed: Sealed) -> Program[Decided | Redone]:
             sealed.body,
             sealed.squashes,
         )
-        # The leader works for other threads, so what it has found is raised here, in our own.
+        # The leader works for other threads, so its findings are raised here, in the own thread.
         with during("decide"):
             answer = yield from commit_together(candidate)
         match answer:
@@ -99,8 +99,8 @@ def decide(txn: TransactionState, sealed: Sealed) -> Program[Decided | Redone]:
                 return decided_by(txn, held, summary, together)
             case Declined(held, found):
                 if found is None:
-                    continue  # it is fenced there, or others go first
-                # Another may judge otherwise, and may have taken it along, or will.
+                    continue  # it is fenced there, or other transactions go first
+                # Another client may judge otherwise, and may have included it, or will.
                 landed = yield from nobody_takes(txn)
                 if landed is not None:
                     return landed
@@ -118,7 +118,7 @@ def decide(txn: TransactionState, sealed: Sealed) -> Program[Decided | Redone]:
 
 
 def nobody_takes(txn: TransactionState) -> Program[Decided | None]:
-    """Wait until no proposal of it lives, before it moves or ends; its commit, if one was taken."""
+    """Wait until no proposal of it is alive, before it moves or ends; return its commit, if any."""
     if txn.ending.proposed is None:
         return None
     with during("wait"):
@@ -132,7 +132,10 @@ def decided_by(
     summary: CommitSummary,
     together: frozenset[str] = frozenset(),
 ) -> Decided:
-    """HEAD holds a commit of this transaction: its own, unless another process has resumed it."""
+    """Return the decision for a HEAD that holds a commit of this transaction.
+
+    The commit is its own, unless another process has resumed the transaction.
+    """
     txn.ending.head_tried = txn.ending.proposed = None
     if summary.hash not in txn.ending.digests:
         raise txn.fail(
@@ -146,7 +149,7 @@ def decided_by(
 
 
 def _landed(txn: TransactionState, held: HeldHead) -> Program[Decided | None]:
-    """Its commit in the HEAD that it stands on, where an earlier attempt may be in there."""
+    """Return its commit in the HEAD to which it is bound, if an earlier attempt may be there."""
     if txn.ending.is_in_doubt_in_head:
         mine = yield from own_commit(txn, held.head)
         if mine is not None:
@@ -159,7 +162,7 @@ def _landed(txn: TransactionState, held: HeldHead) -> Program[Decided | None]:
 
 
 def _refuse_committed(txn: TransactionState, head: Head) -> Program[None]:
-    """A saved transaction may have been committed elsewhere before this HEAD was read."""
+    """Refuse a saved transaction that another process committed before this HEAD was read."""
     mine = yield from own_commit(txn, head)
     if mine is not None:
         result = yield from result_of(txn.context, head, mine)

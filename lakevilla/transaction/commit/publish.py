@@ -1,4 +1,4 @@
-"""Steps 6 and 7 of a commit: into the logs of its tables, and places given back."""
+"""Steps 6 and 7 of a commit: publish to the logs of its tables, and give places back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lakevilla.transaction.verbs.save import forget
 
 
 def let_go(txn: TransactionState) -> Program[None]:
-    """Give places, record and sublog back. What fails is found by others after a lease."""
+    """Give places, record and sublog back. Other clients find what fails here after a lease."""
     keys = commits_of(txn.context).proposals_to_delete()
     try:
         if keys:
@@ -35,16 +35,17 @@ def let_go(txn: TransactionState) -> Program[None]:
 
 
 def publish_decided(txn: TransactionState, decided: Decided) -> Program[CommitResult]:
-    """Publish a decided transaction on all its tables at once, and tell what became of it.
+    """Publish a decided transaction on all its tables at once, and report the outcome.
 
-    Its places in the queues go in the same round: it is decided, so whoever was
+    Its places in the queues are deleted in the same round: it is decided, so a transaction that was
     behind it reads it in HEAD, and publishes it if it must.
     """
     context = txn.context
     head, summary = decided.held.head, decided.summary
     yield from load_tables(head, summary.tables)
-    # Whoever finds it in a HEAD that was replaced since finds none of it pending where its log
-    # has it by now, or a reconcile commit took its place: then the log and a newer HEAD tell.
+    # A client that finds the commit in a HEAD that was replaced since may find it not pending: its
+    # log has it by now, or a reconcile commit took its place. Then the log and a newer HEAD show
+    # which.
     is_overtaken = head.sequence > summary.sequence
     pending = [
         location
@@ -66,7 +67,7 @@ def publish_decided(txn: TransactionState, decided: Decided) -> Program[CommitRe
     logs = [one for one in outcomes if one is not None]
     newest = max((one.head for one in logs), key=lambda one: one.replacement, default=head)
     if any(one.is_by_another(summary.sequence) for one in logs):
-        # Asked for after the log was read: who replaced the commit did so before it published.
+        # HEAD is read after the log: a client that replaced the commit did so before it published.
         held = yield from context.head()
         newest = newest if held is None else held.head
     if newest is not head or is_overtaken:
@@ -88,7 +89,7 @@ def _may_be_pending(
 def publish_or_tell(
     txn: TransactionState, decided: Decided, location: str
 ) -> Program[Published | None]:
-    """Publishing may fail, and then it is left to the next client: the commit stands."""
+    """Publish; a failure leaves that to the next client: the commit stands."""
     ours = decided.together | {decided.summary.txn}
     with during("publish", location):
         published = yield from publish_once(txn.context, decided.held.head, location, ours)
@@ -102,7 +103,7 @@ def _report_foreign(
     txn: TransactionState, head: Head, mine: CommitSummary, result: CommitResult
 ) -> Program[None]:
     commits = yield from commits_since(head, mine.sequence)
-    # A reconcile commit may become unfit itself, and be replaced by the next: the worst is told.
+    # A reconcile commit may become unfit itself, and be replaced by the next: report the worst.
     standing, ids = {mine.sequence}, {txn.id}
     worst, table, effect = 0, "", ""
     for summary in commits or ():

@@ -1,7 +1,7 @@
-"""Squashing: what many commits on a branch did to a table, as one object in their place.
+"""Squashing: one object in the place of many commits on a branch to a table.
 
-Nothing is published on a branch, so what is pending there would grow for as long as it lives
-(docs/design/0031-branches.md). A reader lays all of it over the base, and HEAD tells of each.
+Nothing is published on a branch, so its pending commits would grow for as long as it exists
+(docs/design/0031-branches.md). A reader applies all of them over the base, and HEAD lists each.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from lakevilla.store.codec import FORMAT
 from lakevilla.store.effects import Program, Put
 from lakevilla.transaction.state.transaction import TransactionState
 
-#: Of its own commits a branch keeps so many of a table apart.
+#: The most of its own commits that a branch keeps separate for one table.
 MOST_APART = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Squash:
-    """One object that stands for commits of one table, in their order."""
+    """One object in the place of commits of one table, in their order."""
 
     replaced: tuple[PendingRef, ...]
     ref: PendingRef
@@ -31,11 +31,17 @@ class Squash:
 
     @property
     def put(self) -> Put:
-        """It is stored before HEAD names it. Who loses his race leaves it to the branch's end."""
+        """The put of the object, which is stored before HEAD names it.
+
+        After a lost race it is left to the branch's end.
+        """
         return Put(commit_key(self.ref.txn, self.ref.hash, self.ref.life), self.body, ABSENT)
 
     def within(self, pending: tuple[PendingRef, ...]) -> tuple[PendingRef, ...]:
-        """What is pending with the one in the place of the many; as it is where they are not."""
+        """Return the pending commits with the one in place of the many.
+
+        They are unchanged if the many are not there.
+        """
         for start in range(len(pending)):
             end = start + len(self.replaced)
             if pending[start:end] == self.replaced:
@@ -44,7 +50,7 @@ class Squash:
 
 
 def squashes(txn: TransactionState, tables: Iterable[str]) -> Program[dict[str, Squash]]:
-    """What a commit on a branch is to put in the place of others, by table; none on the lake."""
+    """Return the squashes that a commit on a branch stores, by table; none on the lake."""
     life, head = txn.context.life, txn.head
     if not life or head is None:
         return {}
@@ -85,6 +91,6 @@ def _squash(txn: TransactionState, location: str, refs: tuple[PendingRef, ...]) 
 def squashed(
     found: Mapping[str, Squash], location: str, pending: tuple[PendingRef, ...]
 ) -> tuple[PendingRef, ...]:
-    """What is pending on a table once the commit is in HEAD."""
+    """Return the pending commits of a table once the commit is in HEAD."""
     squash = found.get(location)
     return pending if squash is None else squash.within(pending)

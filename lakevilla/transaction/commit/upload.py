@@ -34,15 +34,15 @@ from lakevilla.transaction.verbs.idempotency import bind_key
 
 # -------------------- upload
 #
-# Step 3 of a commit: files, commit object, claims and a look for other clients, in one round.
+# Step 3 of a commit: files, commit object, claims and a check for other clients, in one round.
 
 
-#: For how long the HEAD that a transaction has begun on is as good as one that is asked for.
+#: For so many seconds the HEAD at which a transaction has begun is as good as one that is read now.
 _FRESH_SECONDS = 0.15
 
 
 def upload(txn: TransactionState, sealed: Sealed) -> Program[None]:
-    """Store whatever the commit names, and ask whatever may speak against it, in one round.
+    """Store all objects that the commit names, and read all that may refuse it, in one round.
 
     Raises
     ------
@@ -62,9 +62,9 @@ def upload(txn: TransactionState, sealed: Sealed) -> Program[None]:
     unguarded = [place for place, working in txn.work.tables.items() if not working.view.guarded]
     looks = [look_above(context, location) for location in unguarded]
     if unguarded and _may_be_proposed(txn):
-        # Both take no longer than a file, and the HEAD that it stands on is old by now.
+        # Both take no longer than a file, and the HEAD to which it is bound is old by now.
         looks = [_look_at_all(context, unguarded, most=1)]
-    # Noted before they are asked for: an interruption in between leaves some of
+    # Note the keys before the puts are sent: an interruption in between leaves some of
     # them stored, and an abort must find them.
     txn.work.stored.extend(named)
     outcomes = yield from parallel([*stores, *looks, *_claims(txn, head)])
@@ -80,26 +80,26 @@ def upload(txn: TransactionState, sealed: Sealed) -> Program[None]:
         place for place, newer in zip(unguarded, outcomes[len(named) :], strict=False) if newer
     ]
     if outdated:
-        # The race is lost: the newer HEAD tells what was published, and from where to look on.
+        # The race is lost: the newer HEAD shows what was published, and from where to check on.
         yield from _look_at_all(context, outdated)
 
 
 def _may_be_proposed(txn: TransactionState) -> bool:
-    """Whether others may take it along, and count on what is found now."""
+    """Return whether other clients may include it, and rely on the present findings."""
     context = txn.context
     is_old = context.clock.elapsed() - txn.bound.began_at > _FRESH_SECONDS
     return is_old and commits_of(context).is_crowded(context) and may_go_along(txn)
 
 
 def _look_at_all(context: Context, tables: Sequence[str], **options: int) -> Program[bool]:
-    """HEAD as it is now, and then the looks above it: nothing is there that it does not tell."""
+    """Read HEAD, and then check the logs above it: nothing is there that HEAD does not show."""
     yield from context.head()
     yield from parallel([look_above(context, one, again=True, **options) for one in tables])
     return False
 
 
 def _claims(txn: TransactionState, head: Head) -> list[Program[Any]]:
-    """Looks and writes that refuse a table which is damaged, another's or two in one place."""
+    """Return checks and writes that refuse a damaged table, another's, or two in one place."""
     context = txn.context
     parts: list[Program[Any]] = []
     merging = txn.work.merging
@@ -107,14 +107,14 @@ def _claims(txn: TransactionState, head: Head) -> list[Program[Any]]:
         if use is not None:
             parts.append(bind_key(txn, use))
     if context.life:
-        return parts  # it is whose base tells, and a merge looks whose it is by then
+        return parts  # the base shows the owner of the table, and a merge checks that by then
     for location in tables_written(txn):
         tail = context.tails.get(location)
         if tail is not None and not txn.options.read_only:
             parts.append(context.formats.of(tail.snapshot).check_whole(tail.snapshot))
     for location, working in () if txn.options.read_only else txn.work.tables.items():
         state, snapshot = head.tables.get(location), working.snapshot
-        # One that was dropped may have been let go, with its lake.json.
+        # A table that was dropped may have been released, with its lake.json.
         enters = state is None or state.dropped
         if enters or _is_another_elsewhere(location, state, snapshot):
             table_id, catalog = snapshot.table_id, snapshot.catalog
@@ -125,7 +125,7 @@ def _claims(txn: TransactionState, head: Head) -> list[Program[Any]]:
 
 
 def _is_another_elsewhere(location: str, state: TableState | None, snapshot: TableSnapshot) -> bool:
-    """Whether a table outside of the root is made anew, where its claim tells which it is."""
+    """Return whether a table outside of the root is created again: its claim names the table."""
     return is_external(location) and state is not None and state.table_id != snapshot.table_id
 
 
@@ -136,9 +136,9 @@ def _is_another_elsewhere(location: str, state: TableState | None, snapshot: Tab
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A commit object as it is stored: its name is made of the transaction and the digest.
+    """A commit object as it is stored: its name consists of the transaction and the digest.
 
-    ``squashes``: on a branch, what goes in the place of older commits with it, by table.
+    ``squashes``: on a branch, the objects that replace older commits with it, by table.
     """
 
     commit: CommitObject
@@ -153,7 +153,7 @@ class Sealed:
 
 
 def seal_commit(txn: TransactionState) -> Program[Sealed]:
-    """What the transaction did up to now; it names no parent, so a lost race rewrites nothing."""
+    """Seal all operations done up to now; no parent is named, so a lost race rewrites nothing."""
     commit = yield from _commit_object(txn)
     digest, body = seal(commit)
     txn.ending.digests.add(digest)
@@ -162,7 +162,7 @@ def seal_commit(txn: TransactionState) -> Program[Sealed]:
 
 
 def tables_written(txn: TransactionState) -> list[str]:
-    """The tables of its operations, in their order."""
+    """Return the tables of its operations, in their order."""
     return list(dict.fromkeys(done.table for done in txn.work.done))
 
 
@@ -219,23 +219,23 @@ def _table_part(
 
 # -------------------- staged
 #
-# The files of a transaction that lay unnamed for long: are they still there before it commits?
+# The files of a transaction that were unnamed for long: do they still exist before it commits?
 #
 # VACUUM and orphan removal of other clients know nothing of transactions: to them a file
 # that no log entry names is garbage once it is old enough (hazard 6, note 19).
 
 
 def check_files(txn: TransactionState) -> Program[None]:
-    """Before the commit point of an old transaction, look for the files that it would name.
+    """Check, before the commit point of an old transaction, the files that it would name.
 
-    A young one asks for nothing: no clean-up is quicker than ``checked_tip_seconds``. One is old,
-    too, if this machine's time has moved by more since it began: a clean-up that went by the time
-    before, or between, had another idea of how old its files were.
+    A young one sends no request: no clean-up is quicker than ``checked_tip_seconds``. A transaction
+    is old, too, if this machine's time has moved by more since it began: a clean-up that used the
+    time before, or in between, had another idea of the age of its files.
 
     Raises
     ------
     TransactionAborted
-        One is gone. Nothing of the transaction is or will be visible.
+        A file is gone. Nothing of the transaction is or will be visible.
     """
     context = txn.context
     age = context.clock.elapsed() - txn.bound.began_at

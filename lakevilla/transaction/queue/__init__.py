@@ -1,1 +1,1 @@
-"""Places in the queues of tables: taken, waited in, given up."""
+"""Places in the queues of tables: taking them, waiting in them, giving them up."""

@@ -1,4 +1,4 @@
-"""Who goes first: the markers and reservations before a transaction's own (design, section 7)."""
+"""The markers and reservations that go before a transaction's own (design, section 7)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from lakevilla.transaction.state.transaction import TransactionState
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """One who is to go first: by a marker, or (number 0, no key) by a reservation.
+    """A transaction that must go first: by a marker, or (number 0, no key) by a reservation.
 
-    ``mine`` is the ticket that waits for it; ``txn`` is empty if nobody can tell whose it is.
+    ``mine`` is the ticket that waits for it; ``txn`` is empty if its id is not known.
     """
 
     table: str
@@ -39,10 +39,11 @@ class Ahead:
 
 
 def who_is_ahead(txn: TransactionState, head: Head | None) -> Program[list[Ahead]]:
-    """One LIST for each table that the transaction has not reserved, all in one round.
+    """Return the markers and reservations that are ahead of the transaction.
 
-    An append holds no place while nobody is ahead of it. Where somebody is, it takes its
-    place now, and is waited for from then on (note 25).
+    This is one LIST for each table that the transaction has not reserved, all in one round. An
+    append holds no place while no transaction is ahead of it. Where one is, the append takes its
+    place now, and later transactions wait for it from then on (note 25).
     """
     own = reserved_by(head, txn.id)
     queue = txn.standing.queue
@@ -51,7 +52,7 @@ def who_is_ahead(txn: TransactionState, head: Head | None) -> Program[list[Ahead
     tables = list(dict.fromkeys((*placed, *unplaced)))
     parts: list[Program[Any]] = [list_markers(table) for table in tables]
     if placed and txn.standing.record is None:
-        parts.append(create_record(txn))  # it failed beside the markers
+        parts.append(create_record(txn))  # it failed in the round of the markers
     lists: list[Any] = yield from parallel(parts)
     listed: dict[str, list[Listed]] = dict(zip(tables, lists, strict=False))
     if (yield from _is_any_ahead(txn, {table: listed[table] for table in unplaced})):
@@ -69,7 +70,7 @@ def who_is_ahead(txn: TransactionState, head: Head | None) -> Program[list[Ahead
 
 
 def _is_any_ahead(txn: TransactionState, listed: Mapping[str, list[Listed]]) -> Program[bool]:
-    """Whether an append that came to the queues of these tables now would wait in one of them."""
+    """Return whether an append that joins the queues of these tables now would wait in one."""
     known = txn.context.known_markers()
     loaded = yield from parallel([load_markers(table, one, known) for table, one in listed.items()])
     return any(
@@ -80,10 +81,10 @@ def _is_any_ahead(txn: TransactionState, listed: Mapping[str, list[Listed]]) -> 
 
 
 def _is_beside(txn: TransactionState, one: Ahead) -> bool:
-    """Whether the thread that would wait has the one ahead open itself: it would wait for ever.
+    """Return whether the thread that would wait has the transaction ahead open itself.
 
-    So it goes on, as after a wait that ran out. If the two work on the same rows, the one
-    ahead does its work again when it commits, or has a conflict.
+    It would wait for ever. So it goes on, as after a wait that ran out. If the two work on the same
+    rows, the transaction ahead does its work again when it commits, or has a conflict.
     """
     if not txn.context.is_callers(one.txn):
         return False
@@ -117,7 +118,7 @@ def _at_table(txn: TransactionState, table: str, listed: list[Listed]) -> Progra
 
 
 def _before(txn: TransactionState, ticket: Ticket, loaded: Iterable[Present]) -> list[Ahead]:
-    """Those that a ticket waits for, without the unreadable ones whose lease it has waited out."""
+    """Return those for which a ticket waits, but no unreadable ones whose lease has run out."""
     found = []
     for one, marker in ahead(ticket, loaded, txn.id):
         unreadable = marker if isinstance(marker, Unreadable) else None
@@ -132,9 +133,9 @@ def _before(txn: TransactionState, ticket: Ticket, loaded: Iterable[Present]) ->
 
 
 def _replace_swept(txn: TransactionState, table: str, listed: list[Listed]) -> Program[None]:
-    """Take a new ticket for each that is not there any more.
+    """Take a new ticket for each ticket that does not exist any more.
 
-    Others take a transaction for dead that has slept for a lease. A list that is
+    Other clients consider a transaction that has slept for a lease dead. A list that is
     behind looks the same: then a good place is given up for a later one, which is
     all that a stale answer can do here.
     """
@@ -150,7 +151,7 @@ def _replace_swept(txn: TransactionState, table: str, listed: list[Listed]) -> P
 
 @dataclass(slots=True)
 class Wait:
-    """What one wait has learnt: records by transaction, and whom its caller was told of."""
+    """The findings of one wait: records by transaction, and the holders last reported."""
 
     deadline: float
     pause: float

@@ -1,4 +1,4 @@
-"""Giving way in a cycle: the youngest of it shifts, nobody else (design, section 7)."""
+"""Giving way in a cycle: its youngest transaction shifts, no other does (design, section 7)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lakevilla.transaction.state.transaction import TransactionState
 
 
 def give_way(txn: TransactionState, wait: Wait, head: Head | None) -> Program[bool]:
-    """Shift if this is the youngest of a cycle; nobody else in it does."""
+    """Shift if this transaction is the youngest of a cycle; no other in it shifts."""
     assert txn.standing.record is not None
     records = {who: record for who, (record, _) in wait.records.items() if record is not None}
     records[txn.id] = txn.standing.record.record
@@ -43,7 +43,10 @@ def give_way(txn: TransactionState, wait: Wait, head: Head | None) -> Program[bo
 
 
 def shift(txn: TransactionState, table: str) -> Program[None]:
-    """New ticket at the end, then the old ones go: in between both stand, which costs a wait."""
+    """Take a new ticket at the end, then delete the old ones.
+
+    In between both exist, which costs a wait.
+    """
     queue = txn.standing.queue
     assert queue is not None
     old = queue.at(table)

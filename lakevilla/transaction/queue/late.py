@@ -1,7 +1,7 @@
-"""Performing what was put off: from a place in the queues, and on what is newest there (note 25).
+"""Performing deferred operations: from a place in the queues, on the newest state (note 25).
 
-An operation that is put off relies on nothing yet, so its transaction takes no place for it
-before it is performed: then all of them, with the logs and HEAD, in one round.
+A deferred operation relies on nothing yet, so its transaction takes no place for it
+before it is performed: then it takes all places, with the logs and HEAD, in one round.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from lakevilla.transaction.validation.validate import catch_up, extend
 
 
 def stand_for_deferred(txn: TransactionState) -> Program[bool]:
-    """Take the places that what was put off needs, and move to the newest HEAD meanwhile.
+    """Take the places that the deferred operations need, and move to the newest HEAD meanwhile.
 
-    False if that was done before, or others were met: who is ahead is waited for first.
+    False if that was done before, or if other tickets were found: then the transaction first
+    waits for those that are ahead.
 
     Raises
     ------
@@ -35,9 +36,10 @@ def stand_for_deferred(txn: TransactionState) -> Program[bool]:
 
 
 def perform_late(txn: TransactionState, concerning: Collection[str] | None = None) -> Program[None]:
-    """Perform what was put off before the commit, because some of it is asked for.
+    """Perform deferred operations before the commit, because results of some are requested.
 
-    See ``perform_deferred``. It stays on the state that the caller has read, if that has changed.
+    See ``perform_deferred``. The transaction stays on the state that the caller has read, if that
+    has changed.
     """
     late = {done.table for done in txn.work.done if done.deferred}
     if not late or (concerning is not None and late.isdisjoint(concerning)):
@@ -50,7 +52,7 @@ def perform_late(txn: TransactionState, concerning: Collection[str] | None = Non
 
 
 def _lacks_standing(txn: TransactionState) -> bool:
-    """Whether it has put off operations without looking who else works on their tables."""
+    """Return whether it has deferred operations, but has not checked for other users there."""
     wanted = _places(txn)
     unprobed = [table for table in wanted if not txn.work.tables[table].probed]
     return txn.through_head and bool(unprobed or missing_places(txn, wanted))
@@ -67,6 +69,6 @@ def _places(txn: TransactionState) -> dict[str, Access]:
 
 
 def _note_probed(txn: TransactionState) -> None:
-    """Its tables' logs were looked at, so performing has no need to: it must not move them."""
+    """Note that its tables' logs were probed: performing must not probe, nor move them."""
     for working in txn.work.tables.values():
         working.probed = True

@@ -1,8 +1,8 @@
 """A transaction's places in the queues of its tables: entered, held, left (design, section 5).
 
-Where nobody queues a place is one round: LIST, marker 1 and record at once, and HEAD beside
-them (note 25). A marker without a record is void, but not at the first look: the record may
-be on its way.
+Where the queue is empty, a place is one round: LIST, marker 1 and record at once, and HEAD in the
+same round (note 25). A marker without a record is void, but not at the first check: the record may
+be under way.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from lakevilla.transaction.state.values import HeldTicket, Queue
 
 
 def missing_places(txn: TransactionState, wanted: Mapping[str, Access]) -> dict[str, Access]:
-    """The places to be taken: none that is held is strong enough.
+    """Return the places that must be taken: no place that is held is strong enough.
 
-    Without Feature.CT, and for transactions that write nothing, there are no queues. What
-    is only appended to needs no place before the commit, and often none then. Reads take
-    theirs with the first write, whichever it is (note 25).
+    Without Feature.CT, and for transactions that write nothing, there are no queues. A table
+    that is only appended to needs no place before the commit, and often none then. Reads take
+    their places with the first write, whichever it is (note 25).
     """
     if not txn.queues:
         return {}
@@ -52,7 +52,8 @@ def missing_places(txn: TransactionState, wanted: Mapping[str, Access]) -> dict[
 def enter(txn: TransactionState, wanted: Mapping[str, Access]) -> Program[bool]:
     """Take a place in the queue of each table that has none strong enough.
 
-    True if nobody was met: then it took one round, of which what is read beside it is good.
+    True if no other ticket was found: then it took one round, and what was read in the same round
+    is valid.
     """
     missing = missing_places(txn, wanted)
     if not missing:
@@ -70,18 +71,19 @@ def enter(txn: TransactionState, wanted: Mapping[str, Access]) -> Program[bool]:
 def place_reads(txn: TransactionState) -> Program[None]:
     """Take the places of what it has read, if it has lasted: between two verbs (note 25).
 
-    HEAD is not asked: what its caller has seen it can't take back, and who has changed it in
-    the meantime is met at the commit.
+    HEAD is not read: the caller can't take back what it has seen, and a change by another client in
+    the meantime is found at the commit.
     """
     if is_due_for_places(txn):
         yield from enter(txn, unplaced_reads(txn))
 
 
 def _take_place(txn: TransactionState, table: str, access: Access) -> Program[bool]:
-    """Take ticket 1 while looking who is there; whoever is, is to be behind no one that came later.
+    """Create ticket 1 while listing the queue; if other tickets exist, queue behind them.
 
-    Who holds ticket 1 before those that were there steps behind them at once: who looks in
-    between waits for a moment in vain.
+    The transaction must not stay ahead of earlier tickets: if it holds ticket 1, it queues behind
+    them at once and deletes ticket 1. A client that lists the queue in between waits for a short
+    time in vain.
     """
     queue = txn.standing.queue
     assert queue is not None
@@ -92,7 +94,7 @@ def _take_place(txn: TransactionState, table: str, access: Access) -> Program[bo
             queue.doubtful.append((table, guessed.ticket.number))
         if not guessed.is_held:
             return None
-        # Held from now on, whatever becomes of the list beside it.
+        # It is held from now on, whatever the concurrent list shows.
         held = HeldTicket(guessed.ticket, advance(State.PLACING, Happening.PLACED_FIRST))
         queue.places.append(held)
         return held
@@ -111,7 +113,7 @@ def _take_place(txn: TransactionState, table: str, access: Access) -> Program[bo
 
 
 def unplaced_appends(txn: TransactionState) -> list[str]:
-    """The tables that are appended to without a place in their queues (note 25)."""
+    """Return the tables that are appended to without a place in their queues (note 25)."""
     if not txn.queues:
         return []
     queue = txn.standing.queue
@@ -122,7 +124,7 @@ def unplaced_appends(txn: TransactionState) -> list[str]:
 def take_tickets(
     txn: TransactionState, wanted: Mapping[str, tuple[Access, list[Listed]]]
 ) -> Program[None]:
-    """Place a marker behind those that are listed for each table; the record comes first."""
+    """Place a marker behind those that are listed for each table; create the record first."""
     if txn.standing.queue is None:
         txn.standing.queue = Queue()
     if txn.standing.record is None:
@@ -135,7 +137,7 @@ def take_tickets(
 def take_ticket(
     txn: TransactionState, table: str, access: Access, listed: list[Listed]
 ) -> Program[HeldTicket]:
-    """Place a marker behind those that are listed, and see whether anybody is ahead."""
+    """Place a marker behind those that are listed, and check whether a ticket is ahead."""
     queue = txn.standing.queue
     assert queue is not None
     placed = yield from place(table, txn.id, access, txn.context.ids, listed)

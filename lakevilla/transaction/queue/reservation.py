@@ -1,7 +1,7 @@
-"""Reservations: how an escalated transaction holds against optimistic ones (design, section 7).
+"""Reservations: an escalated transaction holds against optimistic ones (design, section 7).
 
-Those look at no markers, but everybody reads HEAD. A reservation is a ticket
-below all others in the tables that it names; it counts while its holder's
+Optimistic transactions read no markers, but every transaction reads HEAD. A reservation is a
+ticket below all others in the tables that it names; it counts while its holder's
 record lives.
 """
 
@@ -17,7 +17,7 @@ from lakevilla.store.effects import Program
 from lakevilla.transaction.state.record import create_record
 from lakevilla.transaction.state.transaction import TransactionState
 
-#: More would make HEAD heavy for everyone, and an order among so many helps nobody.
+#: More reservations would make HEAD heavy for every client, and an order among so many is no help.
 _MOST = 32
 
 
@@ -25,8 +25,8 @@ def reserve(txn: TransactionState, tables: Collection[str]) -> Program[None]:
     """Add the transaction to HEAD's ``reserved``.
 
     The replacement itself makes every optimistic commit that is under way lose
-    its race, and look at HEAD again. The record comes first: a reservation
-    whose holder has none is void.
+    its race, and read HEAD again. The record is created first: a reservation
+    whose holder has no record is void.
     """
     with during("marker"):
         yield from _reserve(txn, tables)
@@ -40,7 +40,7 @@ def _reserve(txn: TransactionState, tables: Collection[str]) -> Program[None]:
 
     def change(head: Head) -> Program[Head | None]:
         alive = _without(head, context.given_up.holders)
-        # In its place, if it was escalated before: whoever has waited longest stays first.
+        # It takes the place of an earlier one: the transaction that has waited longest stays first.
         now = tuple(wanted if one.txn == txn.id else one for one in alive)
         if wanted not in now:
             now = (*now, wanted)
@@ -57,7 +57,7 @@ def _reserve(txn: TransactionState, tables: Collection[str]) -> Program[None]:
 
 
 def unreserve(txn: TransactionState) -> Program[None]:
-    """Give way: take the transaction out of HEAD's ``reserved``."""
+    """Give way: remove the transaction from HEAD's ``reserved``."""
     context = txn.context
 
     def change(head: Head) -> Program[Head | None]:
@@ -71,19 +71,19 @@ def unreserve(txn: TransactionState) -> Program[None]:
 
 
 def reserved_by(head: Head | None, txn_id: str) -> frozenset[str]:
-    """The tables that a transaction has reserved."""
+    """Return the tables that a transaction has reserved."""
     reservations = () if head is None else head.reserved
     return frozenset(table for r in reservations if r.txn == txn_id for table in r.tables)
 
 
 def reserved_ahead(txn: TransactionState, head: Head | None) -> list[Reservation]:
-    """Whom the transaction lets go first: those in HEAD before its own reservation.
+    """Return the reservations that go first: those in HEAD before the transaction's own.
 
-    Only as far as it writes what they have reserved: a read can't invalidate them.
+    They count only as far as it writes what they have reserved: a read can't invalidate them.
     """
     written = {done.table for done in txn.work.done}
     if head is not None and txn.context.given_up.holders:
-        # One that was taken out of HEAD counts again, should it come back.
+        # A holder whose reservation was removed from HEAD counts again, should it be added again.
         txn.context.given_up.holders &= {reservation.txn for reservation in head.reserved}
     before = []
     for reservation in () if head is None else head.reserved:
@@ -96,10 +96,10 @@ def reserved_ahead(txn: TransactionState, head: Head | None) -> list[Reservation
 
 
 def remaining(txn: TransactionState, head: Head) -> tuple[Reservation, ...]:
-    """The reservations of a HEAD that the transaction decides itself with.
+    """Return the reservations that the transaction keeps in the HEAD by which it decides itself.
 
-    Its own has served; those whose holders were found dead are dropped by
-    whoever comes first.
+    Its own has served its purpose; those whose holders were found dead are dropped by
+    the first transaction that decides.
     """
     return _without(head, {txn.id, *txn.context.given_up.holders})
 

@@ -1,4 +1,4 @@
-"""Those of whom nothing is to be waited for: ended, silent for a lease, or of no known place."""
+"""Markers for which waiting is useless: ended, silent for a lease, or in no known place."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from lakevilla.transaction.state.transaction import TransactionState
 
 
 def dead(txn: TransactionState, wait: Wait, before: Iterable[Ahead]) -> list[Ahead]:
-    """Those of whom nothing is to be waited for: ended, aborted, or silent for a lease.
+    """Return those for which waiting is useless: ended, aborted, or silent for a lease.
 
-    Who has no record has ended, if it has none at the second look either: a marker goes in one
-    round with the record of its transaction, and may be there first (note 25).
+    A transaction without a record has ended, if it has none at the second check either: a marker is
+    created in the same round as the record of its transaction, and may be stored first (note 25).
     """
     leases, now = txn.context.leases, txn.context.clock.elapsed()
     found = []
@@ -39,13 +39,13 @@ def dead(txn: TransactionState, wait: Wait, before: Iterable[Ahead]) -> list[Ahe
 
 
 def strays(wait: Wait, before: Iterable[Ahead]) -> list[Ahead]:
-    """Markers of the living that they do not count among their places.
+    """Return unrecorded markers: those that a live transaction does not count among its places.
 
-    Left by a process that died before it wrote them down, and whose transaction another
-    has resumed; or by a create whose answer was lost. Their owner does not know of them, so no
-    edge tells of a deadlock over them. Every replacement of a record names all places, and
-    one may have been on its way when the marker was placed: so whoever is not named in the
-    second after it was seen has lost a place at most.
+    They were left by a process that died before it recorded them, and whose transaction another
+    process has resumed; or by a create whose answer was lost. Their owner does not know of them, so
+    no edge shows a deadlock over them. Every replacement of a record names all places, and one
+    replacement may have been under way when the marker was placed. So if the second replacement
+    after the marker was seen does not name it, its owner loses a place at most.
     """
     found = []
     for one in before:
@@ -68,7 +68,7 @@ def sweep(txn: TransactionState, wait: Wait, dead: Sequence[Ahead]) -> Program[N
     """Give up the places of the dead; their records stay, so that they may go on if they wake.
 
     A marker that was freed and placed again under the same number meanwhile is
-    deleted with them: its owner finds out before it commits, and takes another.
+    deleted with them: its owner finds out before it commits, and takes another place.
     """
     context = txn.context
     stale = {one.txn for one in dead if one.txn in wait.records}
@@ -95,7 +95,7 @@ def sweep(txn: TransactionState, wait: Wait, dead: Sequence[Ahead]) -> Program[N
 
 
 def finish_decided(txn: TransactionState, holders: set[str]) -> Program[None]:
-    """Publish what the dead have decided."""
+    """Publish the commits that the dead transactions have decided."""
     context = txn.context
     held = yield from context.head()
     if held is None:
@@ -110,9 +110,10 @@ def finish_decided(txn: TransactionState, holders: set[str]) -> Program[None]:
 
 
 def have_moved(wait: Wait, before: Iterable[Ahead]) -> bool:
-    """Whether somebody ahead has shifted away: its record, while it waits, names its tickets.
+    """Return whether a transaction ahead has shifted: its record names its tickets while it waits.
 
-    Asked once for each state of a record: tickets lag behind while it does not wait.
+    Each state of a record is checked once: its tickets lag behind while the transaction does not
+    wait.
     """
     moved = False
     for one in before:

@@ -1,4 +1,4 @@
-"""Waiting for one's turn, and giving way in a cycle (design, sections 7 and 8, step 1).
+"""Waiting for a turn, and giving way in a cycle (design, sections 7 and 8, step 1).
 
 Nothing here is needed for safety: a transaction that goes on too early loses a
 race or redoes its work. So every doubt is settled in favour of going on.
@@ -23,23 +23,23 @@ from lakevilla.transaction.queue.stale import dead, finish_decided, have_moved, 
 from lakevilla.transaction.state.record import change_record
 from lakevilla.transaction.state.transaction import TransactionState
 
-#: Edges written into one record; whoever waits for more is in no hurry to find a cycle.
+#: The most edges in one record; a transaction that waits for more need not find a cycle soon.
 _MOST_EDGES = 256
-#: Records read to find a cycle; a larger one ends with a time-out.
+#: The most records that are read to find a cycle; a larger one ends with a time-out.
 _MOST_RECORDS = 4096
-#: A queue moves on at the pace at which each waiter looks, so pauses grow slowly.
+#: A queue moves on at the pace at which each waiter checks, so pauses grow slowly.
 _GROWTH = 1.2
-#: Whoever waits longer is told of again, louder: somebody may have to look.
+#: A longer wait is reported again, louder: a person may have to act.
 _LONG_SECONDS = 10.0
 
 
 def wait_for_turn(
     txn: TransactionState, head: Head | None, ahead: Sequence[Ahead] | None = None
 ) -> Program[bool]:
-    """Wait until nobody is ahead, or the patience of the transaction is over.
+    """Wait until no transaction is ahead, or the patience of the transaction is over.
 
     True if it has waited: then HEAD has moved. ``head`` shows the reservations; ``ahead``
-    are those that were ahead just now, if that was looked at.
+    are those that were ahead just now, if that was listed.
     """
     context = txn.context
     settings = context.settings
@@ -84,8 +84,8 @@ def _wait(
 ) -> Program[None]:
     """Wait until it is worth listing again.
 
-    The edges are written before the records of others are read: of those who close
-    a cycle the last to write sees all of it.
+    The edges are written before the records of other transactions are read: of the transactions
+    that close a cycle, the last one to write sees all of it.
     """
     context = txn.context
     lease = context.settings.lease_seconds
@@ -121,7 +121,7 @@ def _wait(
             if not polled.txn:
                 break
             if txn.standing.ousted:
-                yield from change_record(txn)  # tells why
+                yield from change_record(txn)  # raises the reason
             changed = yield from _poll(txn, wait, polled.txn)
             if polled.txn not in wait.records:
                 wait.pause = context.settings.wait_poll_seconds
@@ -132,17 +132,17 @@ def _wait(
 
 def _write_edges(txn: TransactionState, before: Iterable[Ahead]) -> Program[None]:
     if txn.standing.queue is None or txn.standing.record is None:
-        return  # holds no ticket, so nobody waits for it
+        return  # it holds no ticket, so no transaction waits for it
     edges = [Edge(txn.id, one.mine, one.txn, one.number, one.table) for one in before if one.txn]
     edges = edges[:_MOST_EDGES]
     record = txn.standing.record.record
-    # Edges to those that have ended are void by themselves; only new ones must be told.
+    # Edges to transactions that have ended are void by themselves; only new ones must be written.
     if not set(edges) <= set(record.edges) or record.tickets != txn.standing.queue.tickets:
         yield from change_record(txn, edges=tuple(edges))
 
 
 def _poll(txn: TransactionState, wait: Wait, holder: str) -> Program[bool]:
-    """One conditional GET; whether anything has changed."""
+    """Send one conditional GET; return whether anything has changed."""
     before = wait.records.get(holder)
     yield from _read(txn, wait, holder)
     return wait.records.get(holder) != before or txn.context.leases.is_stale(
@@ -151,7 +151,7 @@ def _poll(txn: TransactionState, wait: Wait, holder: str) -> Program[bool]:
 
 
 def _read_records(wait: Wait, before: Iterable[Ahead], txn: TransactionState) -> Program[None]:
-    """The records of those ahead, and of those that they wait for in turn."""
+    """Read the records of those ahead, and of those that they wait for in turn."""
     seen: set[str] = {txn.id}
     frontier = {one.txn for one in before if one.txn} - seen
     while frontier and len(seen) < _MOST_RECORDS:
@@ -183,7 +183,9 @@ def _read(txn: TransactionState, wait: Wait, holder: str) -> Program[None]:
 
 
 def _record(key: str, holder: str, body: bytes) -> TxnRecord | None:
-    """A record that can't be read tells no edges; its lease still runs.
+    """Return the record; None if it can't be read.
+
+    Then it names no edges, but its lease still runs.
 
     The ids in it become parts of keys: a wrong one must not reach the store.
     """
@@ -197,7 +199,7 @@ def _record(key: str, holder: str, body: bytes) -> TxnRecord | None:
 
 
 def _announce(txn: TransactionState, wait: Wait, before: Sequence[Ahead]) -> None:
-    """Say whom it waits for, once for each set of them, and again when that takes long."""
+    """Report the holders for which it waits, once for each set, and again when that takes long."""
     holders = frozenset(one.txn or one.key for one in before)
     now = txn.context.clock.elapsed()
     is_long = now >= wait.tell_again
@@ -217,7 +219,7 @@ def _announce(txn: TransactionState, wait: Wait, before: Sequence[Ahead]) -> Non
     }
     still = ""
     if is_long:
-        # Twice as rare each time.
+        # Each further report comes after twice the time.
         since = wait.began
         wait.tell_again = now + (now - since)
         still = f", since {now - since:.0f} s: `lakevilla txns` shows it, `lakevilla abort` ends it"
@@ -225,7 +227,7 @@ def _announce(txn: TransactionState, wait: Wait, before: Sequence[Ahead]) -> Non
 
 
 def _give_up(txn: TransactionState) -> None:
-    """Say, once, that it waits no longer."""
+    """Report, once, that the transaction waits no longer."""
     if not txn.standing.impatient:
         txn.standing.impatient = True
         message = f"transaction {txn.id} stops waiting and commits optimistically"

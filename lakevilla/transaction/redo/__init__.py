@@ -1,1 +1,1 @@
-"""Operations that are performed again on a newer state, or put off until they must be."""
+"""Operations that are performed again on a newer state, or deferred until they must be."""

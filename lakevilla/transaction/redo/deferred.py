@@ -1,14 +1,14 @@
-"""Logical mode: operations that are put off while others go first (design, section 6).
+"""Logical mode: operations that are deferred while other transactions go first (design, section 6).
 
-Work that is done behind others is work to be done again once they have
-committed. So an operation there is checked and noted, and performed after the
-wait, or as soon as its rows or counts are looked at: until then it changes
-nothing, stores nothing, and is in conflict with nothing.
+Work that is done behind other transactions must be done again once they have
+committed. So an operation there is checked and noted. It is performed after the
+wait, or as soon as its rows or counts are read: until then it changes
+nothing, stores nothing, and conflicts with nothing.
 
-A performed operation never depends on one that is put off: what follows on a
-table with such operations, or reads one, is put off too, or performs them first.
+A performed operation never depends on a deferred one: an operation that follows on a
+table with deferred operations, or reads one, is deferred too, or performs them first.
 Appends depend on nothing, so they are made at once, and keep their place among
-the others when those are performed.
+the other operations when those are performed.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ from lakevilla.transaction.state.files import made_files
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
 
-#: The physical side of an operation that is put off.
+#: The physical side of a deferred operation.
 NOT_PERFORMED = Performed(Change(), Counts(), {}, {})
 
 
 def is_put_off(txn: TransactionState, operation: Operation) -> Program[bool]:
-    """Whether an operation is to be noted and not performed yet; it is checked as far as it can be.
+    """Return whether to note an operation without performing it yet; check it as far as possible.
 
     Raises
     ------
     InvalidOperation
-        It can't fit its tables, whatever their rows are.
+        It can't fit its tables, whatever rows they have.
     """
     late = {done.table for done in txn.work.done if done.deferred}
     if not (txn.puts_off or txn.is_behind(operation.table) or late & _tables(operation)):
@@ -70,10 +70,10 @@ def is_put_off(txn: TransactionState, operation: Operation) -> Program[bool]:
 def perform_deferred(
     txn: TransactionState, concerning: Collection[str] | None = None
 ) -> Program[None]:
-    """Perform what was put off, in order and on the state that the transaction has now.
+    """Perform the deferred operations, in order and on the present state of the transaction.
 
-    With ``concerning`` only if some of it is on these tables; then still all of
-    it, because their operations may read the other tables.
+    With ``concerning`` only if some of them are on these tables; then still all of
+    them, because their operations may read the other tables.
 
     Raises
     ------
@@ -96,12 +96,12 @@ def perform_deferred(
 
 
 def defer(txn: TransactionState, tables: Collection[str]) -> None:
-    """Put off again what was performed on tables where others go first from now on.
+    """Defer performed operations again, on tables where other transactions go first from now on.
 
-    What the caller has read stays as it is, with all that it was made from: were
-    it created again, nobody could tell whether he acted on it. Counts that he has looked at
-    are compared when the operation is performed again. Files that were stored for it are
-    the transaction's to delete, as those of any redo.
+    What the caller has read stays unchanged, with all operations from which it was made: were
+    it created again, nothing could show whether the caller acted on it. Counts that the caller has
+    read are compared when the operation is performed again. Files that were stored for it are the
+    transaction's to delete, as those of any redo.
     """
     seen = _seen(txn)
     late: set[str] = set()
@@ -120,10 +120,10 @@ def defer(txn: TransactionState, tables: Collection[str]) -> None:
 
 
 def _seen(txn: TransactionState) -> set[int]:
-    """The operations that must stay performed, by number.
+    """Return the operations that must stay performed, by number.
 
-    Those whose rows the caller has read, those that can't be put off (a new
-    constraint held for the rows that were there), and what they were made from.
+    These are operations whose rows the caller has read, operations that can't be deferred (a new
+    constraint held for the rows that existed then), and the operations from which they were made.
     """
     seen: set[int] = set()
     tables: set[str] = set()
@@ -142,7 +142,7 @@ def _seen(txn: TransactionState) -> set[int]:
 
 
 def _tables(operation: Operation) -> set[str]:
-    """The tables whose state an operation depends on."""
+    """Return the tables on whose state an operation depends."""
     if isinstance(operation, Append | Create) and not _evolves(operation):
         return set()
     return {operation.table, *tables_read(operation)}
@@ -153,9 +153,9 @@ def _evolves(operation: Operation) -> bool:
 
 
 def can_wait(operation: Operation) -> bool:
-    """Whether operations of this kind can be put off: those that leave the schema as it is.
+    """Return whether operations of this kind can be deferred: those that keep the schema.
 
-    What comes after one that changes it must see the new one.
+    An operation that follows a change of the schema must see the new one.
     """
     return isinstance(operation, Update | Delete | Merge | Insert | Overwrite) and not _evolves(
         operation
@@ -163,7 +163,10 @@ def can_wait(operation: Operation) -> bool:
 
 
 def _may_be_refused(txn: TransactionState, operation: Operation) -> bool:
-    """Whether it may take rows out of a table that only grows: told by its rows, to its caller."""
+    """Return whether it may remove rows of a table that only grows.
+
+    Its rows decide that, and the error is raised to its caller.
+    """
     if not txn.work.tables[operation.table].snapshot.append_only:
         return False
     if isinstance(operation, Merge):
@@ -172,7 +175,7 @@ def _may_be_refused(txn: TransactionState, operation: Operation) -> bool:
 
 
 def _fits(txn: TransactionState, operation: Operation) -> Program[bool]:
-    """Bind the operation to its tables' columns; False if only performing it can tell more."""
+    """Bind the operation to its tables' columns; False if only performing it can show more."""
     layout = txn.work.tables[operation.table].snapshot.layout
     operation = locate(operation, layout)
     match operation:
@@ -196,13 +199,14 @@ def _fits(txn: TransactionState, operation: Operation) -> Program[bool]:
                 return False
             inserted_rows(operation, layout, rows)
         case _:
-            # Nothing to bind; or a source that its caller has bound it to while storing it.
+            # Nothing to bind; or a source to which its caller has bound the operation while storing
+            # it.
             pass
     return True
 
 
 def _without_rows(txn: TransactionState, source: QuerySource) -> Program[pa.Table | None]:
-    """What a query returns, but for its rows; None if it can't be told from empty tables."""
+    """Return a query's result without its rows; None if empty tables do not determine it."""
 
     def lookup(location: str) -> Program[TableSnapshot]:
         yield from ()  # all of them are part of the transaction already
@@ -215,6 +219,6 @@ def _without_rows(txn: TransactionState, source: QuerySource) -> Program[pa.Tabl
     try:
         rows = yield from read_source(txn.context, source, lookup)
     except InvalidOperation:
-        # Wrong, or right only where there are rows: performed, it is told which.
+        # The query is wrong, or right only where there are rows: performing it shows which.
         return None
     return rows.slice(0, 0)

@@ -47,24 +47,25 @@ from lakevilla.transaction.state.transaction import TransactionState, conflict
 
 # -------------------- rebase
 #
-# Moving a transaction to a newer HEAD, with what it must do again there (design, section 6).
+# Moving a transaction to a newer HEAD, with the operations that it must do again there (design,
+# section 6).
 
 
 def rebase(txn: TransactionState, held: HeldHead | None, found: Examination) -> Program[None]:
-    """Move the transaction to ``held``; operations from ``redo_from`` on are done again there.
+    """Move the transaction to ``held``; redo operations from ``redo_from`` on there.
 
     Raises
     ------
     ConflictError
         Too many redos, an operation that fits no longer, or a count that the
-        caller has looked at and that would change.
+        caller has read and that would change.
     """
     try:
         yield from _moved(txn, held, found)
     except BaseException as error:
         if txn.state is Life.OPEN:
-            # Half moved it is neither what it was nor what it is to be: were it
-            # committed again, a part of its operations would be, or old ones unchecked.
+            # Half moved it has neither its old state nor its new one: if it were committed
+            # again, a part of its operations would be, or old ones unchecked.
             txn.fail(error if isinstance(error, LakeVillaError) else _interrupted(txn))
         raise
 
@@ -72,7 +73,7 @@ def rebase(txn: TransactionState, held: HeldHead | None, found: Examination) -> 
 def _interrupted(txn: TransactionState) -> LakeVillaError:
     what = f"transaction {txn.id} was interrupted in the middle of a redo"
     if txn.ending.is_in_doubt:
-        # What it has proposed, or sent, before may be taken into HEAD yet.
+        # A commit that it has proposed, or sent, before may still be included in HEAD.
         ask = f"{what}, and may have committed before: ask `lake.outcome({txn.id!r})`"
         return CommitOutcomeUnknown(ask, txn_id=txn.id)
     return TransactionAborted(f"{what}: run it again", txn_id=txn.id)
@@ -81,7 +82,8 @@ def _interrupted(txn: TransactionState) -> LakeVillaError:
 def _moved(txn: TransactionState, held: HeldHead | None, found: Examination) -> Program[None]:
     context = txn.context
     _let_others_detach(txn, found)
-    # What each operation made its files for: a redo of one before it may change that.
+    # The layouts for which the operations made their files: a redo of an earlier one may change
+    # them.
     layouts = _layouts(txn)
     txn.bound.held = held
     txn.work.behind = found.behind
@@ -102,7 +104,7 @@ def _moved(txn: TransactionState, held: HeldHead | None, found: Examination) -> 
     first = len(txn.work.done) if found.redo_from is None else found.redo_from
     if found.redo_from is not None and first < len(txn.work.done):
         table = txn.work.done[first].table
-        # One that gives way ends by itself: each redo leaves it less to do.
+        # An optimize gives way and ends by itself: each redo leaves it less to do.
         txn.work.redos += not isinstance(txn.work.done[first].operation, Optimize)
         if txn.work.redos > context.settings.max_redos:
             raise txn.fail(
@@ -130,9 +132,9 @@ def _moved(txn: TransactionState, held: HeldHead | None, found: Examination) -> 
 
 
 def _let_others_detach(txn: TransactionState, found: Examination) -> None:
-    """Let go of making a table of what a clone shows, where somebody else has made it.
+    """Drop the making of a table of what a clone shows, where another client has made it.
 
-    It is the same table, with the same files, so all that was done to it stands on it.
+    It is the same table, with the same files, so all operations on it are valid there.
     """
     for index in reversed(range(len(txn.work.done))):
         done = txn.work.done[index]
@@ -151,7 +153,7 @@ def _definition(view: View) -> tuple[object, object]:
 
 
 def _layouts(txn: TransactionState) -> list[Layout]:
-    """Per operation its table's layout as the transaction saw it after the operation."""
+    """Return, per operation, its table's layout as the transaction saw it after the operation."""
     snapshots = {location: working.view.snapshot for location, working in txn.work.tables.items()}
     layouts = []
     for done in txn.work.done:
@@ -163,7 +165,7 @@ def _layouts(txn: TransactionState) -> list[Layout]:
 
 
 def _check_fits(txn: TransactionState, done: Done, written: Layout) -> None:
-    """Files that an operation keeps in a redo must be right on the new state as they are."""
+    """Check that files that an operation keeps in a redo are right on the new state unchanged."""
     after = txn.work.tables[done.table].snapshot.apply(done.change)
     if not files_fit(given_files(done.operation), written, after.layout):
         reason = "its schema or constraints were changed meanwhile"
@@ -171,20 +173,20 @@ def _check_fits(txn: TransactionState, done: Done, written: Layout) -> None:
 
 
 def stands(done: Done) -> bool:
-    """Whether an operation after the first in conflict keeps its physical side, or has none."""
+    """Return whether an operation behind the first in conflict keeps or lacks its physical side."""
     return done.deferred or isinstance(done.operation, Create) or is_append(done.operation)
 
 
 @dataclass(slots=True)
 class Examination:
-    """What moving to a newer HEAD means for a transaction.
+    """The effects that moving to a newer HEAD has on a transaction.
 
-    ``views`` are the tables' states there, where they differ; ``redo_from`` the
-    first operation in conflict; ``conflict`` what cannot be mended. ``tails`` are
-    the logs as they were looked at: what is in them is validated, and no more.
+    ``views`` are the tables' states there, where they differ; ``redo_from`` is the
+    first operation in conflict; ``conflict`` is a conflict that can't be repaired. ``tails`` are
+    the logs as they were read: their entries are validated, and no more.
     ``passed``: tables with reads were passed over.
     ``lenient`` are the tables whose reads may be outdated, with the number of versions
-    that came (told under ``slack`` only); ``behind`` those whose reads then are, see
+    that were added (known under ``slack`` only); ``behind`` are those whose reads then are, see
     ``Work.behind``.
     """
 
@@ -199,27 +201,28 @@ class Examination:
 
 # -------------------- fetch
 #
-# Files of operations that are performed together, fetched in one round instead of one by one.
+# The files of operations that are performed together: one round fetches them, not one by one.
 
 
-#: Of a larger file an engine reads the parts that it needs, which is less than all of it.
+#: An engine reads only the parts that it needs of a larger file, which is less than all of it.
 FILE_BYTES = 4 * 1024 * 1024
-#: What is fetched in one round at most. What comes after it waits for the next round.
+#: The most bytes that one round fetches. Further files wait for the next round.
 ROUND_BYTES = 64 * 1024 * 1024
 
 
 class Fetching:
     """The files of some operations, fetched when the first of them is performed.
 
-    Each is held until all that were fetched in its round are done. A hint and nothing
-    more: what is not held an engine reads itself, and a file never changes under its name.
+    Each is held until all operations whose files were fetched in its round are done. It is a hint
+    and nothing more: an engine reads a file that is not held itself, and a file never changes under
+    its name.
     """
 
     def __init__(self, txn: TransactionState, waiting: Iterable[Done], held: ExitStack) -> None:
         self._txn, self._waiting, self._held = txn, deque(waiting), held
 
     def before(self, done: Done) -> Program[None]:
-        """Have the files at hand that ``done`` reads, with those of the next ones."""
+        """Fetch the files that ``done`` reads, with those of the next operations."""
         if not self._waiting or self._waiting[0] is not done:
             return
         self._held.close()
@@ -231,14 +234,14 @@ class Fetching:
             size = sum(sizes.values())
             if size > left and self._waiting[0] is not done:
                 break
-            # On what this one leaves behind, the next one on its table works.
+            # The next operation on its table works on the result of this one.
             tables.add(self._waiting.popleft().table)
             if size <= left and max(sizes.values(), default=0) <= FILE_BYTES:
                 wanted |= sizes
                 left -= size
         with during("data"):
             found = yield from parallel([get(key) for key in wanted])
-        # What is missing or of another size is told by the engine, which names it.
+        # The engine reports a file that is missing or of another size, and names it.
         bodies = {
             key: one.body
             for (key, size), one in zip(wanted.items(), found, strict=True)
@@ -247,12 +250,12 @@ class Fetching:
         self._held.enter_context(self._txn.context.engine.holding(bodies))
 
     def _files(self, done: Done) -> Program[dict[str, int]]:
-        """Keys and sizes of the stored files that an operation may read."""
+        """Return keys and sizes of the stored files that an operation may read."""
         snapshot = self._txn.work.tables[done.table].snapshot
         try:
             reads, where = _reading(done, snapshot.layout)
         except InvalidOperation:
-            return {}  # what is wrong with it is told when it is performed
+            return {}  # a mistake in it is raised when it is performed
         if not reads:
             return {}
         with during("metadata", done.table):
@@ -263,7 +266,7 @@ class Fetching:
 
 
 def _reading(done: Done, layout: Layout) -> tuple[bool, Expr | None]:
-    """Whether an operation reads files of its own table, and for which rows."""
+    """Return whether an operation reads files of its own table, and for which rows."""
     match locate(done.operation, layout):
         case Update(where=where) | Delete(where=where):
             return True, bind(where, layout.schema)
@@ -277,7 +280,7 @@ def _reading(done: Done, layout: Layout) -> tuple[bool, Expr | None]:
 
 @contextmanager
 def fetching(txn: TransactionState, waiting: Iterable[Done]) -> Iterator[Fetching]:
-    """For the time in which these operations are performed, in this order."""
+    """Hold files for the time in which these operations are performed, in this order."""
     wants = txn.context.engine.reads_by_parts
     with ExitStack() as held:
         yield Fetching(txn, waiting if wants else (), held)

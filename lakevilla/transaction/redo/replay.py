@@ -24,16 +24,16 @@ from lakevilla.transaction.state.transaction import TransactionState, beneath_of
 #
 # Going through a transaction's operations again, on the state that its tables have now.
 #
-# A redo after a conflict and the performing of what was put off are one thing:
-# from the tables' views on, in order, each operation on what those before it left.
+# A redo after a conflict and the performing of deferred operations are one procedure: it begins
+# with the tables' views, and performs each operation, in order, on the result of those before it.
 
 
 def replay(txn: TransactionState, step: Callable[[int, Done], Program[None]]) -> Program[None]:
-    """Lay the operations over the tables' views again, in order, each after its ``step``.
+    """Apply the operations over the tables' views again, in order, each after its ``step``.
 
     While ``step`` runs for an operation, ``txn.done`` and the tables' snapshots
-    hold those before it and no others: that is what its sources are read at. When
-    it raises, all operations are there again, those that were performed as they are now.
+    hold the operations before it and no more: in that state its sources are read. When
+    it raises, all operations are there again, and the performed ones keep their new results.
     """
     kept, txn.work.done = txn.work.done, []
     lay_over(txn)
@@ -50,7 +50,7 @@ def replay(txn: TransactionState, step: Callable[[int, Done], Program[None]]) ->
 
 
 def lay_over(txn: TransactionState) -> None:
-    """Make the tables' snapshots anew: their views with the transaction's own changes."""
+    """Make the tables' snapshots again: their views with the transaction's own changes."""
     for working in txn.work.tables.values():
         working.snapshot = working.view.snapshot
     for done in txn.work.done:
@@ -59,7 +59,7 @@ def lay_over(txn: TransactionState) -> None:
 
 
 def undo_since(txn: TransactionState, count: int) -> None:
-    """Let go of the operations after the first ``count``, as if they had never been asked for."""
+    """Drop the operations after the first ``count``, as if they had never been requested."""
     for done in txn.work.done[count:]:
         for key in made_files(done):
             txn.work.bodies.pop(key, None)
@@ -68,15 +68,15 @@ def undo_since(txn: TransactionState, count: int) -> None:
 
 
 def redo(txn: TransactionState, done: Done, name: FileNamer) -> Program[None]:
-    """Perform an operation on the present snapshots, in place of what it did before, if it did.
+    """Perform an operation on the present snapshots; replace its earlier results, if it has any.
 
     Raises
     ------
     ConflictError
-        It has fitted before and does not fit what others have made of its tables,
-        or a count that the caller has looked at would change.
+        It has fitted before and does not fit what other clients have made of its tables,
+        or a count that the caller has read would change.
     InvalidOperation
-        It was put off until now, and can't be performed. Either way nothing of the
+        It was deferred until now, and can't be performed. Either way nothing of the
         transaction can commit.
     """
     for key in made_files(done):
@@ -101,7 +101,8 @@ def redo(txn: TransactionState, done: Done, name: FileNamer) -> Program[None]:
         )
     done.change, done.counts, done.metrics = again.change, again.counts, again.metrics
     if isinstance(done.operation, Optimize):
-        # What was let go is gone for good: its files are nobody's from here on.
+        # Moves that were given up are gone for good: their files belong to no operation from here
+        # on.
         done.operation = still_moved(done.operation, again.change)
     done.deferred = False
     keep_files(txn, done, again.bodies)
@@ -110,7 +111,7 @@ def redo(txn: TransactionState, done: Done, name: FileNamer) -> Program[None]:
 def _refuse_values(
     txn: TransactionState, operation: Transplant, snapshot: TableSnapshot
 ) -> Program[None]:
-    """Refuse to hide values by what was told of the rows that were there before."""
+    """Refuse to hide values on the basis of what was known of the earlier rows."""
     if operation.hides:
         reason = f"others have written to it, and {named(operation.hides)} was to go from it"
         raise txn.fail(conflict(txn, operation.table, reason))
@@ -130,11 +131,11 @@ def _refused(txn: TransactionState, done: Done, error: InvalidOperation) -> Lake
 
 # -------------------- entry
 #
-# What a transaction's operations come to in the one log entry of a table.
+# The one change that a transaction's operations make together in a table's log entry.
 
 
 def entry_change(txn: TransactionState, table: str, mine: Iterable[Done]) -> Program[Change]:
-    """What a transaction's operations on one table, ``mine``, come to in its one entry."""
+    """Return the one change that a transaction's operations on a table, ``mine``, make together."""
     changes = [done.change for done in mine]
     if not is_mixed(changes):
         return compose(changes)

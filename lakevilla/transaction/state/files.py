@@ -19,14 +19,15 @@ from lakevilla.transaction.state.transaction import TransactionState
 
 # -------------------- files
 #
-# The files of a transaction: what its operations have made, and what of it is stored.
+# The files of a transaction: those that its operations have made, and those of them that are
+# stored.
 
 
 def made_files(done: Done) -> list[str]:
-    """The keys of the files that performing an operation made; those it was given are its source.
+    """Return the keys of the files that performing an operation made.
 
-    Only the former may be dropped when it is undone: a redo makes them anew, and
-    nobody could make the latter again.
+    The files that the operation was given are its source. Only the made ones may be dropped when it
+    is undone: a redo makes them again, and nothing could make the given ones again.
     """
     given = {file.path for file in given_files(done.operation)}
     made = [file.path for file in done.change.adds]
@@ -35,9 +36,9 @@ def made_files(done: Done) -> list[str]:
 
 
 def own_files(txn: str, keys: Iterable[str]) -> list[str]:
-    """Of keys that a sublog names, which may hold anything, those that bear the transaction's id.
+    """Return those of the keys of a sublog that bear the transaction's id.
 
-    No others are its own to delete.
+    A sublog may name anything, and no other keys are the transaction's own to delete.
     """
     return [key for key in keys if txn_in(key) == txn]
 
@@ -49,7 +50,7 @@ def store_files(txn: TransactionState, location: str | None = None) -> Program[N
     if not keys:
         return
     puts = [Put(key, txn.work.bodies[key], NEW) for key in keys]
-    # Noted before they are asked for: an interruption in between leaves
+    # Note the keys before the puts are sent: an interruption in between leaves
     # some of them stored, and an abort must find them.
     txn.work.stored.extend(keys)
     with during("data", location):
@@ -66,7 +67,7 @@ def store_files(txn: TransactionState, location: str | None = None) -> Program[N
 def hold_written(
     txn: TransactionState, location: str, written: Iterable[Written]
 ) -> tuple[DataFile, ...]:
-    """Note files that an engine has made: those that the commit is to store, and those stored."""
+    """Note files that an engine has made: those that the commit must store, and those stored."""
     written = tuple(written)
     for item in written:
         key = f"{location}/{item.file.path}"
@@ -78,13 +79,13 @@ def hold_written(
 
 
 def hold_file(txn: TransactionState, key: str, body: bytes) -> None:
-    """Keep a file that was made in memory, until it is stored with others."""
+    """Keep a file that was made in memory, until it is stored together with further ones."""
     txn.work.bodies[key] = body
     txn.work.held_bytes += len(body)
 
 
 def keep_files(txn: TransactionState, done: Done, bodies: Mapping[str, bytes]) -> None:
-    """Note the files that an operation has made: some to be stored, the large ones stored."""
+    """Note the files that an operation has made: some must be stored, the large ones are stored."""
     for key, body in bodies.items():
         hold_file(txn, key, body)
     txn.work.stored.extend(key for key in made_files(done) if key not in bodies)
@@ -92,18 +93,18 @@ def keep_files(txn: TransactionState, done: Done, bodies: Mapping[str, bytes]) -
 
 # -------------------- own entry
 #
-# Whether an entry that a transaction has tried stands in its table's log (note 19).
+# Find out whether an entry that a transaction has tried is in its table's log (note 19).
 
 
 def found_in_log(txn: TransactionState, tail: Tail) -> Program[int | None]:
-    """The version of the known log that holds the transaction's entry, tried before.
+    """Return the version of the known log that holds the transaction's entry, tried before.
 
-    None if there is none: then the number is free, and stays in doubt, or another's.
+    None if there is none: then the number is free and stays in doubt, or another entry has it.
 
     Raises
     ------
     CommitOutcomeUnknown
-        Clean-up has taken what would tell.
+        Clean-up has deleted what would show it.
     """
     tried = txn.ending.entry_tried
     if tried is None or tail.tip < tried.version:
@@ -126,9 +127,9 @@ def found_in_log(txn: TransactionState, tail: Tail) -> Program[int | None]:
 
 
 def _counts(txn: TransactionState, tail: Tail, version: int) -> Program[bool]:
-    """Whether an entry that was found under its number is part of the log (hazard 10).
+    """Return whether an entry that was found under its number is part of the log (hazard 10).
 
-    One that has landed where clean-up had taken the number away is below a checkpoint that
+    An entry that was stored under a number that clean-up had freed is below a checkpoint that
     does not hold it. That takes as long as a tip is not trusted, or a log that is short.
     """
     tried, context = txn.ending.entry_tried, txn.context
@@ -142,7 +143,7 @@ def _counts(txn: TransactionState, tail: Tail, version: int) -> Program[bool]:
 
 
 def _holds_its_files(txn: TransactionState, tail: Tail) -> Program[bool]:
-    """Whether the table has a file of the transaction: no other entry ever adds one."""
+    """Return whether the table has a file of the transaction: no other entry ever adds one."""
     removed = {file.ref for done in txn.work.done for file in done.change.removes}
     made = {file.ref for done in txn.work.done for file in done.change.adds} - removed
     return bool(made) and len((yield from tail.snapshot.missing(sorted(made)))) < len(made)

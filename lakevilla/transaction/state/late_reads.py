@@ -1,4 +1,4 @@
-"""Reads without a place in a queue, and when they are due for one."""
+"""Reads without a place in a queue, and the time when they are due for one."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from lakevilla.transaction.state.values import Feature
 #
 # Reads that have no place in a queue yet: most transactions that only read never need one.
 #
-# A place is for whoever has something to lose to those who come later: who will write what he has
-# computed from his reads, or has lost with that once (note 25).
+# A transaction needs a place if it has something to lose to later transactions: if it will write
+# what it has computed from its reads, or has lost with that once (note 25).
 
 
-#: So long after its first use a transaction that has only read takes its places. It is the first
-#: pause of those who wait (``Settings.wait_poll_seconds``): nobody gains by knowing of a
-#: place that is given back before he looks again. No setting: shorter than a commit it would cost
-#: every reader a marker, and longer than a person's pause it would break what a place is for.
+#: A transaction that has only read takes its places so many seconds after its first use. It is the
+#: first pause of a waiting transaction (``Settings.wait_poll_seconds``): a place that is given back
+#: before that transaction checks again is of no use to it. It is no setting: shorter than a commit
+#: it would cost every reader a marker, and longer than a person's pause it would break the purpose
+#: of a place.
 PLACE_AFTER_SECONDS = 0.25
 
 
 def unplaced_reads(txn: TransactionState) -> dict[str, Access]:
-    """The tables whose rows its caller has seen without a place in their queues."""
+    """Return the tables whose rows its caller has seen without a place in their queues."""
     if not txn.queues:
         return {}
     queue = txn.standing.queue
@@ -32,9 +33,10 @@ def unplaced_reads(txn: TransactionState) -> dict[str, Access]:
 
 
 def may_read_without_place(txn: TransactionState) -> bool:
-    """Whether a read takes no place yet: nothing is written, and it has not lasted.
+    """Return whether a read takes no place yet: nothing is written, and it has not lasted.
 
-    One that holds a place already, or is run again, takes the others where it reads.
+    A transaction that holds a place already, or is run again, takes its further places where it
+    reads.
     """
     return not (
         txn.standing.queue is not None or txn.standing.used or txn.work.done or _has_lasted(txn)
@@ -42,9 +44,9 @@ def may_read_without_place(txn: TransactionState) -> bool:
 
 
 def is_due_for_places(txn: TransactionState) -> bool:
-    """Whether a thread beside it should take the places of its reads, between two verbs.
+    """Return whether another thread should take the places of its reads, between two verbs.
 
-    Not of one whose commit was tried: what it holds is given back from then on.
+    It should not do so for one whose commit was tried: its places are given back from then on.
     """
     return (
         txn.state is Life.OPEN
@@ -61,27 +63,27 @@ def _has_lasted(txn: TransactionState) -> bool:
 
 # -------------------- due
 #
-# When a transaction that lives long is due to be saved (design, section 6).
+# The time when a long-lived transaction is due to be saved (design, section 6).
 #
-# By time and by bytes, not by the number of its operations: a hundred small appends are over
-# before a save of them would be.
+# It is due by time and by bytes, not by the number of its operations: a hundred small appends end
+# sooner than a save of them would.
 
 
-#: Of new files, in the memory of one transaction.
+#: The most bytes of new files in the memory of one transaction.
 MOST_HELD_BYTES = 64 * 1024 * 1024
 
 
 def is_due(txn: TransactionState) -> bool:
-    """Whether a transaction with Feature.R has lived, or holds, enough to be written down."""
+    """Return whether a transaction with Feature.R has lived, or holds, enough to be saved."""
     return _is_lazy(txn) and (
         _age(txn) >= txn.context.settings.save_interval_seconds or _holds_much(txn)
     )
 
 
 def is_due_in_verb(txn: TransactionState) -> bool:
-    """Whether the verb that ends now has to save it, although a thread saves those that are due.
+    """Return whether the verb that ends now must save it, although a thread saves due ones.
 
-    It holds as much memory as it may; or that thread, which waits for a moment between two
+    Then it holds as much memory as it may; or that thread, which waits for a time between two
     verbs, has found none for as long again.
     """
     return _is_lazy(txn) and (
@@ -90,9 +92,9 @@ def is_due_in_verb(txn: TransactionState) -> bool:
 
 
 def is_due_between_verbs(txn: TransactionState) -> bool:
-    """Whether a thread beside it should save it: not what is at its commit, nor what is as saved.
+    """Return whether another thread should save it: not at its commit, nor with nothing to save.
 
-    One whose commit was tried is left to its caller, who may have to hear what became of it.
+    One whose commit was tried is left to its caller, which may need a report of the outcome.
     """
     count = 0 if txn.standing.saved is None else txn.standing.saved.operations
     return (
@@ -111,7 +113,7 @@ def _is_lazy(txn: TransactionState) -> bool:
 
 
 def _age(txn: TransactionState) -> float:
-    """Seconds since it was last saved, or began."""
+    """Return the seconds since it was last saved, or began."""
     since = txn.bound.began_at if txn.standing.saved is None else txn.standing.saved.at
     return txn.context.clock.elapsed() - since
 

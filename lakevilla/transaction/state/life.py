@@ -1,19 +1,19 @@
-"""The life of a transaction, as a table; and what may be done with it where it stands.
+"""The life of a transaction, as a table of states, and the actions that each state allows.
 
 The rules:
 
 1. It is ``open`` until its commit point has decided, or it can't commit any more.
-2. After an error that nothing can be built on it has ``failed``, for good. A later error may tell
-   better what that means: that it may have committed after all.
-3. ``committed`` is told once by HEAD or by the log entry, and once more with the versions that its
-   tables have then.
+2. After an error on which nothing can be built it has ``failed``, for good. A later error may say
+   more exactly what that means: that it may have committed after all.
+3. ``committed`` is reported once by HEAD or by the log entry, and once more with the versions that
+   its tables have then.
 4. Open or failed, it can be ``aborted``. Committed and aborted are for ever.
 
-Whether it may have committed is no state of it: that is what its commit point was tried for and
-no answer tells (``Ending.is_in_doubt``).
+Whether it may have committed is no state of it: then its commit point was tried and no answer
+shows the outcome (``Ending.is_in_doubt``).
 
-Nothing here does I/O. The diagram in ``docs/guarantees.md`` is what ``diagram`` makes of the
-table; a test holds the two together and prints what to paste.
+Nothing here does I/O. ``diagram`` makes the diagram in ``docs/guarantees.md`` from the table; a
+test compares the two and prints what to paste.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from enum import StrEnum
 
 
 class Life(StrEnum):
-    """Where a transaction is in its life; its users see the values."""
+    """The state of a transaction in its life; users see the values."""
 
     OPEN = "open"
     FAILED = "failed"
@@ -32,7 +32,7 @@ class Life(StrEnum):
 
 
 class LifeEvent(StrEnum):
-    """What happens to a transaction; the values are the diagram's labels."""
+    """An event in the life of a transaction; the values are the diagram's labels."""
 
     FAILS = "a conflict, a fence, or an unknown outcome"
     COMMITS = "its commit point is stored"
@@ -40,7 +40,7 @@ class LifeEvent(StrEnum):
     ABORTS = "its caller, or the client that runs it again"
 
 
-#: Every transition there is.
+#: Every transition that exists.
 TRANSITIONS: Mapping[Life, Mapping[LifeEvent, Life]] = {
     Life.OPEN: {
         LifeEvent.FAILS: Life.FAILED,
@@ -57,12 +57,12 @@ TRANSITIONS: Mapping[Life, Mapping[LifeEvent, Life]] = {
     Life.ABORTED: {},
 }
 
-#: From here on nothing that it has written can change.
+#: From these states on nothing that the transaction has written can change.
 TERMINAL = frozenset({Life.COMMITTED, Life.ABORTED})
 
 
 class InvalidLife(AssertionError):
-    """The protocol is at fault, never its input: nothing that lies in a store leads here."""
+    """An error of the protocol, never of its input: nothing that is stored leads here."""
 
     def __init__(self, life: Life, event: LifeEvent) -> None:
         allowed = ", ".join(e.name for e in TRANSITIONS[life]) or "nothing"
@@ -70,7 +70,7 @@ class InvalidLife(AssertionError):
 
 
 def advance(life: Life, event: LifeEvent) -> Life:
-    """The state that follows.
+    """Return the state that follows.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def advance(life: Life, event: LifeEvent) -> Life:
 
 
 def diagram() -> str:
-    """The table as a mermaid state diagram."""
+    """Return the table as a mermaid state diagram."""
     lines = ["stateDiagram-v2", f"    [*] --> {Life.OPEN}"]
     for life, row in TRANSITIONS.items():
         lines += [f"    {life} --> {target}: {event}" for event, target in row.items()]

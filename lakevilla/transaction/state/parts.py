@@ -1,4 +1,4 @@
-"""The five values of a transaction's state: each is written by one part of its life.
+"""The five values of a transaction's state: each is written by one part of the code.
 
 ``Options`` never change. ``Binding`` is written where a transaction is bound and moved, ``Work`` by
 verbs and redo, ``Standing`` by queues, saving and keys, ``Ending`` by the commit.
@@ -34,18 +34,18 @@ from lakevilla.transaction.state.values import (
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What its caller has asked for.
+    """The options that the caller has requested.
 
     Attributes
     ----------
     isolation, validation, slack
-        How it is validated; see ``global_log.rules``.
+        The way in which it is validated; see ``global_log.rules``.
     defer
-        Whether operations are put off until the commit, or until their rows are looked at.
+        Whether operations are deferred until the commit, or until their rows are read.
     verify
-        Whether data files that it reads are compared with their hashes.
+        Whether data files that the transaction reads are compared with their hashes.
     metadata, applications
-        Go into each table's commit; ``applications`` are idempotency keys with their versions.
+        Stored in each table's commit; ``applications`` are idempotency keys with their versions.
     """
 
     features: Feature
@@ -63,34 +63,34 @@ class Options:
 
 @dataclass(slots=True)
 class Binding:
-    """Which state of the lake it sees.
+    """The state of the lake that the transaction sees.
 
     Attributes
     ----------
     held : HeldHead or None
-        The HEAD it is bound to; None without Feature.I, or while the lake has none.
+        The HEAD to which it is bound; None without Feature.I, or while the lake has none.
     past : Past or None
-        The global version that it is bound to for good, if that was asked for. It never
-        moves, and sees nothing that came later.
+        The global version to which it is bound for good, if that was requested. It never
+        moves, and sees nothing that was committed later.
     own : OwnVersion or None
-        The state of the table's own past that it is bound to for good, if that was asked for.
+        The state of the table's own past to which it is bound for good, if that was requested.
     frozen : Frozen or None
-        The ref that it is bound to for good, if that was asked for.
+        The ref to which it is bound for good, if that was requested.
     began : int
         The sequence of HEAD when it began: no commit of it is older.
     fresh : set of str
-        Tables whose logs it has looked at beyond what HEAD tells.
+        Tables whose logs it has listed or probed beyond what HEAD knows.
     current : set of str
         Tables in whose queues it has taken a place, with a HEAD that goes with it.
     unconfirmed_at : int or None
         How many operations it had done when it last took a place with HEAD in the same round:
-        somebody may have committed between the two. None once a later HEAD has told.
+        another client may have committed between the two. None once a later HEAD was read.
     paths : set of str
-        Tables that its caller has called by their paths before it was bound.
+        Tables that its caller has named by their paths before it was bound.
     saw_no_lake : bool
-        Whether it has read that there is no lake here.
+        Whether it has read that no lake exists here.
     revived : set of str
-        Tables that its HEAD has dropped, and that are in the lake again by it.
+        Tables that its HEAD has dropped, and that are in the lake again by this transaction.
     """
 
     is_bound: bool = False
@@ -111,7 +111,7 @@ class Binding:
 
     @property
     def is_past(self) -> bool:
-        """Whether it is bound to a state for good, and sees nothing that came later."""
+        """True if it is bound to a state for good, and sees nothing that was committed later."""
         return not (self.past is None and self.own is None and self.frozen is None)
 
 
@@ -119,8 +119,8 @@ class Binding:
 class Done:
     """An operation: the sublog's entry, logical and physical side.
 
-    ``deferred``: it is put off, so it has no physical side yet. ``fitted``: it has
-    fitted a state that others have changed since, so if it does not fit when it
+    ``deferred``: it waits for the commit, so it has no physical side yet. ``fitted``: it has
+    fitted a state that other clients have changed since, so if it does not fit when it
     is performed, that is a conflict with them and no mistake of the caller's. ``kept_under``: the
     marks of the HEAD at which the files that it brings back were found to be kept.
     """
@@ -140,9 +140,10 @@ class Done:
 
 
 def laid_over(view: View, snapshot: TableSnapshot, done: Done) -> TableSnapshot:
-    """A state with an operation of the transaction's own; ``view`` is the table's bound one.
+    """Return a state with an operation of the transaction; ``view`` is the table's bound one.
 
-    To make what a clone shows begins from nothing, whatever was shown.
+    The operation that makes an own table of what a clone shows begins from nothing, no matter what
+    was shown.
     """
     before = view.base if isinstance(done.operation, Detach) else snapshot
     return before.apply(done.change)
@@ -150,9 +151,9 @@ def laid_over(view: View, snapshot: TableSnapshot, done: Done) -> TableSnapshot:
 
 @dataclass(slots=True)
 class Working:
-    """A table as the transaction sees it: the bound view, and its own changes laid over.
+    """A table as the transaction sees it: the bound view, and its own changes applied over it.
 
-    ``candidates``: see ``overlap``; of the bound view.
+    ``candidates``: see ``overlap``; those of the bound view.
     """
 
     view: View
@@ -163,28 +164,28 @@ class Working:
 
 @dataclass(slots=True)
 class Work:
-    """What it has done and read.
+    """The operations and reads of a transaction.
 
     Attributes
     ----------
     done : list of Done
-        Its sublog.
+        Its sublog: the operations that it has done.
     reads : dict
-        What its caller has seen, in order.
+        The reads whose rows its caller has seen, in order.
     behind : dict of str to int
         Tables whose rows it has read at an older state than the one it has moved to, and
-        how many versions older (told under ``slack`` only). Whatever is made from other
-        rows than those reads go with is in conflict.
+        how many versions older (known under ``slack`` only). Anything made from rows other
+        than those to which these reads belong is in conflict.
     bodies : dict
-        Files, by key, that are made and still to be stored.
+        Files, by key, that are made and not stored yet.
     held_bytes : int
-        How large these files are, with those that an undo has dropped.
+        The size of these files, with those that an undo has dropped.
     stored : list of str
-        Keys that it has asked the store to keep.
+        Keys that it has sent to the store to be stored.
     merging : Merging or None
         The branch that it merges.
     catalog : list of CatalogRead
-        What its caller has seen of the lake's catalog.
+        The reads of the lake's catalog that its caller has seen.
     """
 
     tables: dict[str, Working] = field(default_factory=dict)
@@ -200,22 +201,25 @@ class Work:
 
     @property
     def renames(self) -> list[Rename]:
-        """In one plain expression: each of a script's thousands of statements comes by."""
+        """The renames among its operations.
+
+        It is one plain expression: each of a script's thousands of statements evaluates it.
+        """
         return [x.operation for x in self.done if type(x.operation) is Rename]
 
 
 @dataclass(slots=True)
 class Standing:
-    """What it holds among others: its record, key, what it has saved, its places in queues.
+    """The claims of a transaction: its record, key, what it has saved, its places in queues.
 
     Attributes
     ----------
     impatient : bool
-        Whether its caller was told that it waits no longer.
+        Whether its caller was informed that it waits no longer.
     ousted : bool
-        Whether the heartbeat has found the record gone, or another's.
+        Whether the heartbeat has found that the record is gone, or belongs to another process.
     beside : set of str
-        Transactions of the same thread that it did not wait for.
+        Transactions of the same thread for which it did not wait.
     used : set of str
         Tables of earlier attempts of it, where ``lake.run`` has run it again.
     """
@@ -236,7 +240,7 @@ class Standing:
 class EntryTried:
     """A number of its table's log under which a transaction has tried its entry.
 
-    ``seen_at`` is when the number before it was last read, by the client's own clock.
+    ``seen_at`` is the time when the number before it was last read, by the client's own clock.
     """
 
     version: int
@@ -245,7 +249,7 @@ class EntryTried:
 
 @dataclass(slots=True)
 class Ending:
-    """How it ends, and what may have become of it.
+    """The end of a transaction, and its possible outcomes.
 
     Attributes
     ----------
@@ -253,21 +257,21 @@ class Ending:
         Whether it may have reached its commit point: then its files are not its
         own to delete any more (hazard 20).
     entry_tried : EntryTried or None
-        Where its entry may stand, or may yet come to: see ``commit.again``.
+        Where its entry may be, or may yet be stored: see ``commit.again``.
     head_tried : int or None
-        Which replacement of HEAD may be its own, or the one after it: see ``commit.again``.
+        The replacement of HEAD that may be its own, or the one after it: see ``commit.again``.
     proposed : int or None
-        The last HEAD, by its number, that another may replace by one with its commit in it.
+        The last HEAD, by its number, that another client may replace by one with its commit in it.
     shared : bool
         Whether it was saved: another process may have resumed it and committed
-        the files that this one has made, so only gc may tell whose they are.
+        the files that this one has made, so only gc may decide whose they are.
     digests : set of str
-        Of the commit objects that were sent to be in HEAD.
+        The digests of the commit objects that were sent to be in HEAD.
     id_was_seen : bool
         Whether its caller has seen the id: from then on it is kept, even where it
-        can't commit any more, because somebody may ask what became of it.
+        can't commit any more, because its outcome may be queried.
     answered : bool
-        Whether its caller was told how it ended.
+        Whether its outcome was reported to its caller.
     """
 
     life: Life = Life.OPEN
@@ -286,20 +290,20 @@ class Ending:
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether its commit point was tried and nobody has told what became of that."""
+        """True if its commit point was tried and the outcome is not known."""
         return self.entry_tried is not None or self.is_in_doubt_in_head
 
     @property
     def is_in_doubt_in_head(self) -> bool:
-        """Whether a later HEAD may hold it, by what it or another has sent or may yet send."""
+        """True if a later HEAD may hold it, by a write that any client has sent or may yet send."""
         return self.head_tried is not None or self.proposed is not None
 
     @property
     def may_delete_its_files(self) -> bool:
-        """Whether nobody can have committed them, nor can any more."""
+        """True if no client can have committed them, nor can any more."""
         return not (self.tried or self.shared)
 
     @property
     def may_run_again(self) -> bool:
-        """Whether others came first, and it would do no harm to do all of it again."""
+        """True if other transactions were first, and it would do no harm to do all of it again."""
         return self.life is Life.FAILED and isinstance(self.failure, ConflictError)

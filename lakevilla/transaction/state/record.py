@@ -1,7 +1,7 @@
 """A transaction's own record: created, replaced, renewed and deleted (design, section 5).
 
 The transaction and its heartbeat, which is another thread, both replace it under
-``Match``. There is no lock: whoever is refused finds the other's write under
+``Match``. There is no lock: the thread whose write is refused finds the other's write under
 the same claim, and repeats its own on top of it. Another claim means that the
 transaction was resumed elsewhere.
 """
@@ -22,7 +22,7 @@ from lakevilla.transaction.state.life import TERMINAL
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import HeldRecord
 
-#: Replacements that met the other writer of the same record, in a row.
+#: The most replacements in a row that lose to the other writer of the same record.
 _MAX_RACES = 16
 
 
@@ -32,7 +32,7 @@ def create_record(txn: TransactionState, *, sublog: str = "") -> Program[None]:
     Raises
     ------
     StoreError
-        It is not known to be stored. One that lands later has no owner: it is
+        The record is not known to be stored. One that is stored later has no owner: it is
         stale after a lease, and gc deletes it.
     """
     context = txn.context
@@ -64,7 +64,7 @@ def create_record(txn: TransactionState, *, sublog: str = "") -> Program[None]:
     current = None if found is None else decode(record_key(txn.id), found.body, TxnRecord)
     if found is None or current is None or current.claim != txn.standing.claim:
         raise txn.fail(_taken(txn))
-    # An earlier attempt of ours, whose answer was lost, has landed after all.
+    # An earlier attempt of this transaction, whose answer was lost, was stored after all.
     _hold(txn, current, found.token, first=True)
     yield from change_record(txn, sublog=sublog)
 
@@ -94,17 +94,17 @@ def change_record(txn: TransactionState, **fields: Any) -> Program[None]:
 
 
 def renew(txn: TransactionState) -> Program[bool]:
-    """The heartbeat. False once there is nothing left to renew.
+    """Renew the record (the heartbeat). False once there is nothing left to renew.
 
-    Runs beside the transaction, so it never fails it: what has befallen the
-    record, the transaction finds out when it changes it itself, or commits.
+    It runs concurrently with the transaction, so it never fails it: the transaction finds out what
+    has happened to the record when it changes it itself, or commits.
     """
     held = txn.standing.record
     if held is None or txn.state in TERMINAL:
         return False
     verdict = yield from _replace(txn, held, {})
     if txn.standing.record is None or txn.standing.record.record.txn != held.record.txn:
-        return True  # it has let go of that record meanwhile, and may have another one
+        return True  # the transaction has released that record meanwhile, and may have another one
     txn.standing.ousted = verdict in ("taken", "gone")
     return not txn.standing.ousted
 
@@ -112,8 +112,8 @@ def renew(txn: TransactionState) -> Program[bool]:
 class Renewal:
     """The record of one transaction, as a heartbeat renews it (``sublogs.lease.Renewable``).
 
-    Weak: what its caller dropped without ending it stops being renewed, and its places go
-    after a lease.
+    The reference is weak: a transaction that its caller dropped without ending it stops being
+    renewed, and its places are deleted after a lease.
     """
 
     def __init__(self, txn: TransactionState) -> None:
@@ -132,10 +132,11 @@ class Renewal:
 
 
 def _replace(txn: TransactionState, held: HeldRecord, fields: dict[str, Any]) -> Program[str]:
-    """One replacement: ``stored``, ``again`` (the other writer was first), ``taken`` or ``gone``.
+    """Replace the record once.
 
-    A replacement whose outcome is unknown may land until the record changes
-    again; it can only land on what it was made for, so repeating is safe.
+    Returns ``stored``, ``again`` (the other writer was first), ``taken`` or ``gone``. A replacement
+    whose outcome is unknown may be stored until the record changes again; it can only replace the
+    record for which it was made, so repeating is safe.
     """
     new = msgspec.structs.replace(
         held.record,
@@ -160,11 +161,12 @@ def _replace(txn: TransactionState, held: HeldRecord, fields: dict[str, Any]) ->
 
 
 def _hold(txn: TransactionState, record: TxnRecord, token: Token, *, first: bool = False) -> None:
-    """Remember what is on the store. The other thread may be ahead; then the next write is
-    refused, and finds out.
+    """Remember what is on the store.
 
-    One that it has deleted meanwhile must not come back: without a record a transaction
-    stores a new one, before it takes a place.
+    The other thread may be ahead; then the next write is refused, and this thread finds out.
+
+    A record that the other thread has deleted meanwhile must not come back: a transaction without
+    a record stores a new one, before it takes a place.
     """
     held = txn.standing.record
     if record.txn != txn.id or (held is None and not first):
@@ -174,7 +176,7 @@ def _hold(txn: TransactionState, record: TxnRecord, token: Token, *, first: bool
 
 
 def _present(txn: TransactionState) -> dict[str, Any]:
-    """What every replacement brings up to date."""
+    """Return the fields that every replacement brings up to date."""
     tickets = () if txn.standing.queue is None else txn.standing.queue.tickets
     return {"began": txn.bound.began, "tickets": tickets, "tables": tuple(sorted(txn.work.tables))}
 
@@ -186,7 +188,8 @@ def delete_record(txn: TransactionState) -> Program[bool]:
         return True
     key = record_key(txn.id)
     if txn.ending.shared:
-        # Saved, so somebody may have resumed it. One that was never saved nobody can.
+        # It was saved, so another process may have resumed it. One that was never saved no
+        # process can resume.
         current = yield from get(key)
         if (
             isinstance(current, Found)
@@ -198,7 +201,7 @@ def delete_record(txn: TransactionState) -> Program[bool]:
 
 
 def no_queues(txn_id: str) -> InvalidOperation:
-    """Why Feature.CT is refused where HEAD is a log: a record lives by being replaced."""
+    """Return the error for Feature.CT where HEAD is a log: a record lives by being replaced."""
     return InvalidOperation(
         f"transaction {txn_id}: Feature.CT needs a store that replaces an object under a "
         "condition, and this lake was made on one that only creates: leave Feature.CT out",

@@ -21,10 +21,10 @@ from lakevilla.transaction.state.values import Feature
 
 # -------------------- transaction
 #
-# One transaction: what it is bound to, what it has done, what its caller has seen.
+# The state of one transaction: its bound state, its operations, the reads of its caller.
 #
-# Data, and what can be told from it without a request. What a caller asks of it is in
-# ``transaction.verbs``; how it commits in ``transaction.commit``. After ``ConflictError`` nothing
+# It holds data, and what follows from the data without a request. The verbs that a caller uses are
+# in ``transaction.verbs``; the commit is in ``transaction.commit``. After ``ConflictError`` nothing
 # can commit (design, section 12).
 
 
@@ -39,11 +39,11 @@ class TransactionState:
     Attributes
     ----------
     through_head : bool
-        Whether it commits through HEAD; else by its one table's log entry.
+        Whether the transaction commits through HEAD; else by its one table's log entry.
     lookup : callable
-        The state of a table, as its own verbs read it: handed in by ``verbs.begin``.
+        Returns the state of a table, as its own verbs read it: passed in by ``verbs.begin``.
     phases : Phases or None
-        What it spends its time on; None if nobody listens.
+        The phases on which the transaction spends its time; None if nothing listens.
     """
 
     context: Context
@@ -73,12 +73,12 @@ class TransactionState:
 
     @property
     def puts_off(self) -> bool:
-        """Whether its operations wait for the commit, so that what they need is one round."""
+        """True if its operations wait for the commit, so that what they need is one round."""
         return self.options.defer and self.through_head
 
     @property
     def has_one_state(self) -> bool:
-        """Whether all that it reads is of one moment; else only validation makes it fit."""
+        """True if all its reads see one state; else only validation makes them fit together."""
         return Feature.I in self.options.features or len(self.work.tables) <= 1
 
     @property
@@ -86,7 +86,10 @@ class TransactionState:
         return Feature.CT in self.options.features and Feature.I not in self.options.features
 
     def is_behind(self, location: str) -> bool:
-        """Whether others go first on the table: then operations there are put off."""
+        """Return whether other transactions go first on the table.
+
+        Then operations there are deferred.
+        """
         return self.standing.queue is not None and self.standing.queue.is_behind(location)
 
     def add_table(self, location: str, view: View) -> None:
@@ -94,13 +97,13 @@ class TransactionState:
         self.work.tables[location] = Working(view, view.snapshot, probed=True)
 
     def forget_table(self, location: str) -> None:
-        """Let go of a table that nothing relies on: it is opened anew when it is next used."""
+        """Forget a table on which nothing relies: its next use opens it again."""
         del self.work.tables[location]
         self.bound.fresh.discard(location)
         self.bound.revived.discard(location)
 
     def revives(self, location: str) -> bool:
-        """Whether a table that its HEAD has dropped is in the lake again by this transaction."""
+        """Return whether this transaction brings back a table that its HEAD has dropped."""
         working = self.work.tables.get(location)
         return location in self.bound.revived or (working is not None and working.view.revives)
 
@@ -126,7 +129,7 @@ class TransactionState:
                 f"{verb}: transaction {self.id} has {self.state}: begin a new one", txn_id=self.id
             )
         if self.work.behind:
-            # Its commit was tried and did not end; what is read now would not fit the reads.
+            # Its commit was tried and did not complete; new reads would not fit the earlier ones.
             raise InvalidOperation(
                 f"{verb}: transaction {self.id} was moved past what it has read: commit it again, "
                 "or begin a new one",
@@ -164,7 +167,7 @@ class TransactionState:
     def note_committed(
         self, versions: dict[str, int | None] | None, sequence: int | None
     ) -> CommitResult:
-        """Note that it has committed; returns its result, as far as it is known."""
+        """Note that the transaction has committed; return its result, as far as it is known."""
         ending = self.ending
         again = ending.life is Life.COMMITTED
         ending.life = advance(ending.life, LifeEvent.IS_PUBLISHED if again else LifeEvent.COMMITS)
@@ -174,11 +177,11 @@ class TransactionState:
         return ending.result
 
     def note_aborted(self) -> None:
-        """Note that nothing of it is or will be visible by its own doing."""
+        """Note that nothing of the transaction is or will be visible by its own doing."""
         self.ending.life = advance(self.ending.life, LifeEvent.ABORTS)
 
     def fail(self, error: LakeVillaError) -> LakeVillaError:
-        """Note an error after which nothing can commit; returns it to be raised."""
+        """Note an error after which nothing can commit; return it to be raised."""
         self.ending.life = advance(self.ending.life, LifeEvent.FAILS)
         self.ending.failure = error
         return error
@@ -186,7 +189,7 @@ class TransactionState:
     # -- ending ------------------------------------------------------------------
 
     def note_not_in(self, head: Head) -> None:
-        """``head`` does not hold its commit: what was to replace an older one never will."""
+        """Note that its commit is not in ``head``: a write over an older HEAD can't succeed."""
         ending, over = self.ending, head.replacement
         if ending.head_tried is not None and ending.head_tried < over:
             ending.head_tried = None
@@ -194,7 +197,7 @@ class TransactionState:
             ending.proposed = None
 
     def check_not_fenced(self, head: Head) -> None:
-        """Raise if somebody has aborted this transaction, or gc has passed its age."""
+        """Raise if another client has aborted this transaction, or gc has passed its age."""
         if head.is_fenced(self.id):
             raise self.fail(
                 TransactionAborted(
@@ -211,7 +214,7 @@ class TransactionState:
 
 
 def conflict(txn: TransactionState, table: str, reason: str) -> ConflictError:
-    """The error of a transaction that can't be mended."""
+    """The error of a transaction that can't be repaired."""
     return ConflictError(
         f"transaction {txn.id} conflicts on table {table}: {reason}; run it again "
         "(`lake.run` does so by itself)",
@@ -221,7 +224,7 @@ def conflict(txn: TransactionState, table: str, reason: str) -> ConflictError:
 
 
 def entered(txn: TransactionState, location: str) -> ConflictError:
-    """The error of one that has begun before a table came into the lake."""
+    """The error of a transaction that began before a table entered the lake."""
     return ConflictError(
         f"table {location} entered the lake after transaction {txn.id} began: "
         "run the transaction again",
@@ -232,11 +235,11 @@ def entered(txn: TransactionState, location: str) -> ConflictError:
 
 # -------------------- beneath
 #
-# What the state of a table is made of, as a transaction sees it.
+# The parts of which the state of a table is made, as a transaction sees it.
 
 
 def beneath_of(txn: TransactionState, location: str) -> Beneath | None:
-    """What the transaction's state of a table is made of; None if no HEAD tells."""
+    """Return the parts of the transaction's state of a table; None if there is no HEAD."""
     head = txn.head
     if head is None:
         return None

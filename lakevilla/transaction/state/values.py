@@ -21,15 +21,15 @@ from lakevilla.sublogs.record import Access, Ticket, TxnRecord
 
 # -------------------- values
 #
-# What a transaction holds, as values: its places, record and key; what it has saved, decided.
+# The values that a transaction holds: its places, record and key; what it has saved, decided.
 
 
 @dataclass(slots=True)
 class KeyUse:
-    """A transaction's key: what was found at its object on entry.
+    """The use of an idempotency key: what was found at its object on entry.
 
-    ``checkpoint``: of the stream whose batch ``version`` is; empty if none is known, None if the
-    pair is no batch. ``planned``: a digest of what that batch is; empty if it can't be known.
+    ``checkpoint``: that of the stream whose batch ``version`` is; empty if none is known, None if
+    the pair is no batch. ``planned``: a digest of the batch's content; empty if it can't be known.
     ``gapless``: whether each batch of the stream comes here, also one that has no rows.
     """
 
@@ -44,12 +44,12 @@ class KeyUse:
 
     @property
     def batch(self) -> tuple[str | None, str, bool]:
-        """What is known of a batch beside its number."""
+        """The facts that are known of a batch, next to its number."""
         return self.checkpoint, self.planned, self.gapless
 
     @property
     def is_counted(self) -> bool:
-        """Whether a gap before it is a loss (note 49)."""
+        """True if a gap before it is a loss (note 49)."""
         return self.gapless and bool(self.checkpoint)
 
 
@@ -58,9 +58,9 @@ class Merging:
     """The branch that a transaction merges.
 
     ``entry`` is the one that was read, which must be in the HEAD that is replaced. ``base`` is
-    what counts as merged from then on: the next merge begins there. ``keys`` are those that were
-    committed there, and are the lake's from then on. ``reached`` is the number of the branch's own
-    HEAD as it is merged.
+    the state that counts as merged from then on: the next merge begins there. ``keys`` are those
+    that were committed on the branch, and belong to the lake from then on. ``reached`` is the
+    number of the branch's own HEAD as it is merged.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Merging:
 
 @dataclass(slots=True)
 class HeldTicket:
-    """One ticket and where its transaction stands with it."""
+    """One ticket and the state of its place in the queue."""
 
     ticket: Ticket
     state: State
@@ -87,9 +87,9 @@ class HeldTicket:
 class Queue:
     """All places of one transaction.
 
-    ``doubtful`` are markers that may be there, or may yet come: creates whose
-    answers were lost, and places that others have swept. At the end those that are
-    there and ours are deleted with the rest.
+    ``doubtful`` are markers that may exist, or may yet be created: creates whose answers were lost,
+    and places that other clients have swept. At the end those of them that exist and belong to this
+    transaction are deleted with the rest.
     """
 
     places: list[HeldTicket] = field(default_factory=list)
@@ -97,7 +97,7 @@ class Queue:
 
     @classmethod
     def resumed(cls, tickets: Iterable[Ticket]) -> Queue:
-        """The places of a transaction that another process has begun."""
+        """Return the places of a transaction that another process has begun."""
         return cls([HeldTicket(ticket, State.WAITING) for ticket in tickets])
 
     @property
@@ -112,15 +112,18 @@ class Queue:
         return [place for place in self.places if place.ticket.table == table]
 
     def covers(self, table: str, wanted: Access) -> bool:
-        """Whether a place is held that is as good as one with ``wanted`` access."""
+        """Return whether a place is held that is as good as one with ``wanted`` access."""
         return any(covers(place.ticket.access, wanted) for place in self.at(table))
 
     def is_behind(self, table: str) -> bool:
-        """Whether others were ahead when it last looked: then it works logically there."""
+        """Return whether other transactions were ahead at the last check.
+
+        Then the transaction works logically there.
+        """
         return any(place.state is State.WAITING for place in self.at(table))
 
     def give_back(self, txn_id: str, *, committed: bool) -> list[Program[None]]:
-        """The parts of one round that delete what is left of it in the store."""
+        """Return the parts of one round that delete the queue's remaining objects."""
         for held in self.places:
             ended = Happening.COMMITTED if committed else Happening.ABORTED
             held.state = advance(held.state, ended)
@@ -129,7 +132,7 @@ class Queue:
 
 
 class Saved(msgspec.Struct, frozen=True):
-    """When a transaction was last saved, after how many operations, and its sublogs so far."""
+    """The last save of a transaction: its time, the number of operations, its sublogs so far."""
 
     at: float
     operations: int
@@ -138,7 +141,7 @@ class Saved(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A transaction that HEAD holds: it is committed whatever happens from here on.
+    """A transaction that HEAD holds: it is committed, whatever happens after that.
 
     ``together`` are the ids that this process has committed in the same replacement.
     """
@@ -149,7 +152,7 @@ class Decided:
 
 
 class HeldRecord(msgspec.Struct, frozen=True):
-    """A record with the token under which its owner replaces it; ``at`` by the own clock."""
+    """A record with the token under which its owner replaces it; ``at`` by its own clock."""
 
     record: TxnRecord
     token: Token
@@ -158,7 +161,7 @@ class HeldRecord(msgspec.Struct, frozen=True):
 
 # -------------------- features
 #
-# Features: the guarantees that a transaction picks (design, section 10).
+# The features are the guarantees that a transaction picks (design, section 10).
 
 
 class Feature(Flag):

@@ -1,1 +1,1 @@
-"""Whether a transaction may move to a newer HEAD: ``examine`` tells."""
+"""Validation: ``examine`` finds out whether a transaction may move to a newer HEAD."""

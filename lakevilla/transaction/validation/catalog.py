@@ -1,8 +1,8 @@
-"""Whether what a transaction has seen of the catalog is still so (docs/design/0035, phantoms).
+"""Check whether reads of the catalog are still valid (docs/design/0035, phantoms).
 
-Each commit since the bound state is asked, by what HEAD tells of it: its tables, and by how much
-they grew. Which files it added and removed its object tells, where terms on files were asked. What
-can't be told conflicts.
+Each commit since the bound state is checked by what HEAD knows of it: its tables, and by how much
+they grew. Its commit object shows which files it added and removed; it is read where a read has
+terms on files. What can't be known conflicts.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from lakevilla.store.effects import Program
 from lakevilla.transaction.redo.rebase import Examination
 from lakevilla.transaction.state.transaction import TransactionState, conflict
 
-#: What HEAD tells of a table's size, by the columns of the catalog table of tables.
+#: HEAD's figures of a table's size, by the columns of the catalog table of tables.
 _SIZES = ("files", "rows", "bytes", "changed_version")
 
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """What tables are called, now and in the state that was read."""
+    """The names of tables, now and in the state that was read."""
 
     heads: tuple[Head, ...]
     registered: dict[str, set[str]]
@@ -52,7 +52,7 @@ class _Names:
 def changed_catalog(
     txn: TransactionState, head: Head, found: Examination, *, extending: bool
 ) -> Program[ConflictError | None]:
-    """The conflict with what others have committed since, of what was seen of the catalog."""
+    """Return the conflict of the catalog reads with later commits of other clients."""
     reads = txn.work.catalog
     if not reads or (txn.options.isolation == "snapshot" and not extending):
         return None
@@ -101,7 +101,7 @@ def _names(txn: TransactionState, head: Head, commits: Iterable[CommitSummary]) 
 
 
 def _renamed(names: _Names, reads: Iterable[CatalogRead]) -> Program[str | None]:
-    """A name that leads elsewhere than it did, and that was asked for."""
+    """Return the table of a name that was queried and leads elsewhere than it did."""
     yield from ()
     if len(names.heads) < 2:
         return None
@@ -118,7 +118,7 @@ def _renamed(names: _Names, reads: Iterable[CatalogRead]) -> Program[str | None]
 def _shown_otherwise(
     txn: TransactionState, head: Head, reads: Iterable[CatalogRead]
 ) -> Program[str | None]:
-    """A clone that came or went, which is no commit, in whose place something was asked for."""
+    """Return a clone that was made or deleted, if its place was queried; that is no commit."""
     before, after = (yield from load_clones(txn.head)), (yield from load_clones(head))
     for name in sorted(before.keys() | after.keys()):
         was, now = before.get(name), after.get(name)
@@ -129,7 +129,7 @@ def _shown_otherwise(
 
 
 def _asks(read: CatalogRead, place: str) -> bool:
-    """Whether names at or below a place were asked for."""
+    """Return whether names at or below a place were queried."""
     names = read.names
     if names.exact is not None:
         return any(is_at(one, place) for one in names.exact)
@@ -139,7 +139,7 @@ def _asks(read: CatalogRead, place: str) -> bool:
 def _touched(
     txn: TransactionState, head: Head, read: CatalogRead, commit: CommitSummary, names: _Names
 ) -> Program[str | None]:
-    """The table of which a commit has changed what was read; None if there is none."""
+    """Return the table on which a commit has changed what was read; None if there is none."""
     if read.kind == "commits":
         return _new_commit(read, commit, names)
     for location, touch in commit.tables.items():
@@ -190,10 +190,10 @@ def _new_commit(read: CatalogRead, commit: CommitSummary, names: _Names) -> str 
 def _row_changed(
     txn: TransactionState, head: Head, read: CatalogRead, location: str, called: set[str]
 ) -> bool:
-    """Whether the table's row in the catalog table of tables is another, and either may be seen."""
+    """Return whether the table's row in the catalog table of tables differs, and may be seen."""
     before = txn.head
     if before is None or before.sequence != txn.bound.sequence:
-        return True  # resumed: what was read is not at hand any more
+        return True  # resumed: what was read is not cached any more
     old, new = _row(before, location), _row(head, location)
     if old is None or new is None:
         return (old is not None or new is not None) and any(
@@ -235,13 +235,13 @@ def _files_changed(
     location: str,
     called: set[str],
 ) -> Program[bool]:
-    """Whether a commit added or removed a file that may have been seen."""
+    """Return whether a commit added or removed a file that may have been seen."""
     touch = commit.tables[location]
     working = txn.work.tables.get(location)
     if working is None:
         return True  # it could not be opened then
     if commit.kind == "foreign" and touch.published <= working.view.placement.logged:
-        return False  # it was laid over HEAD when the files were looked at
+        return False  # it was laid over HEAD when the files were listed
     if not read.terms or all(term.column == "table" for term in read.terms):
         return True
     layout = working.view.snapshot.layout
@@ -263,7 +263,7 @@ def _files_changed(
 def _beyond_head(
     txn: TransactionState, head: Head, read: CatalogRead, found: Examination, names: _Names
 ) -> Program[str | None]:
-    """A table of which other clients have changed what was read, and no HEAD tells of it yet."""
+    """Return a table on which other clients have changed what was read, unknown to any HEAD yet."""
     application = application_id(head)
     for location, working in txn.work.tables.items():
         called = names.of(location)
@@ -276,7 +276,7 @@ def _beyond_head(
             if entry is None:
                 return location
             if application in entry.applications:
-                continue  # HEAD tells of it
+                continue  # HEAD includes it
             if may_be_seen(read, working.view.snapshot.layout, called, entry.change):
                 return location
     return None
@@ -288,7 +288,7 @@ def _published(head: Head, location: str) -> int:
 
 
 def may_be_seen(read: CatalogRead, layout: Layout, called: Iterable[str], change: Change) -> bool:
-    """Whether a change adds or removes what the read may show, by its terms."""
+    """Return whether a change adds or removes anything that the read may show, by its terms."""
     if change.metadata is not None:
         return True
     for removed in change.removes:
@@ -300,7 +300,10 @@ def may_be_seen(read: CatalogRead, layout: Layout, called: Iterable[str], change
 
 
 def _admits(read: CatalogRead, layout: Layout, name: str, file: DataFile, *, known: bool) -> bool:
-    """``known``: all columns are; of a removed file some are not told, and may be anything."""
+    """Return whether the read may show the file.
+
+    ``known``: all columns are known; some columns of a removed file are not, and may be anything.
+    """
     if read.kind == "statistics":
         if not known:
             return read.admits({"table": name, "path": file.path})

@@ -30,11 +30,11 @@ from lakevilla.transaction.state.transaction import TransactionState, conflict
 
 # -------------------- direct
 #
-# Whether a transaction may write to the lake directly (docs/design/0030-refs.md).
+# Check whether a transaction may write to the lake directly (docs/design/0030-refs.md).
 #
-# Where main is protected it takes what other states have, as by a merge, and upkeep. It is asked
-# when a verb is called, and again of the very HEAD that is replaced: whoever protects main by a
-# replacement of HEAD sees no direct write after it.
+# A protected main accepts what other states have, as by a merge, and upkeep. This is checked
+# when a verb is called, and again in the very HEAD that is replaced: a client that protects main
+# by a replacement of HEAD sees no direct write after it.
 
 
 _INSTEAD = "write on a branch, and `merge` it; `protect_main(on=False)` lifts that"
@@ -43,7 +43,7 @@ _INSTEAD = "write on a branch, and `merge` it; `protect_main(on=False)` lifts th
 def refuse_direct(txn: TransactionState, location: str, verb: str) -> Program[None]:
     """Refuse a verb that writes where main is protected, as far as is known.
 
-    A HEAD that says so may be old: before anybody is refused it is read again.
+    A HEAD that says so may be old: it is read again before a verb is refused.
 
     Raises ``InvalidOperation``.
     """
@@ -60,7 +60,7 @@ def refuse_direct(txn: TransactionState, location: str, verb: str) -> Program[No
 
 
 def direct_write(txn: TransactionState, head: Head | None) -> ConflictError | None:
-    """The conflict of a transaction that writes directly with a HEAD that is protected."""
+    """Return the conflict of a transaction that writes directly with a HEAD that is protected."""
     if head is None or not head.is_protected:
         return None
     direct = sorted({done.table for done in txn.work.done if is_direct(done.operation)})
@@ -76,11 +76,11 @@ def direct_write(txn: TransactionState, head: Head | None) -> ConflictError | No
 
 # -------------------- merged
 #
-# Whether the branch that a transaction merges is still the one that it has read.
+# Check whether the branch that a transaction merges is still the one that it has read.
 
 
 def changed_branch(txn: TransactionState, head: Head) -> Program[ConflictError | None]:
-    """The conflict of a merge whose branch is not the one any more that it has read."""
+    """Return the conflict of a merge whose branch is not the one any more that it has read."""
     merging = txn.work.merging
     if merging is None:
         return None
@@ -90,7 +90,7 @@ def changed_branch(txn: TransactionState, head: Head) -> Program[ConflictError |
 def changed_entry(
     txn: TransactionState, head: Head, name: str, entry: RefEntry
 ) -> Program[ConflictError | None]:
-    """The same of a branch by its name and the entry that was read."""
+    """Return the same conflict for a branch by its name and the entry that was read."""
     yield from load_refs(head, [name])
     if entry.is_as(head.refs.get(name)):
         return None
@@ -103,14 +103,14 @@ def changed_entry(
 
 # -------------------- kept
 #
-# Whether the files that a transaction brings back are kept by the HEAD that it replaces.
+# Check whether the files that a transaction brings back are kept by the HEAD that it replaces.
 #
-# Looked at when it is told to bring them back, and in each HEAD to be replaced that says something
-# else of what may be deleted (docs/design/0032-apply.md).
+# This is checked when the verb brings them back, and in each HEAD to be replaced that says
+# something else about the files that may be deleted (docs/design/0032-apply.md).
 
 
 def unkept(txn: TransactionState, head: Head) -> Program[VersionNotFound | None]:
-    """Why it can't be committed on ``head``: a file that it brings back may be going."""
+    """Return why it can't commit on ``head``: a file that it brings back may be deleted soon."""
     for done in txn.work.done:
         if done.kept_under != kept_marks(head, done.table):
             try:
@@ -122,36 +122,36 @@ def unkept(txn: TransactionState, head: Head) -> Program[VersionNotFound | None]
 
 
 def note_kept(txn: TransactionState, head: Head, done: Done) -> Program[None]:
-    """Look whether its files are kept, and note by which HEAD. Raises ``VersionNotFound``."""
+    """Check that its files are kept, and note by which HEAD. Raises ``VersionNotFound``."""
     operation = done.operation
     if not isinstance(operation, Transplant):
         return
     by_ref = yield from refuse_unkept(txn.context, head, done.table, operation.adds)
-    # A ref may be deleted: then each HEAD is asked.
+    # A ref that keeps them may be deleted: then each HEAD is checked.
     done.kept_under = None if by_ref else kept_marks(head, done.table)
 
 
 # -------------------- mounted
 #
-# Whether the tables of clones that a transaction relies on are still shown by the same clones.
+# Check whether the tables of clones on which a transaction relies are shown by the same clones.
 #
-# Asked of the very HEAD that is replaced: a clone that is gone there may have let its source's
-# files go, and one that is new shows other tables (docs/design/0039-clones.md).
+# The very HEAD that is replaced is checked: a clone that is gone there may have released its
+# source's files, and a new one shows other tables (docs/design/0039-clones.md).
 
 
 def still_mounted(
     txn: TransactionState, head: Head | None, view: View, state: TableState | None
 ) -> Program[LakeVillaError | None]:
-    """The conflict of a transaction whose view of a table a clone has shown.
+    """Return the conflict of a transaction whose view of a table a clone has shown.
 
-    ``state`` is what HEAD says of the table itself by now: somebody has written to it there.
+    ``state`` is HEAD's present state of the table itself, if a client has written to it there.
     """
     assert view.mount is not None, "asked of what a clone shows"
     location = view.location
     if state is not None and state.dropped:
         return conflict(txn, location, "it was dropped meanwhile")
     if state is not None:
-        return None  # an ordinary table: what came is told by its commits
+        return None  # an ordinary table: its commits show the changes
     found = None if head is None else (yield from mounted_at(head, location))
     if found is None or found.entry.id != view.mount.entry.id:
         name = view.mount.name
@@ -160,22 +160,22 @@ def still_mounted(
 
 
 def no_log(location: str, blank: TableSnapshot) -> Tail:
-    """The log of a table that a clone shows: there is none before its first write."""
+    """Return the log of a table that a clone shows: it is empty before its first write."""
     return Tail(location, -1, {-1: blank})
 
 
 # -------------------- new places
 #
-# Whether a table may still come into the lake where a transaction brings it in.
+# Check whether a table may still enter the lake where a transaction brings it in.
 
 
 def refused_place(
     txn: TransactionState, old: View, state: TableState | None, head: Head | None
 ) -> Program[LakeVillaError | None]:
-    """Why a table can't be made at a place, or taken up there, on a newer HEAD; None if it can.
+    """Return why a table can't be created or reused at a place on a newer HEAD; None if it can.
 
-    ``state`` is what that HEAD says of the place. The claim that the transaction has written may be
-    what another client has begun to give away since (docs/design/0051-claims-let-go.md).
+    ``state`` is that HEAD's state of the place. Another client may have begun, since the
+    transaction wrote its claim, to release that claim (docs/design/0051-claims-let-go.md).
     """
     known = "" if old.state is None else old.state.let_go
     if state is not None and state.let_go not in ("", known):
@@ -188,13 +188,13 @@ def refused_place(
 
 # -------------------- given files
 #
-# Whether files that a verb was given fit the table as the transaction has it by then.
+# Check whether files that a verb was given fit the table as the transaction has it by then.
 
 
 def refuse_unfit(txn: TransactionState, operation: Operation, before: Working | None) -> None:
-    """Refuse files that were written before others were looked for, who have changed the schema.
+    """Refuse files if commits that were read after writing them have changed the schema.
 
-    ``before``: the table as it was then, None if nothing was written for it.
+    ``before``: the table at that time, None if nothing was written for it.
 
     Raises ``ConflictError``.
     """
@@ -211,13 +211,14 @@ def refuse_unfit(txn: TransactionState, operation: Operation, before: Working | 
 
 # -------------------- within
 #
-# Whether others have touched a table of those that a rollback has found to be as they were.
+# Check whether another client has touched a table that a rollback has found unchanged.
 #
-# It has opened only the tables that differ; that the others do not is part of what it has read.
+# The rollback has opened only the tables that differ. That the other tables do not differ is part
+# of what it has read.
 
 
 def touched_within(txn: TransactionState, head: Head) -> Program[ConflictError | None]:
-    """The conflict with a commit since the bound state, of a table that was not opened."""
+    """Return the conflict with a commit since the bound state, on a table that was not opened."""
     patterns = patterns_of(txn)
     if not patterns:
         return None
@@ -230,14 +231,14 @@ def touched_within(txn: TransactionState, head: Head) -> Program[ConflictError |
         )
     for commit in commits:
         for location in commit.tables:
-            is_known = location in txn.work.tables  # and is looked at by itself
+            is_known = location in txn.work.tables  # and is checked by itself
             if not is_known and _changes(commit, location) and _fits(location, patterns):
                 return conflict(txn, location, "it was changed while other tables were rolled back")
     return None
 
 
 def patterns_of(txn: TransactionState) -> frozenset[str]:
-    """The patterns, by names or paths, of the tables that were looked at."""
+    """Return the patterns, by names or paths, of the tables that were checked."""
     operations = (done.operation for done in txn.work.done)
     return frozenset(
         pattern for one in operations if isinstance(one, Transplant) for pattern in one.within
@@ -256,27 +257,29 @@ def _fits(location: str, patterns: frozenset[str]) -> bool:
 
 # -------------------- by entry
 #
-# Whether a table is still the lake's, for a transaction that commits by the table's own log entry.
+# Check whether a table is still the lake's, for a transaction that commits by the table's own log
+# entry.
 #
-# Such a transaction needs no HEAD, and a dropped table's log takes its entry as before. So it asks
-# HEAD now and then, beside requests that it makes anyway (docs/design/0050-drops-and-log-
-# entries.md).
+# Such a transaction needs no HEAD, and a dropped table's log accepts its entry as before. So it
+# reads HEAD now and then, in the same round as requests that it makes anyway
+# (docs/design/0050-drops-and-log-entries.md).
 
 
-#: How old a HEAD may be that such a transaction goes by. Far below ``reuse_after_seconds``: no
-#: other table is made in a dropped one's place before whoever wrote it knows of the drop.
+#: The greatest age of a HEAD on which such a transaction relies. It is far below
+#: ``reuse_after_seconds``: no other table is created in place of a dropped one before the clients
+#: that wrote to it know of the drop.
 _KNOWN_SECONDS = 10.0
 
 
 def ask_now_and_then(txn: TransactionState) -> Program[None]:
-    """Have a HEAD at hand that was asked for lately: a request every few seconds, of a process."""
+    """Have a HEAD cached that was read lately: one request every few seconds for each process."""
     if not txn.through_head:
         trusted = txn.context.settings.trusted_tip_seconds
         yield from txn.context.head_of_late(min(_KNOWN_SECONDS, trusted))
 
 
 def refuse_dropped(txn: TransactionState, location: str) -> Program[None]:
-    """Refuse a table that HEAD, as it is known, has dropped: asked again before that is believed.
+    """Refuse a table that the known HEAD has dropped; HEAD is read again before that is believed.
 
     Raises
     ------

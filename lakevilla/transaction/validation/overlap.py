@@ -1,13 +1,14 @@
-"""Overlap: whether what came to a table can touch what a transaction relies on there.
+"""Overlap: whether the changes of a table can touch what a transaction relies on there.
 
-Asked of HEAD's summaries first, which costs no request; of those commits that they do
+HEAD's summaries are checked first, which costs no request; then those commits that they do
 not clear, in one round. Where even that leaves a doubt, validation builds the
-table's new state and looks closer (``validate``). So a doubt costs requests and nothing else.
+table's new state and checks it in detail (``validate``). So a doubt costs requests and nothing
+else.
 
-What is cleared is cleared commit by commit: no file that came can hold a row that was
-asked for, and no file that went was among those that could, nor is one that the
-transaction removes. Then the same rows are in the same files on the newer state as on the
-bound one, whatever else there is, and each operation would do there just what it has done.
+The changes are cleared commit by commit: no added file can hold a row that was requested, and no
+removed file was among those that could, nor is it one that the transaction removes. Then the same
+rows are in the same files on the newer state as on the bound one, whatever else it has, and each
+operation would do there just what it has done.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ from lakevilla.sublogs.operations import Transplant, is_append, tables_read
 from lakevilla.transaction.state.parts import Working
 from lakevilla.transaction.state.transaction import TransactionState
 
-#: Candidates of a predicate that are held against fingerprints; beyond, a commit is looked at.
+#: The most candidates of a predicate that are compared with fingerprints; beyond, the commit is
+#: read.
 _MOST_CANDIDATES = 4096
 
 
 def only_appends(txn: TransactionState, location: str) -> bool:
-    """Whether the transaction relies on nothing of the table but its metadata."""
+    """Return whether the transaction relies on nothing of the table but its metadata."""
     return not any(table == location for table, _ in txn.work.reads) and all(
         is_append(done.operation)
         if done.table == location
@@ -43,9 +45,9 @@ def only_appends(txn: TransactionState, location: str) -> bool:
 
 
 def is_cleared(txn: TransactionState, head: Head, location: str, tail: Tail) -> Program[bool]:
-    """Whether nothing since the bound state can touch what the transaction relies on there.
+    """Return whether nothing since the bound state can touch what the transaction relies on there.
 
-    ``tail`` is the log as far as it is known; what it has not followed yet, HEAD tells.
+    ``tail`` is the log as far as it is known; HEAD shows the commits that it does not have yet.
     """
     found = _since(txn, head, location, tail)
     if found is None:
@@ -56,16 +58,16 @@ def is_cleared(txn: TransactionState, head: Head, location: str, tail: Tail) -> 
     if txn.options.slack or txn.options.validation == "rules" or txn.work.behind:
         return False  # by these, versions count, or older states
     if any(done.deferred for done in txn.work.done):
-        return False  # what is performed yet is performed on what came
+        return False  # a deferred operation is performed on all that was added
     if any(isinstance(d.operation, Transplant) and d.table == location for d in txn.work.done):
-        return False  # a file that it adds may have come: no summary tells which ones did
+        return False  # a file that it adds may have been added: no summary names the added files
     asked = _asked(txn, location)
     for change in entries:
         if (yield from _touches(txn, location, asked, change)):
             return False
     known = [summary for commit in commits if (summary := commit.tables[location].summary)]
     all_known = len(known) == len(commits)
-    # All at once first: that takes no longer for a hundred commits than for one.
+    # Check all at once first: that takes no longer for a hundred commits than for one.
     if all_known and not (yield from _may_touch(txn, location, asked, together(known))):
         return True
     doubtful: list[CommitSummary] = []
@@ -74,7 +76,7 @@ def is_cleared(txn: TransactionState, head: Head, location: str, tail: Tail) -> 
         if summary is not None and not (yield from _may_touch(txn, location, asked, summary)):
             continue
         if commit.kind != "transaction" or None in asked:
-            return False  # a part in the log, or more than one, or all rows are asked for
+            return False  # a part in the log, or more than one, or all rows are requested
         doubtful.append(commit)
     objects = yield from parallel(
         [txn.context.commit_object(commit.txn, commit.hash) for commit in doubtful]
@@ -89,11 +91,13 @@ def is_cleared(txn: TransactionState, head: Head, location: str, tail: Tail) -> 
 def _since(
     txn: TransactionState, head: Head, location: str, tail: Tail
 ) -> tuple[list[Change], list[CommitSummary]] | None:
-    """Entries that only the log tells of, and commits in HEAD, that came with new files or
-    without old ones; None if there was more than that, or nobody can tell.
+    """Return the changes of a table since the bound state, if they only add and remove files.
 
-    All that the newer state has is in one or the other: HEAD tells of each of its commits,
-    and a foreign commit is in the log above what HEAD has taken in, or was taken in by
+    They are entries that only the log shows, and commits in HEAD. None if there was more than that,
+    or if it can't be known.
+
+    All that the newer state has is in one or the other: HEAD lists each of its commits,
+    and a foreign commit is in the log above what HEAD has included, or was included by
     a commit of the kind ``foreign``.
     """
     old = txn.work.tables[location].view
@@ -107,7 +111,7 @@ def _since(
             changes.append(entry.change)
     state = head.tables.get(location)
     if state is None or old.state is None:
-        # In neither HEAD: its log has told all. It entered or left the lake: look closer.
+        # In neither HEAD: its log has shown all. Else it entered or left the lake: examine it.
         return (changes, []) if state is old.state else None
     if state.dropped:
         return None
@@ -127,7 +131,7 @@ def _since(
 
 
 def _asked(txn: TransactionState, location: str) -> list[Expr | None]:
-    """The predicates that rows of the table were asked for by; None: all rows."""
+    """Return the predicates by which rows of the table were requested; None: all rows."""
     asked = [record.where for record in txn.work.reads.values() if record.table == location]
     for done in txn.work.done:
         read = tables_read(done.operation)
@@ -145,7 +149,7 @@ def _removed(txn: TransactionState, location: str) -> Iterable[FileRef]:
 def _touches(
     txn: TransactionState, location: str, asked: Sequence[Expr | None], change: Change
 ) -> Program[bool]:
-    """Whether a commit, all of which is known, touches what was asked for."""
+    """Return whether a commit that is known in full touches what was requested."""
     refs = {file.ref for file in change.removes}
     if not refs.isdisjoint(_removed(txn, location)):
         return True
@@ -163,7 +167,7 @@ def _touches(
 def _may_touch(
     txn: TransactionState, location: str, asked: Sequence[Expr | None], summary: Summary
 ) -> Program[bool]:
-    """Whether a commit may touch what was asked for, by its summary."""
+    """Return whether a commit may touch what was requested, by its summary."""
     removed = set(summary.removed)
     if removed.intersection(fingerprint(ref) for ref in _removed(txn, location)):
         return True
@@ -178,7 +182,7 @@ def _may_touch(
 
 
 def candidates_of(working: Working, where: Expr | None) -> Program[frozenset[int] | None]:
-    """Fingerprints of the files that may hold such a row in the bound state; None: too many."""
+    """Return fingerprints of the files that may hold such a row when bound; None: too many."""
     if where not in working.candidates:
         snapshot = working.view.snapshot
         files = yield from snapshot.files(as_of(where, snapshot.layout))

@@ -1,16 +1,16 @@
 """Validation: may a transaction move to a newer HEAD, and what must it do again there?
 
-By the predicates and files of what came between (design, section 9); with
-``validation="rules"`` first by version numbers, as the paper does. ``examine`` only
-tells; ``rebase`` moves the transaction, redoing what is in conflict.
+It uses the predicates and files of the commits in between (design, section 9); with
+``validation="rules"`` first version numbers, as the paper does. ``examine`` only
+reports; ``rebase`` moves the transaction, redoing what is in conflict.
 
-Under snapshot isolation what was read need not hold at the commit, nor where
+Reads need not hold at the commit under snapshot isolation, nor where
 ``slack`` lets a read be behind: validation is *lenient* on such tables. Then the
-transaction stands on the one state that it has read, and the rows that it writes must
-be as they were there, be it in other files: then they are written again there, from
-the same rows. Rows that did change can be mended by a redo only if all that was read
-holds on the new state too, as if the transaction had begun there; else its reads were
-of one state and its writes made from a later one, which is a lost update or a torn
+transaction is based on the one state that it has read. The rows that it writes must
+be unchanged since that state, though they may be in other files: then they are written again
+there, from the same rows. A redo can repair rows that did change only if all reads
+hold on the new state too, as if the transaction had begun there. Else its reads are
+of one state and its writes are made from a later one, which is a lost update or a torn
 read. So leniency admits write skew, and nothing else.
 """
 
@@ -73,16 +73,16 @@ _SEEN = "rows that the transaction has read were changed meanwhile"
 def examine(
     txn: TransactionState, head: Head | None, *, exact: bool = False, extending: bool = False
 ) -> Program[Examination]:
-    """Hold everything the transaction relied on against ``head`` and the known logs.
+    """Compare everything on which the transaction relied with ``head`` and the known logs.
 
-    Tables of which nothing that it relies on can have been touched (``overlap``) are
-    passed over, unless ``exact``: then a lost race costs no request besides HEAD's.
-    ``extending``: the transaction is to go on there, not to commit, so all that it has
-    read must hold at any level, and no rule is asked.
+    Tables are passed over if nothing on which it relies can have been touched (``overlap``),
+    unless ``exact``: then a lost race costs no request except HEAD's.
+    ``extending``: the transaction will go on there, not commit, so all its
+    reads must hold at any level, and no rule is checked.
     """
     found = yield from _examined(txn, head, exact=exact, extending=extending)
     if found.passed and found.conflict is None and found.redo_from is not None:
-        # What is redone is redone on the newer state of all that it reads.
+        # An operation is redone on the newer state of all tables that it reads.
         found = yield from _examined(txn, head, exact=exact, extending=extending, whole=True)
     return found
 
@@ -98,7 +98,7 @@ def _examined(
             return found
     examined = list(txn.work.tables)
     yield from load_tables(head, examined)
-    # Told once for all tables: of many, each would go through the operations of all.
+    # Computed once for all tables: else each of many would go through the operations of all.
     created = {done.table for done in txn.work.done if isinstance(done.operation, Create)}
     for location in examined:
         made = location in created
@@ -119,7 +119,7 @@ def _examined(
         yield from _operations(txn, nets, found)
     strict = not (found.lenient or txn.work.behind)
     if found.conflict is None and not strict and (yield from _reads_others(txn, nets, found)):
-        # Something would be made from other rows than those that go with the reads.
+        # An operation would be made from other rows than those that belong to the reads.
         if txn.work.behind:
             found.conflict = conflict(txn, next(iter(txn.work.behind)), _SEEN)
             return found
@@ -140,20 +140,20 @@ def _table(
     exact: bool,
     whole: bool,
 ) -> Program[NetChange | None]:
-    """What came to one table since it was seen; None if nothing did, or nothing that matters.
+    """Return the changes of one table since it was seen; None if there are none that matter.
 
     ``made``: the transaction has created it. A conflict, and the table's new view, are noted
     in ``found``.
     """
     old = txn.work.tables[location].view
     state = None if head is None else head.tables.get(location)
-    made = made and old.mount is None  # what a clone shows others make, and it is the same table
+    made = made and old.mount is None  # other clients may make what a clone shows: the same table
     if not (yield from _needs_a_look(txn, head, old, state, found, made=made)):
         return None
     tail = yield from open_tail(txn.context, location, missing_ok=True)
     found.tails[location] = tail
     if state == old.state and tail.tip == old.probed:
-        # No version came, so no rule can fire.
+        # No version was added, so no rule can fire.
         if old.is_anothers(tail):
             found.conflict = conflict(
                 txn, location, "it was dropped or replaced, and created again"
@@ -168,7 +168,7 @@ def _table(
         tail = yield from open_tail(txn.context, location, missing_ok=True)
         tail = yield from probe(txn.context, tail)
         if state.published > tail.tip:
-            # What comes next is gone, and HEAD knows of more: nobody but the store can tell.
+            # The next entry is gone, and HEAD knows of more: only the store can show what exists.
             tail = yield from opened_again(txn.context, tail)
         found.tails[location] = tail
         if state.published > tail.tip:
@@ -199,7 +199,7 @@ def _needs_a_look(
     *,
     made: bool,
 ) -> Program[bool]:
-    """Whether the log and the commits tell what came to a table, and not HEAD alone."""
+    """Return whether the log and the commits must show the table's changes, not HEAD alone."""
     location = old.location
     if old.mount is not None:
         found.conflict = yield from still_mounted(txn, head, old, state)
@@ -212,8 +212,8 @@ def _needs_a_look(
         if found.conflict is not None:
             return False
     if not made and _is_another(txn, location, state):
-        # Nothing that was made for the one fits the other, not even appended files: they
-        # may have gone with the old one's data. Its log is not looked at: it may be going.
+        # Nothing that was made for the old table fits the new one, not even appended files: they
+        # may have been deleted with the old one's data. Its log is not read: it may be in deletion.
         found.conflict = conflict(txn, location, "it was dropped or replaced, and created again")
         return False
     return True
@@ -222,15 +222,15 @@ def _needs_a_look(
 def _new_view(
     txn: TransactionState, head: Head | None, location: str, tail: Tail, found: Examination
 ) -> Program[View | None]:
-    """The table at this HEAD; None, and a conflict, where it can't be read or written any more."""
+    """Return the table at this HEAD; None, and a conflict, if it can't be read or written now."""
     revives = txn.revives(location)
     try:
         new = yield from build_view(txn.context, head, location, tail, revives=revives)
         if any(d.table == location and not isinstance(d.operation, Drop) for d in txn.work.done):
             new.snapshot.check_writable()
     except (TableNotFound, VersionNotFound) as error:
-        # Dropped, or so much of its log that its state at this HEAD can't be
-        # told any more: what can't be read conflicts with everything.
+        # It was dropped, or so much of its log that its state at this HEAD can't be
+        # known any more: what can't be read conflicts with everything.
         found.conflict = conflict(txn, location, error.message)
     except UnsupportedTableFeature as error:
         found.conflict = error
@@ -240,7 +240,7 @@ def _new_view(
 
 
 def _rules(txn: TransactionState, head: Head | None, found: Examination) -> Program[None]:
-    """Tell by version numbers which tables are lenient, or which one is in conflict."""
+    """Find by version numbers the tables that are lenient, or one that is in conflict."""
     snapshot = txn.options.isolation == "snapshot" and txn.has_one_state
     for location, new in found.views.items():
         if snapshot:
@@ -263,9 +263,9 @@ def _rules(txn: TransactionState, head: Head | None, found: Examination) -> Prog
 def _reads_others(
     txn: TransactionState, nets: dict[str, NetChange], found: Examination
 ) -> Program[bool]:
-    """Whether what would be performed there reads other rows than it would have read before."""
+    """Return whether the operations to be performed there read other rows than before."""
     if any(done.deferred for done in txn.work.done):
-        return True  # what was put off is performed on whatever came
+        return True  # deferred operations are performed on all that was added
     if found.redo_from is None:
         return False
     for done in txn.work.done[found.redo_from :]:
@@ -296,7 +296,7 @@ def _is_changed(
 
 
 def _changed(txn: TransactionState, table: str, found: Examination) -> str:
-    """What a read was outdated by: with another schema any of them is, whatever it asked for."""
+    """Return why a read is outdated: another schema outdates any read, whatever it requested."""
     old, new = txn.work.tables[table].view.snapshot, found.views[table].snapshot
     if not old.layout.schema.equals(new.layout.schema, check_metadata=True):
         return "its schema was changed meanwhile"
@@ -306,9 +306,9 @@ def _changed(txn: TransactionState, table: str, found: Examination) -> str:
 
 
 def _is_another(txn: TransactionState, location: str, state: TableState | None) -> bool:
-    """Whether HEAD means another table by now than the one that the transaction works on."""
+    """Return whether HEAD has another table by now than the one on which the transaction works."""
     if state is None or state.dropped:
-        return False  # that is told by whoever looks at the state
+        return False  # the code that reads the state reports that
     view = txn.work.tables[location].view
     base = view.base if view.mount is None else view.snapshot
     known = base.table_id if view.state is None else view.state.table_id
@@ -330,9 +330,9 @@ def _in_conflict(
 ) -> Program[bool]:
     operation = done.operation
     if done.deferred:
-        return False  # it will be performed on what came between
+        return False  # it will be performed on the commits in between
     if isinstance(operation, Detach):
-        return done.table in found.views  # somebody was first, and that is as good
+        return done.table in found.views  # another client was first, and that is as good
     target = nets.get(done.table)
     if is_blind(operation):
         if target is not None and target.contract:
@@ -354,7 +354,7 @@ def _in_conflict(
     if isinstance(operation, Transplant) and target is not None and _crosses(operation, target):
         return True
     if isinstance(operation, Insert | Optimize) and target is not None and target.contract:
-        # Its files were made for what the table was, whatever rows they hold.
+        # Its files were made for the table's old definition, whatever rows they hold.
         return True
     for table, where in tables_read(operation).items():
         if table in found.lenient and _only_reads(operation, table):
@@ -367,9 +367,9 @@ def _in_conflict(
 
 
 def _crosses(operation: Transplant, net: NetChange) -> bool:
-    """Whether others have touched what it is defined as, or a file that it removes or adds.
+    """Return whether other clients have touched its definition, or a file it removes or adds.
 
-    One that is added may have come meanwhile, or, there before, have gone.
+    A file that it adds may have been added meanwhile, or have existed before and been removed.
     """
     if net.metadata or net.contract:
         return True
@@ -378,9 +378,9 @@ def _crosses(operation: Transplant, net: NetChange) -> bool:
 
 
 def _only_reads(operation: Operation, table: str) -> bool:
-    """Whether the operation reads rows of the table and changes none of them.
+    """Return whether the operation reads rows of the table and changes none of them.
 
-    One that adds a constraint, or drops the table, has something to say of all its rows.
+    An operation that adds a constraint, or drops the table, concerns all its rows.
     """
     return operation.table != table or isinstance(operation, Insert)
 
@@ -388,7 +388,7 @@ def _only_reads(operation: Operation, table: str) -> bool:
 def _reads(
     txn: TransactionState, nets: dict[str, NetChange], found: Examination, *, moving: bool
 ) -> Program[None]:
-    """Hold the reads against what came; outdated ones of lenient tables matter only if it moves."""
+    """Compare reads with the changes; outdated ones of lenient tables matter only if it moves."""
     redone = set()
     if found.redo_from is not None:
         redone = {done.table for done in txn.work.done[found.redo_from :] if not done.deferred}
@@ -403,19 +403,19 @@ def _reads(
                 found.behind.setdefault(table, 0)
         own = found.redo_from is not None and record.after > found.redo_from and table in redone
         if own and (yield from _reads_others(txn, nets, found)):
-            # The caller has seen what an operation made that would now be created again:
-            # nobody can tell whether he acted on it. (From the same rows, which only lie in
-            # other files, the same would be made.)
+            # The caller has seen rows of an operation that would now be created again: nothing
+            # can show whether the caller acted on them. (From the same rows, which are only stored
+            # in other files, the same rows would be made.)
             found.conflict = conflict(
                 txn, table, "the transaction has read rows of its own that must be redone"
             )
             return
     for table in txn.work.behind:
         if table in nets and table not in found.lenient:
-            # Held against the bound state they may be unchanged: they were of an older one.
+            # Compared with the bound state they may be unchanged: they were of an older state.
             found.conflict = conflict(txn, table, _SEEN)
             return
-    # What a kept operation was made from is read as well. None is put off: that is not lenient.
+    # The sources of a kept operation are read as well. None is deferred: that is not lenient.
     kept = txn.work.done[: found.redo_from] if moving and found.lenient else []
     for done in kept:
         for table, where in tables_read(done.operation).items():
@@ -427,9 +427,9 @@ def _reads(
 
 
 def catch_up(txn: TransactionState, beside: Sequence[Program[T]] = ()) -> Program[list[T]]:
-    """Move to the newest HEAD, doing again there what is in conflict.
+    """Move to the newest HEAD; redo there the operations that are in conflict.
 
-    It is asked for together with what is done ``beside``, whose results are returned.
+    HEAD is read in the same round as the programs ``beside``, whose results are returned.
 
     Raises
     ------
@@ -454,7 +454,7 @@ def _catch_up(txn: TransactionState, beside: Sequence[Program[T]]) -> Program[li
 
 
 def _newest(txn: TransactionState) -> Program[HeldHead]:
-    """The logs of its tables, and HEAD, which is asked last so that no log is newer."""
+    """Read the logs of its tables, and HEAD, which is read last so that no log is newer."""
     yield from parallel([refresh(txn.context, location) for location in txn.work.tables])
     held = yield from txn.context.head()
     assert held is not None, "a transaction that writes through HEAD is bound to one"
@@ -462,10 +462,10 @@ def _newest(txn: TransactionState) -> Program[HeldHead]:
 
 
 def validate_reads(txn: TransactionState) -> Program[None]:
-    """Validate a transaction that has written nothing, where its level asks for that.
+    """Validate a transaction that has written nothing, where its level requires that.
 
-    Bound to one state of the lake it needs none: it has its place there. But R1 also
-    bounds how old that state may be (``validation="rules"``, serializable); write
+    A transaction bound to one state of the lake needs no validation: it has its place there. But R1
+    also bounds the age of that state (``validation="rules"``, serializable); write
     serializability lets it pass.
 
     Raises
@@ -488,7 +488,7 @@ def validate_reads(txn: TransactionState) -> Program[None]:
 
 
 def extend(txn: TransactionState) -> Program[bool]:
-    """Move to the newest HEAD if everything relied on is unchanged there."""
+    """Move to the newest HEAD if everything on which it relied is unchanged there."""
     if not txn.through_head:
         return False
     with during("validate"):
@@ -506,7 +506,7 @@ def _extend(txn: TransactionState) -> Program[bool]:
         if found.conflict is not None or found.redo_from is not None:
             return False
         if list(txn.work.tables) != known:
-            continue  # a table that is opened beside this one came in unexamined
+            continue  # a table that is opened concurrently was added unexamined
         if txn.bound.held is None or txn.bound.held.head.replacement <= held.head.replacement:
             yield from rebase(txn, held, found)
         return True

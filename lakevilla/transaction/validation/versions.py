@@ -1,9 +1,9 @@
-"""Table versions for the paper's rules: what a transaction has read, and how much came since.
+"""Table versions for the paper's rules: those that were read, and the number added since.
 
 A table's version is the number of commits that have changed it, decided or
 published alike, so that it does not depend on how far publishing has come: several
 pending commits may share one log entry, and counting entries would then set a table
-back. It is told as the log number where the transaction found it, plus one for
+back. It is counted as the log number where the transaction found it, plus one for
 each commit since: of the lake by HEAD's list, of other clients by the log.
 """
 
@@ -23,9 +23,9 @@ from lakevilla.transaction.state.transaction import TransactionState
 def firing(
     txn: TransactionState, head: Head | None, new: View, tail: Tail
 ) -> Program[tuple[Versions, Rule | None]]:
-    """A table's versions, and the rule that fires on it when it has moved on to ``new``.
+    """Return a table's versions, and the rule that fires when it has moved on to ``new``.
 
-    An operation that is put off has read and written nothing yet.
+    A deferred operation has read and written nothing yet.
     """
     versions = yield from versions_of(txn, head, new, tail)
     rule = fires(
@@ -42,7 +42,7 @@ def firing(
 
 
 def _is_read(txn: TransactionState, location: str) -> bool:
-    """Whether the table is in the read set: its rows were seen, or an operation depends on them."""
+    """Return whether the table is in the read set: by rows that were seen, or by an operation."""
     return any(table == location for table, _ in txn.work.reads) or any(
         location in tables_read(done.operation) for done in txn.work.done if not done.deferred
     )
@@ -51,17 +51,17 @@ def _is_read(txn: TransactionState, location: str) -> bool:
 def versions_of(
     txn: TransactionState, head: Head | None, new: View, tail: Tail
 ) -> Program[Versions]:
-    """The versions of a table between the transaction's view of it and ``new``, at ``head``."""
+    """Return the versions of a table between the transaction's view and ``new``, at ``head``."""
     old = txn.work.tables[new.location].view
     bound = old.placement.logged + len(old.placement.overlay)
-    # What it laid over was not in HEAD when it was bound.
+    # The entries that were laid over HEAD were not in it when the transaction was bound.
     laid_over = 0 if old.state is None else len(old.placement.hidden)
     foreign = yield from _foreign(txn.context, head, old, new, tail)
     decided, absorbed = 0, 0
     if head is not None:
         commits = yield from commits_since(head, _known(txn, head, old))
         if commits is None:
-            # The history since is gone: any number of commits may have come.
+            # The history since is gone: any number of commits may have been made.
             decided = head.sequence
         else:
             decided = sum(_changes(commit, new.location) for commit in commits)
@@ -77,10 +77,10 @@ def versions_of(
 
 
 def _known(txn: TransactionState, head: Head, old: View) -> int:
-    """The newest sequence whose commits the view holds.
+    """Return the newest sequence whose commits the view holds.
 
     With Feature.CT and without I a table is read at the newest HEAD, beyond the one
-    that the transaction is bound to.
+    to which the transaction is bound.
     """
     if old.placement.overlay:
         newest = old.placement.overlay[-1].sequence
@@ -90,9 +90,9 @@ def _known(txn: TransactionState, head: Head, old: View) -> int:
 
 
 def _foreign(context: Context, head: Head | None, old: View, new: View, tail: Tail) -> Program[int]:
-    """How many entries the new view holds beyond the old one that ``head`` does not tell of.
+    """Return how many entries the new view holds beyond the old one that ``head`` does not know.
 
-    Those of other clients; on a table that ``head`` lacks also those of a newer HEAD.
+    They are those of other clients; on a table that ``head`` lacks also those of a newer HEAD.
     """
     count = 0
     for version in range(old.placement.logged + 1, new.placement.logged + 1):
@@ -106,16 +106,16 @@ def _foreign(context: Context, head: Head | None, old: View, new: View, tail: Ta
 
 
 def _changes(commit: CommitSummary, location: str) -> bool:
-    """Whether a commit of the lake takes a version of the table."""
+    """Return whether a commit of the lake takes a version of the table."""
     touch = commit.tables.get(location)
     if touch is None or commit.kind == "foreign":
-        return False  # a foreign one is counted where it stands in the log
-    # What a reconcile commit does is not told by its touch; it may be anything.
+        return False  # a foreign commit is counted at its place in the log
+    # The touch of a reconcile commit does not show its changes: they may be anything.
     return commit.kind == "reconcile" or touch.adds or touch.removes or touch.metadata
 
 
 def _absorbs(commit: CommitSummary, location: str) -> int:
-    """How many entries of other clients a commit has taken into the global version log."""
+    """Return how many entries of other clients a commit has added to the global version log."""
     touch = commit.tables.get(location)
     if touch is None or commit.kind != "foreign" or touch.first is None:
         return 0

@@ -1,1 +1,1 @@
-"""What a caller asks of a transaction before its commit."""
+"""The verbs by which a caller uses a transaction before its commit."""

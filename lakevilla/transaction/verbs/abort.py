@@ -24,7 +24,7 @@ from lakevilla.transaction.verbs.save import forget, unsave
 
 
 def give_up(txn: TransactionState) -> Program[None]:
-    """Undo everything, and delete what others might still find: record, markers, what was saved."""
+    """Undo everything, and delete what other clients might find: record, markers, saved sublogs."""
     yield from _withdraw(txn)
     yield from forget(txn)
     yield from abort(txn)
@@ -43,7 +43,7 @@ def _withdraw(txn: TransactionState) -> Program[None]:
 
 
 def abort(txn: TransactionState) -> Program[None]:
-    """Undo everything. What was stored is deleted if nobody can have committed it."""
+    """Undo everything. What was stored is deleted if no client can have committed it."""
     if txn.state in TERMINAL:
         return
     undecided = isinstance(txn.ending.failure, CommitOutcomeUnknown) or txn.ending.is_in_doubt
@@ -52,16 +52,15 @@ def abort(txn: TransactionState) -> Program[None]:
         and txn.state is Life.FAILED
         and not (undecided or txn.ending.shared)
     ):
-        # Whoever runs again with the key in this process need not wait for
-        # a lease: no replacement of HEAD by this id is under way any more, and
-        # nobody can have resumed it.
+        # A run with the same key in this process need not wait for a lease: no replacement
+        # of HEAD by this id is under way any more, and no process can have resumed it.
         txn.context.ended.add(txn.id)
     txn.note_aborted()
     yield from delete_its_files(txn)
 
 
 def delete_its_files(txn: TransactionState) -> Program[None]:
-    """Delete what was stored, if nobody can have committed it; hold nothing for it any more."""
+    """Delete what was stored, if no client can have committed it; hold nothing for it any more."""
     txn.work.bodies.clear()
     if txn.ending.may_delete_its_files:
         keys, txn.work.stored = txn.work.stored, []
@@ -74,14 +73,14 @@ def delete_its_files(txn: TransactionState) -> Program[None]:
 #
 # Running a transaction again after a conflict: same id, same places (design, section 7).
 #
-# Whoever has waited longest stays first. Safe under one id: every replacement of
-# HEAD that the attempt sent was refused, or can't land any more because HEAD has
-# moved (else it would have ended with ``CommitOutcomeUnknown``), so what is
-# committed next is the id's only commit.
+# The transaction that has waited longest stays first. This is safe under one id: every
+# replacement of HEAD that the attempt sent was refused, or can't be stored any more because HEAD
+# has moved (else it would have ended with ``CommitOutcomeUnknown``), so the next commit
+# is the id's only commit.
 
 
 def rerun(old: TransactionState, *, escalate: bool = False) -> Program[TransactionState]:
-    """The transaction as it was begun, after an attempt of it ended with ``ConflictError``.
+    """Return the transaction as it was begun, after an attempt of it ended with ``ConflictError``.
 
     ``escalate``: with Feature.CT, and the tables used so far reserved in HEAD.
 
@@ -94,7 +93,7 @@ def rerun(old: TransactionState, *, escalate: bool = False) -> Program[Transacti
     has_queues = not (old.context.life or (yield from old.context.is_only_creating()))
     escalate = escalate and has_queues
     yield from unsave(old)
-    # The attempt has ended, its id has not: whoever meets its idempotency key asks HEAD.
+    # The attempt has ended, its id has not: a client that finds its idempotency key reads HEAD.
     key, old.standing.key = old.standing.key, None
     yield from abort(old)
     queue, old.standing.queue = old.standing.queue, None
@@ -114,7 +113,7 @@ def rerun(old: TransactionState, *, escalate: bool = False) -> Program[Transacti
         claim=old.standing.claim,
         key=None if key is None else KeyUse(key.key, key.version, *key.batch),
         queue=queue,
-        # What the attempts before relied on, an escalated one may rely on again.
+        # An escalated attempt may rely again on what the attempts before relied on.
         used=old.standing.used | set(old.work.tables),
     )
     new.ending.id_was_seen = old.ending.id_was_seen and txn_id == old.id

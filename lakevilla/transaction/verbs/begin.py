@@ -21,7 +21,7 @@ from lakevilla.transaction.verbs.read_write import lookup
 
 
 def begin(txn: TransactionState) -> TransactionState:
-    """Hand a new transaction what an operation that is done again needs to read other tables.
+    """Give a new transaction the function by which a redo reads other tables.
 
     Here lower code calls up, and nowhere else.
     """
@@ -31,24 +31,24 @@ def begin(txn: TransactionState) -> TransactionState:
 
 # -------------------- take turn
 #
-# Taking one's turn: placed and waited for before anything is read (design, section 7).
+# Taking a turn: places are taken and waited for before anything is read (design, section 7).
 #
 # Without it a transaction waits when it commits, and what it has read before may have
-# been changed by those who went first. Nothing here is needed for safety: a wait
+# been changed by transactions that went first. Nothing here is needed for safety: a wait
 # that runs out leaves an optimistic transaction.
 
 
 def take_turn(txn: TransactionState, locations: Sequence[str]) -> Program[None]:
     """Take places for writing in the queues of the tables, and wait until all are the first.
 
-    All are placed in one round. A transaction that has not read anything yet is bound
-    afterwards, to a state that has all who went before. One that has moves there.
+    All places are taken in one round. A transaction that has not read anything yet is bound
+    afterwards, to a state that has all transactions before it. One that has read moves there.
 
     Raises
     ------
     TableNotFound
     ConflictError
-        Those who went before have changed what the caller has seen.
+        Transactions that went before have changed what the caller has seen.
     """
     if Feature.CT not in txn.options.features:
         return

@@ -1,4 +1,4 @@
-"""What a transaction is bound to: HEAD at its first use, and each table as it takes it in."""
+"""The binding of a transaction: to HEAD at its first use, and to each table as it takes it in."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from lakevilla.transaction.verbs.replaced_tables import (
     replaced,
 )
 
-#: So much work is done again without regret.
+#: A redo of so few operations is accepted.
 _FEW_OPERATIONS = 2
 
 
@@ -61,8 +61,8 @@ def bind_to_head(
 ) -> Program[bool]:
     """Bind to HEAD at the first use; warm tables are probed, and places taken, in the same round.
 
-    False if others were met in the queues: then HEAD was read before these places were held.
-    ``makes``: where no lake is it makes HEAD; else the transaction stays unbound.
+    False if other tickets were found in the queues: then HEAD was read before these places were
+    held. ``makes``: create HEAD where no lake exists; else the transaction stays unbound there.
     """
     if txn.bound.is_bound:
         return True
@@ -111,7 +111,7 @@ def _bind(
         if txn.standing.key is not None and held is not None:
             yield from enter_key(txn, txn.standing.key)
     else:
-        # Who only appends asks beside its files.
+        # A transaction that only appends reads HEAD in the same round as it stores its files.
         beside += [ask_now_and_then(txn)] if probing else []
         yield from parallel(beside)
     txn.bound.fresh.update(tail.location for tail in warm)
@@ -123,7 +123,7 @@ def _bind(
 
 
 def _refuse_renamed(txn: TransactionState) -> Program[None]:
-    """Refuse paths that were looked up in an older HEAD, and are no names in this one."""
+    """Refuse paths that were resolved in an older HEAD, and are no names in this one."""
     paths = sorted(txn.bound.paths)
     txn.bound.paths.clear()
     if txn.head is None or not paths:
@@ -135,7 +135,7 @@ def _refuse_renamed(txn: TransactionState) -> Program[None]:
 
 
 def _warm(txn: TransactionState, locations: Iterable[str]) -> list[Tail]:
-    """The known logs of those tables above which foreign commits may lie."""
+    """Return the known logs of those tables above which foreign commits may be stored."""
     known = (known_tail(txn.context, location) for location in locations)
     return [
         tail for tail in known if tail is not None and tail.tip >= 0 and not tail.snapshot.guarded
@@ -145,11 +145,11 @@ def _warm(txn: TransactionState, locations: Iterable[str]) -> list[Tail]:
 def touch(
     txn: TransactionState, locations: Iterable[str], *, probing: bool, access: Access | None = None
 ) -> Program[None]:
-    """Make the tables part of the transaction, at the state it is bound to.
+    """Make the tables part of the transaction, at the state to which it is bound.
 
-    ``probing``: the rows matter, so foreign commits are looked for, once a
-    table. A blind append needs none: the commit probes. ``access``: what is to
-    be done there; with Feature.CT it takes a place in the queue first.
+    ``probing``: the rows matter, so foreign commits are searched for, once a
+    table. A blind append needs none: the commit probes. ``access``: the planned access to
+    the tables; with Feature.CT it takes a place in the queue first.
     """
     wanted = list(dict.fromkeys(locations))
     if access is not None:
@@ -161,7 +161,7 @@ def touch(
     missing = [x for x in wanted if x not in known or (probing and not known[x].probed)]
     relies_on_rows = probing or access in ("read", "write")
     if was_bound and txn.reads_newest and relies_on_rows and set(missing) - txn.bound.current:
-        # Not bound to one state of the lake: each table as it is when its rows first matter.
+        # Not bound to one state of the lake: each table is read when its rows first matter.
         warm = _warm(txn, missing) if probing else []
         with during("version"):
             held, *_ = yield from parallel(
@@ -178,9 +178,9 @@ def touch(
 def touch_each(
     txn: TransactionState, locations: Iterable[str]
 ) -> Program[list[LakeVillaError | None]]:
-    """Make the tables part of the transaction, at once; what is wrong with one is told for it.
+    """Make the tables part of the transaction, at once; return the error of each, if any.
 
-    What the store fails at is raised: it says nothing of one table.
+    An error of the store is raised: it says nothing of one table.
     """
     yield from bind_to_head(txn)
     return (yield from parallel([_opened(txn, location) for location in locations]))
@@ -207,12 +207,12 @@ def take_places(
     creating: bool = False,
     probing: bool = False,
 ) -> Program[None]:
-    """Take places in the queues of tables that are there, and move to the HEAD that goes with them.
+    """Take places in the queues of existing tables, and move to the HEAD that goes with them.
 
-    HEAD, and with ``probing`` the logs, are asked in the round of the places. Who commits
-    between the two is met at the commit, as without queues. An append relies on no state,
-    so it takes its place when it commits, if anybody is ahead; a read takes its place with
-    the first write, and what was read until then goes with it (note 25).
+    HEAD, and with ``probing`` the logs, are read in the round of the places. A commit between
+    the two is found at the commit, as without queues. An append relies on no state,
+    so it takes its place when it commits, if any transaction is ahead; a read takes its place with
+    the first write, and so does all that was read until then (note 25).
     """
     wanted = list(locations)
     if not missing_places(txn, dict.fromkeys(wanted, access)):
@@ -235,8 +235,8 @@ def take_places(
     elif not (yield from _enter_further(txn, places, probing=probing)):
         return
     txn.bound.unconfirmed_at = None
-    # Whoever went before is in the newest HEAD, or is waited for: on an older one the
-    # work that is done now would have to be done again.
+    # A transaction that went before is in the newest HEAD, or is waited for: on an older HEAD
+    # the work that is done now would have to be redone.
     with during("version"):
         held = yield from txn.context.head()
     if txn.reads_newest:
@@ -246,10 +246,10 @@ def take_places(
 
 
 def _confirm(txn: TransactionState) -> Program[None]:
-    """See who has committed between a place and the HEAD of its round, before much is built on it.
+    """Find commits between a place and the HEAD of its round, before much is built on it.
 
-    A transaction of one or two operations finds out at its commit, which costs no request more.
-    A long one would have to do all of its work again then: it asks HEAD once (note 25).
+    A transaction of one or two operations finds out at its commit, which costs no further request.
+    A long one would have to redo all of its work then: it reads HEAD once (note 25).
     """
     since, done = txn.bound.unconfirmed_at, len(txn.work.done)
     if since is None or done == since or done < _FEW_OPERATIONS or not txn.work.tables:
@@ -264,8 +264,8 @@ def _confirm(txn: TransactionState) -> Program[None]:
 def _enter_further(
     txn: TransactionState, places: Mapping[str, Access], *, probing: bool
 ) -> Program[bool]:
-    """Take further places, with HEAD in the same round; whether to move to the newest HEAD."""
-    # What it has read before was looked at then, and takes its place only now.
+    """Take further places, with HEAD in one round; return whether to move to the newest HEAD."""
+    # A table that it has read before was probed then, and gets its place only now.
     unseen = [place for place in places if place not in txn.bound.fresh]
     warm = _warm(txn, unseen) if probing else []
     probes: list[Program[object]] = [probe(txn.context, tail) for tail in warm]
@@ -285,8 +285,8 @@ def _open_table(txn: TransactionState, location: str, probing: bool) -> Program[
     """Take a table in at the bound state, which may move on to a newer HEAD meanwhile.
 
     Several tables are opened at once, and any of them may make the
-    transaction move. A view counts only if it was built on the HEAD that
-    the transaction is bound to when it is taken in; else it is built anew.
+    transaction move. A view counts only if it was built on the HEAD to which
+    the transaction is bound when it is taken in; else it is built again.
     """
     with during("metadata", location):
         yield from _take_in(txn, location, probing)
@@ -300,8 +300,8 @@ def _take_in(txn: TransactionState, location: str, probing: bool) -> Program[Non
     behind = (
         txn.head is not None and txn.bound.sequence != txn.head.sequence and not txn.reads_newest
     )
-    # Resumed: its tables are those of an older HEAD, which is gone. A further
-    # one can be shown beside them only on a HEAD that they fit.
+    # The transaction was resumed: its tables are those of an older HEAD, which is gone. A further
+    # table can be shown next to them only on a HEAD that they fit.
     if behind and not (yield from extend(txn)):
         raise txn.fail(
             ConflictError(
@@ -317,8 +317,8 @@ def _take_in(txn: TransactionState, location: str, probing: bool) -> Program[Non
     if known is not None and any(done.table == location for done in txn.work.done):
         before = known.view.snapshot
         if snapshot.metadata != before.metadata or snapshot.protocol != before.protocol:
-            # Rows were only appended so far, and the probe that a read asks
-            # for has found new metadata: they were made for the old.
+            # Rows were only appended so far, and the probe that a read requires
+            # has found new metadata: they were made for the old metadata.
             raise txn.fail(
                 ConflictError(
                     f"the schema or properties of table {location} were changed by another "
@@ -350,7 +350,7 @@ def _past_view(txn: TransactionState, location: str) -> Program[View]:
 
 
 def _bound_view(txn: TransactionState, location: str, probing: bool) -> Program[tuple[View, bool]]:
-    """The table's view on the HEAD that the transaction is bound to when it is built."""
+    """Return the table's view on the HEAD to which the transaction is bound when it is built."""
     while True:
         held = txn.bound.held
         try:
@@ -358,8 +358,8 @@ def _bound_view(txn: TransactionState, location: str, probing: bool) -> Program[
         except (TableNotFound, VersionNotFound, CorruptObject, StoreError) as error:
             others = yield from replaced(txn, [location])
             if others or isinstance(error, VersionNotFound):
-                # The log is another table's by now, or clean-up has taken what the
-                # bound state needs: a newer HEAD means what is there, or needs less.
+                # The log is another table's by now, or clean-up has deleted what the bound state
+                # needs: a newer HEAD means the present table, or needs less.
                 if isinstance(error, VersionNotFound):
                     yield from _publish_pending(txn, location)
                 moved = yield from extend(txn)
@@ -385,11 +385,11 @@ def _bound_view(txn: TransactionState, location: str, probing: bool) -> Program[
 
 
 def _publish_pending(txn: TransactionState, location: str) -> Program[None]:
-    """Publish what is pending on a table, as whoever writes to it does: it is replayed then."""
+    """Publish what is pending on a table, as any writer to it does: it is replayed then."""
     if txn.options.read_only or not txn.through_head or txn.head is None or txn.context.life:
         return
     if txn.head.tables.missing([location]):
-        return  # its leaf is what is gone: that HEAD was replaced long ago
+        return  # its leaf is gone: that HEAD was replaced long ago
     state = txn.head.tables.get(location)
     if state is not None and state.pending:
         yield from publish_table(txn.context, txn.head, location)
@@ -409,7 +409,7 @@ def _check_newer(txn: TransactionState, held: HeldHead | None, location: str) ->
 
 
 def _view(txn: TransactionState, location: str, probing: bool) -> Program[tuple[View, bool]]:
-    """The table's state at the bound HEAD, and whether foreign commits were looked for."""
+    """Return the table's state at the bound HEAD, and whether foreign commits were searched for."""
     yield from refuse_dropped(txn, location)
     head = txn.head
     yield from load_tables(head, [location])
@@ -419,7 +419,7 @@ def _view(txn: TransactionState, location: str, probing: bool) -> Program[tuple[
         if mount is not None:
             return (yield from mounted_view(txn.context, mount, location)), True
     revives = txn.revives(location)
-    # One that was dropped may have been let go, and be another lake's by now.
+    # A dropped table may have been released, and be another lake's by now.
     enters = state is None or (revives and state.dropped)
     if txn.through_head and enters and not txn.context.life:
         try:
@@ -427,8 +427,8 @@ def _view(txn: TransactionState, location: str, probing: bool) -> Program[tuple[
         except (InvalidOperation, CorruptObject):
             if head is not None or (yield from txn.context.head()) is None:
                 raise
-            # The lake came into being since this transaction looked for it;
-            # run again, it will be told whose table this is.
+            # The lake was created since this transaction checked for it;
+            # run again, the transaction finds out whose table this is.
             raise txn.fail(entered(txn, location)) from None
     was_known = known_tail(txn.context, location) is not None
     try:
@@ -436,7 +436,7 @@ def _view(txn: TransactionState, location: str, probing: bool) -> Program[tuple[
     except TableNotFound:
         if txn.through_head:
             raise
-        # HEAD alone knows what a clone shows; with none there is told what is meant.
+        # Only HEAD knows what a clone shows; if no clone shows it, that call raises the error.
         yield from join_head(txn)
         return (yield from _view(txn, location, probing))
     # A tail that was listed just now is as good as probed.
@@ -446,7 +446,7 @@ def _view(txn: TransactionState, location: str, probing: bool) -> Program[tuple[
         tail.tip < state.published
         or (bool(state.pending) and not _covers(head, tail, state.pending[-1].sequence))
     )
-    # A list that shows less than HEAD knows was stale: then numbers tell more.
+    # A list that shows less than HEAD knows was stale: then a probe by numbers shows more.
     stale = state is not None and tail.tip < state.published
     if stale or (not fresh and (behind or (probing and not guarded))):
         tail = yield from probe(txn.context, tail)
@@ -455,8 +455,8 @@ def _view(txn: TransactionState, location: str, probing: bool) -> Program[tuple[
         # On a guarded table every commit goes through HEAD (design, section 8).
         yield from join_head(txn)
     if txn.through_head and txn.bound.held is None:
-        # Read-only, and the lake had no HEAD. Looked for after the log was
-        # read: while there is none, no log can show a state of the lake.
+        # It only reads, and the lake had no HEAD. HEAD is read after the log: while
+        # there is none, no log can show a state of the lake.
         moved = yield from extend(txn)
         if not moved and txn.context.held is not None:
             raise txn.fail(entered(txn, location))
@@ -471,7 +471,7 @@ def join_head(txn: TransactionState) -> Program[None]:
 
 
 def _covers(head: Head | None, tail: Tail, sequence: int) -> bool:
-    """Whether the known log has published the commit of that sequence."""
+    """Return whether the known log has published the commit of that sequence."""
     if head is None or tail.tip < 0:
         return False
     version = tail.snapshot.application_version(application_id(head))

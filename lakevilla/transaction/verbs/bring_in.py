@@ -1,6 +1,7 @@
 """Giving a table files of its own in the place of those that it names elsewhere in the lake.
 
-The store copies them; what has deletes is written anew. No row changes, so others see moved files.
+The store copies them; files with deletes are rewritten. No row changes, so other transactions see
+moved files.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from lakevilla.transaction.verbs.read_write import execute
 
 
 def bring_in(txn: TransactionState, location: str) -> Program[Done | None]:
-    """Copy what a table names of other tables; None if it names nothing of theirs.
+    """Copy the files of other tables that a table names; None if it names none.
 
     Raises
     ------
     VersionNotFound
-        A file is not there any more.
+        A file does not exist any more.
     """
     txn.check_write(location, "keep")
     yield from touch(txn, [location], probing=True, access="write")
@@ -59,7 +60,7 @@ def _is_elsewhere(txn: TransactionState, location: str, file: DataFile) -> bool:
 
 
 def _copied(txn: TransactionState, location: str, files: Sequence[DataFile]) -> Program[list[Bin]]:
-    """Copies of whole files, with all that is known of them."""
+    """Return copies of whole files, with all that is known of them."""
     name = file_namer(txn.context, txn.id, txn.through_head)
     paths = [name(partition_directory(list(file.partition_values.items()))) for file in files]
     keys = [f"{location}/{path}" for path in paths]
@@ -85,7 +86,7 @@ def _copied(txn: TransactionState, location: str, files: Sequence[DataFile]) -> 
 
 
 def _written(txn: TransactionState, location: str, files: Sequence[DataFile]) -> Program[list[Bin]]:
-    """The rows of files of which some are deleted, in files of the table's own."""
+    """Write the rows of files of which some are deleted to files of the table's own."""
     if not files:
         return []
     layout = txn.work.tables[location].snapshot.layout

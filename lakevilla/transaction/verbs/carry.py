@@ -1,7 +1,7 @@
-"""A transaction that goes on in another process, as bytes in its caller's hands (note 42).
+"""A transaction that goes on in another process, as bytes that its caller holds (note 42).
 
-Nothing of it is on the store, so nobody else can go on with it: of the two processes the one
-that has the bytes commits, and the one that made them has let go. Its files may be fenced
+Nothing of it is on the store, so no third process can go on with it: of the two processes the one
+that has the bytes commits, and the one that made them has released it. Its files may be fenced
 and deleted meanwhile, as those of any transaction that is open for too long; then its id is
 behind HEAD's floor, and its commit is refused.
 """
@@ -30,9 +30,9 @@ __all__ = ["Carried", "carried", "forget_created", "note_created", "taken_up"]
 
 
 class Carried(msgspec.Struct, frozen=True):
-    """What another process needs to go on with a transaction, but for its files.
+    """The state that another process needs to go on with a transaction, without its files.
 
-    ``began`` is HEAD's sequence when it began, ``life`` that of the branch it is on, or empty.
+    ``began`` is HEAD's sequence when it began, ``life`` is the epoch of its branch, or empty.
     """
 
     txn: str
@@ -42,7 +42,7 @@ class Carried(msgspec.Struct, frozen=True):
 
 
 def carried(txn: TransactionState) -> Program[Carried]:
-    """The transaction as it is now; here it has ended.
+    """Return the transaction as it is now; in this process it has ended.
 
     It commits through HEAD, and holds no place in a queue.
     """
@@ -52,7 +52,7 @@ def carried(txn: TransactionState) -> Program[Carried]:
     yield from bind_to_head(txn)
     yield from store_files(txn)
     bundle = Carried(txn.id, txn.bound.began, txn.context.life, encode(sublog_of(txn)))
-    txn.work.stored = []  # the files are another's now
+    txn.work.stored = []  # the files belong to another process now
     yield from abort(txn)
     return bundle
 
@@ -62,16 +62,16 @@ def taken_up(
 ) -> Program[TransactionState]:
     """Go on with a transaction that another process has begun.
 
-    ``key``: that of the transaction from now on, if it was not known before.
+    ``key``: the key of the transaction from now on, if it was not known before.
 
     Raises
     ------
     AlreadyCommitted
         Its idempotency key is done.
     TransactionAborted
-        It is older than what gc keeps.
+        It is older than the transactions that gc keeps.
     ConflictError
-        A table of it was dropped or created again, or its branch has another life.
+        A table of it was dropped or created again, or its branch has another epoch.
     """
     sublog = decode(f"transaction {bundle.txn}", bundle.sublog, Sublog)
     if key is None and sublog.key is not None:
@@ -89,7 +89,7 @@ def taken_up(
                 txn_id=bundle.txn,
             )
         )
-    # Nobody else has it: what it has written may be deleted if it does not commit.
+    # No other process has it: what it has written may be deleted if it does not commit.
     txn.ending.tried = txn.ending.shared = False
     age = abs(context.now_ms() - sublog.started_ms) / 1000  # old, if clocks differ by much
     txn.bound.began_at = context.clock.elapsed() - age
@@ -119,10 +119,10 @@ def taken_up(
 
 
 def note_created(txn: TransactionState, location: str) -> Program[None]:
-    """Note where files will lie of a table that only this transaction knows, before the first does.
+    """Note where a table that only this transaction knows will be stored, before its first file is.
 
-    Nobody looks for them there, should its process die: with the note gc does, once the id is
-    fenced. On a branch they lie in the branch's own directory.
+    No client checks for files there, should its process die: with the note gc does, once the id is
+    fenced. On a branch they are stored in the branch's own directory.
     """
     if txn.context.life or is_external(location):
         return

@@ -29,7 +29,7 @@ from lakevilla.transaction.state.transaction import TransactionState, conflict
 from lakevilla.transaction.validation.validate import extend
 from lakevilla.transaction.verbs.bind import bind_to_head
 
-#: A commit names each file of the table: of so many it takes some 300 MB.
+#: A commit names each file of the table: for so many it takes some 300 MB.
 MOST_FILES = 1_000_000
 
 
@@ -41,13 +41,13 @@ def create_change(
     properties: Mapping[str, str],
     format: FormatName,
 ) -> Program[Change]:
-    """The change that creates the table; refuses a path where one is, or was.
+    """Return the change that creates the table; refuse a path where a table is, or was.
 
     Raises
     ------
     TableExists
-        HEAD has the table, even dropped, while its log exists; or there is a
-        log that HEAD does not know: ``register`` takes it in. Or its data was deleted
+        HEAD has the table, even dropped, while its log exists; or a log exists
+        that HEAD does not know: ``register`` takes it in. Or its data was deleted
         a short time ago.
     """
     refuse_reserved(location)
@@ -69,7 +69,7 @@ def create_change(
 
 
 def copied_change(txn: TransactionState, location: str, made: TableSnapshot) -> Program[Change]:
-    """The change that creates a table as it was made on a branch, without its files.
+    """Return the change that creates a table as it was made on a branch, without its files.
 
     Errors as ``create_change``.
     """
@@ -92,7 +92,7 @@ def _change(
     state = None if head is None else head.tables.get(location)
     emptied = is_emptied(state)
     if emptied and (yield from make_free(txn.context, location)):
-        # HEAD has moved, by our own hand: so does what is to be committed on it.
+        # This client itself has moved HEAD: so the transaction moves, too.
         if not (yield from extend(txn)):
             raise conflict(txn, location, "what lay in its log was deleted")
         head = txn.head
@@ -137,10 +137,10 @@ def _change(
 
 
 def log_of_dropped(txn: TransactionState, location: str, state: TableState) -> Program[Tail]:
-    """The log of a table that HEAD has dropped, as it is now.
+    """Return the present log of a table that HEAD has dropped.
 
-    What was decided before the drop is published first where nothing of it is there: it is the
-    table's, and who creates another in its place would forget it.
+    Commits that were decided before the drop are published first where there is no log: they are
+    the table's, and a client that creates another table in its place would lose them.
 
     Raises
     ------
@@ -164,7 +164,7 @@ def log_of_dropped(txn: TransactionState, location: str, state: TableState) -> P
 
 
 def _left_here(txn: TransactionState, location: str) -> str | None:
-    """Why a place is taken whose table the transaction itself has dropped or renamed."""
+    """Return why a place is taken whose table the transaction itself has dropped or renamed."""
     if is_dropped_here(txn, location):
         return (
             f"table {location} was dropped by this transaction, and its path holds its data: "
@@ -192,7 +192,7 @@ def _taken(
     elif dropped and on_branch:
         why = "was dropped on this branch and its log still exists: choose another name"
     elif dropped:
-        # A name that it was renamed to is no path, and by its path alone it is found.
+        # A name to which it was renamed is no path, and it is found by its path alone.
         why = (
             f"was dropped and its log still exists: `register({location!r})` revives it, and "
             "or_replace=True, in SQL CREATE OR REPLACE TABLE, begins anew in its place (its old "
@@ -204,7 +204,7 @@ def _taken(
 
 
 def _new_name(head: Head | None, location: str) -> Program[str | None]:
-    """What the table at a path is called by now, if that is no name of it any more."""
+    """Return the present name of the table at a path, if the path is no name of it any more."""
     yield from load_names(head, [location])
     if head is None or head.names.get(location) != NOWHERE:
         return None
@@ -213,14 +213,14 @@ def _new_name(head: Head | None, location: str) -> Program[str | None]:
 
 
 def detaching(txn: TransactionState, operation: Operation) -> Program[Detach | None]:
-    """What is to be done before an operation on a table that a clone shows; None for any other.
+    """Return the operation that must precede one on a table that a clone shows; else None.
 
     Raises
     ------
     InvalidOperation
         The table has too many files for one commit.
     TableExists
-        Another client has made a table at its place.
+        Another client has created a table at its place.
     """
     location = operation.table
     view = txn.work.tables[location].view
@@ -240,7 +240,7 @@ def detaching(txn: TransactionState, operation: Operation) -> Program[Detach | N
         )
     tail = yield from open_tail(txn.context, location, missing_ok=True)
     if tail.tip >= 0:
-        # Another transaction may have made it since the HEAD that this one is bound to.
+        # Another transaction may have created it since the HEAD to which this one is bound.
         moved = yield from extend(txn)
         if txn.work.tables[location].view.mount is None:
             return None
@@ -272,16 +272,16 @@ def _is_in_newest(txn: TransactionState, location: str) -> Program[bool]:
 
 
 def is_dropped_here(txn: TransactionState, location: str) -> bool:
-    """Whether the last that the transaction has done to a table was to drop it."""
+    """Return whether the transaction's last operation on a table was to drop it."""
     mine = [done for done in txn.work.done if done.table == location]
     return bool(mine) and isinstance(mine[-1].operation, Drop)
 
 
 @contextmanager
 def drop_taken_back(txn: TransactionState, location: str) -> Iterator[None]:
-    """For a block that defines the table anew, which was dropped here: it was never gone.
+    """Take back the drop of a table for a block that defines it again: it was never gone.
 
-    Nothing has been done to it since, so whatever else was done stands as it is. If the block
+    Nothing has been done to it since, so all other operations stay valid. If the block
     raises, it is dropped as before.
     """
     done, reads = list(txn.work.done), dict(txn.work.reads)
@@ -297,7 +297,7 @@ def drop_taken_back(txn: TransactionState, location: str) -> Iterator[None]:
         raise
     saved = txn.standing.saved
     if saved is not None and saved.operations > index:
-        # What was saved drops it: it must be saved again before it counts as saved.
+        # The saved state drops it: it must be saved again before it counts as saved.
         txn.standing.saved = msgspec.structs.replace(saved, operations=index)
 
 
@@ -305,7 +305,7 @@ def drop_taken_back(txn: TransactionState, location: str) -> Iterator[None]:
 def whole_or_not_at_all(txn: TransactionState, location: str) -> Iterator[None]:
     """Take the table back out of the transaction if the block that creates it raises.
 
-    A table is created before its rows are looked at, and a verb that raises has had no effect.
+    A table is created before its rows are read, and a verb that raises has had no effect.
     """
     before = len(txn.work.done)
     known = location in txn.work.tables

@@ -45,11 +45,11 @@ _POLL_CAP_SECONDS = 2.0
 
 
 def enter_key(txn: TransactionState, use: KeyUse) -> Program[None]:
-    """Find out whether the key is done already, before anything else is.
+    """Find out whether the key is done already, before anything else.
 
     A use of it that is still undecided is waited for, for a lease; then it is
-    aborted in HEAD, so that it cannot commit beside ours. With what is then known a batch is
-    refused that others should have come before.
+    aborted in HEAD, so that it cannot commit concurrently with this one. With what is then known a
+    batch is refused if earlier batches are missing.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def enter_key(txn: TransactionState, use: KeyUse) -> Program[None]:
 
 
 def _refuse_unknown(txn: TransactionState, use: KeyUse) -> None:
-    """Refuse a key that nothing tells of, as long as nobody has confirmed that it is new."""
+    """Refuse a key of which nothing is known, until a user has confirmed that it is new."""
     if txn.head is None or not txn.head.keys_lost:
         return
     raise CommitOutcomeUnknown(
@@ -84,7 +84,7 @@ def _refuse_unknown(txn: TransactionState, use: KeyUse) -> None:
 
 
 def _settled(txn: TransactionState, use: KeyUse, record: KeyRecord) -> Program[bool]:
-    """Find out how the last use has ended, for good; whether that is known."""
+    """Find out how the last use has ended, for good; return whether that is known."""
     if record.txn == txn.id:
         use.is_bound = True  # by the process that began this transaction, now resumed
         return True
@@ -110,7 +110,7 @@ def _settled(txn: TransactionState, use: KeyUse, record: KeyRecord) -> Program[b
         if found is not None:
             if record.version is None:
                 if found.sequence <= held.head.history_start:
-                    return True  # past its retention: HEAD may still list it, and owes nobody that
+                    return True  # past its retention: HEAD may still list it, but need not
                 result = yield from result_of(txn.context, held.head, found)
                 raise AlreadyCommitted(
                     f"idempotency key {use.key!r} was committed by transaction {record.txn}: "
@@ -137,9 +137,10 @@ def _refuse_done(txn: TransactionState, use: KeyUse) -> None:
 def _refuse_other_checkpoint(txn: TransactionState, use: KeyUse, batch: int) -> None:
     """Refuse a batch whose rows are nowhere, though the lake has its number: to skip it loses them.
 
-    Spark goes on from a batch only when it has heard of its commit, so of one checkpoint only the
-    last comes again. The record tells the checkpoint of that one: safe, because a record whose
-    version is committed is that of who has committed it, all others who bound it being fenced.
+    Spark goes on from a batch only when it knows of its commit, so of one checkpoint only the
+    last batch comes again. The record holds the checkpoint of that batch. This is safe, because a
+    record whose version is committed was stored by the transaction that has committed it: all other
+    transactions that bound it are fenced.
     """
     if use.checkpoint is None or use.held is None:
         return
@@ -176,9 +177,9 @@ def _refuse_other_plan(txn: TransactionState, use: KeyUse, last: KeyRecord) -> N
 
 
 def _refuse_gap(txn: TransactionState, use: KeyUse, last: KeyRecord) -> None:
-    """Refuse a batch that comes after ones which were acknowledged and are not here (note 49).
+    """Refuse a batch that comes after acknowledged batches that are not here (note 49).
 
-    Spark plans a batch when the one before was acknowledged, and goes back at times, never ahead.
+    Spark plans a batch when the one before was acknowledged. It goes back at times, never ahead.
     """
     if not _is_waiting(use, last) or use.version is None or last.due is None:
         return
@@ -199,17 +200,18 @@ def _refuse_gap(txn: TransactionState, use: KeyUse, last: KeyRecord) -> None:
 
 
 def _is_waiting(use: KeyUse, last: KeyRecord) -> bool:
-    """Whether the last use says which batch of the same checkpoint is due."""
+    """Return whether the last use says which batch of the same checkpoint is due."""
     return use.is_counted and last.due is not None and last.checkpoint == use.checkpoint
 
 
 def note_over(txn: TransactionState, use: KeyUse) -> Program[None]:
     """Note that a batch is over and has written nothing: the next one is due.
 
-    Before its caller hears that it is done, or the next would be taken for one after a gap. Where
-    no batch is waited for nobody will ask. How the last use has ended was found out on entry, and
-    goes into the same object: safe, because it has committed or can't any more. That holds for an
-    earlier attempt of this transaction, too, or it would not be run again (``rerun``).
+    This is noted before its caller learns that it is done: else the next batch would be considered
+    one after a gap. Where no batch is waited for, the note is never read. The outcome of the last
+    use was found on entry, and goes into the same object. This is safe, because that use has
+    committed or can't any more. That holds for an earlier attempt of this transaction, too, or it
+    would not be run again (``rerun``).
     """
     held = use.held
     if use.version is None or held is None or not _is_waiting(use, held.record):
@@ -226,15 +228,15 @@ def note_over(txn: TransactionState, use: KeyUse) -> Program[None]:
 
 
 def _refuse_forgotten(context: Context, head: Head, use: KeyUse, record: KeyRecord) -> None:
-    """The key's last use is older than the lake's history: only a plain key is free again.
+    """Refuse a key whose last use is older than the lake's history; only a plain key is free again.
 
-    Unless the history is short because HEAD was lost: then the key's retention still runs. How far
-    that has come HEAD's floor tells, which gc moves on by the store's time.
+    A plain key is not free if the history is short because HEAD was lost: then the key's retention
+    still runs. HEAD's floor, which gc moves on by the store's time, shows how far it has run.
     """
     age = started_at(head.floor) - started_at(record.txn)
     kept = age < context.settings.outcome_retention_seconds
     if record.version is not None and record.committed == record.version:
-        return  # it has, and ours is a later version
+        return  # it has committed, and this is a later version
     if record.version is None and not (record.sequence < head.rebuilt and kept):
         return
     if record.version is None and record.committed is not None:
@@ -258,8 +260,8 @@ def _refuse_forgotten(context: Context, head: Head, use: KeyUse, record: KeyReco
 def bind_key(txn: TransactionState, use: KeyUse) -> Program[None]:
     """Bind the key to the transaction, before its commit point.
 
-    Whoever binds it anew has seen this record first, and fences its id before
-    replacing it: so of all who ever bind a key, one commits with it.
+    A transaction that binds it again has seen this record first, and fences its id before
+    replacing it: so of all transactions that ever bind a key, one commits with it.
     """
     if use.is_bound:
         return
@@ -281,7 +283,7 @@ def bind_key(txn: TransactionState, use: KeyUse) -> Program[None]:
 
 
 def _replace(txn: TransactionState, use: KeyUse, record: KeyRecord) -> Program[None]:
-    """Store what comes after the use that was found on entry, unless another has done so."""
+    """Store the record that follows the use found on entry, unless another client has done so."""
     outcome = yield from put_key(key_object(use.key, use.version), use.held, record)
     if not isinstance(outcome, Stored):
         raise txn.fail(
@@ -295,24 +297,25 @@ def _replace(txn: TransactionState, use: KeyUse, record: KeyRecord) -> Program[N
 
 # -------------------- branch keys
 #
-# Idempotency keys and branches: what a branch was made with, and what a merge takes along.
+# Idempotency keys and branches: the keys in a branch's base, and those that a merge includes.
 #
-# A key commits once in what a lake shows: on a branch, that is what it was made of and what was
-# committed there; on the lake, what was committed there, and what was merged
-# (docs/design/0031-branches.md). Keys are strings here; an ``(application, version)`` pair tells
-# of its last use alone, and nobody could tell what it was at the base.
+# A key commits once in what a lake shows: on a branch, that is its base and all that was
+# committed there; on the lake, all that was committed there, and all that was merged
+# (docs/design/0031-branches.md). Keys are strings here; an ``(application, version)`` pair shows
+# its last use alone, and its use at the base could not be known.
 
 
 def committed_in_base(lake: Context, branch: Head, key: str) -> Program[CommitResult | None]:
-    """The result of a commit with that key that the branch was made with; None if there is none.
+    """Return the result of a commit with that key in the branch's base; None if there is none.
 
-    ``lake`` is the lake's own context, and ``branch`` a HEAD of the branch. What was not committed
-    when it was made has a later number by now, or will have, so the answer stays the same.
+    ``lake`` is the lake's own context, and ``branch`` a HEAD of the branch. A commit that did not
+    exist when the branch was made has a later number by now, or will have, so the answer stays the
+    same.
 
     Raises
     ------
     InvalidOperation
-        Nobody can tell: the branch was made of another one.
+        The answer can't be known: the branch was made of another one.
     """
     assert branch.life is not None, "it is a branch's"
     base = yield from load_base(branch.life.base)
@@ -338,7 +341,7 @@ def committed_in_base(lake: Context, branch: Head, key: str) -> Program[CommitRe
     commits = yield from commits_since(held.head, used.record.sequence)
     if commits is None:
         if used.record.committed is None:
-            return None  # past its retention: nobody is owed that, on the lake neither
+            return None  # past its retention: no answer is owed, on the lake neither
         return CommitResult(used.record.txn, None, None)
     found = find_commit(commits, used.record.txn)
     if found is None or found.sequence > base.sequence:
@@ -349,16 +352,17 @@ def committed_in_base(lake: Context, branch: Head, key: str) -> Program[CommitRe
 def keys_to_take(
     txn: TransactionState, branch: Branch, since: Base, *, partial: bool
 ) -> Program[tuple[KeyUse, ...]]:
-    """The keys of commits on a branch that a merge takes along, none of which the lake has.
+    """Return the keys of commits on a branch that a merge includes, none of which the lake has.
 
-    Found before the merge is bound to them, as by whoever uses a key: of all who do, one commits.
+    They are found before the merge is bound to them, as in any use of a key: of all transactions
+    that use it, one commits.
 
     Raises
     ------
     MergeConflict
-        The lake has committed one of them itself, so what it did is there twice.
+        The lake has committed one of them itself, so its changes are there twice.
     InvalidOperation
-        A part of what was committed with a key would be merged.
+        A part of the changes that were committed with a key would be merged.
     """
     name = branch.name
     waiting = yield from keys_waiting(branch, since)
@@ -381,20 +385,20 @@ def keys_to_take(
 
 
 def keys_waiting(branch: Branch, since: Base) -> Program[list[str]]:
-    """The keys that were committed on a branch since it was made, rebased or last merged.
+    """Return the keys that were committed on a branch since it was made, rebased or last merged.
 
-    One that has any is not rebased, so no older life of it has one.
+    A branch that has any is not rebased, so no older epoch of it has one.
     """
     head = branch.held.head
     assert head.life is not None, "it is a branch's"
     if not head.life.keyed:
         return []
-    # Listed once its HEAD is read: whoever commits with a key has stored it before.
+    # They are listed after its HEAD is read: a client that commits with a key has stored it before.
     return (yield from at_home(branch.entry.life, _committed_after(head, since.sequence)))
 
 
 def _committed_after(head: Head, sequence: int) -> Program[list[str]]:
-    """The keys with which a commit in ``head`` after ``sequence`` was made."""
+    """Return the keys with which the commits in ``head`` after ``sequence`` were made."""
     infos = yield from list_objects(f"{KEYS_PREFIX}/")
     names = [info.key for info in infos if is_key_object(info.key)]
     used = yield from parallel([load_key_object(name) for name in names])
@@ -409,7 +413,7 @@ def _committed_after(head: Head, sequence: int) -> Program[list[str]]:
 
 
 def _committed_in(lake: Context, key: str) -> Program[CommitResult | None]:
-    """The result of a commit with a key in a life of a branch that is over. It runs at its home."""
+    """Return the result of a commit with a key in an epoch that is over. It runs at its home."""
     used = yield from load_key(key, None)
     held = yield from load_head()
     if used is None or held is None:

@@ -1,9 +1,9 @@
-"""Optimizing a table: few large files for many small ones, the rows as they were.
+"""Optimizing a table: few large files for many small ones, with the rows unchanged.
 
 An optimize gives way to every other transaction. It takes its files in one state
 and commits once, through HEAD, with ``dataChange=false`` throughout: to the reads
-of others nothing has changed, and their writes to its files are done again on the
-new ones, at most once. What others take from it meanwhile it lets go (see ``refresh``).
+of other transactions nothing has changed, and their writes to its files are redone on the
+new ones, at most once. It gives up the files that they take from it meanwhile (see ``refresh``).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.bind import touch
 from lakevilla.transaction.verbs.read_write import execute
 
-#: A curve over more columns than this tells of none of them.
+#: A curve over more columns than this is of no use for any of them.
 _MOST_COLUMNS = 32
 
 
@@ -52,7 +52,7 @@ def optimize(
     Parameters
     ----------
     where : Expr, optional
-        A predicate on columns that partitions are made of; partitions in which it is true of no
+        A predicate on columns of which partitions are made; partitions in which it is true of no
         row are left alone.
     target_file_size_bytes : int, optional
         Default: the table's ``delta.targetFileSize``, else the setting.
@@ -68,11 +68,11 @@ def optimize(
     Raises
     ------
     InvalidOperation
-        ``where`` asks for more than the columns of partitions, or a column has no order.
+        ``where`` uses more than the columns of partitions, or a column has no order.
     """
     txn.check_write(location, "optimize")
     if txn.work.done:
-        # ``dataChange=false`` would hide from others what was done to the same rows.
+        # ``dataChange=false`` would hide what was done to the same rows from other transactions.
         raise InvalidOperation(
             f"optimize of table {location}: transaction {txn.id} has written already: "
             "optimize in one of its own",
@@ -109,7 +109,7 @@ def optimize(
 
 
 def result_of(planned: Operation, done: Done, result: CommitResult | None) -> OptimizeResult:
-    """What became of an optimize, by what it had planned and what it did."""
+    """Return the outcome of an optimize, by its plan and by its operation."""
     assert isinstance(planned, Optimize)
     change, versions = done.change, None if result is None else result.versions
     return OptimizeResult(
@@ -126,11 +126,11 @@ def result_of(planned: Operation, done: Done, result: CommitResult | None) -> Op
 
 
 def bins_of(files: pa.Table, target_bytes: int) -> list[list[int]]:
-    """Files, by number, to be put together: those of one partition, up to ``target_bytes``.
+    """Return the files, by number, that are put together: of one partition, up to ``target_bytes``.
 
-    In the order in which they came, so that rows that came together stay together,
-    and what min and max tell of a file is lost as little as can be. A file of its own is
-    rewritten only to be rid of its deletion vector.
+    They stay in the order in which they were added, so that rows that were added together stay
+    together, and as little as possible of what min and max show of a file is lost. A single file is
+    rewritten only to remove its deletion vector.
     """
     small = pc.less(files["size"], target_bytes)
     numbers = places_of_true(pc.or_(small, pc.is_valid(files["dv_id"])))
@@ -172,7 +172,7 @@ def _key(values: list[tuple[str, str | None]] | None) -> object:
 
 
 def _refuse_unordered(layout: Layout, columns: Sequence[str]) -> None:
-    """Raise ``InvalidOperation`` for columns that nothing can be ordered by."""
+    """Raise ``InvalidOperation`` for columns by which nothing can be ordered."""
     for index, column in enumerate(columns):
         if column not in layout.schema.names:
             problem = f"there is no column {column}: its columns are " + ", ".join(
@@ -217,7 +217,7 @@ def _refuse_rows(layout: Layout, where: Expr | None) -> None:
 def _moved(
     txn: TransactionState, layout: Layout, parts: Sequence[pa.Table], z_order_by: Sequence[str]
 ) -> Program[list[tuple[DataFile, ...]]]:
-    """For each part new files with its rows."""
+    """Return, for each part, new files with its rows."""
     location = layout.location
     name = file_namer(txn.context, txn.id, txn.through_head)
     inputs = [TableInput(layout, part) for part in parts]

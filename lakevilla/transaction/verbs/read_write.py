@@ -88,7 +88,7 @@ from lakevilla.transaction.verbs.replaced_tables import conflict_if_replaced, re
 
 # -------------------- read write
 #
-# What a caller asks of a transaction: reads, writes, and operations by name.
+# The requests of a caller to a transaction: reads, writes, and operations by name.
 #
 # A verb that raises has had no effect (design, section 12).
 
@@ -96,10 +96,10 @@ from lakevilla.transaction.verbs.replaced_tables import conflict_if_replaced, re
 def layout_of(
     txn: TransactionState, location: str, *, reading: bool = False, probing: bool = False
 ) -> Program[Layout]:
-    """The layout of a table, own schema changes included.
+    """Return the layout of a table, own schema changes included.
 
-    ``probing``: as other clients have left it. Without, it is the one that this process
-    has met, which serves who needs to know no more than a few of its columns.
+    ``probing``: the layout as other clients have left it. Without, it is the one that this process
+    has read, which is enough for a caller that needs to know only a few of its columns.
     """
     access: Access | None = "read" if reading else None
     yield from touch(txn, [location], probing=reading or probing, access=access)
@@ -107,14 +107,14 @@ def layout_of(
 
 
 def lookup(txn: TransactionState, location: str) -> Program[TableSnapshot]:
-    """The transaction's state of a table, own changes included and stored."""
+    """Return the transaction's state of a table, own changes included and stored."""
     yield from touch(txn, [location], probing=True, access="read")
     _check_there(txn, location, "read")
     return (yield from own_state(txn, location))
 
 
 def own_state(txn: TransactionState, location: str) -> Program[TableSnapshot]:
-    """The state of a table that was touched, own changes performed and stored."""
+    """Return the state of a table that was touched, own changes performed and stored."""
     yield from perform_late(txn, [location])
     yield from store_files(txn, location)
     return txn.work.tables[location].snapshot
@@ -123,9 +123,9 @@ def own_state(txn: TransactionState, location: str) -> Program[TableSnapshot]:
 def see_files(
     txn: TransactionState, location: str, where: Expr | None, within: Expr | None = None
 ) -> Program[TableInput]:
-    """The files of an observed read: it is part of the transaction from here on.
+    """Return the files of an observed read: it is part of the transaction from here on.
 
-    Rows for which ``within`` is not true the caller does not look at; they count as seen.
+    The caller does not read rows for which ``within`` is not true; they count as seen.
     """
     txn.check_open("read")
     yield from touch(txn, [location], probing=True, access="read")
@@ -144,8 +144,8 @@ def see_files(
 def observe(txn: TransactionState, location: str, where: Expr | None) -> None:
     """Note that the caller sees these rows; ``where`` is tied to fields."""
     record = ReadRecord(location, where, after=len(txn.work.done))
-    # The same question asked again is one read: its predicate is held
-    # against all that came since the bound state, and the later asking has
+    # The same query again is one read: its predicate is compared
+    # with all that was added since the bound state, and the later query has
     # seen more operations of the transaction's own.
     txn.work.reads[(location, where)] = record
 
@@ -153,7 +153,7 @@ def observe(txn: TransactionState, location: str, where: Expr | None) -> None:
 def scan(
     txn: TransactionState, location: str, columns: Sequence[str] | None, where: Expr | None
 ) -> Program[pa.RecordBatchReader]:
-    """Rows for which ``where`` is true, streamed."""
+    """Return the rows for which ``where`` is true, streamed."""
 
     def see() -> Program[pa.RecordBatchReader]:
         table = yield from see_files(txn, location, where)
@@ -172,7 +172,7 @@ def query(
     params: Mapping[str, object],
     pasts: Mapping[str, TableInput],
 ) -> Program[pa.Table]:
-    """One SELECT; ``tables`` maps its names to locations. All their rows count as seen.
+    """Run one SELECT; ``tables`` maps its names to locations. All their rows count as seen.
 
     ``pasts`` are tables in other states, by their names.
     """
@@ -212,7 +212,7 @@ def append(
 def layout_to_append(
     txn: TransactionState, location: str, columns: bytes | None
 ) -> Program[Layout]:
-    """The layout of the files that ``append_files`` takes."""
+    """Return the layout of the files that ``append_files`` takes."""
     txn.check_write(location, "append")
     access: Access = "append" if columns is None else "write"
     return (yield from _written_layout(txn, location, columns, access))
@@ -261,7 +261,7 @@ def layout_to_overwrite(
     replaces_schema: bool,
     by_partition: bool,
 ) -> Program[Layout]:
-    """The layout of the files that ``overwrite_by_files`` takes, with ``where`` as a constraint."""
+    """Return the layout of files for ``overwrite_by_files``, with ``where`` as a constraint."""
     txn.check_write(location, "overwrite")
     access: Access | None = None if txn.puts_off and columns is None else "write"
     layout = yield from _written_layout(
@@ -270,7 +270,7 @@ def layout_to_overwrite(
     if by_partition:
         check_replaceable(layout)
     if where is not None:
-        # Rows that the predicate would not delete again are not its to replace.
+        # Rows that the predicate would not delete again must not be written by it.
         condition = bind(where, layout.schema)
         must = Constraint("where of the overwrite", condition, render_sql(where))
         layout = dataclasses.replace(layout, constraints=(*layout.constraints, must))
@@ -286,13 +286,13 @@ def overwrite_by_files(
     *,
     replaces_schema: bool,
 ) -> Program[Done]:
-    """Put the rows of files that were written for it in the place of others."""
+    """Put the rows of files that were written for it in the place of other rows."""
     operation = Overwrite(location, files, where, columns, replaces_schema=replaces_schema)
     return (yield from execute(txn, operation, "overwrite"))
 
 
 def layout_to_replace(txn: TransactionState, asked: Replace) -> Program[Layout]:
-    """The layout of the rows that ``replace`` takes.
+    """Return the layout of the rows that ``replace`` takes.
 
     Raises
     ------
@@ -308,7 +308,7 @@ def layout_to_replace(txn: TransactionState, asked: Replace) -> Program[Layout]:
 def replace(
     txn: TransactionState, asked: Replace, layout: Layout, data: pa.RecordBatchReader | None
 ) -> Program[Done]:
-    """Define a table anew, with other rows or with none."""
+    """Define a table again, with other rows or with none."""
     files = () if data is None else (yield from _write(txn, layout, data))
     with _giving_back(txn, asked.table, files):
         operation = msgspec.structs.replace(asked, files=files)
@@ -344,7 +344,7 @@ def refresh(
         done = yield from txn.context.engine.write_by_key(layout, data, key, live, name)
     files = hold_written(txn, location, done.written)
     with _giving_back(txn, location, files):
-        # What they hold is told by the files: their statistics would be stored once more.
+        # The live files show what they hold: their statistics would be stored once more.
         kept = tuple(msgspec.structs.replace(file, stats=None) for file in done.kept)
         operation = Refresh(
             location, files, None, columns, replaces_schema=replaces_schema, kept=kept
@@ -354,7 +354,7 @@ def refresh(
 
 @contextmanager
 def _giving_back(txn: TransactionState, location: str, files: Iterable[DataFile]) -> Iterator[None]:
-    """A verb that raises has had no effect: the commit must not store its files."""
+    """Drop the files of a verb that raises: it has had no effect, so they must not be stored."""
     try:
         yield
     except BaseException:
@@ -366,7 +366,7 @@ def _giving_back(txn: TransactionState, location: str, files: Iterable[DataFile]
 def layout_with(
     txn: TransactionState, location: str, schema: pa.Schema, *, replaces_schema: bool = False
 ) -> Program[Layout]:
-    """The table's layout with the columns of ``schema`` besides its own, or in their place."""
+    """Return the table's layout with the columns of ``schema`` added, or in place of its own."""
     columns = schema.serialize().to_pybytes()
     replaces = replaces_schema
     return (yield from _written_layout(txn, location, columns, "write", replaces_schema=replaces))
@@ -410,7 +410,7 @@ def create(
     properties: Mapping[str, str],
     format: FormatName = "delta",
 ) -> Program[Done]:
-    """Create a table; its rows come by ``append``."""
+    """Create a table; ``append`` adds its rows."""
     txn.check_write(location, "create_table")
     if not txn.through_head:
         yield from join_head(txn)
@@ -420,9 +420,9 @@ def create(
 
 
 def drop(txn: TransactionState, location: str, *, applied: bool = False) -> Program[Done]:
-    """Take a table out of the lake: a tombstone in HEAD, nothing in its log.
+    """Remove a table from the lake: a tombstone in HEAD, nothing in its log.
 
-    ``applied``: because another state lacks it.
+    ``applied``: it is dropped because another state lacks it.
     """
     txn.check_write(location, "drop_table")
     yield from touch(txn, [location], probing=True, access="write")
@@ -434,7 +434,7 @@ def drop(txn: TransactionState, location: str, *, applied: bool = False) -> Prog
 def execute(txn: TransactionState, operation: Operation, verb: str) -> Program[Done]:
     """Perform an operation on the transaction's state and note it in the sublog.
 
-    Behind others it is noted only, and performed once it must be.
+    Behind other transactions it is noted only, and performed once it must be.
     """
     location = operation.table
     txn.check_write(location, verb)
@@ -466,7 +466,7 @@ def execute(txn: TransactionState, operation: Operation, verb: str) -> Program[D
     if not isinstance(operation, Create | Drop):
         _check_there(txn, location, verb)
         working.snapshot.check_writable()
-        # From here on its names mean these fields, whatever becomes of them.
+        # From here on its names mean these fields, whatever happens to the names.
         sources = {table: txn.work.tables[table].snapshot.layout for table in reading}
         operation = tie(operation, working.snapshot.layout, sources)
     if (yield from is_put_off(txn, operation)):
@@ -502,14 +502,14 @@ def _make(txn: TransactionState, operation: Detach) -> Program[None]:
 def _put_off(txn: TransactionState, operation: Operation, verb: str) -> Program[Done | None]:
     """Note an operation by what is known of its tables, without a place; None if it can't be.
 
-    What does not fit the columns that are known may fit those that are there.
+    An operation that does not fit the known columns may fit the present ones.
     """
     reading = tables_read(operation)
     yield from touch(txn, [operation.table, *reading], probing=False)
-    yield from refuse_direct(txn, operation.table, verb)  # what can wait changes rows
+    yield from refuse_direct(txn, operation.table, verb)  # an operation that can wait changes rows
     _check_there(txn, operation.table, verb)
     if (yield from detaching(txn, operation)) is not None:
-        return None  # it has to be made first
+        return None  # that operation must be done first
     snapshot = txn.work.tables[operation.table].snapshot
     sources = {table: txn.work.tables[table].snapshot.layout for table in reading}
     try:
@@ -523,7 +523,7 @@ def _put_off(txn: TransactionState, operation: Operation, verb: str) -> Program[
 
 
 def _check_there(txn: TransactionState, location: str, verb: str) -> None:
-    # Nothing is done to a table after its drop, so the last operation tells.
+    # Nothing is done to a table after its drop, so the last operation shows it.
     last = next((done for done in reversed(txn.work.done) if done.table == location), None)
     if last is not None and isinstance(last.operation, Drop):
         raise TableNotFound(
@@ -546,7 +546,7 @@ def _note(
 
 # -------------------- past
 #
-# A transaction that is bound to a past state, for good: of the lake, or of one table alone.
+# Binding a transaction to a past state, for good: of the lake, or of one table alone.
 
 
 def bind_to_past(
@@ -557,7 +557,7 @@ def bind_to_past(
     Raises
     ------
     VersionNotFound
-        Also for any other version than its own where it is bound to a ref.
+        Also for any version but its own where it is bound to a ref.
     """
     if txn.bound.frozen is not None:
         txn.bound.frozen.refuse_other(version, timestamp_ms)
@@ -583,7 +583,7 @@ def bind_to_past(
 def bind_to_own(txn: TransactionState, asked: OwnVersion) -> Program[None]:
     """Bind a transaction that only reads to a state of each table's own past.
 
-    What HEAD tells now, or the ref that it is bound to, is which tables are meant.
+    The present HEAD, or the ref to which it is bound, says which tables are meant.
     """
     txn.bound.own = asked
     if txn.bound.frozen is not None:
@@ -605,9 +605,9 @@ def bind_to_ref(txn: TransactionState, frozen: Frozen) -> None:
 
 
 def refuse_missing_files(txn: TransactionState) -> Program[None]:
-    """Say so if files of a past state are gone: VACUUM, or gc of what was replaced.
+    """Raise an error if files of a past state are gone: by VACUUM, or by gc of replaced ones.
 
-    Asked after a read has failed, so that one that succeeds costs no requests.
+    This is checked after a read has failed, so that one that succeeds costs no requests.
     """
     past, own, frozen = txn.bound.past, txn.bound.own, txn.bound.frozen
     for location, working in txn.work.tables.items():
@@ -637,9 +637,9 @@ def changes_seen(
     columns: Sequence[str] | None,
     where: Expr | None,
 ) -> Program[pa.Table]:
-    """The changes up to the state that a transaction is bound to, its own aside.
+    """Return the changes up to the state to which a transaction is bound, without its own.
 
-    A range that has ended: nothing that comes later changes it, so it is no part of
+    The range has ended: no later commit changes it, so it is not part of
     what is validated.
     """
     past = yield from _past_seen(txn, location)
@@ -654,7 +654,7 @@ def changes_to_see(
     columns: Sequence[str] | None,
     where: Expr | None,
 ) -> Program[tuple[Reading, list[tuple[CommitSummary, Change]]]]:
-    """What ``changes_seen`` reads; that all of what went is kept is looked at first."""
+    """Return what ``changes_seen`` reads; check first that all removed rows are kept."""
     past = yield from _past_seen(txn, location)
     with during("metadata", location):
         reading, found = yield from changes_to_read(
@@ -668,7 +668,7 @@ def changes_to_see(
 
 
 def steps_to_see(txn: TransactionState, location: str, since: int) -> Program[Walk]:
-    """The steps of a table after a global version, up to the state that is bound to."""
+    """Return the steps of a table after a global version, up to the bound state."""
     past = yield from _past_seen(txn, location)
     with during("metadata", location):
         return (yield from walk_through(txn.context, past, location, since))
@@ -699,7 +699,7 @@ def _past_seen(txn: TransactionState, location: str) -> Program[Past]:
         sequence = head.sequence
         with during("version"):
             if frozen is not None:
-                # What came before a ref is told by the history as it is now.
+                # The present history shows what was committed before a ref.
                 now = yield from txn.context.head()
                 head = head if now is None else now.head
             past = yield from past_at(Timeline.of(head), sequence)

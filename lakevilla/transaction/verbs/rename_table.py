@@ -15,7 +15,7 @@ from lakevilla.transaction.verbs.read_write import execute
 
 
 def rename(txn: TransactionState, name: str, location: str, new: str, place: str) -> Program[Done]:
-    """Call the table at ``location`` by ``new``, which as a path would mean ``place``.
+    """Rename the table at ``location`` to ``new``, which as a path would mean ``place``.
 
     Raises
     ------
@@ -27,7 +27,7 @@ def rename(txn: TransactionState, name: str, location: str, new: str, place: str
     txn.check_write(location, "rename_table")
     if not txn.through_head:
         yield from join_head(txn)
-    # It reads no rows, so it goes with what others append and rewrite.
+    # It reads no rows, so it is compatible with appends and rewrites of other transactions.
     yield from touch(txn, [location], probing=False, access="append")
     yield from load_names(txn.head)
     names = renamed(NameMap() if txn.head is None else txn.head.names, txn.work.renames)

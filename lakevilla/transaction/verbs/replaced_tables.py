@@ -1,9 +1,9 @@
-"""A table that others drop, or make anew, under a transaction that goes on.
+"""A table that other clients drop, or create again, under a transaction that goes on.
 
-Its log and files go before the transaction's commit could tell it, so it meets their
-absence in the middle of a verb: a conflict like any other, which running it again
-mends. Or the newest HEAD means the new table already, and nothing was seen of the old
-one: then the new one is what is read. What fails for another reason is told as it is.
+Its log and files are deleted before the transaction's commit could show it, so the transaction
+finds them missing in the middle of a verb: a conflict like any other, which a rerun
+repairs. Or the newest HEAD means the new table already, and nothing was seen of the old
+one: then the new one is read. A failure for another reason is raised unchanged.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from lakevilla.transaction.validation.validate import extend
 
 T = TypeVar("T")
 
-#: What a reader may meet where a log and files are being deleted.
+#: Errors that a reader may get where a log and files are being deleted.
 _MET = (TableNotFound, VersionNotFound, CorruptObject, StoreError)
 
 
 def replaced(txn: TransactionState, locations: Iterable[str]) -> Program[dict[str, str]]:
-    """The tables that the newest HEAD has dropped or created again since the transaction met them.
+    """Return the tables that the newest HEAD has dropped or created again since they were seen.
 
-    By location, with the ids of the old ones. Asked once something has failed, so that what
-    succeeds costs no request. Of those that it revives the data may have been deleted since.
+    By location, with the ids of the old ones. This is queried once something has failed, so that a
+    success costs no request. The data of tables that it revives may have been deleted since.
     """
     known = {place: table_id for place in locations if (table_id := _known_id(txn, place))}
     if not known:
@@ -48,8 +48,8 @@ def replaced(txn: TransactionState, locations: Iterable[str]) -> Program[dict[st
         head = None if held is None else held.head
         yield from load_tables(head, known)
     except LakeVillaError:
-        return {}  # what was met is told, not what stands in the way of explaining it
-    # One that HEAD lacks is not in the lake, or not yet: HEAD keeps a mark of what was dropped.
+        return {}  # the first error is raised, not the one that prevents its explanation
+    # A table that HEAD lacks is not in the lake, or not yet: HEAD keeps a mark of dropped ones.
     now = {} if head is None else {place: head.tables.get(place) for place in known}
     return {
         place: known[place]
@@ -63,7 +63,7 @@ def replaced(txn: TransactionState, locations: Iterable[str]) -> Program[dict[st
 
 
 def _known_id(txn: TransactionState, location: str) -> str | None:
-    """The id of a table as the transaction has met it; None if it has not, or makes it."""
+    """Return the id of a table as the transaction has seen it; None if it has not, or makes it."""
     if any(done.table == location and isinstance(done.operation, Create) for done in txn.work.done):
         return None
     state = None
@@ -78,7 +78,7 @@ def _known_id(txn: TransactionState, location: str) -> str | None:
 
 
 def conflict_of_replaced(txn: TransactionState, location: str) -> LakeVillaError:
-    """The conflict; nothing of the transaction can commit after it."""
+    """Return the conflict; nothing of the transaction can commit after it."""
     again = (
         "take a new snapshot"
         if txn.options.read_only
@@ -95,7 +95,7 @@ def conflict_of_replaced(txn: TransactionState, location: str) -> LakeVillaError
 
 
 def refuse_new_lake(txn: TransactionState, head: Head) -> None:
-    """Refuse what others have made where the transaction has read that there was nothing.
+    """Refuse a lake that was made where the transaction has read that there was none.
 
     A HEAD without a commit shows no more than there was.
     """
@@ -112,7 +112,7 @@ def refuse_new_lake(txn: TransactionState, head: Head) -> None:
 def conflict_if_replaced(
     txn: TransactionState, locations: Iterable[str], program: Program[T]
 ) -> Program[T]:
-    """``program``, which reads files of these tables; raises a conflict if they went with one."""
+    """Run ``program``, which reads files of these tables; raise a conflict if one was replaced."""
     try:
         return (yield from program)
     except _MET as error:
@@ -123,7 +123,7 @@ def conflict_if_replaced(
 def raise_if_replaced(
     txn: TransactionState, locations: Iterable[str], error: Exception
 ) -> Program[None]:
-    """Raise a conflict if what was met comes from a table that was dropped, or created again."""
+    """Raise a conflict if the error is due to a table that was dropped, or created again."""
     if txn.state is not Life.OPEN or txn.bound.is_past:
         return
     others = yield from replaced(txn, [place for place in locations if place in txn.work.tables])
@@ -134,7 +134,7 @@ def raise_if_replaced(
 def read_again_if_replaced(
     txn: TransactionState, locations: Sequence[str], see: Callable[[], Program[T]]
 ) -> Program[T]:
-    """What ``see`` reads of these tables: where nothing relies on the old one, the new one."""
+    """Return what ``see`` reads of these tables: of the new one if nothing relies on the old."""
     met: set[str] = set()
     while True:
         before = dict(txn.work.reads)
@@ -149,13 +149,13 @@ def read_again_if_replaced(
             if met.issuperset(others.values()):
                 raise  # none; or the very same is there again, so it fails for another reason
             met.update(others.values())
-            txn.work.reads = before  # its caller has seen no row of this one
+            txn.work.reads = before  # its caller has seen no row of this read
             if not (yield from _let_go(txn, others)):
                 raise conflict_of_replaced(txn, next(iter(others))) from error
 
 
 def _let_go(txn: TransactionState, locations: Iterable[str]) -> Program[bool]:
-    """Forget tables on which nothing relies, to meet them as the newest HEAD has them."""
+    """Forget tables on which nothing relies, to read them again as the newest HEAD has them."""
     relied = {table for table, _ in txn.work.reads}
     for done in txn.work.done:
         relied |= {done.table, *tables_read(done.operation)}

@@ -1,7 +1,7 @@
 """Saving and resuming: a transaction that outlives its process (design, sections 5, 6 and 8).
 
 A saved transaction commits through HEAD, and keeps its id when it is resumed.
-Two owners of one id cannot both commit: whoever replaces HEAD has read every
+Two owners of one id cannot both commit: a client that replaces HEAD has read every
 commit since the transaction began, and its id among them means done.
 """
 
@@ -63,9 +63,9 @@ def save(txn: TransactionState) -> Program[None]:
     Raises
     ------
     AlreadyCommitted
-        Its commit was tried before, and has landed unheard.
+        Its commit was tried before, and was stored without an answer.
     CommitOutcomeUnknown
-        Its commit was tried by its table's log entry, which may yet land.
+        Its commit was tried by its table's log entry, which may yet be stored.
     TransactionAborted
         Another process has resumed it.
     StoreError
@@ -99,7 +99,7 @@ def _store_sublog(txn: TransactionState) -> Program[None]:
     stored = yield from put(sublog_key(txn.id, digest), body, ANY)
     if not isinstance(stored, Stored):
         raise StoreError(f"could not save transaction {txn.id}: try again", txn_id=txn.id)
-    # Before the record is sent: even one whose answer is lost can be resumed.
+    # Noted before the record is sent: even one whose answer is lost can be resumed.
     txn.ending.shared = True
     if txn.standing.record is None:
         yield from create_record(txn, sublog=digest)
@@ -112,19 +112,19 @@ def _store_sublog(txn: TransactionState) -> Program[None]:
 def unsave(txn: TransactionState) -> Program[None]:
     """Take back what was saved: the transaction is about to be run again under its id.
 
-    Safe because a resumer replaces the record, so it is either refused from now
-    on, or has been first: then this raises ``TransactionAborted``. After it
-    nobody else can have committed, or will, the files that were made here.
+    This is safe because a resumer replaces the record, so it is either refused from now
+    on, or was first: then this raises ``TransactionAborted``. After it
+    no other process can have committed, or will, the files that were made here.
     """
     if not txn.ending.shared:
         return
     if txn.standing.record is None:
-        # The answer to its create was lost. From here on it has landed, or is refused.
+        # The answer to its create was lost. From here on the create was stored, or is refused.
         yield from create_record(txn)
     else:
         yield from change_record(txn, sublog="", edges=())
     held = yield from txn.context.head()
-    # Had it landed before, been resumed and committed, then there was none to replace.
+    # If it was stored before, resumed and committed, then there was no record to replace.
     commits = None if held is None else (yield from commits_since(held.head, txn.bound.began))
     if commits is None or find_commit(commits, txn.id) is not None:
         raise txn.fail(
@@ -141,7 +141,7 @@ def unsave(txn: TransactionState) -> Program[None]:
 
 
 def _settle_entry(txn: TransactionState) -> Program[None]:
-    """See to it that no log entry of the transaction can land: it is to commit through HEAD.
+    """Make sure that no log entry of the transaction can be stored: it must commit through HEAD.
 
     An entry can't be fenced. So while its number is free the transaction stays one that
     commits by it: with two commit points it could pass both.
@@ -173,10 +173,10 @@ def _settle_entry(txn: TransactionState) -> Program[None]:
 
 
 def _join_head(txn: TransactionState) -> Program[None]:
-    """A transaction that was to commit by its log entry will commit through HEAD.
+    """Make a transaction that was to commit by its log entry commit through HEAD.
 
-    It moves from the log's own state to the one that HEAD tells; should that
-    be another, it is a conflict like any other.
+    It moves from the log's own state to the state in HEAD; should that
+    be another one, it is a conflict like any other.
     """
     txn.through_head = True
     txn.bound.is_bound = False
@@ -259,7 +259,7 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[TransactionStat
         try:
             summary = yield from find_in_history(held.head, txn_id)
         except VersionNotFound:
-            return (yield from resume(context, txn_id, owner))  # gc was quicker: a newer HEAD tells
+            return (yield from resume(context, txn_id, owner))  # gc was quicker: read a newer HEAD
         if summary is not None:
             raise AlreadyCommitted(
                 f"transaction {txn_id} has committed: nothing is left to do",
@@ -302,10 +302,10 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[TransactionStat
         working = txn.work.tables[done.table]
         working.snapshot = laid_over(working.view, working.snapshot, done)
     if sublog.key is not None:
-        # The caller may have run again with his key meanwhile, and committed.
+        # The caller may have run again with its key meanwhile, and committed.
         txn.standing.key = KeyUse(*sublog.key, sublog.checkpoint, sublog.planned, sublog.gapless)
         yield from enter_key(txn, txn.standing.key)
-    # Not before: of one that could not be read nobody would ever say that it has ended.
+    # Not before: if it could not be read, nothing would ever note that it has ended.
     context.renewed(Renewal(txn))
     return txn
 
@@ -313,7 +313,7 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[TransactionStat
 def _taken_over(
     context: Context, txn_id: str, record: TxnRecord, token: Token, owner: str
 ) -> Program[HeldRecord]:
-    """The record under a claim of one's own: from now on its old owner is refused."""
+    """Replace the record by one with a new claim: from now on its old owner is refused."""
     taken = msgspec.structs.replace(
         record,
         nonce=context.ids.nonce(),
@@ -334,7 +334,7 @@ def _taken_over(
 
 
 def revived(context: Context, txn_id: str, owner: str, sublog: Sublog) -> TransactionState:
-    """A transaction as its sublog tells, without its tables and operations."""
+    """Return a transaction as its sublog describes it, without its tables and operations."""
     options = Options(
         Feature(sublog.features),
         owner=owner,
@@ -348,7 +348,7 @@ def revived(context: Context, txn_id: str, owner: str, sublog: Sublog) -> Transa
     txn = begin(TransactionState(context, txn_id, options, through_head=True))
     txn.bound.is_bound = True
     txn.bound.sequence = sublog.bound_sequence
-    # Nobody knows how long it lay there: its files are looked for (hazard 6).
+    # It is not known how long it was stored: its files are checked (hazard 6).
     txn.bound.began_at = context.clock.elapsed() - context.settings.checked_tip_seconds
     txn.bound.started_ms = sublog.started_ms
     txn.work.behind = dict(sublog.behind)
@@ -392,7 +392,7 @@ def _load_sublog(txn_id: str, digest: str) -> Program[Sublog]:
 def working_of(
     txn: TransactionState, key: str, location: str, saved: SavedTable
 ) -> Program[Working]:
-    """The state that the transaction was bound to, built again from what its sublog says."""
+    """Return the state to which the transaction was bound, built again from its sublog."""
     context, txn_id = txn.context, txn.id
     refs = tuple(PendingRef(*ref) for ref in saved.overlay)
     try:
@@ -441,7 +441,7 @@ def _is_another(
     *,
     or_dropped: bool = False,
 ) -> Program[bool]:
-    """Whether HEAD, or the log, has another table now in place of the saved one.
+    """Return whether HEAD, or the log, has another table now in place of the saved one.
 
     ``or_dropped``: a table that was dropped meanwhile counts too, for its log has been deleted.
     """
@@ -469,9 +469,9 @@ def _replaced(txn: TransactionState, location: str) -> LakeVillaError:
 def forget(txn: TransactionState) -> Program[None]:
     """Delete the record, sublogs and markers of a transaction that has ended, or is being undone.
 
-    Nobody can resume it without its record, and its markers are void: so the
-    rest may go with it, in one round. Of a saved one the record goes first: had
-    another process resumed it, the rest would be that one's.
+    No process can resume it without its record, and its markers are void: so the
+    rest may be deleted with it, in one round. The record of a saved one is deleted first: had
+    another process resumed it, the rest would be that process's.
     """
     held = txn.standing
     if held.saved is None and held.queue is None and held.record is None and not txn.ending.shared:

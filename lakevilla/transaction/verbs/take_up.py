@@ -1,4 +1,4 @@
-"""Taking up a table that was dropped with its data left where it is."""
+"""Reusing a table that was dropped with its data left where it is."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from lakevilla.transaction.verbs.create_table import log_of_dropped, whole_or_no
 
 
 def can_be_taken_up(txn: TransactionState, location: str, name: str) -> Program[bool]:
-    """Whether HEAD has dropped the table that ``name`` means, and its log is there.
+    """Return whether HEAD has dropped the table that ``name`` means, and its log exists.
 
-    Not on a branch, whose past states begin with the base or with a table's first commit there;
-    nor in a catalog; nor by a path whose table was called otherwise when it was dropped.
+    False on a branch, whose past states begin with the base or with a table's first commit there;
+    in a catalog; and for a path whose table had another name when it was dropped.
     """
     if txn.context.life:
         return False
@@ -43,7 +43,7 @@ def can_be_taken_up(txn: TransactionState, location: str, name: str) -> Program[
 
 
 def take_up(txn: TransactionState, location: str) -> Program[None]:
-    """Make it part of the transaction, as its tombstone and its log tell.
+    """Make it part of the transaction, as its tombstone and its log show it.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def take_up(txn: TransactionState, location: str) -> Program[None]:
 def taken_up(
     txn: TransactionState, location: str, run: Callable[[Program[None]], object]
 ) -> Iterator[None]:
-    """For a block that defines the table anew; if it raises, the table is dropped as before."""
+    """Reuse the table for a block that defines it again; if it raises, the table stays dropped."""
     with whole_or_not_at_all(txn, location):
         run(take_up(txn, location))
         yield

@@ -1,9 +1,9 @@
-"""What a batch of a stream of changes holds: files from one offset up to another.
+"""Batches of a stream of changes: files from one offset up to another.
 
-An offset is a global version up to which all was read; within a large commit also how many of its
-parts. A part is a file that came or went, or all of a commit that replaced files, as rows of both
-have to be compared. Parts have an order that never changes, so two offsets are for ever the same
-rows.
+An offset is a global version up to which all was read; within a large commit it also has the number
+of the commit's parts that were read. A part is a file that was added or removed, or all of a commit
+that replaced files, as rows of both have to be compared. Parts have an order that never changes, so
+two offsets are for ever the same rows.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """All up to ``version`` was read, and the first ``parts`` of what leads to ``within``."""
+    """The end of a read: all up to ``version``, and some parts of the next commits.
+
+    These are the first ``parts`` parts of the commits that lead to ``within``.
+    """
 
     version: int
     within: int | None = None
@@ -44,7 +47,7 @@ class Offset:
 
     @classmethod
     def of(cls, stored: Mapping[str, int]) -> Offset:
-        """As a checkpoint has it."""
+        """Return the offset that a checkpoint has."""
         return cls(stored["version"], stored.get("within"), stored.get("parts", 0))
 
     def as_dict(self) -> dict[str, int]:
@@ -60,7 +63,7 @@ class Offset:
 
 @dataclass(frozen=True, slots=True)
 class ChangePart:
-    """One source of rows, or two whose rows are compared; ``number`` is that of its change."""
+    """One source of rows, or two whose rows are compared; ``number`` is its change's number."""
 
     commit: CommitSummary
     number: int
@@ -86,7 +89,10 @@ class VersionSpan:
 
 
 def spans_between(start: Offset, end: Offset) -> list[VersionSpan]:
-    """What was begun before ``start``, then whole versions, then what ends with ``end``."""
+    """Return the spans between two offsets, in their order.
+
+    They are the rest of what was begun before ``start``, whole versions, and the end up to ``end``.
+    """
     spans = []
     since = start.version
     if start.within is not None:
@@ -102,7 +108,7 @@ def spans_between(start: Offset, end: Offset) -> list[VersionSpan]:
 
 
 def walk(executor: Executor, table: str, since: int) -> Walk:
-    """The steps of a table after ``since``, up to the version that the executor is bound to."""
+    """Return the steps of a table after ``since``, up to the executor's version."""
     with executor.alone("changes", table):
         location = executor.resolve(table)
         return executor.run(steps_to_see(executor.state, location, since))
@@ -111,7 +117,7 @@ def walk(executor: Executor, table: str, since: int) -> Walk:
 def parts_of(
     executor: Executor, walked: Walk, layout: Layout, step: TableStep | None = None
 ) -> list[ChangePart]:
-    """The parts of one step, or of all, in their order."""
+    """Return the parts of one step, or of all, in their order."""
     found = []
     for one in walked.steps if step is None else (step,):
         with executor.alone("changes", layout.table):
@@ -138,14 +144,14 @@ def _place(file: DataFile) -> tuple[str, str]:
 
 @dataclass(slots=True)
 class Room:
-    """What a batch has taken so far."""
+    """The content of a batch so far, within its limits."""
 
     limits: Limits
     files: int = 0
     bytes: int = 0
 
     def takes(self, part: ChangePart) -> bool:
-        """Whether a part belongs to the batch; the first one does."""
+        """Return whether a part belongs to the batch; the first one does."""
         files, size = self.files + part.files, self.bytes + part.bytes
         if self.files and not self.limits.hold(files, size):
             return False
@@ -154,7 +160,10 @@ class Room:
 
 
 def end_within(executor: Executor, table: str, start: Offset, room: Room) -> Offset:
-    """Where the rest ends of what ``start`` has begun; the executor is bound to ``within``."""
+    """Return the end of the batch within the rest of what ``start`` has begun.
+
+    The executor is bound to ``within``.
+    """
     assert start.within is not None
     walked = walk(executor, table, start.version)
     parts = parts_of(executor, walked, walked.layout)
@@ -165,7 +174,10 @@ def end_within(executor: Executor, table: str, start: Offset, room: Room) -> Off
 
 
 def end_of_batch(executor: Executor, table: str, start: Offset, newest: int, room: Room) -> Offset:
-    """Where a batch ends that goes on at the end of a version; bound to ``newest``."""
+    """Return the end of a batch that goes on at the end of a version.
+
+    The executor is bound to ``newest``.
+    """
     walked = walk(executor, table, start.version)
     at = start.version
     for step in walked.steps:
@@ -177,7 +189,7 @@ def end_of_batch(executor: Executor, table: str, start: Offset, newest: int, roo
 
 
 def together(parts: list[ChangePart]) -> list[ChangePart]:
-    """The same, with the files of one source as one part."""
+    """Return the same parts, with the files of one source as one part."""
     found = []
     for (_, _, pair), some in groupby(parts, key=_same):
         group = list(some)

@@ -1,7 +1,7 @@
-"""The changes of a table by global version: a range of them, told by workers.
+"""The changes of a table by global version: a range of them, read by workers.
 
-A stream's offset is the global version up to which changes were told, see ``batches``. The version
-of a HEAD is for ever what it was, so the same range is the same rows after each restart.
+A stream's offset is the global version up to which changes were read, see ``batches``. The version
+of a HEAD never changes, so the same range is the same rows after each restart.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ __all__ = [
 ]
 
 
-#: As the library tells them, but for the milliseconds, which Spark does not take.
+#: As the library returns them, except for the milliseconds, which Spark does not take.
 _CHANGE_COLUMNS = CHANGE_COLUMNS.set(
     2, pa.field("_commit_timestamp", pa.timestamp("us", "UTC"), False)
 )
@@ -76,10 +76,10 @@ _CHANGE_COLUMNS = CHANGE_COLUMNS.set(
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The changes that a reader asks for; ``until`` is None for a stream, which goes on.
+    """The changes that a reader requests; ``until`` is None for a stream, which goes on.
 
-    ``columns`` are the table's own among those that Spark expects, ``expected`` all that it
-    had when the reader was made; None if the reader's user named them.
+    ``columns`` are the table's own among those that Spark expects, ``expected`` all that it had
+    when the reader was made; None if the reader's user named them.
     """
 
     access: Access
@@ -91,24 +91,24 @@ class Changes:
 
     @property
     def first(self) -> int:
-        """The version after which changes are told."""
+        """The version after which changes are returned."""
         assert self.options.starting_version is not None
         return max(self.options.starting_version - 1, 0)
 
 
 def columns_of(state: Bound) -> pa.Schema:
-    """A table's columns and those that tell of the change."""
+    """Return a table's columns and those that describe the change."""
     return pa.schema([*state.schema, *_CHANGE_COLUMNS])
 
 
 def scan(state: bytes, schema: StructType) -> bytes:
-    """The changes up to the version that the reader is bound to."""
+    """Return the changes up to the version that the reader is bound to."""
     held: Bound = pickle.loads(state)
     return pickle.dumps(_changes(held, schema, held.version))
 
 
 def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> bytes:
-    """The changes of a table from ``startingVersion`` on, without an end.
+    """Return the changes of a table from ``startingVersion`` on, without an end.
 
     Raises
     ------
@@ -143,18 +143,18 @@ def _changes(held: Bound, schema: StructType, until: int | None) -> Changes:
 
 
 def first_offset(state: bytes) -> dict[str, int]:
-    """Where a stream begins that has no checkpoint."""
+    """Return the offset at which a stream begins that has no checkpoint."""
     changes: Changes = pickle.loads(state)
     return Offset(changes.first).as_dict()
 
 
 def newest_version(state: bytes) -> int:
-    """The lake's version now.
+    """Return the lake's present version.
 
     Raises
     ------
     InvalidOperation
-        The table has other columns by now than the stream: changes would be told without.
+        The table has other columns by now than the stream: changes would lack them.
     """
     changes: Changes = pickle.loads(state)
     with lake_at(changes.access, ref=changes.options.ref) as executor:
@@ -164,7 +164,7 @@ def newest_version(state: bytes) -> int:
 def next_offset(
     state: bytes, start: Mapping[str, int], *, until: int | None, limited: bool
 ) -> dict[str, int]:
-    """Where the batch after ``start`` ends: no later than ``until``, or than the lake's version.
+    """Return the end of the batch after ``start``: not beyond ``until``, or the lake's version.
 
     Raises as ``newest_version``.
     """
@@ -206,7 +206,7 @@ def _version_of(changes: Changes, executor: Executor) -> int:
 def ranges(
     state: bytes, start: Mapping[str, int] | None = None, end: Mapping[str, int] | None = None
 ) -> list[bytes]:
-    """The files between two offsets as tasks, for each about equally many bytes.
+    """Return the files between two offsets as tasks, each with about equally many bytes.
 
     Raises
     ------
@@ -251,7 +251,7 @@ def _refuse_younger(table: str, reached: int, newest: int) -> None:
 
 
 def _refuse_missing(layout: Layout, parts: Sequence[ChangePart]) -> Program[None]:
-    """Raise ``VersionNotFound`` if files are not kept any more by which changes are told."""
+    """Raise ``VersionNotFound`` if files that are needed for changes are not kept any more."""
     files = [
         file
         for part in parts
@@ -276,7 +276,7 @@ def _tasks(changes: Changes, layout: Layout, parts: Sequence[ChangePart]) -> lis
         for part in parts
     ]
     there = layout.schema.names
-    # One that came later than these versions is NULL in them.
+    # A column that was added after these versions is NULL in them.
     columns = [name for name in changes.columns if name in there] or there[:1]
     asked = changes.options.where
     where = None if asked is None else bind(parse_predicate(asked), layout.schema)
@@ -287,7 +287,7 @@ def _tasks(changes: Changes, layout: Layout, parts: Sequence[ChangePart]) -> lis
 
 
 def rows(state: bytes, task: bytes) -> Iterator[pa.RecordBatch]:
-    """The rows of one task, in the columns that Spark expects."""
+    """Yield the rows of one task, in the columns that Spark expects."""
     changes: Changes = pickle.loads(state)
     for batch in rows_of(task, iter([only_bin()])):
         yield as_declared(batch, changes.schema)

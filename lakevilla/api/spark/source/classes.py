@@ -18,12 +18,12 @@ from lakevilla.ids import Ids
 
 # -------------------- classes
 #
-# What Spark pickles of the data source: classes without a thought of their own.
+# Classes of the data source that Spark pickles: they contain no logic of their own.
 #
-# They are pickled by their value, as classes within functions are, and so are the lakes
-# that they know: storage options travel with the class, never as options of a reader,
-# which Spark shows in plans. What they hold is bytes; what those mean only a process with
-# LakeVilla can tell, and one without it says so.
+# They are pickled by their value, as classes within functions are, and so are the lakes that they
+# know: storage options travel with the class, never as options of a reader, which Spark shows in
+# plans. The classes hold bytes. Only a process with LakeVilla knows the meaning of the bytes, and a
+# process without it says so.
 
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def data_source(lakes: bytes) -> type[DataSource]:
-    """The class to be registered; ``lakes`` are ways to lakes, pickled, as in ``access_to``."""
+    """Return the class to be registered; ``lakes`` are ways to lakes, pickled, as in ``access_to``."""
     from pyspark.sql.datasource import DataSource
     from pyspark.sql.types import StructType
 
@@ -47,10 +47,11 @@ def data_source(lakes: bytes) -> type[DataSource]:
     written, streamed = writer_class(), stream_writer_class()
 
     class LakeVillaSource(DataSource):
-        """Bound to a state of the lake when Spark asks for its columns.
+        """A source that is bound to a state of the lake when Spark requests its columns.
 
-        Spark starts a Python process to ask that, and another one to plan the read, and to import
-        LakeVilla takes longer than either. So the first plans too, where that is soon done.
+        Spark starts a Python process to request them, and another one to plan the read, and the
+        import of LakeVilla takes longer than either. So the first process plans too, if that takes
+        little time.
         """
 
         state: bytes | None = None
@@ -67,7 +68,7 @@ def data_source(lakes: bytes) -> type[DataSource]:
             return found
 
         def reader(self, schema: StructType) -> DataSourceReader:
-            # Not kept: what tasks are sent has this source in it.
+            # The plan is not kept: this source is part of what is sent to tasks.
             planned, self.planned = self.planned, None
             if planned is not None and planned[0] == schema.json():
                 return reader_class(*planned[1])
@@ -99,9 +100,9 @@ def _reader_class() -> Callable[..., DataSourceReader]:
     work = importer("lakevilla.api.spark.source.work")
 
     class Reader(DataSourceReader):
-        """Reads a state of a table; ``kind`` is whether its rows or its changes.
+        """A reader of a state of a table; ``kind`` says whether it reads rows or changes.
 
-        ``parts``: what each task reads, where that is known already.
+        ``parts``: the parts that the tasks read, if they are known already.
         """
 
         def __init__(
@@ -115,10 +116,10 @@ def _reader_class() -> Callable[..., DataSourceReader]:
 
         @property
         def pushFilters(self) -> Any:
-            """Takes filters where the session pushes them.
+            """A method that takes filters where the session pushes them.
 
-            Where it does not, Spark refuses a reader that could take them. What this returns
-            passes for Spark's own method, which takes none: then it is never called.
+            Where the session does not, Spark refuses a reader that could take them. The returned
+            method passes for Spark's own method, which takes none: then it is never called.
             """
 
             def push(filters: list[Any]) -> list[Any]:
@@ -137,10 +138,12 @@ def _reader_class() -> Callable[..., DataSourceReader]:
             return [InputPartition(one) for one in self.parts]
 
         def read(self, partition: InputPartition | None) -> Iterator[Any]:
-            # Spark's own, where there are none: nothing, and from 4.2 on a part of nothing.
+            # Spark's own part, where there are no parts: None, and from 4.2 on a part of None.
             if partition is None or partition.value is None:
                 return iter(())
-            return work().rows(self.kind, self.state, partition.value)  # type: ignore[no-any-return]
+            return work().rows(  # type: ignore[no-any-return]
+                self.kind, self.state, partition.value
+            )
 
     return Reader
 
@@ -151,10 +154,11 @@ def _stream_reader_class() -> Callable[[bytes], DataSourceStreamReader]:
     work = importer("lakevilla.api.spark.source.work")
 
     class StreamReader(DataSourceStreamReader):
-        """Tells a table's changes, or a lake's versions, from offset to offset.
+        """A reader of a table's changes, or of a lake's versions, from offset to offset.
 
-        Spark 4.0 and 4.1 ask for an offset without saying where the batch begins. It is where the
-        last one ended: as it was planned here, or as a restart says first, by ``partitions``.
+        Spark 4.0 and 4.1 request an offset without the begin of the batch. The batch begins where
+        the last one ended: as it was planned here, or as a restart reports first, by
+        ``partitions``.
         """
 
         def __init__(self, state: bytes) -> None:
@@ -175,7 +179,9 @@ def _stream_reader_class() -> Callable[[bytes], DataSourceStreamReader]:
             return [InputPartition(one) for one in work().ranges(self.state, start, end)]
 
         def read(self, partition: InputPartition) -> Iterator[Any]:
-            return work().rows("changes", self.state, partition.value)  # type: ignore[no-any-return]
+            return work().rows(  # type: ignore[no-any-return]
+                "changes", self.state, partition.value
+            )
 
     try:
         from pyspark.sql.streaming import datasource as streaming  # type: ignore[attr-defined]
@@ -183,7 +189,7 @@ def _stream_reader_class() -> Callable[[bytes], DataSourceStreamReader]:
         return StreamReader
 
     class LimitedReader(StreamReader, streaming.SupportsTriggerAvailableNow):  # type: ignore[misc]
-        """The same where Spark says where a batch begins, and how large it may be (from 4.2)."""
+        """The same where Spark passes the begin of a batch, and its largest size (from 4.2)."""
 
         until: int | None = None
 
@@ -196,7 +202,9 @@ def _stream_reader_class() -> Callable[[bytes], DataSourceStreamReader]:
         def prepareForTriggerAvailableNow(self) -> None:
             self.until = work().newest_version(self.state)
 
-        def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # type: ignore[override]
+        def latestOffset(  # type: ignore[override]
+            self, start: dict[str, int], limit: Any
+        ) -> dict[str, int]:
             limited = not isinstance(limit, streaming.ReadAllAvailable)
             return work().next_offset(  # type: ignore[no-any-return]
                 self.state, start, until=self.until, limited=limited
@@ -207,7 +215,7 @@ def _stream_reader_class() -> Callable[[bytes], DataSourceStreamReader]:
 
 # -------------------- register
 #
-# Making the data source known to a session, with the lakes that it was connected to.
+# Registration of the data source in a session, with the lakes that it was connected to.
 
 
 if TYPE_CHECKING:
@@ -216,10 +224,10 @@ if TYPE_CHECKING:
 __all__ = ["offer", "register_data_source"]
 
 _LOG = logging.getLogger("lakevilla")
-#: Names a session in this process: two Python objects may stand for one session of Spark.
+#: The name of a session in this process: two Python objects may stand for one session of Spark.
 _NAME = "spark.lakevilla.session"
 _LOCK = threading.Lock()
-#: The lakes of each session, and what was registered of them last.
+#: The lakes of each session, and their last registration.
 _LAKES: dict[str, dict[str, Access]] = {}
 _REGISTERED: dict[str, bytes] = {}
 
@@ -254,12 +262,12 @@ def register_data_source(spark: SparkSession) -> None:
     - ``lake``: the root; ``table``: instead of ``load``'s argument.
     - ``version`` (global) or ``timestamp`` (ISO, with its zone). A DataFrame is bound to the
       lake's state when ``load`` is called, and stays so.
-    - ``columns``: names with commas between them. Spark asks a Python data source for all
-      columns, so it is worth while to name those that are needed.
+    - ``columns``: names with commas between them. Spark requests all columns of a Python data
+      source, so it is worth while to name those that are needed.
     - ``where``: a predicate in LakeVilla's language, by which files are left out.
-    - ``partitions``: for about how many tasks at a time the files are cut; a task has
-      4 MiB of files, or 128, or something between. By default those that the session ran at
-      a time when the lake was connected; 32 where that may change or can't be asked.
+    - ``partitions``: the files are cut for about so many tasks at a time; a task has 4 MiB of
+      files, or 128, or something between. By default the number that the session ran at a time when
+      the lake was connected; 32 where that may change or is not known.
     - ``pushdown``: ``true`` takes the filters of a query too, if the session has
       ``spark.sql.python.filterPushdown.enabled``. Spark 4 mixes up the filters of several
       uses of one DataFrame, so there it is only for one that is used in one place; in
@@ -293,7 +301,7 @@ def register_data_source(spark: SparkSession) -> None:
 
 
 def offer(spark: SparkSession, access: Access) -> None:
-    """Add a lake to those of the session; if it takes no data source, all else goes on."""
+    """Add a lake to those of the session; if that takes no data source, all else goes on."""
     try:
         _register(spark, access)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The options of a reader, as text, and what they mean."""
+"""The options of a reader, as text, and their meaning."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _KNOWN = (
     "filesOutside",
     "what",
 )
-#: Options of Delta's own reader, in lower case, and what stands for them here.
+#: Options of Delta's own reader, in lower case, and their replacements here.
 _OF_DELTA = {
     "versionasof": "option version is one of the whole lake, and "
     "lake.table(name).read(version=...) reads one of the table's own log; ",
@@ -39,7 +39,7 @@ _OF_DELTA = {
     "readchangefeed": "startingVersion alone asks for changes; ",
     "readchangedata": "startingVersion alone asks for changes; ",
 }
-#: With what=versions.
+#: Options with what=versions.
 _KNOWN_OF_VERSIONS = ("lake", "what", "ref", "tables", "startingVersion", "version")
 #: As the tasks that a cluster of middling size runs at a time; no bin is made below 4 MiB.
 _MOST_PARTITIONS = 1_000_000
@@ -49,7 +49,7 @@ _SIZES = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """So much is one batch's; it has one part at least, however large that is."""
+    """The limits of one batch; it has one part at least, however large that is."""
 
     files: int | None = None
     bytes: int | None = None
@@ -65,7 +65,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a reader asks for.
+    """The request of a reader.
 
     Attributes
     ----------
@@ -79,13 +79,13 @@ class ReadOptions:
     where : str or None
         A predicate in LakeVilla's language.
     partitions : int or None
-        For about so many tasks at a time is the table cut; None: for those of the session.
+        The table is cut for about so many tasks at a time; None: for those of the session.
     pushdown : bool or None
-        Whether filters that Spark pushes are taken; None: where Spark keeps them apart.
+        True if filters that Spark pushes are taken; None: where Spark keeps them separate.
     starting_version : int or None
-        The first global version whose changes are asked for, instead of rows.
+        The first global version whose changes are requested, instead of rows.
     limits : Limits
-        How much of them is one batch of a stream.
+        The limits of one batch of a stream of changes.
     files_outside : tuple of str
         Directories elsewhere from which files are read that the table names there.
     """
@@ -105,13 +105,13 @@ class ReadOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
-        """Read the options as Spark hands them over: in any case, the table as ``path``.
+        """Read the options as Spark passes them: in any case, the table as ``path``.
 
         Raises
         ------
         InvalidOperation
-            One is missing, unknown, or not understood. Values are not repeated where an
-            option is unknown: somebody may have put a key there.
+            One is missing, unknown, or not understood. Values are not repeated where an option is
+            unknown: a caller may have put a key there.
         """
         given = {name.lower(): value for name, value in options.items()}
         table = _one_table(given.pop("path", None), given.get("table"))
@@ -155,7 +155,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class VersionOptions:
-    """What a reader of the lake's versions asks for.
+    """The request of a reader of the lake's versions.
 
     Attributes
     ----------
@@ -163,7 +163,7 @@ class VersionOptions:
     tables : list of str or None
         Names or patterns; versions that touch none of these tables are left out.
     starting_version : int
-        The first global version that is asked for.
+        The first requested global version.
     version : int or None
         The last one.
     ref : str or None
@@ -178,7 +178,7 @@ class VersionOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> VersionOptions:
-        """Read the options as Spark hands them over. Raises as ``ReadOptions.of``."""
+        """Read the options as Spark passes them. Raises as ``ReadOptions.of``."""
         given = {name.lower(): value for name, value in options.items()}
         if given.get("path"):
             raise InvalidOperation(
@@ -212,12 +212,12 @@ class VersionOptions:
 
 
 def asks_for_versions(options: Mapping[str, str]) -> bool:
-    """Whether the lake's versions are asked for, and no rows of a table.
+    """Return whether the lake's versions are requested, and no rows of a table.
 
     Raises
     ------
     InvalidOperation
-        It is not understood what is asked for.
+        The request is not understood.
     """
     what = {name.lower(): value for name, value in options.items()}.get("what", "rows")
     if what not in ("rows", "versions"):
@@ -232,7 +232,7 @@ def _one_table(path: str | None, table: str | None) -> str | None:
 
 
 def _ref(name: str | None, version: int | None, timestamp: datetime | None) -> str | None:
-    """The ref that is meant; a version is one of the lake itself."""
+    """Return the ref that is meant; a version is one of the lake itself."""
     if name is None or name == MAIN:
         return None
     if not name:
@@ -247,7 +247,7 @@ def _ref(name: str | None, version: int | None, timestamp: datetime | None) -> s
 
 
 def _meant(name: str, known: tuple[str, ...]) -> str:
-    """What may be meant by an unknown option, with room behind it; or nothing."""
+    """Return the likely meaning of an unknown option, with a space after it; or nothing."""
     spelled = {one.lower(): one for one in known}
     near = get_close_matches(name, spelled, 1, 0.55)
     return _OF_DELTA.get(name) or (f"did you mean {spelled[near[0]]}? " if near else "")

@@ -66,7 +66,7 @@ __all__ = [
 ]
 
 
-#: Files that are found where only a table's columns are asked for: some milliseconds, 300 KB.
+#: The most files that are listed where only columns are requested: some milliseconds, 300 KB.
 _FEW_FILES = 1_000
 
 
@@ -84,7 +84,10 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What the tasks of one read need, but for their files; ``shown`` is what Spark was told."""
+    """All that the tasks of one read need, except for their files.
+
+    ``shown`` is the schema that Spark has got.
+    """
 
     access: Access
     pin: Pin
@@ -96,12 +99,12 @@ class Scan:
 
 
 def bound(lakes: bytes, options: Mapping[str, str]) -> bytes:
-    """The state that a reader sees: the same one for all that is read of it later."""
+    """Return the state that a reader sees: the same for all that is read of it later."""
     return pickle.dumps(bound_to(lakes, ReadOptions.of(options)))
 
 
 def bound_to(lakes: bytes, asked: ReadOptions) -> Bound:
-    """As ``bound``, not pickled."""
+    """Return the state as ``bound`` does, not pickled."""
     access = access_to(lakes, asked.lake, asked.files_outside)
     with lake_at(access, asked.version, asked.timestamp, asked.ref) as executor:
         head = executor.state_of_lake()
@@ -115,7 +118,9 @@ def bound_to(lakes: bytes, asked: ReadOptions) -> Bound:
 
 
 def scan(state: bytes, schema: StructType) -> bytes:
-    """A read of the columns in ``schema``; those of the state, unless its user has named some.
+    """Return a read of the columns in ``schema``.
+
+    They are those of the state, unless its user has named some.
 
     Raises
     ------
@@ -133,9 +138,9 @@ def scan(state: bytes, schema: StructType) -> bytes:
 
 
 def ahead(state: bytes, schema: StructType) -> tuple[bytes, list[bytes]] | None:
-    """As ``scan``, with the files of each task; None where the table is not known to have few.
+    """Return what ``scan`` does, and the files of each task; None if they may not be few.
 
-    A frame may never be read, and what is found travels with it.
+    A frame may never be read, and the files that are found travel with it.
     """
     held: Bound = pickle.loads(state)
     count = _files(opened(held.access), held.pin)
@@ -146,7 +151,7 @@ def ahead(state: bytes, schema: StructType) -> tuple[bytes, list[bytes]] | None:
 
 
 def _files(client: LakeClient, pin: Pin) -> int | None:
-    """About how many files the table has, as its log or HEAD says without a list of them."""
+    """Return about how many files the table has, by its log or HEAD, without a list of them."""
     known = client.run(pinned(client.context, pin)).known_size()
     if known is not None:
         return known.files
@@ -156,10 +161,12 @@ def _files(client: LakeClient, pin: Pin) -> int | None:
 
 
 def takes_filters(state: bytes) -> bool:
-    """Whether filters that Spark pushes are taken: where it keeps them apart, or as it was told.
+    """Return whether filters that Spark pushes are taken.
 
-    Spark 4 plans a read once for all uses of a DataFrame, with the filters that were pushed
-    last: ``df.where(a).union(df.where(b))`` reads what matches b, twice. Spark 5 plans for each.
+    They are where Spark keeps them separate, or as the option says. Spark 4 plans a read once for
+    all uses of a DataFrame, with the filters that were pushed last:
+    ``df.where(a).union(df.where(b))`` reads the rows that match b, twice. Spark 5 plans for each
+    use.
     """
     import pyspark
 
@@ -170,7 +177,7 @@ def takes_filters(state: bytes) -> bool:
 
 
 def declared(table: str, schema: StructType, there: pa.Schema) -> tuple[str, ...]:
-    """The names of the columns that Spark expects; they must be there, with their types."""
+    """Return the names of the columns that Spark expects; they must exist, with their types."""
     names = tuple(field.name for field in schema.fields)
     missing = [name for name in names if name not in there.names]
     if missing:
@@ -199,14 +206,14 @@ def declared(table: str, schema: StructType, there: pa.Schema) -> tuple[str, ...
 
 
 def push(state: bytes, filters: Sequence[Any]) -> tuple[bytes, list[Any]]:
-    """The read of the rows for which ``filters`` are true, and those that Spark must apply."""
+    """Return the read of the rows for which ``filters`` are true, and those for Spark to apply."""
     whole: Scan = pickle.loads(state)
     where, left = pushed(filters, whole.layout.schema)
     return pickle.dumps(replace(whole, where=together([whole.where, where]))), left
 
 
 def partitions(state: bytes) -> list[bytes]:
-    """The files to be read, an Arrow stream for each task."""
+    """Return the files to be read, an Arrow stream for each task."""
     whole: Scan = pickle.loads(state)
     client = opened(whole.access)
 
@@ -221,7 +228,7 @@ def partitions(state: bytes) -> list[bytes]:
 
 
 def rows(state: bytes, files: bytes) -> Iterator[pa.RecordBatch]:
-    """The rows in some of the files, in the worker that this runs in."""
+    """Yield the rows in some of the files, in the worker that runs this."""
     whole: Scan = pickle.loads(state)
     bins = Bins(whole.layout, (files,))
     task = ScanTask(whole.access.place, bins, whole.columns, whole.where)
@@ -231,7 +238,7 @@ def rows(state: bytes, files: bytes) -> Iterator[pa.RecordBatch]:
 
 # -------------------- access
 #
-# Lakes that the processes of a Spark session can open: what ``connect`` was given, by root.
+# Lakes that the processes of a Spark session can open: the arguments of ``connect``, by root.
 
 
 __all__ = ["Access", "access_to", "goes_on", "lake_at", "opened", "opened_on", "reaching"]
@@ -239,9 +246,9 @@ __all__ = ["Access", "access_to", "goes_on", "lake_at", "opened", "opened_on", "
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How to open a lake that is only read. Its ``repr`` tells no secret.
+    """The way to open a lake that is only read. Its ``repr`` shows no secret.
 
-    ``tasks``: for about so many at a time are its tables cut, if a read does not say it.
+    ``tasks``: a table is cut for about so many tasks at a time, if a read sets no number.
     """
 
     place: LakeAddress
@@ -250,9 +257,9 @@ class Access:
 
 
 def access_to(lakes: bytes, root: str, files_outside: Sequence[str] = ()) -> Access:
-    """The way to a lake: as it was connected to in the session, else by what the machine has.
+    """Return the way to a lake: as the session was connected to it, else by the machine's means.
 
-    ``lakes`` are pickled: ways by root. ``files_outside``: from where files are read besides.
+    ``lakes`` are pickled: ways by root. ``files_outside``: other places from which files are read.
     """
     refuse_half_scheme(root)
     uri = root_location(root).uri
@@ -268,23 +275,23 @@ def access_to(lakes: bytes, root: str, files_outside: Sequence[str] = ()) -> Acc
 
 
 def reaching(access: Access, elsewhere: tuple[str, ...]) -> Access:
-    """A way to a lake for processes that read there, too."""
+    """Return a way to a lake for processes that read from ``elsewhere``, too."""
     return replace(access, place=replace(access.place, elsewhere=elsewhere))
 
 
 def opened(access: Access) -> LakeClient:
-    """A client of the lake, one for all calls in a process: it keeps what it knows."""
+    """Return a client of the lake, one for all calls in a process: it keeps what it knows."""
     return _opened(pickle.dumps(access))
 
 
 def opened_on(access: Access, ref: str | None) -> LakeClient:
-    """The same at a ref; the lake itself if that is None."""
+    """Return the same client at a ref; on the lake itself if that is None."""
     client = opened(access)
     return client if ref is None else client.on(ref)
 
 
 def goes_on(access: Access, ref: str | None) -> bool:
-    """Whether a ref has a history that goes on, as a branch and the lake itself have."""
+    """Return whether a ref has a history that goes on, as a branch and the lake itself have."""
     return opened_on(access, ref).at is None
 
 
@@ -295,7 +302,7 @@ def lake_at(
     timestamp: datetime | None = None,
     ref: str | None = None,
 ) -> Iterator[Executor]:
-    """A transaction that only reads, bound as ``lake.snapshot`` binds one, or ``lake.on(ref)``."""
+    """Enter a read-only transaction, bound as by ``lake.snapshot``, or by ``lake.on(ref)``."""
     client = opened_on(access, ref)
     executor: Executor = begin_transaction(client, Executor, read_only=True)
     if version is not None or timestamp is not None:
@@ -343,7 +350,7 @@ _COMPARISONS = {
 
 
 def pushed(filters: Iterable[Any], schema: pa.Schema) -> tuple[Expr | None, list[Any]]:
-    """All filters that can be pushed as one bound predicate, and those that are left to Spark."""
+    """Return all filters that can be pushed as one bound predicate, and those left to Spark."""
     taken = []
     left = []
     for one in filters:
@@ -356,7 +363,7 @@ def pushed(filters: Iterable[Any], schema: pa.Schema) -> tuple[Expr | None, list
 
 
 def together(predicates: Iterable[Expr | None]) -> Expr | None:
-    """Bound predicates as one; None if there are none."""
+    """Return bound predicates as one; None if there are none."""
     whole: Expr | None = None
     for one in predicates:
         if one is not None:
@@ -398,7 +405,7 @@ def _translated(one: Any, schema: pa.Schema) -> Expr | None:
 
 
 def _fits(value: Any, type_: pa.DataType) -> bool:
-    """Whether a value is compared with a column of that type alike by both engines."""
+    """Return whether both engines compare a value with a column of that type alike."""
     kinds = pa.types
     if isinstance(value, bool):
         return bool(kinds.is_boolean(type_))
@@ -411,6 +418,6 @@ def _fits(value: Any, type_: pa.DataType) -> bool:
     if isinstance(value, str):
         return bool(kinds.is_string(type_) or kinds.is_large_string(type_))
     if isinstance(value, datetime):
-        # A time without a zone is one thing beside a zone and another beside none.
+        # A time without a zone means one thing next to a zone and another next to none.
         return bool(kinds.is_timestamp(type_)) and (value.tzinfo is None) == (type_.tz is None)
     return isinstance(value, date) and bool(kinds.is_date(type_))

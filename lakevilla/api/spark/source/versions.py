@@ -1,8 +1,8 @@
-"""The versions of a lake as rows: a commit each, with the tables that it touched.
+"""The versions of a lake as rows: one row for each commit, with the tables that it touched.
 
 A stream's offset is the global version up to which versions were read. The commits of a range are
-for ever the same, and so are the rows, but for the names of tables, which are those of today. What
-changed in the tables themselves is asked of ``lake.changes``.
+for ever the same, and so are the rows, except for the names of tables, which are the present ones.
+The changes in the tables themselves are read by ``lake.changes``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COLUMNS", "LakeVersions", "bound", "newest_offset", "ranges", "rows", "stream"]
 
-#: What each row says; as in ``lakevilla.Version``.
+#: The columns of each row; as in ``lakevilla.Version``.
 COLUMNS = pa.schema(
     [
         pa.field("version", pa.int64(), nullable=False),
@@ -43,14 +43,14 @@ COLUMNS = pa.schema(
         pa.field("left", pa.list_(pa.string()), nullable=False),
     ]
 )
-#: The same as Spark is told of them: no column of a source in Python is NOT NULL.
+#: The same as Spark gets them: no column of a source in Python is NOT NULL.
 _SHOWN = may_be_null(COLUMNS)
 _ROWS_IN_A_BATCH = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class LakeVersions:
-    """The versions that a reader asks for; ``until`` is None for a stream, which goes on."""
+    """The versions that a reader requests; ``until`` is None for a stream, which goes on."""
 
     access: Access
     options: VersionOptions
@@ -63,7 +63,7 @@ class LakeVersions:
 
 
 def bound(lakes: bytes, options: Mapping[str, str]) -> LakeVersions:
-    """The versions up to that of now, or to the one that is asked for."""
+    """Return the versions up to the present one, or to the one that is requested."""
     asked = VersionOptions.of(options)
     held = _of(lakes, asked)
     newest = newest_offset(held)
@@ -84,7 +84,7 @@ def _of(lakes: bytes, asked: VersionOptions) -> LakeVersions:
 
 
 def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> LakeVersions:
-    """The versions from ``startingVersion`` on, without an end.
+    """Return the versions from ``startingVersion`` on, without an end.
 
     Raises
     ------
@@ -110,12 +110,12 @@ def check_schema(schema: StructType) -> None:
 
 
 def newest_offset(held: LakeVersions) -> int:
-    """The lake's version now.
+    """Return the lake's present version.
 
     Raises
     ------
     TableNotFound
-        There is no table of a name that was asked for.
+        There is no table of a requested name.
     """
     client = opened_on(held.access, held.options.ref)
     head = client.head()
@@ -124,7 +124,7 @@ def newest_offset(held: LakeVersions) -> int:
 
 
 def ranges(held: LakeVersions, since: int | None = None, until: int | None = None) -> list[bytes]:
-    """The range of versions as one task's; none if nothing is in it.
+    """Return the range of versions as one task's part; no part if the range is empty.
 
     Raises
     ------
@@ -147,7 +147,7 @@ def ranges(held: LakeVersions, since: int | None = None, until: int | None = Non
 
 
 def rows(held: LakeVersions, part: bytes) -> Iterator[pa.RecordBatch]:
-    """The versions after one up to another."""
+    """Yield the versions after one up to another."""
     since, until = pickle.loads(part)
     client = opened_on(held.access, held.options.ref)
     head = client.head()

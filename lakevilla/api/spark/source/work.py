@@ -1,4 +1,4 @@
-"""What the pickled classes call, in the processes of Spark: by kind, rows, changes or versions."""
+"""Functions that the pickled classes call in Spark's processes: on rows, changes or versions."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ __all__ = [
 
 @in_worker()
 def bound(lakes: bytes, options: Mapping[str, str]) -> bytes:
-    """What a reader sees: the same for all that is read of it later."""
-    # Of a table of its catalog Spark hands over nothing, but its own entry while it is created.
+    """Return the state that a reader sees: the same for all that is read of it later."""
+    # For a table of its catalog Spark passes nothing, except its own entry while it is created.
     if not options or {"provider", "owner"} <= {name.lower() for name in options}:
         raise InvalidOperation(NO_OPTIONS)
     if asks_for_versions(options):
@@ -50,7 +50,7 @@ def bound(lakes: bytes, options: Mapping[str, str]) -> bytes:
 
 @in_worker()
 def schema(state: bytes) -> StructType:
-    """The columns of what a source is bound to, as Spark declares them."""
+    """Return the columns of the state that a source is bound to, as Spark declares them."""
     held: Bound | LakeVersions = pickle.loads(state)
     if isinstance(held, LakeVersions):
         return spark_schema(versions.COLUMNS)
@@ -61,7 +61,7 @@ def schema(state: bytes) -> StructType:
 
 @in_worker()
 def reader(state: bytes, schema: StructType) -> tuple[str, bytes, bool]:
-    """What is to be read: its kind, all that it takes, and whether it may be less by filters."""
+    """Return a read: its kind, all that it takes, and whether filters may reduce it."""
     held: Bound | LakeVersions = pickle.loads(state)
     if isinstance(held, LakeVersions):
         versions.check_schema(schema)
@@ -73,32 +73,32 @@ def reader(state: bytes, schema: StructType) -> tuple[str, bytes, bool]:
 
 @in_worker()
 def ahead(state: bytes, schema: StructType) -> tuple[str, bytes, bool, list[bytes]] | None:
-    """As ``reader``, with the parts of the read; None where that is for the planner to find out."""
+    """Return what ``reader`` does, with the parts of the read; None: the planner finds them."""
     held: Bound | LakeVersions = pickle.loads(state)
     if isinstance(held, LakeVersions) or held.options.starting_version is not None:
         return None
     try:
         found = tables.ahead(state, schema)
     except LakeVillaError:
-        return None  # the planner meets it too, and says so
+        return None  # the planner gets the same error, and raises it
     return None if found is None else ("rows", found[0], tables.takes_filters(state), found[1])
 
 
 @in_worker()
 def push(kind: str, state: bytes, filters: Sequence[Any]) -> tuple[bytes, list[Any]]:
-    """The same read, with less to read, and the filters that are left to Spark."""
+    """Return the same read, with less to read, and the filters that are left to Spark."""
     assert kind == "rows"
     return tables.push(state, filters)
 
 
 @in_worker()
 def partitions(kind: str, state: bytes) -> list[bytes]:
-    """The parts of a read, one for each task."""
+    """Return the parts of a read, one for each task."""
     return tables.partitions(state) if kind == "rows" else ranges(state)
 
 
 def rows(kind: str, state: bytes, part: bytes) -> Iterator[pa.RecordBatch]:
-    """The rows of one part."""
+    """Yield the rows of one part."""
     with in_worker():
         if kind == "rows":
             yield from tables.rows(state, part)
@@ -115,7 +115,7 @@ def rows(kind: str, state: bytes, part: bytes) -> Iterator[pa.RecordBatch]:
 
 @in_worker()
 def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> bytes:
-    """What a stream tells, without an end."""
+    """Return the read of a stream, without an end."""
     if asks_for_versions(options):
         return pickle.dumps(versions.stream(lakes, options, schema))
     return changes.stream(lakes, options, schema)
@@ -123,7 +123,7 @@ def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> byte
 
 @in_worker()
 def first_offset(state: bytes) -> dict[str, int]:
-    """Where a stream begins that has no checkpoint."""
+    """Return the offset at which a stream begins that has no checkpoint."""
     held = pickle.loads(state)
     if isinstance(held, LakeVersions):
         return {"version": held.first}
@@ -132,7 +132,7 @@ def first_offset(state: bytes) -> dict[str, int]:
 
 @in_worker()
 def newest_version(state: bytes) -> int:
-    """The lake's version now."""
+    """Return the lake's present version."""
     held = pickle.loads(state)
     if isinstance(held, LakeVersions):
         return versions.newest_offset(held)
@@ -143,7 +143,7 @@ def newest_version(state: bytes) -> int:
 def next_offset(
     state: bytes, start: Mapping[str, int], *, until: int | None = None, limited: bool = True
 ) -> dict[str, int]:
-    """Where the batch after ``start`` ends, not beyond version ``until`` if there is one."""
+    """Return the end of the batch after ``start``, not beyond version ``until`` if it is set."""
     held = pickle.loads(state)
     if isinstance(held, LakeVersions):
         newest = versions.newest_offset(held) if until is None else until
@@ -153,7 +153,7 @@ def next_offset(
 
 @in_worker()
 def limits(state: bytes) -> tuple[int | None, int | None]:
-    """So many files, and so many bytes, are one batch's at most."""
+    """Return the most files, and the most bytes, of one batch."""
     held = pickle.loads(state)
     if isinstance(held, LakeVersions):
         return None, None
@@ -164,7 +164,7 @@ def limits(state: bytes) -> tuple[int | None, int | None]:
 def ranges(
     state: bytes, start: Mapping[str, int] | None = None, end: Mapping[str, int] | None = None
 ) -> list[bytes]:
-    """What lies between two offsets, a part for each task; none if nothing does."""
+    """Return the parts between two offsets, one for each task; none if there is nothing."""
     held = pickle.loads(state)
     if isinstance(held, LakeVersions):
         since, until = (None if one is None else one["version"] for one in (start, end))

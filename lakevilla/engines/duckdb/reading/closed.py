@@ -29,23 +29,23 @@ from lakevilla.sql.statements.select import PURE_TABLE_FUNCTIONS, is_reaching, r
 #
 # Databases in which SQL of users runs: closed to all but the files that they are given.
 #
-# One is kept for a lake and process, with a connection for each statement at once: what it has
-# read stays in its memory, and views are made again only where a table has changed. A statement
-# that is not plainly one SELECT of tables has a database of its own, which is gone with it. See
+# One database is kept for a lake and process, with a connection for each statement at once: what it
+# has read stays in its memory, and views are made again only where a table has changed. A statement
+# that is not plainly one SELECT of tables has a database of its own, which is dropped with it. See
 # ``docs/design/0026-one-closed-database.md``.
 
 
-#: DuckDB keeps some kilobytes of each file that it has met, for as long as the database lives,
-#: and files that tables had once are not met again.
+#: DuckDB keeps some kilobytes for each file that it has read, as long as the database exists, and
+#: files that no table has any more are not read again.
 _MOST_NAMES = 20_000
 
-#: Rows that are fetched between two looks whether somebody has pressed Ctrl-C.
+#: Rows that are fetched between two checks for Ctrl-C.
 _ROWS_AT_ONCE = 100_000
 
 _CLOSING = (
     # A query opens its files more than once: to plan, and to run.
     "SET parquet_metadata_cache = true",
-    # A name is of one file with one content (``GivenFiles``): nothing has to be asked again.
+    # A name belongs to one file with one content (``GivenFiles``): nothing has to be checked again.
     "SET validate_external_file_cache = 'NO_VALIDATION'",
     f"SET allowed_directories = ['{STORE_URL}']",
     "SET enable_external_access = false",
@@ -54,19 +54,19 @@ _CLOSING = (
 
 
 class ClosedDatabases:
-    """The database that is kept, and others for a statement each."""
+    """The database that is kept, and separate databases for one statement each."""
 
     def __init__(self, database: Database, files: GivenFiles) -> None:
         self._database = database
         self._files = files
         self._lock = lock()
         self._kept: _Kept | None = None
-        #: See ``admission_of``. What it says depends on the text alone.
+        #: See ``admission_of``. Its result depends on the text alone.
         self.admission_of = remembered(self._admission_of)
 
     @contextmanager
     def session(self, *, shared: bool) -> Iterator[ClosedSession]:
-        """A connection of the kept database's, or of one for this block alone."""
+        """Return a connection of the kept database, or of a database for this block alone."""
         if not shared:
             with _of_its_own(ClosedSession(self._connect())) as session, _watched(session):
                 yield session
@@ -80,7 +80,7 @@ class ClosedDatabases:
             raise
 
     def close(self) -> None:
-        """Let the kept database go, with all that it keeps; another is made when it is needed."""
+        """Release the kept database, with all that it caches; another is made when it is needed."""
         with self._lock:
             self._kept = None
 
@@ -89,7 +89,7 @@ class ClosedDatabases:
         if kept is not None and kept.owner == os.getpid():
             if self._files.made - kept.made <= _MOST_NAMES:
                 return kept
-            self._forget(kept)  # statements that run in it end there
+            self._forget(kept)  # statements that run in it finish in it
         with self._lock:
             if self._kept is None or self._kept.owner != os.getpid():
                 self._kept = _Kept(self._connect(), self._files.made)
@@ -123,10 +123,10 @@ class _Kept:
 
     @contextmanager
     def session(self) -> Iterator[ClosedSession]:
-        """One that nobody uses, the last used first: it shows most of what is asked for.
+        """Return an unused session, the last used first: it shows most of the requested tables.
 
-        So there are as many as there are statements at once, those counted that run within
-        another's: a generator in ``views`` may ask the lake.
+        So there are as many sessions as statements at once. This counts statements that run within
+        another statement: a generator in ``views`` may query the lake.
         """
         try:
             session = self._idle.pop()
@@ -141,8 +141,8 @@ class _Kept:
 
     def _another(self) -> ClosedSession:
         session = ClosedSession(not_closed_in_child(self.connection.cursor()))
-        # Names of two parts are views there. Other connections can name them, and see
-        # nothing by them: they are views of temporary ones.
+        # Names of two parts are views there. Other connections can name them, and see nothing
+        # through them: they are views of temporary views.
         own = quote_name(f"__lakevilla_{next(self._numbers)}")
         with translated(None):
             session.connection.execute(f"ATTACH ':memory:' AS {own}; USE {own}")
@@ -164,28 +164,28 @@ class ClosedSession:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """A block in which a statement runs; then what only that one may see is gone."""
+        """Return a block for one statement; at its end, what only it may see is dropped."""
         try:
             yield
             self._pass()
         except (duckdb.Error, LakeVillaError):
-            self._pass()  # DuckDB has ended the statement, and takes another
+            self._pass()  # DuckDB has ended the statement, and accepts another
             raise
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """End the connection, whatever it does."""
+        """End the connection, even while a statement runs in it."""
         self.is_closed = True
         self.connection.interrupt()  # closing waits for threads, which Ctrl-C has not stopped
         self.connection.close()
 
     def attach(self, catalogs: Set[str]) -> None:
-        """Take these for catalogs, as names of three parts begin with them.
+        """Attach catalogs of these names, which names of three parts begin with.
 
-        A name of two parts that begins so lies in the catalog, too: a schema beside it would be
-        ambiguous.
+        A name of two parts that begins so is in the catalog, too: a schema of the same name would
+        be ambiguous.
         """
         for name in catalogs - self._catalogs:
             self.connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {quote_name(name)}")
@@ -194,10 +194,10 @@ class ClosedSession:
     def show(
         self, path: str, files: Files, spelled: set[Parts], *, planned: bool, above: bool
     ) -> None:
-        """A table under its path, and under each spelling of it.
+        """Show a table under its path, and under each spelling of it.
 
-        ``planned``: the planner is told what the files' footers say. ``above``: filters meet
-        all columns above their files.
+        ``planned``: the planner gets the information of the files' footers. ``above``: filters
+        apply to all columns above their files.
         """
         view = self._views.get(path.lower())
         if view is None or not view.shows(path, files, planned, above):
@@ -220,9 +220,9 @@ class ClosedSession:
     def show_rows(
         self, path: str, rows: pa.RecordBatchReader, spelled: set[Parts], *, above: bool
     ) -> None:
-        """A copy of rows: a statement may read them twice, a stream gives them once.
+        """Copy rows: a statement may read them twice, and a stream returns them once.
 
-        ``above``: filters meet all columns above the copy.
+        ``above``: filters apply to all columns above the copy.
         """
         copy = f"__lakevilla_copy {path}" if above else path
         tap = Tap(rows.schema, rows)
@@ -241,13 +241,13 @@ class ClosedSession:
         self._spell(path, spelled)
 
     def hide(self, names: Set[str]) -> None:
-        """Show no table by these names, which mean something else to the next statement."""
+        """Show no table by these names, which have another meaning in the next statement."""
         for name in names & self._views.keys():
             self._drop("VIEW", name)
             del self._views[name]
 
     def run(self, sql: str, params: Mapping[str, object]) -> pa.Table:
-        """The rows of a SELECT."""
+        """Return the rows of a SELECT."""
         return heard(self.connection, lambda: self._rows(sql, params))
 
     def _rows(self, sql: str, params: Mapping[str, object]) -> pa.Table:
@@ -255,10 +255,11 @@ class ClosedSession:
         types = [kind for _, kind, *_ in answer.description or ()]
         batches: list[pa.RecordBatch] = []
         statement, count, size = running(), 0, 0
-        # DuckDB 2 takes no other statement while an answer is open.
+        # DuckDB 2 accepts no other statement while an answer is open.
         with answer.to_arrow_reader(_ROWS_AT_ONCE) as reader:
             schema = reader.schema
-            # Not in one call, which would hear Ctrl-C when it has all rows, if they fit in memory.
+            # Fetch in several calls: one call would notice Ctrl-C only when it has all rows, if
+            # they fit in memory.
             for batch in reader:
                 batches.append(batch)
                 if statement is not None:
@@ -285,7 +286,7 @@ class ClosedSession:
             self.connection.unregister(name)
 
     def _spell(self, path: str, spelled: set[Parts]) -> None:
-        """Views by names of several parts."""
+        """Create views by names of several parts."""
         for parts in spelled:
             if len(parts) == 1:
                 continue
@@ -301,25 +302,27 @@ class ClosedSession:
 
 
 class _View:
-    """What a view shows, and the spellings of it that there are."""
+    """The table that a view shows, and the spellings of it that exist."""
 
     def __init__(self, path: str, files: Files, planned: bool, above: bool) -> None:
-        # Not held: the names of files that nobody asks for any more are good for nothing.
+        # Keep no strong reference: names of files that no statement requests any more are of no
+        # use.
         self._path, self._files = path, weakref.ref(files)
         self._planned, self._above = planned, above
         self.spelled: set[Parts] = set()
 
     def shows(self, path: str, files: Files, planned: bool, above: bool) -> bool:
-        # The very object: ``GivenTables`` gives it again while the table is the same.
+        # Compare identity: ``GivenTables`` returns the same object while the table is the same.
         same = self._path == path and self._files() is files
         return same and self._planned >= planned and self._above == above
 
 
 @contextmanager
 def _watched(session: ClosedSession) -> Iterator[None]:
-    """A block that ends when the time of its statement is over.
+    """Return a block that ends when the time of its statement is over.
 
-    A connection is watched only within: the next statement in it may be anybody's.
+    A connection is watched only within the block: the next statement in it may belong to any
+    caller.
     """
     statement = running()
     if statement is None:
@@ -342,7 +345,7 @@ def _of_its_own(session: ClosedSession) -> Iterator[ClosedSession]:
 
 
 def refuse_twins(paths: Mapping[str, object]) -> None:
-    """Refuse tables that DuckDB can't tell from each other.
+    """Refuse tables that DuckDB can't distinguish.
 
     Raises
     ------
@@ -361,21 +364,22 @@ def refuse_twins(paths: Mapping[str, object]) -> None:
 
 # -------------------- admission
 #
-# Whether a statement is one SELECT of tables and nothing else, as DuckDB itself reads it.
+# Check whether a statement is one SELECT of tables and nothing else, as DuckDB itself reads it.
 #
-# ``engines.sql.select`` refuses what is none by a parser that is not DuckDB's. Here DuckDB's own
-# tree is asked, which is the one that runs. What it holds that is not known to be harmless only
-# means that the statement has a database of its own: nothing is refused here.
+# ``engines.sql.select`` refuses any other statement by a parser that is not DuckDB's. Here DuckDB's
+# own tree is checked, which is the one that runs. If the tree has a node that is not known to be
+# harmless, the statement only gets a database of its own: nothing is refused here.
 #
-# The tree also tells whether DuckDB would lose rows of the statement.
+# The tree also shows whether DuckDB would lose rows of the statement.
 
 
-#: A table's name as a statement has it, part by part.
+#: A table's name as the statement spells it, part by part.
 Parts: TypeAlias = tuple[str, ...]
 
-# The text is no parameter: for the first one DuckDB imports pandas, which takes long.
+# The text is not passed as a parameter: for the first parameter DuckDB imports pandas, which takes
+# long.
 _SERIALIZED = "SELECT json_serialize_sql({}, skip_null := true, skip_empty := true)"
-#: What is no expression in a tree: queries, tables, modifiers and orders.
+#: The nodes of a tree that are no expressions: queries, tables, modifiers and orders.
 _KNOWN = frozenset(
     {
         "SELECT_NODE",
@@ -399,17 +403,17 @@ _KNOWN = frozenset(
         "DESCENDING",
     }
 )
-#: Databases and schemas that are there without us.
+#: Databases and schemas that exist without LakeVilla.
 _TAKEN = frozenset({"temp", "system", "memory", "main", "information_schema", "pg_catalog"})
 #: Comparisons that count NULL as a value; IS TRUE and IS NOT FALSE are such.
 _OF_NULL = frozenset({"COMPARE_DISTINCT_FROM", "COMPARE_NOT_DISTINCT_FROM"})
-#: What may be, or become, an OR or its opposite.
+#: Nodes that may be, or become, an OR or its opposite.
 _JOINING = frozenset({"CONJUNCTION_OR", "OPERATOR_NOT", "CASE_EXPR"})
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What DuckDB's tree of a statement says.
+    """Properties of a statement, as DuckDB's tree shows them.
 
     Attributes
     ----------
@@ -418,8 +422,9 @@ class Admission:
         anything but one SELECT of the tables that it was given, each of one or two parts, and of
         its own queries.
     loses_nulls : bool
-        It may have ``x IS DISTINCT FROM 1 OR x = 2``, by which DuckDB leaves out rows that are
-        meant; see ``above``. Which comparisons get to which scan is not known before it runs.
+        It may have ``x IS DISTINCT FROM 1 OR x = 2``, for which DuckDB leaves out rows that belong
+        to the result; see ``above``. Which comparisons reach which scan is not known before it
+        runs.
     """
 
     within: frozenset[str] | None
@@ -429,7 +434,7 @@ class Admission:
 def admission_of(
     cursor: duckdb.DuckDBPyConnection, sql: str, references: frozenset[Parts]
 ) -> Admission:
-    """Whether a statement over ``references`` is one SELECT, and what it compares."""
+    """Return whether a statement over ``references`` is one SELECT, and whether it loses NULLs."""
     tree = _tree_of(cursor, sql)
     if tree is None:
         return Admission(None, loses_nulls=True)
@@ -440,7 +445,7 @@ def admission_of(
 
 
 def _tree_of(cursor: duckdb.DuckDBPyConnection, sql: str) -> Any:
-    """DuckDB's tree of one SELECT; None if it is something else."""
+    """Return DuckDB's tree of one SELECT; None if it is something else."""
     try:
         row = cursor.execute(_SERIALIZED.format(quote_text(sql))).fetchone()
     except duckdb.Error:
@@ -466,7 +471,7 @@ def _names_within(
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
-    """All dictionaries of a tree."""
+    """Yield all dictionaries of a tree."""
     todo = [tree]
     while todo:
         one = todo.pop()

@@ -15,7 +15,7 @@ from lakevilla.sql.statements.select import tokens_of, word_of
 
 # -------------------- constants
 #
-# What the rows of a file have in columns that the file does not hold, as the log tells.
+# Values that the rows of a file have in columns that the file does not hold, from the log.
 #
 # Partition values in a log are text: here they become keys to group files by, and SQL.
 
@@ -23,15 +23,15 @@ from lakevilla.sql.statements.select import tokens_of, word_of
 _ESCAPED = re.compile(r"(?:\\u[0-9A-Fa-f]{4})+")
 #: Serialised partition values of one file, in the order of ``Layout.partition_by``.
 PartitionKey = tuple[str | None, ...]
-#: Columns that are not in a file, and the serialised value that all its rows have there.
+#: Columns that are not in a file, and the serialised value of each for all its rows.
 Constants = tuple[tuple[str, str | None], ...]
 
 
 def constants_of(table: TableInput, keys: Sequence[PartitionKey]) -> list[Constants]:
-    """What the rows of each file have in columns that the file may lack.
+    """Return the values of each file's rows in columns that the file may lack.
 
-    Delta's partition columns are in no file. An Iceberg table's are in all files but those
-    that were taken over from elsewhere, as the files' footers tell.
+    Delta's partition columns are in no file. An Iceberg table's partition columns are in all files
+    except those that were imported from elsewhere; the files' footers show which.
     """
     layout = table.layout
     if not layout.constants:
@@ -44,7 +44,7 @@ def constants_of(table: TableInput, keys: Sequence[PartitionKey]) -> list[Consta
 
 
 def constants_within(table: TableInput) -> tuple[frozenset[int], ...]:
-    """The fields within columns, by id, for which each file's partition has a value."""
+    """Return the fields within columns, by id, for which each file's partition has a value."""
     within = table.layout.constants_within
     if not within:
         count: int = table.files.num_rows
@@ -62,7 +62,7 @@ def partition_keys(table: TableInput) -> list[PartitionKey]:
         layout.physical.field(layout.schema.get_field_index(column)).name
         for column in layout.partition_by
     ]
-    # "" is Delta's NULL, and so is a value that the log lacks: one key for all.
+    # "" is Delta's NULL, and so is a value that the log lacks: all have one key.
     return [
         tuple(dict(values or ()).get(name) or None for name in names)
         for values in table.files.column("partition_values").to_pylist()
@@ -70,7 +70,7 @@ def partition_keys(table: TableInput) -> list[PartitionKey]:
 
 
 def written_keys(table: TableInput) -> list[PartitionKey | None]:
-    """The partitions of files of the table's present spec; None for those of an older one."""
+    """Return the partitions of files of the table's present spec; None for an older spec."""
     keys = [field.key for field in table.layout.partition_fields]
     found: list[PartitionKey | None] = []
     for values in table.files.column("partition_values").to_pylist():
@@ -91,7 +91,7 @@ def constant_sql(value: str | None, kind: pa.DataType) -> str:
 
 
 def default_text(value: str | None, kind: pa.DataType) -> str:
-    """A value for ``read_parquet``: as text, for all of its columns must give one type."""
+    """Return a value for ``read_parquet``, as text: values for all columns must have one type."""
     if value is None or (value == "" and not pa.types.is_string(kind)):
         return "CAST(NULL AS VARCHAR)"
     if isinstance(kind, pa.UuidType):
@@ -102,7 +102,7 @@ def default_text(value: str | None, kind: pa.DataType) -> str:
 
 
 def binary_of(value: str | None) -> bytes | None:
-    r"""Bytes of a serialised binary value: ``\u0001\u0002``, or the characters themselves."""
+    r"""Return the bytes of a serialised binary value: ``\u0001\u0002``, or its characters."""
     if not value:
         return None
     if _ESCAPED.fullmatch(value):
@@ -112,19 +112,19 @@ def binary_of(value: str | None) -> bytes | None:
 
 # -------------------- rounding
 #
-# Which numbers of a file DuckDB would change without a word, for the type of the table.
+# Numbers of a file that DuckDB would change silently, to fit the type of the table.
 
 
 _DECIMAL = re.compile(r"DECIMAL\((?P<precision>\d+), *(?P<scale>\d+)\)")
-#: As many digits as a decimal of DuckDB's has; with more it takes a file's for doubles.
+#: The most digits of a decimal of DuckDB's; it reads a file's decimals with more as doubles.
 _MOST_DIGITS = 38
 
 
 def rounds(held: str, wanted: pa.DataType) -> bool:
-    """Whether numbers of the type ``held``, in DuckDB's words, may change as ``wanted``.
+    """Return whether numbers of the type ``held``, in DuckDB's words, may change as ``wanted``.
 
-    Not so where they fit or the cast fails. A float may be one of less precision in the table:
-    it is no exact number.
+    They don't where they fit or the cast fails. A float may have less precision in the table: it is
+    no exact number.
     """
     decimal = _DECIMAL.fullmatch(held)
     if decimal is not None and int(decimal["precision"]) > _MOST_DIGITS:
@@ -138,7 +138,7 @@ def rounds(held: str, wanted: pa.DataType) -> bool:
 
 
 def has_decimals(kind: pa.DataType) -> bool:
-    """Whether the type, or one within it, is of decimals."""
+    """Return whether the type, or one within it, is of decimals."""
     return any_of(kind, pa.types.is_decimal)
 
 
@@ -146,14 +146,14 @@ def has_decimals(kind: pa.DataType) -> bool:
 #
 # Lists as parameters: ``IN (:ids)`` and ``IN :ids`` as one parameter for each value.
 #
-# DuckDB compares with the list itself in the first, and in the second passes over NULLs.
+# In the first, DuckDB compares with the list itself, and in the second it ignores NULLs.
 
 
 _QUERY = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE"})
 
 
 def with_lists(sql: str, params: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
-    """A query and its parameters, each list behind IN in single values."""
+    """Return a query and its parameters, each list behind IN split into single values."""
     lists = {name: value for name, value in params.items() if isinstance(value, list | tuple)}
     if not lists:
         return sql, params
@@ -171,13 +171,13 @@ def with_lists(sql: str, params: Mapping[str, object]) -> tuple[str, Mapping[str
         pieces += [sql[position : token.end + 1], " ", written]
         position = tokens[end - 1].end + 1
     text = "".join([*pieces, sql[position:]])
-    # Elsewhere in the text a list is one value.
+    # Elsewhere in the text, a list is one value.
     values |= {name: value for name, value in lists.items() if name in _named(tokens_of(text))}
     return text, values
 
 
 def _operand(tokens: Sequence[Token], place: int) -> int | None:
-    """Where the operand of IN ends, if it is a parameter or a list in parentheses."""
+    """Return the end of the operand of IN, if it is a parameter or a list in parentheses."""
     kinds = [token.token_type for token in tokens[place : place + 2]]
     if kinds[:1] == [TokenType.COLON]:
         return place + 2
@@ -194,7 +194,7 @@ def _operand(tokens: Sequence[Token], place: int) -> int | None:
 
 
 def _items(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
-    """What stands between the commas of a list in parentheses, or a parameter alone."""
+    """Yield the tokens between the commas of a list in parentheses, or a single parameter."""
     if tokens[0].token_type is TokenType.COLON:
         yield tokens
         return
@@ -212,13 +212,13 @@ def _items(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
 
 
 def _name(item: Sequence[Token]) -> str | None:
-    """The parameter that an item is."""
+    """Return the name of the parameter that an item consists of; None if it is no parameter."""
     is_one = len(item) == 2 and item[0].token_type is TokenType.COLON
     return item[1].text if is_one and item[1].start == item[0].end + 1 else None
 
 
 def _named(tokens: Sequence[Token]) -> set[str]:
-    """The names that stand behind a colon."""
+    """Return the names that follow a colon."""
     return {name for pair in pairwise(tokens) if (name := _name(pair)) is not None}
 
 
@@ -229,7 +229,7 @@ def _listed(
     values: dict[str, object],
     negated: bool,
 ) -> str:
-    """The list in parentheses, with new parameters for the values of those that are lists."""
+    """Return the list in parentheses, with new parameters for values of those that are lists."""
     written: list[str] = []
     for item in _items(operand):
         name = _name(item)
@@ -243,5 +243,5 @@ def _listed(
             written.append(f":{one}")
     if written:
         return f"({', '.join(written)})"
-    # Among no values nothing is, NULL neither.
+    # No value is in an empty list, not even NULL.
     return "(NULL) IS NOT FALSE" if negated else "(NULL) IS TRUE"

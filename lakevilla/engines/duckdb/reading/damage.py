@@ -1,8 +1,8 @@
-"""Which data file, or its entry in the log, is damaged: once a statement over several has failed.
+"""The search for a damaged data file, or its log entry, after a statement over several has failed.
 
-DuckDB says what it could not decode, and mostly not in which file; and what it reads out of a
-damaged one may look like a mistake of whoever wrote the statement. So each file is read
-alone, after the failure: nothing is asked where nothing fails (hazard 41).
+DuckDB reports what it could not decode, and mostly not in which file; and the values that it reads
+out of a damaged file may look like a mistake in the user's statement. So each file is read alone,
+after the failure: nothing is requested where nothing fails (hazard 41).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from lakevilla.engines.duckdb.sqltext import quote_name, quote_text, sql_type
 from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedTableFeature
 from lakevilla.formats.files import file_key
 
-#: What is read again where the error does not say that a file could not be decoded.
+#: The most bytes that are read again if the error does not say that a file could not be decoded.
 _LOOK_BYTES = 256 * 1024 * 1024
-#: What DuckDB says of a value that the table's type can't hold.
+#: DuckDB's message about a value that the table's type can't hold.
 _MISFIT = re.compile(r"failed to cast column .* from type (?P<held>.*) to .*?: :? ?(?P<why>[^\n]*)")
 
 
@@ -59,20 +59,20 @@ def looked_into(
 def watched(
     data: DataAccess, database: Database, table: TableInput, rows: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Rows as they come, with the same care."""
+    """Yield the rows as they are read; errors are raised as by ``looked_into``."""
     with looked_into(data, database, [table], table.layout.table):
         yield from rows
 
 
 def _first_unreadable(database: Database, tables: Iterable[TableInput]) -> CorruptObject | None:
-    """The first partition value of Delta's that is not of its column's type."""
+    """Return an error for the first partition value of Delta's that is not of its column's type."""
     for table in tables:
         layout = table.layout
         for name in layout.partition_by:
             place = layout.schema.get_field_index(name)
             kind = sql_type(layout.schema.field(place).type)
             if kind in ("VARCHAR", "BLOB"):
-                continue  # any text is one
+                continue  # any text is valid
             values = pc.map_lookup(
                 table.files["partition_values"].combine_chunks(),
                 query_key=layout.physical.field(place).name,
@@ -111,7 +111,7 @@ def _first_damaged(
             key = file_key(table.layout.location, path.as_py())
             try:
                 why = _damage(data, key, size)
-            except CorruptObject as error:  # it is gone, or shorter than the log says
+            except CorruptObject as error:  # it is missing, or shorter than the log says
                 why = error.message
             found = None if why is not None else _unfit(database, files.only([place]), key)
             if found is not None:
@@ -129,11 +129,11 @@ def _first_damaged(
 
 
 def _unfit(database: Database, file: Files, key: str) -> UnsupportedTableFeature | None:
-    """What a sound file holds and the table's column can't: bytes that are no text, a number
-    that is too large. Or an encoding that DuckDB does not know.
+    """Return an error if a sound file has a value that the table's column can't hold.
 
-    Column by column, read as the table reads it, which knows a column by whatever name or
-    number the file has for it.
+    Such values are bytes that are no text, or a number that is too large. The error may also be an
+    encoding that DuckDB does not know. The file is read column by column, as the table reads it: so
+    a column is found under any name or number that the file has for it.
     """
     layout = file.layout
     for field in (layout.schema.field(place) for place in data_columns(layout)):
@@ -171,12 +171,12 @@ def _unfit(database: Database, file: Files, key: str) -> UnsupportedTableFeature
 
 
 def _damage(data: DataAccess, key: str, size: int) -> str | None:
-    """What is wrong with a file, read whole by pyarrow, which verifies the checksums of pages
-    that have some; None if it can be decoded.
+    """Return the damage of a file; None if it can be decoded.
 
-    What pyarrow lacks is no damage: the file's other columns are looked at, DuckDB reads all. Nor
-    is a footer that it refuses, such as one with types as Hive annotates them: whether that is
-    whole, DuckDB tells.
+    The file is read whole by pyarrow, which verifies the checksums of pages that have some. A
+    feature that pyarrow lacks is no damage: then the file's other columns are read one by one, and
+    DuckDB reads all. A footer that pyarrow refuses is no damage either, such as one with types as
+    Hive annotates them: DuckDB decides whether it is whole.
     """
     with data.open_input(key, size) as source:
         try:
@@ -196,7 +196,7 @@ def _damage(data: DataAccess, key: str, size: int) -> str | None:
 
 
 def _decodes(file: pq.ParquetFile, columns: list[str] | None) -> bool:
-    """Whether pyarrow has what it takes to decode the columns; raises where they are damaged."""
+    """Return whether pyarrow has the features to decode the columns; raise if they are damaged."""
     try:
         for _ in file.iter_batches(columns=columns):
             pass
@@ -208,7 +208,7 @@ def _decodes(file: pq.ParquetFile, columns: list[str] | None) -> bool:
 
 
 def _damage_to_duckdb(data: DataAccess, database: Database, key: str, size: int) -> str | None:
-    """The same by DuckDB, which reads what pyarrow lacks."""
+    """Return the damage of a file as DuckDB finds it, which reads what pyarrow can't decode."""
     try:
         with closing(database.cursor(watched=False)) as cursor:
             path = quote_text(readable_path(data, key, size))

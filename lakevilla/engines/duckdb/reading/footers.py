@@ -27,31 +27,33 @@ from lakevilla.formats.layout import Layout
 
 # -------------------- footers
 #
-# What data files hold, as their footers tell.
+# Contents of data files, as their footers describe them.
 #
-# Of any table: text, or bytes. Files of Impala and old Hive do not say that their text is text,
-# and a column may have become the other since; beside columns of bytes only the footer tells.
-# And numbers that the table's type can't keep as they are. DuckDB rounds them without a word, and
-# makes a wrong number of a decimal of more than 38 digits, which it takes for a double.
+# Footers of any table show whether a column is text or bytes. Files of Impala and old Hive do not
+# mark their text as text, and a column may have changed from one to the other since; in a table
+# that has columns of bytes, only the footer shows it. Footers also show numbers that the table's
+# type can't keep unchanged. DuckDB rounds them silently, and makes a wrong number of a decimal of
+# more than 38 digits, which it reads as a double.
 #
-# And times of 96 bits, as Spark writes them, which DuckDB takes for times without a zone. Its cast
-# to one in UTC costs five times what reading them does, so it is spared where the file is known.
+# Footers also show times of 96 bits, as Spark writes them, which DuckDB reads as times without a
+# zone. Its cast to a time in UTC costs five times as much as reading them, so the cast is avoided
+# where the file is known.
 #
-# Of an Iceberg table more (spec, "Column Projection"). The field ids in a file decide which of the
-# table's columns it has. DuckDB finds a column by its id, but what is within a column by its name
-# alone, and a file may have other names there: of before a rename, or as Avro would take them
-# (``a-b`` is written ``a_x2Db``). A file without any ids is told by the table's name mapping.
+# Footers of an Iceberg table show more (spec, "Column Projection"). The field ids in a file decide
+# which of the table's columns it has. DuckDB finds a column by its id, but a field within a column
+# by its name alone, and a file may have other names there: names from before a rename, or names in
+# Avro's spelling (``a-b`` is written ``a_x2Db``). The columns of a file without any ids are found
+# by the table's name mapping.
 #
-# The footers are those that the scan reads next: DuckDB keeps their bytes, so they cost no
-# request.
+# The footers are those that the scan reads next: DuckDB keeps their bytes, so they cost no request.
 
 
 _ABSENT = "__lakevilla_absent"
-#: Of more files than this the footers are not asked for the sake of speed alone.
+#: With more files than this, the footers are not read for the sake of speed alone.
 _MANY_FILES = 256
-#: How a footer calls times of 96 bits.
+#: The name of times of 96 bits in a footer.
 _INT96 = "INT96"
-#: What DuckDB makes of text that is annotated.
+#: The types that DuckDB reads annotated text as.
 _TEXT = ("VARCHAR", "JSON")
 _FOOTERS = (
     "SELECT list(file_name), names, children, ids, kinds FROM ("
@@ -67,13 +69,13 @@ _FOOTERS = (
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """What a file calls the table's columns.
+    """The names and types that a file has for the table's columns.
 
-    ``names``: of a file without field ids, None for a column that it lacks. ``kinds``: the
-    columns' types, with the file's names for what is within them, and bytes for text, text for
-    bytes or times without a zone where the file has these; None where they are the table's.
-    ``lacks``: columns that the file has not got; ``lacks_within``: ids of fields within columns,
-    of those that partitions have a value for.
+    ``names``: for a file without field ids, its names of the columns, None for a column that it
+    lacks. ``kinds``: the columns' types, with the file's names for the fields within them, and with
+    bytes for text, text for bytes or times without a zone where the file has these; None where they
+    are the table's. ``lacks``: columns that the file does not have; ``lacks_within``: ids of fields
+    within columns that it does not have, of those that partitions have a value for.
     """
 
     names: tuple[str | None, ...] | None = None
@@ -87,7 +89,7 @@ _AS_IN_TABLE = Called()
 
 @dataclass(slots=True)
 class _Node:
-    """A part of a footer's tree."""
+    """A node of a footer's tree."""
 
     name: str
     number: int | None
@@ -98,7 +100,7 @@ class _Node:
 def called_in(
     cursor: duckdb.DuckDBPyConnection, layout: Layout, paths: Sequence[str]
 ) -> dict[str, Called]:
-    """What each of the files holds of the table's columns, by path.
+    """Return each file's names and types of the table's columns, by path.
 
     Raises
     ------
@@ -121,7 +123,7 @@ def called_in(
         footers = cursor.execute(_FOOTERS.format(paths=listed)).fetchall()
     found: dict[str, Called] = {}
     for files, *columns in footers:
-        # Without columns of bytes all text is read as such, whatever the file says.
+        # Without columns of bytes, all text is read as text, even if the file does not mark it.
         root = _tree(zip(*columns, strict=True), mixed)
         if of_iceberg:
             called = _called(root, layout, mapping, with_keys(files[0]))
@@ -132,7 +134,7 @@ def called_in(
 
 
 def field_id(physical: pa.Field) -> int:
-    """The id by which a file knows a column."""
+    """Return the id by which a file knows a column."""
     return int((physical.metadata or {})[b"PARQUET:field_id"])
 
 
@@ -143,7 +145,7 @@ def _tree(nodes: Iterator[tuple[str, int, int | None, str | None]], mixed: bool)
 
 
 def _called_by_name(root: _Node, layout: Layout, file: str) -> Called:
-    """What a file of a Delta table has; DuckDB finds the columns, by name or by id."""
+    """Return the types in a Delta table's file; DuckDB finds the columns, by name or by id."""
     by_name = _by_name(root)
     by_id = {node.number: node for node in root.parts}
     wanted, kinds = layout.physical.types, []
@@ -155,17 +157,17 @@ def _called_by_name(root: _Node, layout: Layout, file: str) -> Called:
 
 
 def _are_the_very(kinds: Sequence[pa.DataType], wanted: Sequence[pa.DataType]) -> bool:
-    """Whether nothing was changed: the same objects, not equal ones.
+    """Return whether nothing was changed: the same objects, not equal ones.
 
-    A schema makes new objects of its decimals each time it is asked for them.
+    A schema makes new objects of its decimals each time they are read from it.
     """
     return all(a is b for a, b in zip(kinds, wanted, strict=True))
 
 
 def _as_held(kind: pa.DataType, node: _Node) -> pa.DataType:
-    """The type, with bytes for text or text for bytes where the file has these.
+    """Return the type, with bytes for text or text for bytes where the file has these.
 
-    The very type where the file has it as it is.
+    If the file has the type unchanged, the very same object is returned.
     """
     if not pa.types.is_nested(kind):
         return _leaf(kind, node)
@@ -183,7 +185,7 @@ def _as_held(kind: pa.DataType, node: _Node) -> pa.DataType:
 
 
 def _by_name(node: _Node) -> Callable[[str], _Node | None]:
-    """A node's parts by name, as DuckDB finds them: the very one, else but for case."""
+    """Return a lookup of a node's parts by name, as DuckDB does it: exact, else without case."""
     exact = {part.name: part for part in node.parts}
     loose = {part.name.lower(): part for part in reversed(node.parts)}
     return lambda name: exact.get(name) or loose.get(name.lower())
@@ -200,7 +202,7 @@ def _leaf(kind: pa.DataType, node: _Node) -> pa.DataType:
 
 
 class _Rounded(Exception):
-    """A file's numbers are not what the table's type would make of them."""
+    """The numbers of a file would change in the table's type."""
 
     def __init__(self, wanted: pa.DataType, held: str) -> None:
         self.wanted, self.held = wanted, held
@@ -259,7 +261,7 @@ def _all(node: _Node) -> Iterator[_Node]:
 def _number(
     nodes: Sequence[_Node], fields: Iterable[pa.Field], mapping: Mapping[int, tuple[str, ...]]
 ) -> None:
-    """Give the nodes of a file without ids those that the table's name mapping has for them."""
+    """Give the nodes of a file without ids the ids that the table's name mapping has for them."""
     there = {node.name: node for node in nodes}
     for one in fields:
         known = mapping.get(field_id(one), ())
@@ -278,11 +280,12 @@ def _number_within(node: _Node, kind: pa.DataType, mapping: Mapping[int, tuple[s
 
 
 def _as_called(kind: pa.DataType, node: _Node) -> pa.DataType:
-    """The type, with every field of a struct under the name that the file has for its id.
+    """Return the type, with every field of a struct under the name that the file has for its id.
 
-    The very type where the file has it as it is. A name that no file has stands for a field
-    that this one lacks: it reads as NULL. A struct of which the file has no field at all takes
-    one of the file's, by which DuckDB tells whether the struct is NULL.
+    If the file has the type unchanged, the very same object is returned. For a field that this file
+    lacks, the type has a name that no file has: the field reads as NULL. If the file has no field
+    at all of a struct, the type takes one of the file's fields, by which DuckDB decides whether the
+    struct is NULL.
     """
     if pa.types.is_struct(kind):
         there = {part.number: part for part in node.parts if part.number is not None}
@@ -309,20 +312,20 @@ def _as_called(kind: pa.DataType, node: _Node) -> pa.DataType:
 
 
 def _parts(node: _Node, kind: pa.DataType) -> list[tuple[_Node, pa.DataType]]:
-    """A file's nodes for what a list or a map holds; none where the file has them otherwise."""
+    """Return a file's nodes for the parts of a list or a map; none if its layout differs."""
     if pa.types.is_map(kind) and node.parts and len(node.parts[0].parts) == 2:
         key, value = node.parts[0].parts
         return [(key, kind.key_type), (value, kind.item_type)]
     if pa.types.is_list(kind) and node.parts:
         repeated = node.parts[0]
-        # Of two levels in old files (Parquet, "Backward-compatibility rules").
+        # Old files have lists of two levels (Parquet, "Backward-compatibility rules").
         plain = len(repeated.parts) != 1 or repeated.name in ("array", f"{node.name}_tuple")
         return [(repeated if plain else repeated.parts[0], kind.value_type)]
     return []
 
 
 def _refuse_twins(node: _Node, column: str, layout: Layout, file: str) -> None:
-    """Refuse names that DuckDB can't tell from each other."""
+    """Refuse names that DuckDB can't distinguish."""
     for one in (node, *_all(node)):
         if len({part.name.lower() for part in one.parts}) < len(one.parts):
             raise UnsupportedTableFeature(
@@ -335,11 +338,11 @@ def _refuse_twins(node: _Node, column: str, layout: Layout, file: str) -> None:
 
 # -------------------- parts
 #
-# Parts of large files: which rows are those of a part, as the row groups of the file lie.
+# Parts of large files: the rows of a part, by the positions of the file's row groups.
 #
-# The rows of a part are told by their numbers in the file, so that deletion vectors and position
-# deletes hold. DuckDB leaves out the row groups that have none of them. The footers that are asked
-# here are those that the scan reads next.
+# The rows of a part are identified by their numbers in the file, so that deletion vectors and
+# position deletes remain valid. DuckDB leaves out the row groups that have none of them. The
+# footers that are read here are those that the scan reads next.
 
 
 _ROW_GROUPS = (
@@ -349,7 +352,7 @@ _ROW_GROUPS = (
 
 
 def rows_within(cursor: duckdb.DuckDBPyConnection, path: str, part: FilePart, table: str) -> str:
-    """What is true of a row's number, ``file_row_number``, in a part of a file."""
+    """Return a condition on a row's number, ``file_row_number``, that is true in a file's part."""
     with translated(table):
         groups = cursor.execute(_ROW_GROUPS.format(path=quote_text(path))).fetchall()
     span = _span([rows for _, rows in groups], part)
@@ -357,9 +360,9 @@ def rows_within(cursor: duckdb.DuckDBPyConnection, path: str, part: FilePart, ta
 
 
 def _span(groups: Sequence[int], part: FilePart) -> tuple[int, int] | None:
-    """The first and the last row of the row groups that begin in the part, if there are any.
+    """Return the first and the last row of the row groups that begin in the part, if there are any.
 
-    A group's first row decides, by its share of all rows: so each group is of one part.
+    A group's first row decides, by its share of all rows: so each group belongs to one part.
     """
     whole, start = sum(groups), 0
     mine = []

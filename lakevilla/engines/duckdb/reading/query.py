@@ -1,9 +1,9 @@
-"""A user's SELECT, where it can see the tables it names and nothing else.
+"""A user's SELECT, where it can see the tables that it names and nothing else.
 
-Two walls, each enough by itself: the statement is read first, and refused if it
-is no SELECT or names a relation or table function that it was not given; then it
-runs in a database whose access to files and network is closed but for the files
-of those tables, under names that nobody can guess, and whose settings are locked.
+Two walls, each sufficient by itself. First the statement is read, and refused if it is no SELECT or
+names a relation or table function that it was not given. Then it runs in a database whose access to
+files and network is closed except for the files of those tables, under names that can't be guessed,
+and whose settings are locked.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def query(
 ) -> pa.Table:
     """Run one SELECT; ``tables`` and ``views`` are named as ``Select.tables`` names them.
 
-    With EXPLAIN in front its plan is what comes back, as DuckDB writes it.
+    With EXPLAIN in front, it returns its plan, as DuckDB writes it.
     ``plans_by_footers``: footers are read before a query of one table too, for its plan.
     """
     explain = EXPLAIN if sql.startswith(EXPLAIN) else ""
@@ -64,7 +64,7 @@ def opened(
     views: Mapping[str, pa.RecordBatchReader],
     plans_by_footers: bool,
 ) -> Iterator[ClosedSession]:
-    """A session that shows what a query names, every other way out of it closed."""
+    """Return a session that shows the relations that a query names; all other access is closed."""
     spelled: dict[str, set[Parts]] = {}
     for parts in references:
         spelled.setdefault("/".join(parts), set()).add(parts)
@@ -76,8 +76,8 @@ def opened(
         session.hide((within or frozenset()) - {path.lower() for path in tables})
         for path in spelled.keys() & views.keys():
             session.show_rows(path, views[path], spelled[path], above=above)
-        # Without statistics every file has a thousand rows to the planner, and a join of some
-        # tables may take for ever. One far table alone needs no footer that it does not read.
+        # Without statistics, the planner assumes a thousand rows for every file, and a join of some
+        # tables may take for ever. A single remote table needs no footer that it does not read.
         planned = plans_by_footers or len(tables) > 1
         for path in spelled.keys() & (tables.keys() - views.keys()):
             session.show(path, tables[path], spelled[path], planned=planned, above=above)

@@ -54,15 +54,15 @@ from lakevilla.store.effects import Program
 #
 # A table's files as one SQL relation with the table's columns, whatever the files hold.
 #
-# Files are read through a schema given to ``read_parquet``: a column that an old
-# file lacks is NULL, one that was widened since is cast, one that was renamed is
-# found by its physical name or field id. Filters meet a column that may have been cast
-# above the cast (see ``above``). Partition columns are constants from the
-# log, never from paths. Deletion vectors are an anti-join on file and row number.
+# Files are read through a schema given to ``read_parquet``: a column that an old file lacks is
+# NULL, one that was widened since is cast, one that was renamed is found by its physical name or
+# field id. If a column may have been cast, filters apply to it above the cast (see ``above``).
+# Partition columns are constants from the log, never from paths. Deletion vectors are an anti-join
+# on file and row number.
 
 
-#: Columns of every relation beside the table's own: the file's place in the
-#: table input, and the row's place in the file.
+#: Columns of every relation in addition to the table's own: the file's place in the table input,
+#: and the row's place in the file.
 FILE, ROW = '"__lakevilla_file"', '"__lakevilla_row"'
 
 # Up to this many combinations of partition values each become a branch of their
@@ -70,19 +70,20 @@ FILE, ROW = '"__lakevilla_file"', '"__lakevilla_row"'
 _BRANCH_LIMIT = 64
 # Up to this many footers are read before a query, for its plan.
 _FOOTER_LIMIT = 1000
-# The footers of all files, for their schema: one file alone is its own.
+# Options for several files, whose footers are all read for their schema, and for a single file,
+# which has its own.
 _UNION, _ALONE = "union_by_name = true", "union_by_name = false"
 _AS_TEXT = ", binary_as_string = true"
 _VIRTUAL = ("filename", "file_index", "file_row_number")
 
-#: Files of which nothing else is known.
+#: The description of files of which nothing else is known.
 _AS_IN_TABLE = Called()
 _NOTHING_DELETED = Deleted()
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """How ``bind`` reads files; ``where`` is loosened, and asked of the files' own columns."""
+    """Options with which ``bind`` reads files; ``where`` is loosened, and applied in the files."""
 
     uniform: bool
     as_stored: frozenset[str]
@@ -95,9 +96,10 @@ class _Reading:
 class Files:
     """The files of a table input, or some of them, ready to be queried.
 
-    ``partitions`` are those of the rows as they would be written now; None where the file's
-    rows may belong to several. ``constants`` are what all rows of a file have in columns that
-    are not in it. ``name`` prefixes the ``helpers``, tables that ``bind`` registers on a cursor.
+    ``partitions`` are those of the rows as they would be written now; None where the file's rows
+    may belong to several. ``constants`` are the values that all rows of a file have in columns that
+    are not in it. ``name`` is the prefix of the ``helpers``, tables that ``bind`` registers on a
+    cursor.
     """
 
     layout: Layout
@@ -115,22 +117,22 @@ class Files:
     helpers: set[str] = dataclasses.field(default_factory=set, repr=False)
 
     def only(self, ordinals: Iterable[int]) -> Files:
-        """Some of the files; their places stay what they were."""
+        """Return some of the files; their places stay unchanged."""
         return replace(self, chosen=tuple(ordinals))
 
     def bytes(self) -> int:
         return sum(self.read_bytes(i) for i in self.chosen)
 
     def read_bytes(self, ordinal: int) -> int:
-        """About so many bytes of a file are read."""
+        """Return about how many bytes of a file are read."""
         part = self.parts[ordinal] if self.parts else None
         return self.sizes[ordinal] if part is None else self.sizes[ordinal] // part.count
 
     def is_uniform(self, cursor: duckdb.DuckDBPyConnection) -> bool:
-        """Whether the files hold the table's very columns, which are then read as they are.
+        """Return whether the files hold exactly the table's columns, which are then read unchanged.
 
-        It costs their footers, and gives DuckDB's planner their statistics,
-        which a schema from outside hides.
+        It costs a read of their footers, and gives DuckDB's planner their statistics, which a
+        schema from outside hides.
         """
         layout = self.layout
         fields = [layout.physical.field(i) for i in data_columns(layout)]
@@ -147,7 +149,7 @@ class Files:
             return False
         want = ", ".join(f"CAST(NULL AS {sql_type(f.type)})" for f in fields)
         wanted = [row[1] for row in cursor.execute(f"DESCRIBE SELECT {want}").fetchall()]
-        # By the table: an unqualified "user", which no file holds, is a function of DuckDB's.
+        # Qualify names: an unqualified "user", which no file holds, is a function of DuckDB's.
         names = ", ".join(f"s.{quote_name(field.name)}" for field in fields)
         for members in self._read_together():
             have = f"DESCRIBE SELECT {names} FROM {self._read(members, _UNION)} AS s"
@@ -160,14 +162,14 @@ class Files:
         return True
 
     def _read_together(self) -> list[list[int]]:
-        """The files that ``bind`` may give to one ``read_parquet``."""
+        """Return the files that ``bind`` may pass to one ``read_parquet``, in groups."""
         groups: dict[Constants, list[int]] = {}
         for ordinal in self.chosen:
             groups.setdefault(self.constants[ordinal], []).append(ordinal)
         return list(groups.values()) if len(groups) <= _BRANCH_LIMIT else [list(self.chosen)]
 
     def as_stored(self, cursor: duckdb.DuckDBPyConnection) -> frozenset[str]:
-        """Columns that no file holds in another type, though it might; costs the footers."""
+        """Return columns that no file holds in another type, though it might; costs the footers."""
         layout = self.layout
         doubtful = [
             i
@@ -191,12 +193,12 @@ class Files:
         placed: bool = True,
         counted: bool = False,
     ) -> str:
-        """The relation's SQL, its helper tables registered on ``cursor``.
+        """Return the relation's SQL; its helper tables are registered on ``cursor``.
 
-        Rows for which ``where``, bound, is not true may be left out. Unless it is ``placed``,
-        the relation has the table's columns alone: that spares DuckDB counting rows. If it is
-        ``counted``, the planner is told how many rows there are, as the table's log says; of
-        ``uniform`` files it knows by their footers.
+        Rows for which ``where``, bound, is not true may be left out. Unless it is ``placed``, the
+        relation has the table's columns alone: then DuckDB need not count rows. If it is
+        ``counted``, the planner gets the number of rows from the table's log; for ``uniform`` files
+        it knows it from their footers.
         """
         if not placed and self.deleted:
             sql = self.bind(
@@ -230,12 +232,12 @@ class Files:
         return self._without_deleted(cursor, sql)
 
     def _look(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Ask footers that were not asked, where they have to be known."""
+        """Read the footers that were not read yet, where they must be known."""
         fresh = [self.paths[i] for i in self.chosen if self.paths[i] not in self.called]
         self.called.update(called_in(cursor, self.layout, fresh))
 
     def _rows(self, cursor: duckdb.DuckDBPyConnection, ordinal: int) -> str:
-        """What is true of the numbers of the rows that are read; nothing if it is all of them."""
+        """Return a condition on the numbers of rows that are read; empty if all are read."""
         part = self.parts[ordinal] if self.parts else None
         if part is None:
             return ""
@@ -245,7 +247,7 @@ class Files:
         return self.called.get(self.paths[ordinal], _AS_IN_TABLE)
 
     def _check_held(self, ordinal: int, called: Called) -> None:
-        """Refuse a file that lacks what no default and no partition value stands in for."""
+        """Refuse a file that lacks values which no default and no partition value replaces."""
         supplied = {column for column, _ in (*self.layout.defaults, *self.constants[ordinal])}
         path = with_keys(self.paths[ordinal])
         for column in sorted(called.lacks - supplied):
@@ -291,7 +293,7 @@ class Files:
         return name
 
     def _spelled(self, constants: Constants) -> dict[str, str]:
-        """The values of columns that are in no file, or not in all: SQL by column."""
+        """Return the values of columns that are in no file, or not in all: SQL by column."""
         layout = self.layout
         found = {}
         for column, value in (*layout.defaults, *constants):
@@ -363,7 +365,7 @@ class Files:
         return f"SELECT {', '.join(columns)} FROM {self._read(members, how)}{join}"
 
     def _loosened(self, where: Expr | None) -> Expr | None:
-        """What files may be asked of columns that meet ``where`` itself above the cast."""
+        """Return ``where`` loosened for the files; ``where`` itself applies above the cast."""
         layout = self.layout
         if where is None:
             return None
@@ -379,8 +381,8 @@ class Files:
 
     def _read(self, members: Sequence[int], how: str) -> str:
         paths = ", ".join(quote_text(self.paths[i]) for i in members)
-        # Text of old Hive and Impala files has no annotation: DuckDB would spell its bytes out.
-        # Beside columns of bytes the footers tell it (``Called.kinds``).
+        # Text of old Hive and Impala files has no annotation: DuckDB would write its bytes out. In
+        # a table that has columns of bytes, the footers show which is text (``Called.kinds``).
         text = "" if any(map(has_bytes, self.layout.physical.types)) else _AS_TEXT
         return f"read_parquet([{paths}], {how}, hive_partitioning = false{text})"
 
@@ -417,7 +419,7 @@ class Files:
 
 
 def _place(members: Sequence[int]) -> str:
-    """The place, in the table input, of the file that a row is of."""
+    """Return the place, in the table input, of the file that a row belongs to."""
     if len(members) == 1:
         return f"CAST({members[0]} AS BIGINT)"
     if members[-1] - members[0] == len(members) - 1:
@@ -429,9 +431,9 @@ def _place(members: Sequence[int]) -> str:
 def read_files(
     data: DataAccess, table: TableInput, name: str, given: GivenFiles | None = None
 ) -> Program[Files]:
-    """The files of ``table`` with their deletion vectors, which are read now.
+    """Return the files of ``table`` with their deletion vectors, which are read now.
 
-    Under names that ``given`` makes, if it is there.
+    If ``given`` is passed, it makes the names of the files.
     """
     data.admit(paths_elsewhere(table.files), table.layout.table)
     deleted = yield from read_deletes(table)
@@ -445,7 +447,7 @@ def whole_files(
     deleted: Deleted = _NOTHING_DELETED,
     given: GivenFiles | None = None,
 ) -> Files:
-    """The files of ``table`` with all their rows but those that are ``deleted``."""
+    """Return the files of ``table`` with all their rows except those that are ``deleted``."""
     layout, files = table.layout, table.files
     keys = [file_key(layout.location, path) for path in files.column("path").to_pylist()]
     sizes = files.column("size").to_pylist()
@@ -471,15 +473,17 @@ def whole_files(
 
 
 def data_columns(layout: Layout) -> list[int]:
-    """Places of the columns that files hold: all but the partition columns."""
+    """Return the places of the columns that files hold: all except the partition columns."""
     return [i for i, f in enumerate(layout.schema) if f.name not in layout.partition_by]
 
 
 def _schema_entry(
     layout: Layout, inner: str, physical: pa.Field, missing: str, name: str | None
 ) -> str:
-    """``missing``: what the rows of a file have that lacks the column; ``name``: what a file
-    calls it that has no field ids.
+    """Return the entry of a column in the schema of ``read_parquet``.
+
+    ``missing``: the value of rows of a file that lacks the column; ``name``: the column's name in a
+    file that has no field ids.
     """
     if layout.by_field_id and name is None:
         key = str(field_id(physical))
@@ -493,59 +497,59 @@ def _schema_entry(
 
 # -------------------- above
 #
-# Which columns meet filters above what the reader makes of them, and not in the file.
+# Columns to which filters apply above the result of the reader, and not in the file.
 #
 # DuckDB pushes a filter into ``read_parquet``, through the cast from the file's type to the
-# table's, and compares there; it also asks the file's statistics first, which leave NaN out.
-# The one makes ``x <= 1.6`` of whole numbers ``x <= 2``, the other makes ``x > 5`` of NaN false
-# and ``x <= 5`` true. So no filter gets to a column that a file may hold in a type to which a
-# constant must be rounded, or that may hold NaN; ``expressions.loosen`` says what may.
+# table's, and compares there; it also checks the file's statistics first, which leave NaN out. The
+# first makes ``x <= 1.6`` of whole numbers ``x <= 2``, the second makes ``x > 5`` of NaN false and
+# ``x <= 5`` true. So no filter reaches a column that a file may hold in a type to which a constant
+# must be rounded, or that may hold NaN; ``expressions.loosen`` says which conditions may.
 #
-# Nor to a column of bytes: DuckDB (1.5.5) asks a file's Bloom filter for bytes as it would print
-# them, with a backslash, and passes over all files that hold the value.
+# Nor does a filter reach a column of bytes: DuckDB (1.5.5) searches a file's Bloom filter for bytes
+# as it would print them, with a backslash, and skips all files that hold the value.
 #
-# Nor to any column where a statement has ``x IS DISTINCT FROM c`` beside another comparison of
-# ``x`` (duckdb#25992). Of an OR of comparisons of one column with constants DuckDB (1.5.5) asks
-# statistics, a row group's in a file as well as those of its own tables, and these take the one
-# for ``x <> c``: it passes over row groups whose values are all NULL, or ``c`` and NULL. See
-# ``admission.Admission``.
+# Nor does a filter reach any column where a statement has ``x IS DISTINCT FROM c`` together with
+# another comparison of ``x`` (duckdb#25992). For an OR of comparisons of one column with constants,
+# DuckDB (1.5.5) checks statistics, those of a row group in a file as well as those of its own
+# tables. These treat ``x IS DISTINCT FROM c`` as ``x <> c``: DuckDB skips row groups whose values
+# are all NULL, or ``c`` and NULL. See ``admission.Admission``.
 
 
 def above(sql: str) -> str:
-    """The same value, which no filter or statistic passes: NULL has bounds that nobody knows."""
+    """Return the same value, which no filter or statistic passes: bounds of NULL are unknown."""
     return f"CASE WHEN {sql} IS NULL THEN NULL ELSE {sql} END"
 
 
 def above_lists(sql: str) -> str:
-    """The same value, of whose lists and maps no statistic is known either.
+    """Return the same value, without known statistics of its lists and maps either.
 
-    In DuckDB 2 those of what is within lists pass ``above``. The greatest of one value is that
-    value, and a function of which DuckDB knows no bounds.
+    In DuckDB 2, statistics of values within lists pass ``above``. The greatest of one value is that
+    value, and is a function of which DuckDB knows no bounds.
     """
     return f"greatest({sql})"
 
 
 def all_above(sql: str, names: Iterable[str]) -> str:
-    """The same rows, of which no filter or statistic meets a value below."""
+    """Return the same rows, in which no filter or statistic reaches a value below."""
     columns = (f"{above(quote_name(name))} AS {quote_name(name)}" for name in names)
     return f"SELECT {', '.join(columns)} FROM ({sql})"
 
 
 def may_be_narrower(kind: pa.DataType) -> bool:
-    """Whether files may hold the type, or one within it, as one that lacks some constants.
+    """Return whether files may hold the type, or one within it, as one that lacks some constants.
 
-    Not so for whole numbers: a constant beyond the file's type is not cast.
+    This is false for whole numbers: a constant beyond the file's type is not cast.
     """
     return any_of(kind, lambda leaf: pa.types.is_decimal(leaf) or pa.types.is_timestamp(leaf))
 
 
 def may_have_nan(kind: pa.DataType) -> bool:
-    """Whether the type, or one within it, has NaN; a file may hold it narrower as well."""
+    """Return whether the type, or one within it, has NaN; a file may hold it narrower as well."""
     return any_of(kind, pa.types.is_floating)
 
 
 def nan_within_lists(kind: pa.DataType) -> bool:
-    """Whether NaN may be in a list or a map, whose statistics pass ``above``."""
+    """Return whether NaN may be in a list or a map, whose statistics pass ``above``."""
     if pa.types.is_struct(kind):
         return any(nan_within_lists(kind.field(i).type) for i in range(kind.num_fields))
     return bool(pa.types.is_nested(kind)) and may_have_nan(kind)
@@ -554,9 +558,9 @@ def nan_within_lists(kind: pa.DataType) -> bool:
 def stored_as(
     cursor: duckdb.DuckDBPyConnection, layout: Layout, paths: Iterable[str], places: Sequence[int]
 ) -> list[int]:
-    """Those of some columns, none nested, that each file lacks or has in the table's type."""
+    """Return those of some columns, none nested, that each file lacks or has in the same type."""
     if layout.by_field_id and names_of(layout.properties, layout.table) is not None:
-        return []  # a file may call them by any name
+        return []  # a file may have any names for them
     listed = ", ".join(map(quote_text, paths))
     key = "field_id" if layout.by_field_id else "name"
     types = ", ".join(
@@ -567,7 +571,7 @@ def stored_as(
     query = f"SELECT DISTINCT {key}, duckdb_type FROM parquet_schema([{listed}])"
     for name, type_ in cursor.execute(query).fetchall():
         held.setdefault(name, set()).add(type_)
-    # By name, a field of a struct is taken for the column: at worst its filters stay above.
+    # By name, a field of a struct may be taken for the column: at worst, its filters stay above.
     fields = [layout.physical.field(i) for i in places]
     own = [field_id(field) if layout.by_field_id else field.name for field in fields]
     return [
@@ -581,16 +585,16 @@ def stored_as(
 #
 # Files that are compared with their hashes before they are read.
 #
-# What is compared are whole files. Those of a store are copied to this machine first, in the
-# engine's private directory, so that the rows come from the very bytes that were compared.
+# Whole files are compared. Files of a store are copied to this machine first, into the engine's
+# private directory, so that the rows are read from the very bytes that were compared.
 
 
 def in_turn(
     data: DataAccess, database: Database, table: TableInput, files: Files
 ) -> Iterator[Files]:
-    """Some of the files at a time, compared while they are the current ones: a scan keeps no more.
+    """Yield some of the files at a time, each compared while it is current: a scan keeps no more.
 
-    A file without a hash is read as always.
+    A file without a hash is read as usual.
     """
     for group in _groups(files):
         with compared(data, database, table, files.only(group)) as some:
@@ -605,9 +609,9 @@ def compared(
     files: Files,
     named: Callable[[str, int, str], str] | None = None,
 ) -> Iterator[Files]:
-    """A block in which the chosen files are there, each compared with its hash if it has one.
+    """Return a block in which the chosen files exist, each compared with its hash if it has one.
 
-    ``named`` gives the name of a copy, by its key, size and path, where names are given.
+    ``named`` returns the name of a copy, by its key, size and path, where names are given.
     """
     layout = table.layout
     keys, found = table.files["path"].to_pylist(), hashes(table.files)
@@ -632,7 +636,7 @@ def compared(
 
 
 def _groups(files: Files) -> Iterator[list[int]]:
-    """Consecutive files of about one round; a larger one alone."""
+    """Yield consecutive files of about one round; a larger file alone."""
     group: list[int] = []
     size = 0
     for place in files.chosen:
@@ -650,21 +654,21 @@ def _groups(files: Files) -> Iterator[list[int]]:
 # The files of tables for SQL of users, under names that only a statement over them knows.
 
 
-#: Of all tables together: of each some hundred bytes are held.
+#: The most files of all tables together: some hundred bytes are kept for each.
 _MOST_FILES = 100_000
-#: So much of what is deleted of a table's files counts as one file more.
+#: So many bytes of a table's deletes count as one more file.
 _BYTES_OF_A_FILE = 256
 
 
 class GivenTables:
-    """``Files`` of tables as they were last asked for: the same object while a table is the same.
+    """``Files`` of tables as they were last requested: the same object while a table is the same.
 
-    With what is deleted of them: vectors and delete files never change, and a table of other
-    ones is not the same. Threads need no lock for them: what one has put in the place of
-    another's is as good.
+    They include the deletes: vectors and delete files never change, and a table with other ones is
+    not the same. Threads need no lock for them: if one thread replaces the object of another, the
+    new object is as good.
 
-    Names of files are held for longer: queries with other conditions leave other files of a
-    table, and what was read of a file is found by its name alone.
+    Names of files are kept for longer: queries with other conditions leave other files of a table,
+    and the data that was read of a file is found by its name alone.
     """
 
     def __init__(self, data: DataAccess, ids: Ids) -> None:
@@ -673,11 +677,11 @@ class GivenTables:
         self._known: dict[str, tuple[Layout, pa.Table, Files]] = {}
         self._numbers = count()
         self._lock = lock()
-        #: Those used last are the last.
+        #: The names, in the order of their last use: the most recent is the last.
         self._held: OrderedDict[str, None] = OrderedDict()
 
     def files(self, table: TableInput) -> Program[Files]:
-        """The files of ``table``."""
+        """Return the files of ``table``."""
         location = table.layout.location
         known = self._known.get(location)
         if known is not None and known[0] is table.layout and _same(known[1], table.files):
@@ -690,7 +694,7 @@ class GivenTables:
         return files
 
     def apart(self, table: TableInput) -> Program[Files]:
-        """The files of ``table``, not held for whoever asks next."""
+        """Return the files of ``table``, which are not kept for the next caller."""
         name = f"table{next(self._numbers)}"
         return (yield from read_files(self._data, table, name, self.names))
 
@@ -712,17 +716,17 @@ class GivenTables:
             held -= _weight(files)
 
     def forget(self) -> None:
-        """Hold no table's files any more."""
+        """Keep no table's files any more."""
         self._known.clear()
         with self._lock:
             self._held.clear()
 
 
 def _weight(files: Files) -> int:
-    """As so many files it counts."""
+    """Return the number of files that it counts as."""
     return len(files.paths) + files.deleted.nbytes // _BYTES_OF_A_FILE
 
 
 def _same(one: pa.Table, other: pa.Table) -> bool:
-    # A log with a checkpoint makes the table of its files anew for each who asks.
+    # A log with a checkpoint makes the table of its files again for each caller.
     return one is other or bool(one.equals(other))

@@ -1,8 +1,9 @@
-"""Rows into files that the next refresh can leave where they are (docs/design/0038-reuse.md).
+"""Rows written into files that the next refresh can keep (docs/design/0038-reuse.md).
 
-Ordered by a key, by DuckDB, which spills what is too much; cut where the keys say so; each file's
-rows hashed before they are encoded. Nothing is encoded before the last row was looked at: what
-has to be written waits until then, in memory or in private files.
+The rows are ordered by a key, by DuckDB, which spills what exceeds memory. They are cut at places
+that the keys determine. Each file's rows are hashed before they are encoded. Nothing is encoded
+before the last row was read: rows that must be written wait until then, in memory or in private
+files.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from lakevilla.formats.layout import Layout
 from lakevilla.store.effects import Program
 
 _CUT = pa.field("__lakevilla_cut", pa.bool_())
-#: Whatever its size, what lies between two cuts is one file.
+#: The rows between two cuts are one file, whatever its size.
 _ANY_SIZE = 1 << 62
 _FORM = "v1"
-#: Rows take more room in memory than in a file.
+#: Rows take more room in memory than in a file, by this factor.
 _ROOM = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """How many rows a file has: ``least`` to ``most``, and an end once in ``one_in`` keys."""
+    """Numbers of rows of a file: ``least`` to ``most``, and an end once in ``one_in`` keys."""
 
     least: int = 32_768
     most: int = 262_144
@@ -57,7 +58,7 @@ def write_by_key(
     key: Sequence[str],
     live: Sequence[DataFile],
 ) -> Program[Refreshed]:
-    """See ``engines.base.Engine``."""
+    """Write rows by key; see ``engines.base.Engine``."""
     writer.target_bytes = _ANY_SIZE
     kept: list[DataFile] = []
     waiting: list[_Piece] = []
@@ -88,7 +89,7 @@ def _known_by(file: DataFile) -> tuple[str | None, frozenset[tuple[str, str | No
 
 
 def _written(writer: Writer, piece: _Piece) -> Program[list[Written]]:
-    """The rows of one piece as one file, in the table's own order if it has one."""
+    """Write the rows of one piece as one file, in the table's own order if it has one."""
     files = yield from writer.ordered(writer.in_order(piece.batches()), piece.key)
     piece.drop()
     return [replace(item, file=_tagged(item.file, piece.tag)) for item in files]
@@ -99,7 +100,7 @@ def _tagged(file: DataFile, tag: str) -> DataFile:
 
 
 class _Room:
-    """Where rows wait: in memory as long as they are few, else in files."""
+    """Space for rows that wait: in memory as long as they are few, else in files."""
 
     def __init__(self, directory: str, limit_bytes: int) -> None:
         self._directory, self._limit_bytes = directory, limit_bytes
@@ -107,7 +108,7 @@ class _Room:
         self._held = 0
 
     def take(self, size: int) -> bool:
-        """Whether so many bytes more may stay in memory; then they count."""
+        """Reserve so many bytes more in memory, if they fit; return whether they do."""
         if self._held + size > self._limit_bytes:
             return False
         self._held += size
@@ -133,7 +134,7 @@ class _Room:
 
 
 class _Piece:
-    """The rows of one file, hashed as they come."""
+    """The rows of one file, hashed as they are added."""
 
     def __init__(self, columns: pa.Schema, parts: Partitioning, key: PartitionKey, room: _Room):
         self.key, self.values = key, parts.values(key)
@@ -162,7 +163,7 @@ class _Piece:
         self._file.write_batch(batch)
 
     def close(self) -> None:
-        """There are no more rows: what they are is known."""
+        """End the piece: it has no more rows, so its tag is known."""
         self.tag = f"{_FORM}:{self._digest.hexdigest()}"
         if self._file is not None:
             self._file.close()
@@ -192,7 +193,7 @@ def _pieces(
     key: Sequence[str],
     room: _Room,
 ) -> Iterator[_Piece]:
-    """The rows of each file to be, in order; a piece is complete when it is given."""
+    """Yield the rows of each future file, in order; a piece is complete when it is yielded."""
     layout, parts = writer.layout, Partitioning(writer.layout)
     names = layout.schema.names
     check = _Keys(layout, key)
@@ -223,9 +224,9 @@ def _pieces(
 def _stretches(
     batch: pa.RecordBatch, parts: Partitioning, piece: _Piece | None
 ) -> Iterator[tuple[int, int, bool]]:
-    """The stretches of a batch that belong to one file, and whether the file ends with each.
+    """Yield the stretches of a batch that belong to one file, and whether the file ends with each.
 
-    ``piece`` has the rows that came before, if its file has not ended yet.
+    ``piece`` has the rows before the batch, if their file has not ended yet.
     """
     count = batch.num_rows
     if not count:
@@ -252,7 +253,7 @@ def _stretches(
 
 
 def _borders(batch: pa.RecordBatch, parts: Partitioning) -> np.ndarray:
-    """Where another partition begins within a batch."""
+    """Return the places within a batch at which another partition begins."""
     differs = np.zeros(max(batch.num_rows - 1, 0), bool)
     for name in parts.columns:
         codes = batch.column(name).dictionary_encode(null_encoding="encode").indices.to_numpy()
@@ -267,7 +268,7 @@ def _ordered(
     reader: pa.RecordBatchReader,
     key: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
-    """The rows by partition and key, with what partitions are made of and where a file may end."""
+    """Yield the rows by partition and key, with partition columns and a mark of possible ends."""
     layout = writer.layout
     fields = [*layout.schema, *parts.derived_fields]
     cursor = database.cursor()
@@ -279,7 +280,7 @@ def _ordered(
     writer.register(cursor, "__lakevilla_refresh", derived(), pa.schema(fields))
     relation = "__lakevilla_refresh"
     if parts.columns:
-        # Equal keys are side by side only within a partition.
+        # Equal keys are next to each other only within a partition.
         relation = "__lakevilla_staged"
         names = name_list(field.name for field in fields)
         with writer.translating():
@@ -303,7 +304,7 @@ def _ordered(
 
 
 class _Keys:
-    """Refuses NULL keys, and two of one kind side by side."""
+    """A check that refuses NULL keys, and two equal keys next to each other."""
 
     def __init__(self, layout: Layout, key: Sequence[str]) -> None:
         self._layout, self._key = layout, list(key)

@@ -1,7 +1,7 @@
 """MERGE: pair target and source rows once, then rewrite the files that an action falls in.
 
-The pairs, and after them the actions, are tables of row places and source row
-numbers: small beside the rows themselves, and DuckDB spills them to disk.
+The pairs, and after them the actions, are tables of row places and source row numbers: small
+compared with the rows themselves, and DuckDB spills them to disk.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from lakevilla.formats.files import ChangeFile
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program
 
-# A source row's number, and the clause that acts on a row.
+# The number of a source row, and the clause that acts on a row.
 NUMBER = pa.field("__lakevilla_source", pa.int64(), nullable=False)
 _SOURCE, _CLAUSE = f'"{NUMBER.name}"', '"__lakevilla_clause"'
-# What a row takes in a file, for a guess at how many a table has.
+# Bytes of a row in a file, for a guess of the number of rows of a table.
 _ROW_BYTES = 20
 _UPDATES = ("matched_update", "not_matched_by_source_update")
 _DELETES = ("matched_delete", "not_matched_by_source_delete")
@@ -38,7 +38,7 @@ def merge(
 ) -> Program[tuple[Rewrite, np.ndarray]]:
     """Merge ``source``, whose rows are ``numbered``, into the rewriter's table.
 
-    Also the numbers of the source rows that match a row of it.
+    Return also the numbers of the source rows that match a row of it.
     """
     statement = _Merge(rewriter, spec, source.schema)
     tap = Tap(source.schema, source)
@@ -65,7 +65,7 @@ def merge(
 
 
 def numbered(source: pa.RecordBatchReader, start: int = 0) -> pa.RecordBatchReader:
-    """The rows with a number each, in order: what tells them apart."""
+    """Return the rows with a number each, in order; the numbers identify them."""
     schema = source.schema.append(NUMBER)
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -88,12 +88,12 @@ class _Merge:
         self.table = self._layout.table
 
     def load(self, tap: Tap) -> None:
-        """Keep the source: it is read more than once, and may come from a stream."""
+        """Store the source: it is read more than once, and may be a stream."""
         self._cursor.register("__lakevilla_stream", tap.reader)
         self._cursor.execute("CREATE TEMP TABLE source AS SELECT * FROM __lakevilla_stream")
 
     def pair(self) -> None:
-        """Tables ``pairs`` (target row, source row, clause or NULL) and ``actions``."""
+        """Create tables ``pairs`` (target row, source row, clause or NULL) and ``actions``."""
         target = self._files.bind(self._cursor)
         pair = [f"({target}) AS t", "source AS s"]
         if self._source_is_larger():
@@ -117,7 +117,7 @@ class _Merge:
             )
 
     def _source_is_larger(self) -> bool:
-        """Whether the hash table should be built of the target, the smaller side."""
+        """Return whether the hash table should be built of the target, the smaller side."""
         ((rows,),) = self._cursor.execute("SELECT count(*) FROM source").fetchall()
         return int(rows) * _ROW_BYTES > self._files.bytes()
 
@@ -132,7 +132,8 @@ class _Merge:
                 return
             ((pair,),) = found
             rows = self._cursor.execute(
-                # A name that no column has: of a column's name the column is shown alone.
+                # Use a name that no column has: by a column's name, only that column would be
+                # shown.
                 "SELECT left(CAST(__lakevilla_row AS VARCHAR), 120) FROM "
                 f"(SELECT * EXCLUDE ({_SOURCE}) FROM source "
                 f"WHERE {_SOURCE} IN ({pair[0]}, {pair[1]})) AS __lakevilla_row"
@@ -145,7 +146,7 @@ class _Merge:
         )
 
     def counts(self) -> tuple[int, int, int]:
-        """Target rows to be updated, to be deleted, and matched by the source."""
+        """Return the numbers of target rows to update, to delete, and matched by the source."""
         with translated(self.table):
             ((updated, deleted, matched),) = self._cursor.execute(
                 f"SELECT count(*) FILTER (clause IN {self._numbers(_UPDATES)}), "
@@ -155,13 +156,13 @@ class _Merge:
         return int(updated), int(deleted), int(matched)
 
     def matched_sources(self) -> np.ndarray:
-        """The numbers of the source rows that match a target row."""
+        """Return the numbers of the source rows that match a target row."""
         with translated(self.table):
             found = self._cursor.execute("SELECT DISTINCT source FROM pairs").fetchnumpy()
         return np.asarray(found["source"], np.int64)
 
     def rewrite_hits(self) -> Program[Rewrite]:
-        """Rewrite the files with an updated or a deleted row; drop those with no other."""
+        """Rewrite the files with an updated or a deleted row; drop those without any other row."""
         rewriter, cursor = self._rewriter, self._cursor
         with translated(self.table):
             deleted = dict(
@@ -189,7 +190,7 @@ class _Merge:
         )
 
     def insert(self) -> Program[Rewrite]:
-        """Write the source rows that match no target row and that a clause takes."""
+        """Write the source rows that match no target row and to which a clause applies."""
         if not self._clauses("not_matched_insert"):
             return Rewrite()
         writer = self._rewriter.writer
@@ -201,7 +202,7 @@ class _Merge:
         return Rewrite(written=written, rows_inserted=writer.rows_written - before)
 
     def record(self) -> Program[tuple[tuple[ChangeFile, bytes | None], ...]]:
-        """Change files of all that the merge did."""
+        """Write change files of all changes of the merge."""
         names = name_list(self._layout.schema.names)
         hits = self._acted(self._files.only(self._hit_files()))
         updates, deletes = self._numbers(_UPDATES), self._numbers(_DELETES)
@@ -224,9 +225,9 @@ class _Merge:
         )
 
     def _acted(self, files: Files) -> str:
-        """FROM clause: rows ``t`` with the source row and the clause ``s`` that act on them."""
+        """Return a FROM clause: rows ``t``, with the source row and clause ``s`` acting on them."""
         chosen = ", ".join(map(str, files.chosen)) or "-1"
-        # Hash tables hold these files' actions alone, not the whole source.
+        # Hash tables hold the actions of these files alone, not the whole source.
         acting = (
             f"SELECT s.*, a.file AS {FILE}, a.row AS {ROW}, a.clause AS {_CLAUSE} "
             f"FROM source AS s RIGHT JOIN (SELECT * FROM actions WHERE file IN ({chosen})) AS a "
@@ -265,7 +266,7 @@ class _Merge:
         return f"CAST({value} AS {kind}) AS {quote_name(name)}"
 
     def _choice(self, prefix: str) -> str:
-        """The number of the first clause of a kind whose predicate is true; else NULL."""
+        """Return the number of the first clause of a kind whose predicate is true; else NULL."""
         branches = " ".join(
             f"WHEN {'true' if c.predicate is None else self._sql(c.predicate)} THEN {number}"
             for number, c in self._clauses(prefix)

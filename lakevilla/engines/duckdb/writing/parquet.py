@@ -13,36 +13,37 @@ from lakevilla.formats.layout import Layout
 
 # -------------------- parquet
 #
-# How data files are encoded, by pyarrow and by DuckDB alike: codec, field ids, types.
+# The encoding of data files, by pyarrow and by DuckDB alike: codec, field ids, types.
 
 
 _CODECS = ("snappy", "zstd", "gzip", "brotli", "lz4")
 
 
 def encode(rows: pa.Table, layout: Layout) -> bytes:
-    """A whole Parquet file, in memory."""
+    """Return a whole Parquet file, in memory."""
     sink = pa.BufferOutputStream()
     pq.write_table(
         rows,
         sink,
         compression=_codec(layout),
-        # Types come from the table's schema; the Arrow schema in each file
-        # would be dead weight.
+        # Types are read from the table's schema; the Arrow schema in each file would be dead
+        # weight.
         store_schema=False,
         store_decimal_as_integer=True,
         write_statistics=_columns_with_statistics(rows),
-        # It costs a few per cent (bench/engines/page_checksums.py). Whoever verifies them
-        # (pyarrow, Spark, our own look at a file after a failure) finds a bit that has flipped.
+        # Checksums cost a few per cent (bench/engines/page_checksums.py). A reader that verifies
+        # them (pyarrow, Spark, our own check of a file after a failure) finds a bit that has
+        # flipped.
         write_page_checksum=True,
     )
     return bytes(sink.getvalue())
 
 
 def _columns_with_statistics(rows: pa.Table) -> bool | list[str]:
-    """The columns of which the file has statistics.
+    """Return the columns of which the file has statistics.
 
-    Statistics leave NaN out, and other readers, Spark's among them, then drop rows for which
-    ``x > 5`` is true. DuckDB writes none for a column with NaN either.
+    Statistics leave NaN out, and other readers, including Spark, then drop rows for which ``x > 5``
+    is true. DuckDB writes none for a column with NaN either.
     """
     clean = [
         name
@@ -51,7 +52,7 @@ def _columns_with_statistics(rows: pa.Table) -> bool | list[str]:
     ]
     if len(clean) == rows.num_columns:
         return True
-    # A nested column would be named by its leaves: it goes without.
+    # A nested column would be named by its leaves: it gets no statistics.
     return [name for name in clean if not pa.types.is_nested(rows.schema.field(name).type)]
 
 
@@ -67,14 +68,15 @@ def _has_nan(column: pa.ChunkedArray) -> bool:
     return bool(pa.types.is_nested(kind)) and _has_nan(pc.list_flatten(column))
 
 
-#: DuckDB tries a dictionary for each column of each row group, of 122,880 rows, and gives up at so
-#: many values. Of one that comes back fewer than fifteen times it saves little; to collect a fifth
-#: of the rows, as it would by itself, in vain took a sixth of a COPY of ids and texts.
+#: The number of values at which DuckDB gives up a dictionary. It tries one for each column of each
+#: row group, of 122,880 rows. For a value that occurs fewer than fifteen times, a dictionary saves
+#: little. By itself, DuckDB would collect a fifth of the rows; doing so in vain took a sixth of a
+#: COPY of ids and texts.
 _MOST_IN_DICTIONARY = 8192
 
 
 def copy_options(schema: pa.Schema, layout: Layout) -> str:
-    """Options of DuckDB's COPY for one file of the physical ``schema``."""
+    """Return options of DuckDB's COPY for one file of the physical ``schema``."""
     options = ["FORMAT parquet", "RETURN_STATS", f"COMPRESSION {_duckdb_codec(layout)}"]
     options.append(f"DICTIONARY_SIZE_LIMIT {_MOST_IN_DICTIONARY}")
     if any(map(has_bytes, schema.types)):
@@ -105,7 +107,7 @@ def _duckdb_codec(layout: Layout) -> str:
 
 
 def _field_identifiers(schema: pa.Schema) -> str:
-    """DuckDB's FIELD_IDS for fields that carry Parquet ids; "" for none."""
+    """Return DuckDB's FIELD_IDS for fields that have Parquet ids; "" for none."""
     entries = [_identifier_entry(field) for field in schema]
     found = [entry for entry in entries if entry]
     return "{" + ", ".join(found) + "}" if found else ""
@@ -134,17 +136,17 @@ def _identifier_entry(field: pa.Field, name: str | None = None) -> str:
 
 # -------------------- ordering
 #
-# The order of rows within a file, as the table has it: ORDER BY's terms.
+# The order of rows within a file, as the table defines it: the terms of ORDER BY.
 #
-# DuckDB compares strings and bytes by their bytes, as Iceberg does (spec, "Sorting"). Floats
-# are sorted by their bits: DuckDB holds equal what Iceberg tells apart, zeros and NaNs of
-# either sign, and hands back another zero than it got if it sorts by the column itself.
+# DuckDB compares strings and bytes by their bytes, as Iceberg does (spec, "Sorting"). Floats are
+# sorted by their bits. DuckDB treats as equal what Iceberg distinguishes: zeros of either sign, and
+# NaNs of either sign. If it sorts by the column itself, it returns another zero than it was given.
 
 
 class Order:
-    """A table's sort order; without one ``terms`` are none.
+    """A table's sort order; without one, ``terms`` is empty.
 
-    Terms are over the table's columns and those that ``derived`` adds to the rows:
+    Terms are over the table's columns and the columns that ``derived`` adds to the rows:
     ``derived_fields``, the values of transforms.
     """
 
@@ -162,7 +164,7 @@ class Order:
             self.terms.append(_term(name, kind, field.descending, field.nulls_first))
 
     def derived(self, rows: pa.Table) -> pa.Table:
-        """The rows with the values of transforms."""
+        """Return the rows with the values of transforms."""
         for added, (column, transform) in zip(self.derived_fields, self._made, strict=True):
             values = transformed(rows.column(column), transform)
             rows = rows.append_column(added, values.cast(added.type))
@@ -174,6 +176,6 @@ def _term(name: str, kind: pa.DataType, descending: bool, nulls_first: bool) -> 
     if pa.types.is_floating(kind):
         integer = "INTEGER" if kind.bit_width == 32 else "BIGINT"
         bits, sign = f"CAST(CAST({key} AS BIT) AS {integer})", kind.bit_width - 1
-        # Of negative numbers the larger bits are the smaller number.
+        # For negative numbers, the larger bits are the smaller number.
         key = f"xor({bits}, ({bits} >> {sign}) & {(1 << sign) - 1})"
     return f"{key} {'DESC' if descending else 'ASC'} NULLS {'FIRST' if nulls_first else 'LAST'}"

@@ -23,16 +23,16 @@ from lakevilla.store.effects import Program
 
 # -------------------- rewrite
 #
-# UPDATE and DELETE: find the files that are hit, then rewrite those and no others.
+# UPDATE and DELETE: find the files that are hit, then rewrite those and no other files.
 #
-# The first pass reads the predicate's columns alone. The second goes through the
-# files that are hit, gathered to about the target size within their partitions,
-# one output file at a time, so memory does not grow with the table.
+# The first pass reads the predicate's columns alone. The second pass reads the files that are hit,
+# gathered to about the target size within their partitions, one output file at a time, so memory
+# does not grow with the table.
 
 
-#: Column of change files that says what happened to a row.
+#: The column of change files that contains the kind of a row's change.
 CHANGE_TYPE = pa.field("_change_type", pa.string())
-#: Column of an intermediate result: the row was changed, so its rules are checked.
+#: The column of an intermediate result that marks changed rows, whose rules are checked.
 HIT = '"__lakevilla_hit"'
 
 
@@ -137,7 +137,7 @@ class Rewriter:
         )
 
     def copied(self) -> Program[Rewrite]:
-        """All rows as they are; no file is removed."""
+        """Copy all rows unchanged; no file is removed."""
         cursor = self.database.cursor()
         written = yield from self.rewrite(
             cursor, self.files, lambda files: f"SELECT * FROM ({files.bind(cursor)}) AS t"
@@ -147,7 +147,7 @@ class Rewriter:
     def matched(
         self, cursor: duckdb.DuckDBPyConnection, where: Expr, condition: str
     ) -> dict[int, int]:
-        """How many rows of each file ``where`` is true for; files without one are left out."""
+        """Count each file's rows for which ``where`` is true; files without any are left out."""
         return self._count(
             cursor,
             f"SELECT {FILE}, count(*) FROM ({self.files.bind(cursor, where=where)}) AS t "
@@ -155,13 +155,13 @@ class Rewriter:
         )
 
     def counted(self, cursor: duckdb.DuckDBPyConnection, files: Files) -> dict[int, int]:
-        """The number of live rows of each file; reads no column."""
+        """Return the number of live rows of each file; it reads no column."""
         return self._count(
             cursor, f"SELECT {FILE}, count(*) FROM ({files.bind(cursor)}) GROUP BY ALL"
         )
 
     def guarded(self, sql: str) -> str:
-        """``sql`` with the table's rules checked for the rows that are hit."""
+        """Return ``sql`` with the table's rules checked for the rows that are hit."""
         check = guard(self.files.layout, "o")
         if check is None:
             return sql
@@ -175,7 +175,7 @@ class Rewriter:
         *,
         moves: bool = False,
     ) -> Program[tuple[Written, ...]]:
-        """New files for what ``rows_of`` makes of ``files``; ``moves``: partitions may change."""
+        """Write new files of the rows of ``rows_of``; ``moves``: partitions may change."""
         written: list[Written] = []
         for some, key in self._portions(files, moves):
             sql = rows_of(some)
@@ -190,7 +190,7 @@ class Rewriter:
     def record(
         self, cursor: duckdb.DuckDBPyConnection, sql: str
     ) -> Program[tuple[tuple[ChangeFile, bytes | None], ...]]:
-        """Change files of the rows of ``sql``, where the table keeps a change data feed."""
+        """Write change files of the rows of ``sql``, if the table keeps a change data feed."""
         if self.changes is None:
             return ()
         written = yield from self.changes.rows(self.changes.stream(cursor, sql))
@@ -199,12 +199,12 @@ class Rewriter:
         )
 
     def removed(self, ordinals: Iterable[int]) -> tuple[RemovedFile, ...]:
-        """The removals of some of the table's files."""
+        """Return the removals of some of the table's files."""
         chosen = self.table.files.take(pa.array(list(ordinals), pa.int64()))
         return tuple(removal(file) for file in data_files(chosen))
 
     def _portions(self, files: Files, moves: bool) -> Iterable[tuple[Files, PartitionKey | None]]:
-        """Files to be rewritten together: one partition and its key, or few bytes of any."""
+        """Yield files to be rewritten together: one partition and its key, or few bytes of any."""
         groups: dict[PartitionKey | None, list[int]] = {}
         for ordinal in files.chosen:
             groups.setdefault(files.partitions[ordinal], []).append(ordinal)
@@ -225,14 +225,14 @@ class Rewriter:
 
 
 def expression_sql(expression: Expr, schema: pa.Schema, alias: str) -> str:
-    """An expression bound to ``schema``, over the columns of ``alias``."""
+    """Return an expression bound to ``schema``, over the columns of ``alias``."""
     return to_duckdb(expression, schema, column=lambda path, table: column_of(alias, path))
 
 
 def _packed(
     members: Iterable[int], size_of: Callable[[int], int], limit_bytes: int
 ) -> Iterable[list[int]]:
-    """``members`` in runs of at most ``limit_bytes``, or one member."""
+    """Yield ``members`` in runs of at most ``limit_bytes``, or of one member."""
     run: list[int] = []
     size = 0
     for member in members:
@@ -249,13 +249,13 @@ def _packed(
 #
 # A digest of a multiset of rows: equal digests mean equal rows, in any order.
 #
-# Each row is written without ambiguity, hashed to 128 bits and summed, in halves.
-# A sum, unlike an exclusive or, tells two equal rows from none.
+# Each row is written without ambiguity, hashed to 128 bits and summed, in halves. A sum, unlike an
+# exclusive or, distinguishes two equal rows from none.
 
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """Of some rows: how many, and the sums of both halves. Those of two parts add up."""
+    """The number of some rows, and the sums of both halves. Digests of two parts add up."""
 
     count: int = 0
     low: int = 0
@@ -269,7 +269,7 @@ class Digest:
 
 
 def digest(cursor: duckdb.DuckDBPyConnection, files: Files, where: Expr) -> Digest:
-    """The digest of the rows of ``files`` for which ``where`` is true."""
+    """Return the digest of the rows of ``files`` for which ``where`` is true."""
     layout = files.layout
     parts = ", ".join(_unambiguous(f"t.{quote_name(f.name)}", f.type) for f in layout.schema)
     sql = (
@@ -278,20 +278,20 @@ def digest(cursor: duckdb.DuckDBPyConnection, files: Files, where: Expr) -> Dige
         f"WHERE {expression_sql(where, layout.schema, 't')})"
     )
     with translated(layout.table):
-        # All rows are fetched, though there is one: a result that is not read to its
-        # end is dropped with the interpreter's lock held, while DuckDB's threads may
-        # still wait for that lock to read a file of a remote store.
+        # Fetch all rows, though there is one: a result that is not read to its end is dropped with
+        # the interpreter's lock held, while DuckDB's threads may still wait for that lock to read a
+        # file of a remote store.
         ((count, low, high),) = cursor.execute(sql).fetchall()
     return Digest(count, int(low or 0), int(high or 0))
 
 
 def _unambiguous(value: str, kind: pa.DataType) -> str:
-    """Text of a value such that no two rows join up to the same line."""
+    """Return text of a value such that no two different rows are joined to the same line."""
     text = f"CAST({value} AS VARCHAR)"
     if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
         text = f"hex({value})"
     if pa.types.is_floating(kind):
-        # Equal to SQL, and so to every predicate: one text for both zeros.
+        # Both zeros are equal in SQL, and so to every predicate: they get one text.
         text = f"CAST({value} + 0.0 AS VARCHAR)"
-    # The length in front marks where a text ends, "-" alone a NULL.
+    # The length in front marks the end of a text; "-" alone is a NULL.
     return f"coalesce(strlen({text}) || ':' || {text}, '-')"

@@ -1,8 +1,8 @@
-"""Which rows of a merge's source concern which of its target's files, by keys alone.
+"""The search for rows of a merge's source that concern files of its target, by keys alone.
 
-For a source that is too large to be read by everyone who has files of the target. Of the
-files their keys are enough: the columns that the merge condition asks for. Rows and keys are
-told apart by a hash of what must be equal, so each part of either side can be looked at alone.
+It is for a source that is too large to be read by every task that has files of the target. The keys
+of the files are sufficient: the columns that the merge condition uses. Rows and keys are divided by
+a hash of the values that must be equal, so each part of either side can be processed alone.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from lakevilla.engines.duckdb.writing.merge import NUMBER
 from lakevilla.formats.layout import Layout
 from lakevilla.sql.expressions.tree import Call, Cast, Column, Expr, columns
 
-#: Of the values that must be equal: who has the same may match.
+#: A hash of the values that must be equal: rows and keys with the same hash may match.
 HASH = pa.field("__lakevilla_hash", pa.uint64())
-#: The part of the target that a key is of.
+#: The part of the target that a key belongs to.
 PART = pa.field("__lakevilla_part", pa.int32())
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What of the target a merge condition asks for, and which columns of both must be equal."""
+    """The target's columns that a merge condition uses, and columns of both that must be equal."""
 
     columns: tuple[str, ...]
     target: tuple[str, ...]
@@ -39,7 +39,7 @@ class Keys:
 
 
 def keys_of(spec: MergeSpec, target: pa.Schema, source: pa.Schema) -> Keys | None:
-    """The keys of a merge; None if its condition does not say that plain columns are equal."""
+    """Return the keys of a merge; None if its condition requires no plain columns to be equal."""
     asked = {one.path[0] for one in columns(spec.on) if one.table == spec.target_alias}
     pairs = []
     for term in _terms(spec.on):
@@ -59,7 +59,7 @@ def keys_of(spec: MergeSpec, target: pa.Schema, source: pa.Schema) -> Keys | Non
 
 
 def _column_in(value: Expr) -> Column | None:
-    """The whole column that a value is, also cast to another size of whole numbers."""
+    """Return the whole column that a value is, also cast to another size of whole numbers."""
     if isinstance(value, Cast) and value.type in ("byte", "short", "integer", "long"):
         value = value.arg
     return value if isinstance(value, Column) and len(value.path) == 1 else None
@@ -74,9 +74,9 @@ def _terms(on: Expr) -> Iterator[Expr]:
 
 
 def _hashed_alike(one: pa.DataType, other: pa.DataType) -> bool:
-    """Whether equal values of both have one hash, which is asked of whole numbers in one size.
+    """Return whether equal values of both have one hash; whole numbers are hashed in one size.
 
-    Not of floats, whose zeros are two.
+    This is false for floats, which have two zeros.
     """
     if pa.types.is_integer(one) and pa.types.is_integer(other):
         return True
@@ -86,7 +86,7 @@ def _hashed_alike(one: pa.DataType, other: pa.DataType) -> bool:
 def keys_in(
     database: Database, files: Files, names: Sequence[str], equal: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The different keys in some files, with their hash."""
+    """Return the different keys in some files, with their hash."""
     cursor = database.cursor()
     schema = pa.schema([*(files.layout.schema.field(name) for name in names), HASH])
     sql = (
@@ -99,7 +99,7 @@ def keys_in(
 def hashed(
     database: Database, rows: pa.RecordBatchReader, equal: Sequence[str], table: str
 ) -> Iterator[pa.RecordBatch]:
-    """Rows with the hash of their keys."""
+    """Return rows with the hash of their keys."""
     cursor = database.cursor()
     tap = Tap(rows.schema, rows)
     cursor.register("__lakevilla_source", tap.reader)
@@ -121,7 +121,7 @@ def _hash(alias: str, equal: Sequence[str], schema: pa.Schema) -> str:
 
 
 class Routing:
-    """Keys and source rows of some hashes: which row is for which part, and which for none.
+    """Keys and source rows of some hashes; it assigns each row to parts, or to none.
 
     ``source`` are the columns of the rows, numbered.
     """
@@ -156,14 +156,14 @@ class Routing:
             self._cursor.unregister("__lakevilla_some")
 
     def pair(self) -> None:
-        """Find who concerns whom: after all is added."""
+        """Find which rows concern which parts, after all rows and keys are added."""
         number, part = quote_name(NUMBER.name), quote_name(PART.name)
         with translated(self._table):
             ((keys, rows),) = self._cursor.execute(
                 "SELECT (SELECT count(*) FROM keys), (SELECT count(*) FROM source)"
             ).fetchall()
             sides = ["keys AS t", "source AS s"]
-            if rows > keys:  # the smaller one last: it is what is kept in memory
+            if rows > keys:  # the smaller one last: it is kept in memory
                 sides.reverse()
             self._cursor.execute(
                 f"CREATE TEMP TABLE routes AS SELECT DISTINCT t.{part} AS part, "
@@ -171,7 +171,7 @@ class Routing:
             )
 
     def routed(self) -> Iterator[pa.RecordBatch]:
-        """Each row once for each part that it matches a key of, with that part."""
+        """Return each row once for each part of which it matches a key, with that part."""
         schema = self._source.append(PART)
         sql = (
             f"SELECT s.*, r.part AS {quote_name(PART.name)} FROM source AS s "
@@ -180,7 +180,7 @@ class Routing:
         return stream(self._cursor, sql, schema, self._table)
 
     def unmatched(self) -> pa.RecordBatchReader:
-        """The rows that match no key, without their numbers."""
+        """Return the rows that match no key, without their numbers."""
         rest = pa.schema(list(self._source)[:-1])
         number = quote_name(NUMBER.name)
         sql = (

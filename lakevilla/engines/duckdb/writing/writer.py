@@ -38,27 +38,26 @@ from lakevilla.store.effects import Program, Put, delete, parallel, put, put_fil
 #
 # Rows into data files: in memory when they are few, by DuckDB's COPY when they are many.
 #
-# Few rows are encoded by pyarrow, ten times faster for a small file, and handed
-# back as bytes that the commit stores. Many are streamed file by file: straight
-# to their place in a local lake, else by way of a private directory and an upload.
-# A statement that fails leaves none of its files.
+# Few rows are encoded by pyarrow, ten times faster for a small file, and returned as bytes that the
+# commit stores. Many rows are streamed file by file: straight to their place in a local lake, else
+# by way of a private directory and an upload. A statement that fails leaves none of its files.
 
 
 # Rows in memory take more room than in a file; beyond this many times the limit
 # for files, a stream is no longer collected.
 _EXPANSION = 4
-# What a file takes of the Arrow bytes that go into it, until the first file tells.
+# The size of a file in proportion to its Arrow bytes, until the first file is known.
 _FIRST_RATIO = 0.5
-# Where a file ends matters more than usual: DuckDB's own unit.
+# Rows of a slice where the end of a file matters more than usual: DuckDB's own unit.
 _VECTOR_ROWS = 2048
 
 
 class Writer:
-    """Makes the files of one statement.
+    """The writer of the files of one statement.
 
-    ``extra`` are columns that the rows have after the table's own and that go
-    into the files too (the change type of a change file); ``prefix`` is the
-    directory of the table under which the files go.
+    ``extra`` are columns that the rows have after the table's own and that are written into the
+    files too (the change type of a change file); ``prefix`` is the directory of the table that
+    contains the files.
     """
 
     def __init__(
@@ -93,11 +92,12 @@ class Writer:
         self.memory_bytes = self._memory_bytes = settings.in_memory_file_limit_bytes
         self._ratio = _FIRST_RATIO
         self.rows_written = 0
-        #: Whether rows lie in a file as they came: dearer, and asked for by few.
+        #: True if a file keeps the rows in their given order: this costs more, and few callers need
+        #: it.
         self.keeps_order = bool(layout.sort_by)
 
     def write(self, reader: pa.RecordBatchReader) -> Program[tuple[Written, ...]]:
-        """Write rows of any partitions, checking what the table asks of them."""
+        """Write rows of any partitions, and check the rules of the table."""
         try:
             return (yield from self.rows(self.checked(reader)))
         except (Exception, KeyboardInterrupt):
@@ -105,7 +105,7 @@ class Writer:
             raise
 
     def checked(self, reader: pa.RecordBatchReader) -> Iterable[pa.RecordBatch]:
-        """The rows, checked for what the table asks of them as they are taken."""
+        """Return the rows; the rules of the table are checked as they are read."""
         layout = self._layout
         if needs_sql(layout):
             cursor = self._database.cursor()
@@ -115,14 +115,15 @@ class Writer:
         return _checked(layout, reader) if checks_columns(layout) else reader
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Program[tuple[Written, ...]]:
-        """Write rows that were checked, of any partitions."""
+        """Write rows that were checked already, of any partitions."""
         taken, rest = _take(_sliced(batches), self._memory_bytes * _EXPANSION)
         if rest is None:
             return tuple((yield from self._few(list(self.in_order(taken)))))
         whole = itertools.chain(taken, rest)
         if not self._partitioning.columns:
             return tuple((yield from self._many(self.in_order(whole), ())))
-        # Sorted by partition, one file is open at a time, however many partitions there are.
+        # If they are sorted by partition, one file is open at a time, however many partitions
+        # exist.
         ordered = self.in_order(whole, by_partition=True)
         written: list[Written] = []
         for key, run in itertools.groupby(self._pure(ordered), lambda pair: pair[0]):
@@ -149,10 +150,10 @@ class Writer:
     def in_order(
         self, batches: Iterable[pa.RecordBatch], *, by_partition: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """The rows in the table's sort order, sorted by DuckDB, which spills what is too much.
+        """Return the rows in the table's sort order; DuckDB sorts, and spills what exceeds memory.
 
-        As they come if it has none. ``by_partition``: first by partition, and with the columns
-        that partitions are made of.
+        Their order is unchanged if the table has none. ``by_partition``: they are sorted first by
+        partition, and have the columns that partitions are made of.
         """
         order, parts = self._order, self._partitioning
         terms, fields = order.terms, list(self.schema)
@@ -182,7 +183,7 @@ class Writer:
         key: PartitionKey,
         terms: Sequence[str] = (),
     ) -> Program[tuple[Written, ...]]:
-        """A relation of one partition as a file; ``terms`` where it is yet to be sorted."""
+        """Write a relation of one partition as a file; ``terms`` if it must still be sorted."""
         path = self._new_path(key)
         store_key = file_key(self._layout.location, path)
         local = self._data.local_path(store_key)
@@ -194,7 +195,7 @@ class Writer:
         in_place = False
         try:
             rows, size, summary = self._copy_to(cursor, relation, terms, target)
-            # While the system still has what was written in memory.
+            # Hash it while the system still has the written data in memory.
             content = hash_of_file(target) if rows and self._settings.hash_files else None
             if rows and local is None:
                 yield from put_file(store_key, target)
@@ -224,7 +225,7 @@ class Writer:
     def ordered(
         self, batches: Iterable[pa.RecordBatch], key: PartitionKey
     ) -> Program[tuple[Written, ...]]:
-        """Write rows that were checked, all of one partition, file by file as they come."""
+        """Write rows that were checked, all of one partition, file by file in their given order."""
         slices = _sliced(batches, _VECTOR_ROWS)
         taken, rest = _take(slices, self._memory_bytes * _EXPANSION)
         if rest is None and sum(b.nbytes for b in taken) * self._ratio <= self.target_bytes:
@@ -234,8 +235,9 @@ class Writer:
     def moved(
         self, batches: Iterable[pa.RecordBatch], partition: PartitionKey | None
     ) -> Program[tuple[Written, ...]]:
-        """Write rows of one partition that were in files of it; None: of an older spec, so that
-        they may belong to several now.
+        """Write rows of one partition that were in files of it.
+
+        A ``partition`` of None means an older spec: the rows may belong to several partitions now.
         """
         if partition is None:
             return (yield from self.rows(batches))
@@ -248,7 +250,7 @@ class Writer:
         batches: Iterable[pa.RecordBatch],
         schema: pa.Schema | None = None,
     ) -> None:
-        """Let SQL read a stream; ``schema`` where it is not that of the rows written."""
+        """Let SQL read a stream; pass ``schema`` if it is not that of the rows written."""
         tap = Tap(schema or self.schema, batches)
         self._taps.append(tap)
         cursor.register(name, tap.reader)
@@ -256,18 +258,18 @@ class Writer:
     def stream(
         self, cursor: duckdb.DuckDBPyConnection, sql: str, schema: pa.Schema | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of a SELECT of the file's columns, in the table's own types.
+        """Return the rows of a SELECT of the file's columns, in the table's own types.
 
-        ``schema`` where it selects others.
+        Pass ``schema`` if it selects other columns.
         """
         return stream(cursor, sql, schema or self.schema, self._layout.table, self._taps)
 
     def translating(self) -> AbstractContextManager[None]:
-        """A block in which DuckDB reads what was registered."""
+        """Return a block in which DuckDB reads the registered streams."""
         return translated(self._layout.table, self._taps)
 
     def store(self, written: Sequence[Written]) -> Program[list[Written]]:
-        """The files, with those stored, in one round, that were still in memory."""
+        """Store, in one round, the files that were still in memory; return all files."""
         keys = [file_key(self._layout.location, item.file.path) for item in written]
         puts = [
             Put(key, item.body, NEW)
@@ -282,13 +284,13 @@ class Writer:
         return [replace(item, body=None) for item in written]
 
     def withdraw(self) -> Program[None]:
-        """Delete what was stored: nothing refers to it yet, and the statement has failed."""
+        """Delete the stored files: nothing refers to them yet, and the statement has failed."""
         for key in self._stored:
             yield from delete(key)
         self._stored.clear()
 
     def _few(self, batches: Sequence[pa.RecordBatch]) -> Program[list[Written]]:
-        """One file, in memory, for each partition among rows that are all at hand."""
+        """Write one file, in memory, for each partition among rows that are all in memory."""
         written = []
         names = [field.name for field in self._data_fields]
         rows = pa.Table.from_batches(batches, self.schema)
@@ -338,9 +340,9 @@ class Writer:
     def _pure(
         self, ordered: Iterable[pa.RecordBatch]
     ) -> Iterator[tuple[PartitionKey, pa.RecordBatch]]:
-        """Sorted batches cut where the partition changes."""
+        """Cut sorted batches where the partition changes."""
         for batch in ordered:
-            # Parts in the order of their rows: the last one may go on in the next batch.
+            # Parts have the order of their rows: the last one may continue in the next batch.
             for part in split_by_partition(
                 pa.Table.from_batches([batch]), self._partitioning.columns
             ):
@@ -361,7 +363,7 @@ class Writer:
                 f"COPY (SELECT {columns} FROM {relation}{order}) "
                 f"TO {quote_text(target)} ({copy_options(self._physical, self._layout)}"
                 f"{', PRESERVE_ORDER true' if self.keeps_order else ''})"
-            ).fetchall()  # to its end: see digest
+            ).fetchall()  # read to its end: see digest
         if not found:
             return 0, 0, {}
         ((_, rows, size, _, summary, *_),) = found
@@ -386,7 +388,7 @@ class Writer:
 
 
 class _Piece:
-    """Batches from a shared iterator up to a number of bytes; counts what it gave."""
+    """Batches from a shared iterator up to a number of bytes; counts the bytes that it yields."""
 
     def __init__(
         self, first: pa.RecordBatch, rest: Iterator[pa.RecordBatch], limit_bytes: float
@@ -405,7 +407,7 @@ class _Piece:
 def _take(
     batches: Iterator[pa.RecordBatch], limit_bytes: int
 ) -> tuple[list[pa.RecordBatch], Iterator[pa.RecordBatch] | None]:
-    """Batches up to a number of bytes, and the iterator if there may be more."""
+    """Return batches up to a number of bytes, and the iterator if there may be more."""
     taken, size = [], 0
     for batch in batches:
         taken.append(batch)
@@ -416,7 +418,7 @@ def _take(
 
 
 def _sliced(batches: Iterable[pa.RecordBatch], rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-    """Batches of bounded length: a caller may pass a table in one piece."""
+    """Yield batches of bounded length: a caller may pass a table in one piece."""
     for batch in batches:
         for start in range(0, batch.num_rows, rows):
             yield batch.slice(start, rows)
@@ -445,24 +447,24 @@ def _in_place(step: Callable[[], object], key: str) -> None:
 #
 # NOT NULL, CHECK constraints, invariants, and values that a format can't keep.
 #
-# As SQL that stops at the first row that breaks one.
+# The rules are SQL that stops at the first row that breaks one.
 #
-# The check is a filter: it passes every row or raises, inside the same pass that
-# writes the rows. A CHECK that is NULL is broken, as in Delta's own writer.
+# The check is a filter: it passes every row or raises, inside the same pass that writes the rows. A
+# CHECK that is NULL is broken, as in Delta's own writer.
 
 
 def needs_sql(layout: Layout) -> bool:
-    """Whether rows must be checked by more than counting NULLs in columns."""
+    """Return whether the rules need more than a count of NULLs in columns."""
     return bool(layout.constraints) or any(field_is_strict(field) for field in layout.schema)
 
 
 def guard(layout: Layout, alias: str) -> str | None:
-    """A filter over ``alias``, whose columns are the table's; None if every row is allowed."""
+    """Return a filter over ``alias``, whose columns are the table's; None if all are allowed."""
     rules = [
         (f"column {path} must not be null", broken) for path, broken in _null_rules(layout, alias)
     ]
     rules += [
-        # Of text and of bytes: ''::BLOB has none.
+        # This fits text and bytes: ''::BLOB has no bytes.
         (_empty(name), f"{column_of(alias, (name,))} = ''")
         for name in _empty_is_null(layout)
     ]
@@ -492,7 +494,7 @@ def guard(layout: Layout, alias: str) -> str | None:
 
 
 def checks_columns(layout: Layout) -> bool:
-    """Whether ``check_columns`` has anything to look for."""
+    """Return whether ``check_columns`` has anything to check."""
     return any(not field.nullable for field in layout.schema) or bool(_empty_is_null(layout))
 
 
@@ -508,7 +510,7 @@ def check_columns(layout: Layout, batch: pa.RecordBatch) -> None:
 
 
 def _empty_is_null(layout: Layout) -> list[str]:
-    """Columns in which the empty text, or no bytes, would come back as NULL.
+    """Return columns in which the empty text, or no bytes, would be read as NULL.
 
     Delta's protocol: an empty partition value of any type is NULL.
     """
@@ -537,7 +539,7 @@ def _broken(
 
 
 def _null_rules(layout: Layout, alias: str) -> Iterator[tuple[str, str]]:
-    """(path, SQL that is true for a row with a forbidden NULL there)."""
+    """Yield a path, and SQL that is true for a row with a forbidden NULL there."""
     names = (f"__n{i}" for i in itertools.count())
     for field in layout.schema:
         value = column_of(alias, (field.name,))

@@ -1,4 +1,4 @@
-"""A table's rows in the order of a Z curve, sorted by DuckDB, which spills what is too much."""
+"""A table's rows in the order of a Z curve, sorted by DuckDB, which spills what exceeds memory."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Z = pa.field("__lakevilla_z", pa.uint64())
 def in_z_order(
     database: Database, files: Files, writer: Writer, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of ``files``, all of one partition, in order; ``writer`` knows their columns.
+    """Return the rows of ``files``, all of one partition, in order; ``writer`` knows their columns.
 
-    Two passes: a sample of the columns alone, then all rows with their place.
+    It takes two passes: a sample of the columns alone, then all rows with their place.
     """
     layout = files.layout
     cuts = boundaries(sampled(database, files, columns, SAMPLE_ROWS))
@@ -39,7 +39,7 @@ def in_z_order(
 
 
 def sampled(database: Database, files: Files, columns: Sequence[str], rows: int) -> pa.Table:
-    """So many rows of some columns, the same ones each time."""
+    """Return so many rows of some columns, the same rows each time."""
     cursor = database.cursor()
     layout = files.layout
     schema = pa.schema([layout.schema.field(column) for column in columns])
@@ -53,12 +53,13 @@ def sampled(database: Database, files: Files, columns: Sequence[str], rows: int)
 def sorted_along(
     database: Database, placed: Iterable[pa.RecordBatch], writer: Writer, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Rows that come with their place ``Z`` on the curve, sorted by it."""
+    """Return rows that have their place ``Z`` on the curve, sorted by it."""
     sorter = database.cursor()
     layout = writer.layout
     schema = pa.schema([*layout.schema, Z])
     writer.register(sorter, "__lakevilla_placed", placed, schema)
-    # Beside the curve the first column, so that one column alone sorts the rows whole.
+    # Sort by the first column after the curve, so that for one column alone the rows are sorted
+    # fully.
     order = name_list([Z.name]) + f", {quote_name(columns[0])}"
     names = name_list(layout.schema.names)
     return writer.stream(sorter, f"SELECT {names} FROM __lakevilla_placed ORDER BY {order}")

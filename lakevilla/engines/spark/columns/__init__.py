@@ -1,8 +1,8 @@
 """Spark's ``Column`` objects as expressions of the one language, where both mean the same.
 
-``connect`` reads the plan of a Spark Connect client and ``classic`` the JVM's nodes; both give
-``nodes``. ``translate`` makes a tree of them, typed as Spark types it, so that a value that
-Spark would compute is the value that comes out; what has another meaning there is refused.
+``connect`` reads the plan of a Spark Connect client and ``classic`` the JVM's nodes; both return
+``nodes``. ``translate`` makes a tree of them, typed as Spark types it, so that the result is the
+value that Spark would compute. A column with another meaning in the language is refused.
 """
 
 from lakevilla.engines.spark.columns.nodes import SessionTerms

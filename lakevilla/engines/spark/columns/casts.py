@@ -22,7 +22,7 @@ from lakevilla.sql.expressions.values import adapt, literal, value_of
 
 # -------------------- casts
 #
-# Casts of Spark that the language has, with the same outcome for every value that both take.
+# Casts of Spark that the language has, with the same result for every value that both accept.
 
 
 _SPELLINGS = {
@@ -53,7 +53,7 @@ _TIMES = ("timestamp", "timestamp_ntz")
 
 
 def type_spelled(text: str, terms: SessionTerms) -> str:
-    """The library's name of a type as Spark spells it."""
+    """Return the library's name of a type as Spark spells it."""
     name = re.sub(r"\s", "", text.lower())
     if name == "timestamp" and not terms.zoned:
         return "timestamp_ntz"
@@ -65,7 +65,7 @@ def type_spelled(text: str, terms: SessionTerms) -> str:
 
 
 def cast(operand: Typed, to: str, terms: SessionTerms) -> Typed:
-    """The operand cast; refused where Spark's outcome may be another one."""
+    """Return the operand cast; refuse the cast where Spark's result may differ."""
     of = operand.type
     what = f"a cast of {of} to {to}"
     if of == to:
@@ -108,14 +108,14 @@ def _check_zone(of: str, to: str, what: str, terms: SessionTerms) -> None:
 
 # -------------------- coercion
 #
-# What Spark makes of operands of different types, as far as it loses nothing here either.
+# The common types that Spark gives to operands of different types, if nothing is lost here either.
 #
-# Types go by the library's names. Spark casts operands to a common type before it compares or
+# Types have the library's names. Spark casts operands to a common type before it compares or
 # computes; where that may change a value, the cast is written into the tree. Where Spark would
-# round, guess, or look at the session's time zone, the operands are refused.
+# round, guess, or use the session's time zone, the operands are refused.
 
 
-#: Digits that Spark gives to an integer beside a decimal.
+#: The digits that Spark gives to an integer next to a decimal.
 _DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 20}
 _ZONE = re.compile(r"(Z|[+-]\d\d:\d\d)$")
 
@@ -133,7 +133,7 @@ class Typed:
 
 
 def parts(operand: Typed) -> tuple[int, int]:
-    """Precision and scale of a decimal, or of the one that Spark makes of an integer."""
+    """Return precision and scale of a decimal, or of the decimal that Spark makes of an integer."""
     if is_decimal(operand.type):
         return decimal_parts(operand.type)
     constant = operand.constant
@@ -143,7 +143,7 @@ def parts(operand: Typed) -> tuple[int, int]:
 
 
 def decimal(precision: int, scale: int, what: str) -> str:
-    """A decimal type; refused where Spark would keep fewer digits than the result has."""
+    """Return a decimal type; refuse it where Spark would keep fewer digits than the result has."""
     if precision > MAX_PRECISION:
         raise refused(
             f"{what}, whose result has up to {precision} digits",
@@ -154,7 +154,7 @@ def decimal(precision: int, scale: int, what: str) -> str:
 
 
 def common(operands: list[Typed], what: str, terms: SessionTerms) -> str:
-    """The type in which Spark brings operands together."""
+    """Return the type to which Spark converts all operands."""
     met = "void"
     for operand in operands:
         met = _common(Typed(Literal("void"), met), operand, what, terms)
@@ -199,7 +199,7 @@ def _common_number(left: Typed, right: Typed, what: str, terms: SessionTerms) ->
 
 
 def converted(operand: Typed, to: str, what: str, terms: SessionTerms) -> Expr:
-    """An operand as one of the common type, with the value that Spark's has."""
+    """Return an operand as one of the common type, with the value that Spark's has."""
     expr, constant = operand.expr, operand.constant
     if operand.type in (to, "void"):
         return expr
@@ -211,12 +211,13 @@ def converted(operand: Typed, to: str, what: str, terms: SessionTerms) -> Expr:
         return Cast(expr, "double")
     if operand.type == "string":
         return _moment(operand, to, what, terms)
-    # What is left loses nothing: the language itself widens integers and decimals so.
+    # The remaining casts lose nothing: the language itself widens integers and decimals in this
+    # way.
     return expr
 
 
 def _moment(operand: Typed, to: str, what: str, terms: SessionTerms) -> Expr:
-    """Text beside a date or timestamp."""
+    """Return text next to a date or timestamp, as a constant of that type."""
     constant = operand.constant
     if constant is None:
         raise refused(f"{what} of text and {to}", f"cast the text to {to}")
@@ -231,7 +232,7 @@ def _moment(operand: Typed, to: str, what: str, terms: SessionTerms) -> Expr:
 
 
 def need_utc(type_: str, what: str, terms: SessionTerms) -> None:
-    """Refuse what Spark reads in the session's time zone, unless that is UTC."""
+    """Refuse values that Spark reads in the session's time zone, unless that is UTC."""
     if type_ == "timestamp" and not terms.is_utc:
         raise refused(
             f"{what} of a timestamp",

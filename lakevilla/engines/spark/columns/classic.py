@@ -1,7 +1,7 @@
 """A ``Column`` of a classic session: the JVM's nodes, one by one, through py4j.
 
-Only what Spark keeps of the expression is asked, never its text: ``str(column)`` has lost
-what was in quotes.
+Only Spark's own structure of the expression is read, never its text: ``str(column)`` has lost the
+text in quotes.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from lakevilla.engines.spark.columns.nodes import (
 )
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: In the metadata of an attribute: the frame that it was taken from.
+#: The key, in the metadata of an attribute, of the frame that it was taken from.
 _FRAME = "__dataset_id"
 
 
 def read(column: Any) -> Node:
-    """The nodes of a classic ``Column``."""
+    """Return the nodes of a classic ``Column``."""
     return _node(column._jc.node())
 
 
 def frame_id(frame: Any) -> str:
-    """The number by which the attributes of a DataFrame name it."""
+    """Return the number by which the attributes of a DataFrame name it."""
     return f"classic {frame._jdf.id()}"
 
 
@@ -95,7 +95,7 @@ def _constant(node: Any) -> Node:
     if value is None or isinstance(value, bool | str | float | bytes | bytearray | int | Decimal):
         return of_python(value)
     kind = _kind(value)
-    # What the JVM's own types mean is for Spark to say: their calendars are its matter.
+    # Spark decides what the JVM's own types mean: it knows their calendars.
     times = _jvm().org.apache.spark.sql.catalyst.util.DateTimeUtils
     try:
         if kind == "Date":
@@ -120,7 +120,7 @@ def _attribute(node: Any) -> Node:
 
 
 def _expression(expression: Any) -> Name:
-    """A resolved attribute, or a field of one: what ``frame["a.b"]`` is."""
+    """Return a resolved attribute, or a field of one, such as ``frame["a.b"]``."""
     kind = _kind(expression)
     if kind == "Alias":
         return _expression(expression.child())

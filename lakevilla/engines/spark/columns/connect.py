@@ -27,7 +27,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def read(column: Any, client: Any) -> Node:
-    """The nodes of a ``Column`` of Connect; ``client`` is that of its session."""
+    """Return the nodes of a ``Column`` of Connect; ``client`` belongs to its session."""
     try:
         plan = column._expr.to_plan(client)
     except Exception as error:
@@ -38,7 +38,7 @@ def read(column: Any, client: Any) -> Node:
 
 
 def frame_id(frame: Any) -> str:
-    """The number by which the columns of a DataFrame name it."""
+    """Return the number by which the columns of a DataFrame name it."""
     return f"connect {frame._plan._plan_id}"
 
 
@@ -56,7 +56,7 @@ def _name(attribute: Any) -> Node:
 
 
 def parts_of(text: str) -> tuple[str, ...]:
-    """The names in ``a.b`` or ``a.`b.c```, as Spark reads a column's name."""
+    """Return the names in ``a.b`` or ``a.`b.c```, as Spark reads a column's name."""
     parts, at = [], 0
     while True:
         if text[at : at + 1] == "`":
@@ -123,7 +123,7 @@ def _constant(literal: Any) -> Node:
     if kind in (*_WHOLE, "boolean", "string", "binary", "double", "float"):
         return Constant(value, kind)
     if kind == "decimal":
-        # The server takes the declared type, and more digits where the value has them.
+        # The server uses the declared type, and more digits where the value has them.
         found = Decimal(value.value)
         precision, scale = decimal_parts(of_python(found).type)
         scale = max(scale, value.scale)

@@ -22,12 +22,12 @@ from lakevilla.sql.expressions.values import literal, value_of
 
 # -------------------- making
 #
-# How Spark's functions are made into calls of the language's: what makers share.
+# Conversion of Spark's functions to calls of the language: code that all makers share.
 
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """What functions need to know: the session's terms, and what time it is."""
+    """The context of functions: the session's terms, and the current time."""
 
     terms: SessionTerms
     now: datetime
@@ -40,7 +40,7 @@ class Language:
         return Typed(Call(name, tuple(args)), type_)
 
     def met(self, args: Sequence[Typed], what: str) -> tuple[list[Expr], str]:
-        """Operands in the type that Spark brings them to."""
+        """Return operands in the type to which Spark converts them."""
         type_ = common(list(args), what, self.terms)
         return [converted(arg, type_, what, self.terms) for arg in args], type_
 
@@ -68,7 +68,7 @@ def constant_of(what: str, arg: Typed, *types: type) -> object:
 
 
 def exactly(name: str, types: Sequence[str], gives: str = "string", to: str | None = None) -> Maker:
-    """A function whose operands have exactly these types; ``int`` for any integer."""
+    """Return a maker for operands of exactly these types; ``int`` stands for any integer."""
 
     def make(lang: Language, args: list[Typed]) -> Typed:
         check_count(name, args, len(types))
@@ -134,7 +134,7 @@ def _date_format(lang: Language, args: list[Typed]) -> Typed:
 
 
 def _read(type_: str) -> Maker:
-    """``to_date(text, format)`` and its like."""
+    """Return a maker of ``to_date(text, format)`` and similar functions."""
     name = f"to_{type_}"
 
     def make(lang: Language, args: list[Typed]) -> Typed:
@@ -347,7 +347,7 @@ def _not(lang: Language, args: list[Typed]) -> Typed:
 
 
 def _narrowed(expr: Expr, type_: str) -> Typed:
-    """A computed number in Spark's type, which raises beyond it as Spark does."""
+    """Return a computed number in Spark's type, which raises beyond its range as Spark does."""
     return Typed(Cast(expr, type_) if type_ in _NARROW else expr, type_)
 
 
@@ -404,7 +404,7 @@ def _quotient(lang: Language, args: list[Typed]) -> Typed:
 
 
 def _unless_null(arg: Expr, by: Expr, whole: Expr) -> Expr:
-    """Spark's NULL by zero is NULL; it computes what it divides by nevertheless."""
+    """Return NULL for NULL by zero, as Spark does; Spark computes the divisor nevertheless."""
     if isinstance(arg, Literal) and arg.value is not None:
         return whole
     none = Call("and", (Call("is_null", (arg,)), Call("not", (Call("is_null", (by,)),))))
@@ -561,7 +561,7 @@ def _replace(lang: Language, args: list[Typed]) -> Typed:
 
 
 def _found_at(lang: Language, args: list[Typed]) -> Typed:
-    """``locate(part, text, start)``."""
+    """Make a call of ``locate(part, text, start)``."""
     check_count("locate", args, 2, 3)
     if len(args) == 3 and constant_of("locate", args[2], int) != 1:
         raise refused("locate() from another place than 1", AS_TEXT)

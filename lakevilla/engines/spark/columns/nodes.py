@@ -10,12 +10,12 @@ from lakevilla.errors import InvalidOperation
 
 # -------------------- nodes
 #
-# What a ``Column`` says, in few kinds of nodes: the same of classic sessions and of Connect.
+# The content of a ``Column``, in few kinds of nodes: the same for classic sessions and for Connect.
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A column by its name; ``frame`` tells the DataFrame that it was taken from."""
+    """A column by its name; ``frame`` identifies the DataFrame that it was taken from."""
 
     parts: tuple[str, ...]
     frame: str | None = None
@@ -65,14 +65,14 @@ Node: TypeAlias = Name | Constant | Applied | CastTo | Branches | Item
 
 
 def refused(what: str, instead: str) -> InvalidOperation:
-    """A ``Column`` that the language can't say."""
+    """Return the error for a ``Column`` that the language can't express."""
     return InvalidOperation(
         f"a Spark Column with {what} can't be an expression of the lake: {instead}"
     )
 
 
 def spelled(parts: tuple[str, ...]) -> str:
-    """A column's name as ``F.col`` takes it."""
+    """Return a column's name as ``F.col`` accepts it."""
     return ".".join(
         part if part.isidentifier() else f"`{part.replace('`', '``')}`" for part in parts
     )
@@ -86,7 +86,7 @@ AS_TEXT = "write it as SQL text, in the language of docs/expressions.md"
 OF_MANY_ROWS = "it is no value of one row: compute it in a DataFrame, and merge that"
 SOURCE = "compute it in a DataFrame, and merge that"
 
-#: What there is beside the nodes above, by what Spark calls it, and what to do instead.
+#: Nodes other than those above, by Spark's names of them, and alternatives to them.
 BESIDE = {
     "SqlExpression": ("F.expr(...)", "pass its text itself, in the language of "
                       "docs/expressions.md"),
@@ -109,13 +109,13 @@ BESIDE = {
 
 
 def beside(kind: str) -> InvalidOperation:
-    """The refusal of a node that is none of ours, by the name of its kind."""
+    """Return the error for a node that is none of the kinds above, by the name of its kind."""
     what, instead = BESIDE.get(kind, (kind, AS_TEXT))
     return refused(what, instead)
 
 
 def of_python(value: object) -> Constant:
-    """A value of Python under the type that Spark gives it."""
+    """Return a value of Python under the type that Spark gives it."""
     if value is None:
         return Constant(None, "void")
     if isinstance(value, bool):
@@ -142,7 +142,7 @@ def _decimal_of(value: Decimal) -> str:
 
 # -------------------- session terms
 #
-# What a session's settings make of the meaning of its columns.
+# The effect of a session's settings on the meaning of its columns.
 
 
 if TYPE_CHECKING:
@@ -153,12 +153,13 @@ _UTC = frozenset({"UTC", "Etc/UTC", "Z", "GMT", "Etc/GMT", "+00:00", "UTC+0", "G
 
 @dataclass(frozen=True, slots=True)
 class SessionTerms:
-    """Settings of a session.
+    """The settings of a session that change the meaning of columns.
 
     Attributes
     ----------
     zone : str
-        In which Spark reads the dates and hours of timestamps. The lake reads them in UTC.
+        The time zone in which Spark reads the dates and hours of timestamps. The lake reads them in
+        UTC.
     ansi : bool
         Whether overflows and failing casts raise, as they do in the lake.
     zoned : bool

@@ -36,15 +36,15 @@ from lakevilla.sql.expressions.values import literal
 #
 # A ``Column``'s nodes as a tree of the language, typed as Spark types them.
 #
-# The language computes integers as longs and real numbers as doubles; where Spark has a
-# narrower type, a cast to it is written, which raises where Spark's own computation does.
+# The language computes integers as longs and real numbers as doubles. Where Spark has a narrower
+# type, a cast to it is written, which raises where Spark's own computation does.
 
 
 _NOTHING = pa.schema([])
 
 
 class Translator:
-    """Makes trees of nodes, over the columns of a table or of both sides of a merge.
+    """Translator from nodes to trees, over the columns of a table or of both sides of a merge.
 
     Parameters
     ----------
@@ -52,9 +52,9 @@ class Translator:
     terms : SessionTerms
         Of the session that the columns were made in.
     whose : callable
-        Of which alias a column is that was taken from a DataFrame.
+        Returns the alias of a column that was taken from a DataFrame.
     now : datetime
-        Aware; what ``current_timestamp`` stands for.
+        Aware; the value of ``current_timestamp``.
     """
 
     def __init__(
@@ -64,12 +64,12 @@ class Translator:
         self._lang = Language(terms, now)
 
     def expression(self, node: Node) -> Expr:
-        """The tree, with its columns as they were named: it is still to be bound.
+        """Return the tree, with its columns as they were named: it is not bound yet.
 
         Raises
         ------
         InvalidOperation
-            Names what Spark means by it and no expression of the lake can say.
+            Names a part that no expression of the lake can express with Spark's meaning.
         """
         try:
             return self._typed(node).expr
@@ -155,7 +155,7 @@ class Translator:
 
     @staticmethod
     def _terms_of(name: str, node: Applied) -> list[Node]:
-        """The operands of a chain, which is as deep as it is long."""
+        """Return the operands of a chain, which is as deep as it is long."""
         found: list[Node] = []
         pending: list[Node] = [node]
         while pending:
@@ -169,18 +169,18 @@ class Translator:
 
 # -------------------- reading
 #
-# Telling a ``Column``, and reading it by the kind of its session.
+# Recognising a ``Column``, and reading it by the kind of its session.
 
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: The DataFrames that a column may be taken from: of each the alias that it means here.
+#: Return, for a column that was taken from a DataFrame, the alias that its frame has here.
 FrameIds = Callable[[Name], str | None]
 
 
 def is_column(value: object) -> bool:
-    """Whether it is a ``Column`` of Spark, classic or Connect."""
+    """Return whether it is a ``Column`` of Spark, classic or Connect."""
     return any(
         kind.__name__ == "Column" and kind.__module__.startswith("pyspark.sql.")
         for kind in type(value).__mro__
@@ -188,12 +188,12 @@ def is_column(value: object) -> bool:
 
 
 def read_column(column: Any, session: SparkSession) -> Node:
-    """The nodes of a ``Column``.
+    """Return the nodes of a ``Column``.
 
     Raises
     ------
     InvalidOperation
-        It has something that no expression of the lake has, or it is of another kind of session.
+        It has a part that no expression of the lake has, or it is of another kind of session.
     """
     if _of_connect(column) != _of_connect(session):
         raise InvalidOperation(
@@ -202,17 +202,17 @@ def read_column(column: Any, session: SparkSession) -> Node:
         )
     try:
         if _of_connect(column):
-            return connect.read(column, getattr(session, "client"))  # noqa: B009 (Connect alone has it)
+            return connect.read(column, getattr(session, "client"))  # noqa: B009 (Connect's alone)
         return classic.read(column)
     except RecursionError:
         raise too_deep() from None
 
 
 def frame_ids(frames: Sequence[tuple[Any, str | None]], what: str) -> FrameIds:
-    """Tells of a column that was taken from a DataFrame which of ``frames`` it is; by the alias
-    that stands beside it, None for the only table.
+    """Return a function that finds, for a column of a DataFrame, the alias of that frame.
 
-    ``what`` are the frames that it may be taken from, for messages.
+    The alias is the one next to the frame in ``frames``, None for the only table. ``what`` names
+    the frames that a column may be taken from, for messages.
     """
 
     def alias_of(name: Name) -> str | None:

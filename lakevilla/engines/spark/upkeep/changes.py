@@ -1,7 +1,8 @@
 """The changes of a table as a frame: read by tasks, and compared where equal rows meet.
 
-Rows that only came, only went, or that change files tell are read as they lie. Where a commit
-replaced files, the rows of both are sent to where equal ones meet, and those in both are left out.
+Rows that were only added, only deleted, or that change files describe are read in place. Where a
+commit replaced files, the rows of both are sent to places where equal rows meet, and rows in both
+are left out.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ from lakevilla.engines.spark.upkeep.moving import packed, unpacked
 from lakevilla.formats.layout import Layout
 from lakevilla.sql.expressions.tree import Expr
 
-#: Where rows meet to be compared, a task gets those of about so many bytes of files.
+#: A task that compares rows gets those of about so many bytes of files.
 _MEETING_BYTES = 16 * 1024 * 1024
 _KINDS = ("insert", "delete")
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeStep:
-    """What a commit changed: files, and what became of their rows (None: a column says it).
+    """The changes of a commit: files, and the kind of their rows' change (None: a column has it).
 
-    Of two the first came and the second went.
+    Of two sources, the first was added and the second removed.
     """
 
     version: int
@@ -51,7 +52,7 @@ class ChangeStep:
 class Comparing:
     """A query that compares the views ``added`` and ``removed``.
 
-    Rows that it compares are equal in the columns ``by``; in all of them for none.
+    Rows that it compares are equal in the columns ``by``; if ``by`` is empty, in all columns.
     """
 
     sql: str
@@ -62,7 +63,7 @@ class Comparing:
 
 @dataclass(frozen=True, slots=True)
 class ShownRows:
-    """What is shown of changed rows: some columns, and what tells of the change.
+    """The columns of changed rows that are shown: some of the table's, and those of the change.
 
     ``own`` is its kind alone, or its kind, version and time.
     """
@@ -82,7 +83,7 @@ class ShownRows:
     def stamped(
         self, batch: pa.RecordBatch, kind: str | None, version: int, timestamp_ms: int
     ) -> pa.RecordBatch:
-        """Rows, of which the last column is the kind where ``kind`` is None, with the rest."""
+        """Return rows with the columns of the change; without ``kind``, the last column has it."""
         rows = batch.num_rows
         columns = [batch.column(name) for name in self.names]
         stamps = (kind, version, timestamp_ms * 1000)
@@ -96,7 +97,7 @@ class ShownRows:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Some files of a step: ``layout`` is one of those that the task knows."""
+    """Some files of a step; ``layout`` is the number of a layout that the task knows."""
 
     layout: int
     files: bytes
@@ -111,7 +112,7 @@ class _Source:
 
 @dataclass(frozen=True, slots=True)
 class ChangesTask:
-    """Read rows whose files tell what became of them."""
+    """A task that reads rows whose files determine the kind of their change."""
 
     place: LakeAddress
     layouts: tuple[Layout, ...]
@@ -132,9 +133,9 @@ class ChangesTask:
 
 @dataclass(frozen=True, slots=True)
 class CompareTask:
-    """Send the rows of replaced and of new files to where equal ones meet.
+    """A task that sends the rows of replaced and of new files to where equal rows meet.
 
-    ``first`` is the number of each step's first meeting place, and after the last.
+    ``first`` is the number of each step's first meeting place, and of the place after the last.
     """
 
     place: LakeAddress
@@ -167,7 +168,7 @@ class CompareTask:
 
 @dataclass(frozen=True, slots=True)
 class DifferenceTask:
-    """Where equal rows meet: leave out those that both sides have."""
+    """A task at meeting places of equal rows, which leaves out the rows that both sides have."""
 
     place: LakeAddress
     schema: pa.Schema
@@ -193,7 +194,7 @@ class DifferenceTask:
 
 @dataclass(frozen=True, slots=True)
 class ChangeJobs:
-    """The tasks that tell changes: some read, some compare. ``meetings`` may be none."""
+    """The tasks that find changes: some read, some compare. ``meetings`` may be none."""
 
     reading: ChangesTask
     comparing: CompareTask
@@ -206,7 +207,7 @@ class ChangeJobs:
 
 @dataclass(frozen=True, slots=True)
 class PairTask:
-    """Compare the rows that replaced others with these, in one task."""
+    """A task that compares all rows of new files with those of the replaced ones."""
 
     place: LakeAddress
     step: ChangeStep
@@ -233,9 +234,9 @@ def change_tasks(
     comparing: Comparing,
     own: pa.Schema,
 ) -> list[ReadTask]:
-    """The same for who can't send rows from task to task: a task each, for about ``tasks``.
+    """Return tasks for a caller that can't send rows between tasks: one each, for about ``tasks``.
 
-    Rows that replaced others are compared with them by one task for each step.
+    For each step that replaced rows, one task compares the new rows with the replaced ones.
     """
     plain = [step for step in steps if len(step.sources) == 1]
     jobs = change_jobs(place, tasks, layout, plain, columns, where, comparing, own)
@@ -256,11 +257,11 @@ def change_jobs(
     comparing: Comparing,
     own: pa.Schema,
 ) -> ChangeJobs:
-    """The tasks for about ``tasks`` at a time."""
-    # Spark's timestamps are of microseconds.
+    """Return the tasks for about ``tasks`` at a time."""
+    # Spark's timestamps have microseconds.
     own = spark_types(own)
     shown = ShownRows(layout.schema, None if columns is None else tuple(columns), own)
-    # All read by the table's columns; change files have one more.
+    # All are read by the table's columns; change files have one more.
     layouts: dict[bool, int] = {}
     known: list[Layout] = []
     plain: list[tuple[_Source, int]] = []

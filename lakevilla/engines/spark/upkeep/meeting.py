@@ -35,22 +35,23 @@ from lakevilla.store.effects import Program, Stat, delete, parallel, put
 
 # -------------------- meeting
 #
-# Rows of several sides meet where they are equal, and a judge looks at them there.
+# Rows of several sides meet where they are equal, and a judge examines them there.
 #
-# Tasks send the rows of files, and rows that were put aside, to the place that a hash of some
-# columns says. A place has about as many bytes as a task holds. What its judge makes of them is
-# put aside again, under names of the attempt's own, so a lost attempt leaves what gc deletes.
+# Tasks send the rows of files, and rows that were put aside, to the place that is computed from a
+# hash of some columns. A place has about as many bytes as a task holds. The rows that its judge
+# returns are put aside again, under names of the attempt's own, so gc deletes what a lost attempt
+# leaves.
 
 
-#: Where rows meet, a task gets those of about so many bytes as they are stored.
+#: A task at meeting places gets the rows of about so many stored bytes.
 _MEETING_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class SideSource:
-    """What tasks need to know of a side: whose files they are, or what was put aside.
+    """The data of a side that tasks need: the layout of its files, or the rows that were put aside.
 
-    ``among`` is the side without which its rows are of no use, where tasks are to look at that.
+    ``among`` is the side without which its rows are of no use, if tasks must check that.
     """
 
     rows: Layout | StagedRows
@@ -63,7 +64,7 @@ class SideSource:
         return self.rows.schema
 
     def read(self, worker: Worker, piece: bytes | int) -> Iterator[pa.RecordBatchReader]:
-        """The rows of some files, as an Arrow IPC stream of them, or of an object by its place."""
+        """Yield the rows of some files, listed as an Arrow IPC stream, or of an object by place."""
         if isinstance(self.rows, StagedRows):
             assert isinstance(piece, int)
             yield read_staged(worker.data, self.rows.only(piece))
@@ -73,7 +74,7 @@ class SideSource:
             yield worker.runner.run(worker.engine.scan(table, None, self.where))
 
     def hashes(self, worker: Worker, table: str) -> np.ndarray:
-        """Those of all rows that were put aside."""
+        """Return the hashes of all rows that were put aside."""
         assert isinstance(self.rows, StagedRows)
         found = [np.empty(0, np.uint64)]
         for batch in worker.engine.hashed(read_staged(worker.data, self.rows), self.by, table):
@@ -83,7 +84,7 @@ class SideSource:
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """What the tasks have in common; ``duckdb`` is its version, as another may hash otherwise."""
+    """The common data of the tasks; ``duckdb`` is its version: another may hash otherwise."""
 
     place: LakeAddress
     sources: tuple[tuple[str, SideSource], ...]
@@ -94,7 +95,7 @@ class Meeting:
 
 @dataclass(frozen=True, slots=True)
 class SendTask:
-    """Send rows to where they meet others: for each task pieces of sides, by the side's place."""
+    """A task that sends rows to their meeting places: pieces of sides, by the side's place."""
 
     meeting: Meeting
     tasks: tuple[tuple[int, bytes | int], ...]
@@ -126,14 +127,14 @@ class SendTask:
 
 @dataclass(frozen=True, slots=True)
 class MetReport(TaskReport):
-    """What was said at the places of a task; what was put aside is ``staged``."""
+    """The summaries of the judge at the places of a task; ``staged`` are the rows put aside."""
 
     said: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeTask:
-    """Where rows meet: have the judge look at them, and put aside what that makes."""
+    """A task at meeting places: the judge examines rows, and the resulting rows are put aside."""
 
     meeting: Meeting
     prefix: str
@@ -174,14 +175,14 @@ class JudgeTask:
 
 
 def _of_hashes(batches: Iterator[pa.RecordBatch], wanted: np.ndarray) -> Iterator[pa.RecordBatch]:
-    """The rows that have one of these hashes: all that are wanted, and seldom another."""
+    """Yield the rows that have one of these hashes: all that are wanted, and seldom another."""
     for batch in batches:
         here = np.isin(batch.column(HASH.name).to_numpy(zero_copy_only=False), wanted)
         yield batch.filter(pa.array(here))
 
 
 def met(jobs: Jobs, sides: Mapping[str, Side], judge: Judge, prefix: str) -> Program[Met]:
-    """Have rows meet; see ``engines.meeting.MeetingEngine``."""
+    """Join rows of several sides; see ``engines.meeting.MeetingEngine``."""
     sources: dict[str, SideSource] = {}
     tasks: list[tuple[int, bytes | int]] = []
     sizes: dict[str, int] = {}
@@ -195,7 +196,7 @@ def met(jobs: Jobs, sides: Mapping[str, Side], judge: Judge, prefix: str) -> Pro
         tasks += [(number, one) for one in files]
         sizes[name] = bytes_of([side.rows])
         among = None
-        # Each task reads no more for it than it reads of its own.
+        # No task reads more of the other side than of its own files.
         if side.for_side is not None and sizes[side.for_side] * len(files) <= sizes[name]:
             among = sources[side.for_side]
         sources[name] = SideSource(side.rows.layout, side.by, side.where, among)
@@ -214,14 +215,14 @@ def met(jobs: Jobs, sides: Mapping[str, Side], judge: Judge, prefix: str) -> Pro
 
 
 def staged_bytes(rows: StagedRows) -> Program[int]:
-    """How many bytes rows that were put aside have on the store."""
+    """Return the number of bytes that rows put aside have on the store."""
     infos: list[ObjectInfo | Missing] = yield from parallel([Stat(key) for key in rows.keys])
     return sum(one.size for one in infos if not isinstance(one, Missing))
 
 
 # -------------------- looking
 #
-# Looking at tables by tasks: at rows of a kind, and by whatever program looks at files.
+# Reads of tables by tasks: of rows for which a condition is true, and by any program over files.
 
 
 P = TypeVar("P")
@@ -230,14 +231,14 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class FoundReport(TaskReport):
-    """A row, if there was one."""
+    """A row, if one was found."""
 
     row: pa.RecordBatch | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FindTask:
-    """Find one row in a bin."""
+    """A task that finds one row in a bin."""
 
     place: LakeAddress
     bins: Bins
@@ -252,7 +253,7 @@ class FindTask:
 
 
 def found_one(jobs: Jobs, table: TableInput, where: Expr) -> Program[pa.RecordBatch | None]:
-    """A row for which ``where`` is true."""
+    """Return a row for which ``where`` is true."""
     bins = jobs.bins(table)
     reports = yield from jobs.reported(table.layout, bins, FindTask(jobs.place, bins, where))
     rows = (one.row for one in reports if isinstance(one, FoundReport))
@@ -268,7 +269,7 @@ class DigestReport(TaskReport):
 
 @dataclass(frozen=True, slots=True)
 class DigestTask:
-    """Tell the rows of a bin for which ``where`` is true by a digest."""
+    """A task that computes a digest of the rows of a bin for which ``where`` is true."""
 
     place: LakeAddress
     bins: Bins
@@ -282,10 +283,10 @@ class DigestTask:
 
 
 def digested(jobs: Jobs, embedded: DuckDBEngine, table: TableInput, where: Expr) -> Program[Digest]:
-    """The digest of the rows for which ``where`` is true.
+    """Return the digest of the rows for which ``where`` is true.
 
-    The driver looks at what would be one task's: a transaction waits for it, and a job takes
-    longer.
+    The driver computes it if it is the work of one task: a transaction waits for it, and a job
+    takes longer.
     """
     bins = jobs.bins(table)
     if len(bins.files) == 1:
@@ -296,7 +297,7 @@ def digested(jobs: Jobs, embedded: DuckDBEngine, table: TableInput, where: Expr)
 
 @dataclass(frozen=True, slots=True)
 class ProgramReport(TaskReport):
-    """What the program of a portion came to."""
+    """The result of the program of a portion."""
 
     portion: int = 0
     outcome: Any = None
@@ -304,7 +305,10 @@ class ProgramReport(TaskReport):
 
 @dataclass(frozen=True, slots=True)
 class ProgramTask:
-    """Run a program for a portion. The function is pickled by its name, its arguments by value."""
+    """A task that runs a program for a portion.
+
+    The function is pickled by its name, its arguments by value.
+    """
 
     place: LakeAddress
     function: Callable[[Any], Program[Any]]
@@ -317,7 +321,7 @@ class ProgramTask:
 
 
 def spread_over(jobs: Jobs, function: Callable[[P], Program[R]], portions: Sequence[P]) -> list[R]:
-    """Run a program for each portion; what they come to, in order."""
+    """Run a program for each portion; return the results, in order."""
     if not portions:
         return []
     task = ProgramTask(jobs.place, function, tuple(map(pickle.dumps, portions)))
@@ -332,18 +336,18 @@ def spread_over(jobs: Jobs, function: Callable[[P], Program[R]], portions: Seque
 
 # -------------------- places
 #
-# Where rows meet: each goes by a hash that all workers have to tell alike.
+# Meeting places of rows: each is chosen by a hash that all workers must compute alike.
 
 
 def duckdb_here() -> str:
-    """The version of the driver's DuckDB: another one may hash otherwise."""
+    """Return the version of the driver's DuckDB: another one may hash otherwise."""
     return importlib.metadata.version("duckdb")
 
 
 def placed(
     worker: Worker, duckdb: str, table: str, batches: Iterator[pa.RecordBatch], places: int
 ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """Rows, each with the place of ``places`` that its hash, the last column, says.
+    """Yield rows, each with one of ``places`` places, by its hash, which is the last column.
 
     Raises
     ------

@@ -49,15 +49,15 @@ from lakevilla.store.effects import Program
 
 # -------------------- merge
 #
-# Which way the source of a merge comes to its tasks, and the jobs of each.
+# The ways by which the source of a merge reaches its tasks, and the jobs of each.
 
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: A source of up to so many bytes, as it lies on the store, is broadcast.
+#: A source of up to so many bytes, as stored, is broadcast.
 BROADCAST_BYTES = 64 * 1024 * 1024
-#: Where keys meet, a task gets about so many bytes of the source.
+#: A task that joins equal keys gets about so many bytes of the source.
 _MEETING_BYTES = 32 * 1024 * 1024
 
 
@@ -96,7 +96,7 @@ def _given(
     new: MergeSpec,
     name: FileNamer,
 ) -> Program[Rewrite]:
-    """Rows of the driver, which go to each task with it; the driver inserts those that are new."""
+    """Merge rows of the driver, which each task contains; the driver inserts the new rows."""
     layout = table.layout
     merged = Rewrite()
     found = np.zeros(rows.num_rows, bool)
@@ -128,7 +128,7 @@ def _in_two(
     *,
     broadcast: bool,
 ) -> Program[Rewrite]:
-    """All of the source to each task; then those rows that matched nowhere."""
+    """Merge by passing all of the source to each task; then insert rows that matched nowhere."""
     layout = table.layout
     merged = Rewrite()
     found = np.zeros(sum(source.counts), bool)
@@ -154,7 +154,7 @@ def _in_two(
 
 
 def _beside(jobs: Jobs, bins: Bins, source: StagedRows) -> DataFrame:
-    """Each bin's number beside all parcels of the source."""
+    """Return each bin's number joined with all parcels of the source."""
     from pyspark.sql import functions
 
     sending = sending_of(jobs.session, len(source.keys), SourceTask(jobs.place, source))
@@ -191,7 +191,7 @@ def _note(reports: list[TaskReport], found: np.ndarray) -> None:
 
 
 def _apart(spec: MergeSpec) -> tuple[MergeSpec, MergeSpec]:
-    """The merge without what it inserts, and what it inserts alone."""
+    """Return the merge without its inserts, and its inserts alone."""
     new = tuple(clause for clause in spec.clauses if clause.kind == "not_matched_insert")
     old = tuple(clause for clause in spec.clauses if clause.kind != "not_matched_insert")
     aliases = spec.source_alias, spec.target_alias
@@ -200,22 +200,23 @@ def _apart(spec: MergeSpec) -> tuple[MergeSpec, MergeSpec]:
 
 # -------------------- merging
 #
-# Merges: how the source comes to the tasks that have files of the target.
+# Merges: the ways by which the source reaches the tasks that have files of the target.
 #
-# Few rows travel within the task. A source on the store that fits a broadcast is read once, and
-# Spark brings it to each executor. A larger one is shuffled by its keys: tasks send the keys of
-# their files and the rows of the source to where equal keys meet; from there each row goes to the
-# files that it concerns, and those for none are inserted. Which clause applies is decided where
-# the files are, by the embedded engine's merge, whichever way the rows came.
+# Few rows are sent within the task. A source on the store that fits a broadcast is read once, and
+# Spark passes it to each executor. A larger source is shuffled by its keys: tasks send the keys of
+# their files and the rows of the source to where equal keys meet. From there each row is sent to
+# the files that it concerns, and the rows for no file are inserted. Which clause applies is decided
+# where the files are, by the embedded engine's merge, whichever way the rows were sent.
 
 
-#: Kinds of parcels: keys of files, rows of the source, what a task has written, and a bin's number.
+#: Kinds of parcels: keys of files, rows of the source, the files that a task has written, and a
+#: bin's number.
 _KEYS, _ROWS, _REPORT, _BIN = range(4)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceTask:
-    """Send the objects of a source, each as parcels in the order of its rows."""
+    """A task that sends the objects of a source, each as parcels in the order of its rows."""
 
     place: LakeAddress
     source: StagedRows
@@ -231,11 +232,11 @@ class SourceTask:
 
 @dataclass(frozen=True, slots=True)
 class BroadcastMergeTask:
-    """Merge into a bin from a source that comes along: a row for the bin and each parcel.
+    """A task that merges into a bin from a broadcast source: a row for the bin and each parcel.
 
-    Each task has the whole source, so it alone can tell what every clause means for
-    the rows of its files. That a source row matches none of the table's rows no task can
-    tell: the numbers of those that match go to the driver.
+    Each task has the whole source, so it alone can decide what every clause means for the rows of
+    its files. No task can decide that a source row matches none of the table's rows: the numbers of
+    the source rows that match are sent to the driver.
     """
 
     place: LakeAddress
@@ -255,7 +256,7 @@ class BroadcastMergeTask:
         done = TaskProgress()
 
         def merge(table: TableInput, parts: list[tuple[int, int, bytes]]) -> Program[Rewrite]:
-            # In the order of the objects, which their rows' numbers go by.
+            # Use the order of the objects, which the numbers of their rows follow.
             rows = opened(((part, body) for _, part, body in sorted(parts)), self.schema)
             rewrite, found = yield from worker.engine.merge_part(
                 table, numbered(rows), self.spec, self.name
@@ -274,7 +275,7 @@ class BroadcastMergeTask:
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """What the tasks of a merge by keys have in common; ``hashes`` are so many meeting places.
+    """The common data of the tasks of a merge by keys; ``hashes`` is the number of meeting places.
 
     ``duckdb`` is its version: another one may hash otherwise.
     """
@@ -293,13 +294,13 @@ class Shuffle:
     def hashed(
         self, worker: Worker, batches: Iterator[pa.RecordBatch]
     ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-        """Rows with the meeting place that their hash, the last column, says."""
+        """Yield rows with the meeting place by their hash, which is the last column."""
         return placed(worker, self.duckdb, self.layout.table, batches, self.hashes)
 
 
 @dataclass(frozen=True, slots=True)
 class KeysTask:
-    """Send the keys of each bin to where equal ones meet."""
+    """A task that sends the keys of each bin to where equal keys meet."""
 
     place: LakeAddress
     bins: Bins
@@ -323,7 +324,7 @@ class KeysTask:
 
 @dataclass(frozen=True, slots=True)
 class RowsTask:
-    """Send the rows of each object of the source to where equal keys meet."""
+    """A task that sends the rows of each object of the source to where equal keys meet."""
 
     place: LakeAddress
     shuffle: Shuffle
@@ -344,10 +345,10 @@ class RowsTask:
 
 @dataclass(frozen=True, slots=True)
 class RouteTask:
-    """Where equal keys meet: send each row to the bins that it concerns, insert those for none.
+    """A task where equal keys meet: it sends rows to the bins that they concern, inserts the rest.
 
-    What it inserts is told by a parcel that one task of the merge reads whole, so
-    it is told of one attempt.
+    It reports what it inserts in a parcel that one task of the merge reads whole, so one attempt is
+    reported.
     """
 
     place: LakeAddress
@@ -389,7 +390,7 @@ class RouteTask:
 
 @dataclass(frozen=True, slots=True)
 class BinsTask:
-    """Send each bin its own number, so that one to which no row comes is looked at too."""
+    """A task that sends each bin its own number, so that a bin without rows is processed too."""
 
     place: LakeAddress
 
@@ -402,7 +403,7 @@ class BinsTask:
 
 @dataclass(frozen=True, slots=True)
 class RoutedMergeTask:
-    """Merge into a bin the rows that concern it."""
+    """A task that merges into a bin the rows that concern it."""
 
     place: LakeAddress
     bins: Bins
@@ -414,7 +415,7 @@ class RoutedMergeTask:
         done = TaskProgress()
 
         def noted(came: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            """What others have written is noted even if what this task does fails."""
+            """Note what other tasks have written, even if this task fails."""
             for batch in came:
                 for kind, body in zip(*(batch.column(n).to_pylist() for n in (1, 2)), strict=True):
                     if kind == _REPORT:
@@ -436,7 +437,7 @@ class RoutedMergeTask:
     ) -> None:
         inputs = self.bins.within(bin_)
         routed = (one for one in came if one[0] == _ROWS)
-        # Read once as they come, unless several parts are to be merged with them.
+        # Read the parcels once as they arrive, unless several parts must be merged with them.
         again = list(routed) if len(inputs) > 1 else routed
 
         def merge(table: TableInput) -> Program[Rewrite]:

@@ -42,10 +42,10 @@ from lakevilla.store.effects import Program
 #
 # The same rows in other files: each part of a table in one task, or along a Z curve over many.
 #
-# A part that is one task's fair share is ordered by that task. Of a larger one the tasks first
-# sample what it is ordered by; the driver cuts the curve into ranges of about a file each; then
-# rows go to the task of their range, which sorts and writes them. The driver holds samples
-# (a bounded number of rows) and reports.
+# A part that is one task's fair share is ordered by that task. Of a larger part, the tasks first
+# sample the columns that it is ordered by. The driver cuts the curve into ranges of about a file
+# each. Then rows are sent to the task of their range, which sorts and writes them. The driver holds
+# samples (a bounded number of rows) and reports.
 
 
 #: The samples of all parts together have about so many rows at most, but each has the fewest.
@@ -55,14 +55,14 @@ _FEWEST_SAMPLED = 2_000
 
 @dataclass(frozen=True, slots=True)
 class MovedReport(TaskReport):
-    """``parts`` are the numbers of those that the files written hold the rows of, one each."""
+    """The report of a move; ``parts`` has, for each written file, the number of its part."""
 
     parts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SampleReport(TaskReport):
-    """Some rows of a part, of the columns that it is to be ordered by."""
+    """Some rows of a part, with the columns by which it will be ordered."""
 
     part: int = 0
     sample: pa.Table | None = None
@@ -70,13 +70,13 @@ class SampleReport(TaskReport):
 
 @dataclass(frozen=True, slots=True)
 class PartBins:
-    """PartBins of a table: for each task some, by number, as Arrow IPC streams of their files."""
+    """Parts of a table: for each task some, by number, as Arrow IPC streams of their files."""
 
     layout: Layout
     tasks: tuple[tuple[tuple[int, bytes], ...], ...]
 
     def of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, TableInput]]:
-        """The parts of the tasks whose numbers are the rows."""
+        """Yield the parts of the tasks whose numbers are the rows."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for part, files in self.tasks[number]:
@@ -86,7 +86,7 @@ class PartBins:
 
 @dataclass(frozen=True, slots=True)
 class MoveTask:
-    """Write each part of the task anew."""
+    """A task that writes the rows of its parts into new files."""
 
     place: LakeAddress
     parts: PartBins
@@ -112,7 +112,7 @@ class MoveTask:
 
 @dataclass(frozen=True, slots=True)
 class SampleTask:
-    """Take some rows of each part of the task; ``counts`` says how many, by task."""
+    """A task that samples rows of each of its parts; ``counts`` has the number of rows, by task."""
 
     place: LakeAddress
     parts: PartBins
@@ -133,9 +133,10 @@ class SampleTask:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A part's way along the curve: the cuts of its columns, and where its ranges end.
+    """A part's position on the curve: the cuts of its columns, and the ends of its ranges.
 
-    ``first`` is the number of its first range. ``some`` is one file of it: its partition.
+    ``first`` is the number of its first range. ``some`` is one file of the part: it has its
+    partition.
     """
 
     part: int
@@ -151,7 +152,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class PlaceTask:
-    """Send each row of the task's parts to the range of the curve that it belongs to."""
+    """A task that sends each row of its parts to the range of the curve that it belongs to."""
 
     place: LakeAddress
     parts: PartBins
@@ -178,7 +179,7 @@ class PlaceTask:
 
 @dataclass(frozen=True, slots=True)
 class RangeTask:
-    """Sort the rows that came to a range, and write them."""
+    """A task that sorts the rows sent to a range, and writes them."""
 
     place: LakeAddress
     layout: Layout
@@ -214,7 +215,7 @@ def placed_schema(layout: Layout) -> pa.Schema:
 def compacted(
     jobs: Jobs, parts: Sequence[TableInput], z_order_by: Sequence[str], name: FileNamer
 ) -> Program[tuple[tuple[Written, ...], ...]]:
-    """The same rows in new files; see ``engines.base.Engine``."""
+    """Write the same rows into new files; see ``engines.base.Engine``."""
     if not parts:
         return ()
     layout = parts[0].layout
@@ -286,15 +287,15 @@ def _curve(number: int, part: TableInput, sample: pa.Table, ranges: int, first: 
 
 # -------------------- by parts
 #
-# Rewrites in which a large file is several tasks': it is removed once, and all its rows are kept.
+# Rewrites in which several tasks share a large file: it is removed once, and all its rows are kept.
 #
-# A task rewrites those parts of its bin that it changes a row of. Only the driver can tell that a
-# file is changed: by any of its parts. Then its other parts are copied, in a second job; of a file
-# that no task has changed nothing is written. All of it is one rewrite, so one commit.
+# A task rewrites those parts of its bin of which it changes a row. Only the driver can decide that
+# a file is changed: by any of its parts. Then its other parts are copied, in a second job; for a
+# file that no task has changed, nothing is written. All of it is one rewrite, so one commit.
 
 
 def rewritten(jobs: Jobs, bins: Bins, task: Task, name: FileNamer) -> Program[Rewrite]:
-    """What a job over bins has done, with the rest of the files that it has changed."""
+    """Run a job over bins; return its rewrite, with the rest of the files that it has changed."""
     reports = yield from jobs.reported(bins.layout, bins, task)
     return (yield from completed(jobs, bins, reports, name))
 
@@ -302,7 +303,7 @@ def rewritten(jobs: Jobs, bins: Bins, task: Task, name: FileNamer) -> Program[Re
 def completed(
     jobs: Jobs, bins: Bins, reports: Sequence[TaskReport], name: FileNamer
 ) -> Program[Rewrite]:
-    """The rewrites of tasks over ``bins`` as one, with copies of the parts that none changed."""
+    """Join the rewrites of tasks over ``bins``, with copies of the parts that no task changed."""
     done = joined([report.rewrite for report in reports])
     rest = _rest(bins, {one for report in reports for one in report.hit})
     if rest:
@@ -317,13 +318,13 @@ def completed(
 
 
 def _together(parts: Sequence[TableInput]) -> bytes:
-    """Parts as one bin."""
+    """Return parts as one bin."""
     files = pa.concat_tables([table.files for table in parts])
     return listed(files, [part for table in parts for part in table.parts])
 
 
 def _rest(bins: Bins, hit: set[tuple[FileRef, int]]) -> list[TableInput]:
-    """The parts that no task has changed, of the files that one has."""
+    """Return the parts that no task has changed, of the files that a task has changed."""
     changed = {ref for ref, _ in hit}
     if not changed:
         return []
@@ -337,22 +338,22 @@ def _rest(bins: Bins, hit: set[tuple[FileRef, int]]) -> list[TableInput]:
 
 # -------------------- parcels
 #
-# Rows on their way from one task to another: Arrow streams in a column of bytes.
+# Rows that are sent from one task to another: Arrow streams in a column of bytes.
 #
-# Spark moves them and does not look inside. So rows of any type that a table has can
-# travel, as compressed blocks of columns, and no JVM takes them apart row by row.
-# Which task a parcel goes to is its number ``to``.
+# Spark moves them and does not read their content. So rows of any type that a table has can be
+# sent, as compressed blocks of columns, and no JVM processes them row by row. The destination of a
+# parcel is its number ``to``.
 
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: As Spark declares it, and as Arrow does.
+#: The columns of parcels as Spark declares them, and as Arrow does.
 COLUMNS = "to int, kind int, rows binary"
 _SCHEMA = pa.schema([("to", pa.int32()), ("kind", pa.int32()), ("rows", pa.binary())])
 #: A parcel of this kind is an error of the task that would have sent rows.
 FAILED = -1
-#: Rows wait for others with the same way to go up to so many bytes of all.
+#: Rows wait for other rows with the same destination, up to so many bytes of all.
 _WAITING_BYTES = 32 * 1024 * 1024
 #: One parcel holds about so many bytes of rows.
 PARCEL_BYTES = 4 * 1024 * 1024
@@ -370,9 +371,10 @@ class Sender(Protocol):
 
 
 def sent(payload: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run a pickled ``Sender``; what it sends comes out.
+    """Run a pickled ``Sender``; yield the parcels that it sends.
 
-    An error that another attempt would meet again is sent too: whoever gets it reports it.
+    An error that another attempt would raise again is sent too: the task that receives it reports
+    it.
     """
     task: Sender = pickle.loads(payload)
     try:
@@ -384,7 +386,7 @@ def sent(payload: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Recor
 
 
 def parcels(rows: Iterable[tuple[int, int, bytes]]) -> pa.RecordBatch:
-    """Parcels as Spark takes them: (to, kind, rows)."""
+    """Return parcels as Spark accepts them: (to, kind, rows)."""
     columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], []]
     arrays = [pa.array(c, f.type) for c, f in zip(columns, _SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
@@ -393,7 +395,7 @@ def parcels(rows: Iterable[tuple[int, int, bytes]]) -> pa.RecordBatch:
 def packed(
     batches: Iterable[tuple[pa.RecordBatch, np.ndarray]], kind: int
 ) -> Iterator[pa.RecordBatch]:
-    """Rows, each with where it goes, as parcels of some size."""
+    """Yield rows, each with its destination, as parcels of some size."""
     waiting: list[pa.RecordBatch] = []
     ways: list[np.ndarray] = []
     size = 0
@@ -424,19 +426,19 @@ def _sorted_out(
 
 
 def sending_of(session: SparkSession, tasks: int, sender: Sender) -> DataFrame:
-    """What ``tasks`` tasks, each with its number, send."""
+    """Return the parcels that ``tasks`` tasks, each with its number, send."""
     return sent_from(numbers(session, tasks), sender)
 
 
 def sent_from(frame: DataFrame, sender: Sender) -> DataFrame:
-    """What tasks send that get the rows of a frame."""
+    """Return the parcels of tasks that get the rows of a frame."""
     return frame.mapInArrow(in_worker("sent", pickle.dumps(sender), __name__), COLUMNS)
 
 
 def delivered(frame: DataFrame, tasks: int) -> DataFrame:
-    """The parcels, each in the partition of its number where Spark can do so (from 4.1 on).
+    """Return the parcels, each in the partition of its number where Spark can do so (from 4.1 on).
 
-    Those of one number come one after the other in any case.
+    Parcels of one number follow each other in any case.
     """
     if hasattr(frame, "repartitionById") and not frame.sparkSession.version.startswith("4.0"):
         return frame.repartitionById(tasks, "to")
@@ -446,9 +448,9 @@ def delivered(frame: DataFrame, tasks: int) -> DataFrame:
 def unpacked(
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[tuple[int, Iterator[tuple[int, bytes]]]]:
-    """What came, by its number: kinds and rows.
+    """Yield the received parcels, by their number: kinds and rows.
 
-    Raises the error of a task that could not send what it should have.
+    Raises the error of a task that could not send its rows.
     """
 
     def each() -> Iterator[tuple[int, int, bytes]]:
@@ -463,6 +465,6 @@ def unpacked(
 
 
 def opened(parts: Iterable[tuple[int, bytes]], schema: pa.Schema) -> pa.RecordBatchReader:
-    """The rows of parcels, as they come."""
+    """Return the rows of parcels, as they arrive."""
     batches = (batch for _, rows in parts for batch in pa.ipc.open_stream(rows))
     return pa.RecordBatchReader.from_batches(schema, batches)

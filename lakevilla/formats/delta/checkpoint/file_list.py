@@ -29,42 +29,42 @@ from lakevilla.store.effects import Program
 
 # -------------------- file list
 #
-# The file list of a checkpoint, in batches, pruned on the way.
+# The file list of a checkpoint, read in batches and pruned during the read.
 #
 # A list of a million files never is a million Python objects, nor all in memory
-# at once: partition values decide first, once for each value that occurs, and
-# only what they leave is read further.
+# at once: partition values decide first, once for each distinct value, and
+# only the files that they leave are read further.
 
 
-#: File lists up to this length are kept once they were read.
+#: File lists up to this length are cached once they were read.
 KEPT_FILES = 20_000
 
-# Bytes of column chunks fetched ahead in one round: bounds memory, and keeps a
-# round trip from being spent on each small row group.
+# Bytes of column chunks fetched ahead in one round: this bounds memory, and avoids
+# one round trip for each small row group.
 _ROUND_BYTES = 32 * 1024 * 1024
 
 
 def load_files(checkpoint: Checkpoint, layout: Layout, where: Expr | None) -> Program[pa.Table]:
-    """The checkpoint's files that may match ``where``, in bounded memory.
+    """Return the checkpoint's files that may match ``where``, in bounded memory.
 
     Partition values and paths are read first; statistics and the rest only of
-    row groups that still have candidates. A short list is read whole and kept.
+    row groups that still have candidates. A short list is read whole and cached.
     """
     if checkpoint.kept:
         return _filtered(checkpoint.kept[0], layout, where)
     if sum(part.footer.num_rows for part in checkpoint.parts) <= KEPT_FILES:
         files = _each_once((yield from _load(checkpoint, layout, None)), checkpoint)
-        # Two threads may both get here; they keep equal tables.
+        # Two threads may both get here; they cache equal tables.
         checkpoint.kept.append(files)
         return _filtered(files, layout, where)
     return _each_once((yield from _load(checkpoint, layout, where)), checkpoint)
 
 
 def _each_once(files: pa.Table, checkpoint: Checkpoint) -> pa.Table:
-    """``files`` with each path once: a file that is named again has no more rows for that.
+    """Return ``files`` with each path once: a file that is named twice has no more rows for that.
 
-    Raises ``CorruptObject`` where one path comes with two deletion vectors: which of them
-    is the newer, a checkpoint does not tell.
+    Raises ``CorruptObject`` where one path has two deletion vectors: a checkpoint does not
+    record which of them is the newer.
     """
     paths = files.column("path")
     if all_differ(paths):
@@ -99,7 +99,7 @@ def _load(checkpoint: Checkpoint, layout: Layout, where: Expr | None) -> Program
             for (_, group, _), fetched in zip(window, (yield from fetch(window)), strict=True):
                 found.extend(_files(fetched, group, layout, where, None))
     else:
-        # A predicate may decide by partition values alone: they are read first.
+        # A predicate may be decided by partition values alone: they are read first.
         for window in _windows(groups, ("add.partitionValues",)):
             kept = {}
             for (part, group, _), fetched in zip(window, (yield from fetch(window)), strict=True):
@@ -122,10 +122,10 @@ def _load(checkpoint: Checkpoint, layout: Layout, where: Expr | None) -> Program
 def _by_column(
     part: Part, group: int, names: Sequence[str], keep: np.ndarray[Any, Any]
 ) -> Program[pa.StructArray]:
-    """The rows of a large row group to be kept, one column at a time.
+    """Return the rows of a large row group that must be kept, reading one column at a time.
 
     Some writers put a million files in one row group: all its columns at once
-    would be more than the result by far.
+    would be far more than the result.
     """
     columns: dict[str, pa.Array] = {}
     for name in names:
@@ -143,7 +143,7 @@ def _by_column(
 
 
 def present_files(checkpoint: Checkpoint, refs: Sequence[FileRef]) -> Program[set[FileRef]]:
-    """Those of ``refs`` that the checkpoint holds; reads paths and deletion vectors alone."""
+    """Return the refs in ``refs`` that the checkpoint holds; read paths and vectors alone."""
     found: set[FileRef] = set()
     columns = ("add.path", "add.deletionVector")
     for window in _windows(_row_groups(checkpoint, "add.path"), columns):
@@ -162,7 +162,7 @@ def present_files(checkpoint: Checkpoint, refs: Sequence[FileRef]) -> Program[se
 def batches_of(
     checkpoint: Checkpoint, action: str
 ) -> Iterator[tuple[list[tuple[Part, int, Sequence[str]]], Any]]:
-    """Windows of row groups that hold ``action``, for a program to ``fetch`` one by one."""
+    """Yield windows of row groups that hold ``action``, for a program to ``fetch`` one by one."""
     for window in _windows(_row_groups(checkpoint, f"{action}.path"), (action,)):
         yield window, partial(_raw_batches, action=action)
 
@@ -198,7 +198,7 @@ def _row_groups(checkpoint: Checkpoint, field: str) -> list[tuple[Part, int]]:
 def _windows(
     groups: Sequence[tuple[Part, int]], columns: Sequence[str]
 ) -> Iterator[list[tuple[Part, int, Sequence[str]]]]:
-    """Row groups in runs that are fetched in one round each."""
+    """Yield row groups in runs, each of which is fetched in one round."""
     window: list[tuple[Part, int, Sequence[str]]] = []
     size = 0
     for part, group in groups:
@@ -221,16 +221,16 @@ def _weight(part: Part, group: int, names: Sequence[str]) -> int:
 def _available(part: Part, columns: Sequence[str]) -> list[str]:
     found = [name for name in columns if part.columns((name,))]
     if "add.stats" in found and "add.stats_parsed" in found:
-        # The same twice; the library works with the text.
+        # Both hold the same; the library works with the text.
         found.remove("add.stats_parsed")
     return found
 
 
 def _valid(batch: pa.RecordBatch, name: str) -> pa.StructArray:
-    """The rows of a struct column that are there."""
+    """Return the rows of a struct column that are not null."""
     column = batch.column(batch.schema.get_field_index(name))
     # A child of a null struct may hold anything: the struct's own nulls decide, and
-    # the path's for writers that make the struct of nulls.
+    # the path's nulls for writers that write a null action as a struct of nulls.
     mask = pc.and_(pc.is_valid(column), pc.is_valid(column.field("path")))
     return column if mask.true_count == len(column) else column.filter(mask)
 
@@ -242,7 +242,7 @@ def _optional(struct: pa.StructArray, name: str) -> pa.Array | None:
 def _partition_survivors(
     fetched: Fetched, group: int, layout: Layout, where: Expr
 ) -> np.ndarray[Any, Any]:
-    """Which rows of a row group are files that ``where`` may hold for, by partition values."""
+    """Return the rows of a row group that may match ``where``, by their partition values."""
     masks = []
     for batch in fetched.batches(group, ("add.partitionValues",), BATCH_ROWS):
         add = batch.column(0)
@@ -256,7 +256,7 @@ def _partition_survivors(
 
 
 def _matching_partitions(values: pa.MapArray, layout: Layout, where: Expr) -> np.ndarray[Any, Any]:
-    """``may_match`` by partition values, asked once for each that occurs."""
+    """Apply ``may_match`` to partition values, once for each distinct combination."""
     width = len(layout.partition_by)
     keys, items = values.keys, values.items
     regular = values.null_count == 0 and len(items) == len(values) * width
@@ -348,7 +348,7 @@ _PLAIN_COLUMNS = {
 
 
 def _padded(columns: Mapping[str, pa.Array], length: int) -> pa.Table:
-    """A ``FILES_SCHEMA`` table; what is not given is null, or zero where it may not be."""
+    """Return a ``FILES_SCHEMA`` table; absent columns are null, or zero if they may not be null."""
     arrays = []
     for column_field in FILES_SCHEMA:
         column = columns.get(column_field.name)
@@ -365,7 +365,7 @@ def _padded(columns: Mapping[str, pa.Array], length: int) -> pa.Table:
 # File lists as Arrow: from checkpoint batches, from structs, and set operations on both.
 #
 # Nothing here makes a Python object per file of a checkpoint, except for the
-# rare ones whose path must be decoded with care.
+# rare files whose path must be decoded with care.
 
 
 _VECTOR = FILES_SCHEMA.field("deletion_vector").type
@@ -373,14 +373,14 @@ _MAP = FILES_SCHEMA.field("partition_values").type
 _EMPTY = scalar("", pa.string())
 
 
-# Bytes that a path may hold and still be spelt as LakeVilla spells it, "%" aside.
+# Bytes that a path may contain and still have LakeVilla's spelling, except for "%".
 _PLAIN = np.zeros(256, dtype=bool)
 for _code in range(128):
     _PLAIN[_code] = encode_path(chr(_code)) == chr(_code)
 
 
 def decode_paths(raw: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Decoded paths, and the raw ones where LakeVilla would spell them otherwise.
+    """Return decoded paths, and the raw paths where LakeVilla would spell them otherwise.
 
     Raises ``UnicodeDecodeError``.
     """
@@ -398,14 +398,14 @@ def _is_plain(raw: pa.Array) -> bool:
     data = raw.buffers()[2]
     if data is None:
         return True
-    # The bytes of all strings lie end to end: one look-up for the whole column.
+    # The bytes of all strings are stored end to end: one look-up for the whole column.
     offsets = np.frombuffer(raw.buffers()[1], dtype=np.int32)
     first, last = offsets[raw.offset], offsets[raw.offset + len(raw)]
     return bool(_PLAIN[np.frombuffer(data, dtype=np.uint8)[first:last]].all())
 
 
 def vector_columns(vectors: pa.Array | None, length: int) -> tuple[pa.Array, pa.Array]:
-    """Ids and contents of a checkpoint's ``deletionVector`` column."""
+    """Return ids and contents of a checkpoint's ``deletionVector`` column."""
     if vectors is None or vectors.null_count == length:
         return pa.nulls(length, pa.string()), pa.nulls(length, _VECTOR)
     kind = pc.cast(vectors.field("storageType"), pa.string())
@@ -428,7 +428,7 @@ def vector_columns(vectors: pa.Array | None, length: int) -> tuple[pa.Array, pa.
 
 
 def partition_values_column(values: pa.Array | None, length: int) -> pa.Array:
-    """A checkpoint's ``partitionValues`` with empty strings made null, as the protocol says."""
+    """Return ``partitionValues`` with empty strings made null, as the protocol says."""
     if values is None:
         return pa.array([[]] * length, _MAP)
     values = values.cast(_MAP)

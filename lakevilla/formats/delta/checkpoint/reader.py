@@ -29,8 +29,8 @@ from lakevilla.store.effects import Get, Program, get, parallel
 # Checkpoints of every kind: classic, multi-part, v2 with and without sidecars.
 #
 # Opening a checkpoint reads what a snapshot needs at once: protocol, metadata,
-# application versions and domains. Its file list is read when asked for, in
-# batches, pruned on the way.
+# application versions and domains. Its file list is read when it is requested, in
+# batches, and pruned during the read.
 
 
 #: Rows decoded at once: larger batches are no faster and hold more memory.
@@ -51,7 +51,7 @@ class Checkpoint:
     """A table's state at a version, its files still unread.
 
     ``inline`` holds the files of a JSON checkpoint without sidecars. ``kept`` is the
-    file list once it was read, if it is short: all snapshots above share it.
+    file list once it was read, if it is short: all snapshots above the checkpoint share it.
     """
 
     version: int
@@ -65,7 +65,7 @@ class Checkpoint:
 
 
 def open_checkpoint(location: str, version: int, keys: Sequence[str]) -> Program[Checkpoint]:
-    """Read what a snapshot needs of a checkpoint. Raises ``CorruptObject``."""
+    """Read the parts of a checkpoint that a snapshot needs. Raises ``CorruptObject``."""
     if keys[0].endswith(".json"):
         return (yield from _open_json(location, version, keys[0]))
     parts = yield from parallel([open_part(key) for key in keys])
@@ -139,12 +139,12 @@ def _small_actions(batch: pa.RecordBatch, names: Sequence[str], key: str) -> Ite
 
 
 # Fields that are maps (a domain's configuration is text): Arrow shows them as lists of
-# pairs, an empty one as any empty list.
+# pairs, and an empty map as any empty list.
 _MAPS = frozenset({"configuration", "options", "tags"})
 
 
 def _as_json(row: dict[str, Any]) -> dict[str, Any]:
-    """A Parquet struct as the JSON action would be: without nulls, maps as objects."""
+    """Return a Parquet struct in the form of the JSON action: without nulls, maps as objects."""
     action: dict[str, Any] = {}
     for name, value in row.items():
         if value is None:
@@ -161,17 +161,17 @@ def _as_json(row: dict[str, Any]) -> dict[str, Any]:
 #
 # Parquet parts of a checkpoint, read through effects in byte ranges.
 #
-# A small part arrives whole with the request for its footer. Of a large one only
-# the column chunks that are asked for are fetched: row groups that hold nothing
-# but files are skipped for the table's metadata by their null counts, and the
-# statistics of row groups that partition pruning empties are never fetched.
+# A small part arrives whole with the request for its footer. Of a large part only
+# the required column chunks are fetched: for the table's metadata, row groups that hold nothing
+# but files are skipped by their null counts, and the statistics of row groups that
+# partition pruning empties are never fetched.
 
 
-#: What the first request for a part asks for, from its end: all of a small
+#: The size of the first request for a part, counted from its end: all of a small
 #: checkpoint, the footer of a large one.
 FIRST_BYTES = 512 * 1024
 
-# Two ranges closer than this are fetched as one: a request costs more than the bytes.
+# Two ranges closer than this are fetched as one: a request costs more than these bytes.
 _MERGE_GAP = 256 * 1024
 
 _BUFFER_BYTES = 1024 * 1024
@@ -179,7 +179,7 @@ _BUFFER_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A Parquet object: its footer, and its body where it came whole."""
+    """A Parquet object: its footer, and its body where it was fetched whole."""
 
     key: str
     size: int
@@ -192,7 +192,7 @@ class Part:
         return range(self.footer.num_row_groups)
 
     def columns(self, prefixes: Iterable[str]) -> list[int]:
-        """Indices of the leaf columns below ``prefixes`` (dotted), in file order."""
+        """Return the indices of the leaf columns below ``prefixes`` (dotted), in file order."""
         wanted = tuple(prefixes)
         schema = self.footer.schema
         return [
@@ -202,14 +202,14 @@ class Part:
         ]
 
     def holds(self, row_group: int, prefix: str) -> bool:
-        """Whether a row group may hold a value below ``prefix``, by its null counts."""
+        """Return whether a row group may hold a value below ``prefix``, by its null counts."""
         group = self.footer.row_group(row_group)
         for index in self.columns((prefix,)):
             statistics = group.column(index).statistics
             if statistics is None or not statistics.has_null_count:
                 return True
             # A leaf below a repeated field counts its empty lists as nulls too, so a
-            # count that falls short of the number of values means that there are some.
+            # null count below the number of values means that values exist.
             if statistics.null_count < group.column(index).num_values:
                 return True
         return False
@@ -243,12 +243,12 @@ def open_part(key: str) -> Program[Part]:
 
 
 def _footer_file(footer: bytes) -> bytes:
-    # A parquet file with nothing but a footer is enough for its metadata.
+    # A parquet file that consists of a footer alone is enough for its metadata.
     return b"PAR1" + footer
 
 
 class Fetched:
-    """Bytes of a part at their places, as a file that pyarrow can read."""
+    """The fetched bytes of a part at their offsets, as a file that pyarrow can read."""
 
     def __init__(self, part: Part, pieces: Sequence[tuple[int, bytes]]) -> None:
         self.part = part
@@ -260,17 +260,18 @@ class Fetched:
     def batches(
         self, row_group: int, columns: Sequence[str], batch_rows: int
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of a row group whose ``columns`` were fetched."""
+        """Yield the rows of a row group whose ``columns`` were fetched."""
         try:
             source = pa.PythonFile(self, mode="r")
-            # Buffered, a column chunk is not copied whole before it is decoded.
+            # With a buffer, a column chunk is not copied whole before it is decoded.
             reader = pq.ParquetFile(
                 source,
                 metadata=self.part.footer,
                 pre_buffer=False,
                 buffer_size=_BUFFER_BYTES,
                 page_checksum_verification=True,
-                # As bounds are cut; in nanoseconds a time after 2262 would come out as another.
+                # Milliseconds, as bounds are cut; in nanoseconds a time after 2262 would become
+                # another.
                 coerce_int96_timestamp_unit="ms",
             )
             yield from reader.iter_batches(
@@ -279,7 +280,7 @@ class Fetched:
         except (pa.ArrowException, OSError, ValueError) as error:
             raise _corrupt(self.part.key, str(error)) from None
 
-    # What pyarrow asks of a file.
+    # The methods that pyarrow requires of a file.
 
     def read(self, size: int = -1) -> bytes:
         end = self.part.size if size < 0 else min(self._position + size, self.part.size)
@@ -315,7 +316,7 @@ class Fetched:
 
 
 def fetch(wanted: Sequence[tuple[Part, int, Sequence[str]]]) -> Program[list[Fetched]]:
-    """The bytes of (part, row group, columns), all in one round of requests."""
+    """Return the bytes of (part, row group, columns), all in one round of requests."""
     plans: list[list[tuple[int, int]]] = []
     requests: list[Get] = []
     for part, row_group, columns in wanted:
@@ -361,9 +362,10 @@ def _ranges(part: Part, row_group: int, columns: Sequence[str]) -> list[tuple[in
 
 
 def damaged(what: str, key: str) -> CorruptObject:
-    """What a checkpoint that can't be read is told by.
+    """Return the error for a checkpoint that can't be read.
 
-    Without it a table is read from what it was made of, which clean-up may have taken.
+    Without the checkpoint a table is read from what it was made of, which clean-up may have
+    deleted.
     """
     return CorruptObject(
         f"{what}; restore it from a copy; readers do without it, once it is removed, only where an "

@@ -1,8 +1,8 @@
 """Statistics and partition values of a checkpoint as typed columns.
 
-Tables with ``delta.checkpoint.writeStatsAsStruct`` want them beside, or in
-place of, the JSON text that the rest of the library works with; this module
-makes the one from the other.
+Tables with ``delta.checkpoint.writeStatsAsStruct`` require them next to, or in
+place of, the JSON text with which the rest of the library works; this module
+converts one to the other.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ParsedColumns:
 
 
 def parsed_columns(definition: DeltaDefinition) -> ParsedColumns:
-    """What a table's checkpoints hold beside JSON; nothing, unless its properties ask."""
+    """Return the columns that checkpoints hold besides JSON, if the table's properties set any."""
     if not definition.flag("delta.checkpoint.writeStatsAsStruct"):
         return ParsedColumns(None, None)
     layout = definition.layout
@@ -83,7 +83,7 @@ def _pruned(
     fits: Callable[[pa.DataType], bool],
     kind: pa.DataType | None,
 ) -> list[pa.Field]:
-    """The fields whose leaves are chosen and fit, nullable, all of type ``kind`` if given."""
+    """Return the fields whose leaves are chosen and fit, nullable, of type ``kind`` if given."""
     result = []
     for field in fields:
         path = f"{prefix}{field.name}"
@@ -133,7 +133,7 @@ def _decode(text: str) -> Mapping[str, Any]:
 
 
 def _typed(values: Mapping[str, Any], kind: pa.StructType) -> dict[str, Any]:
-    """JSON values by the types of ``kind``; one that does not fit counts as unknown."""
+    """Return JSON values by the types of ``kind``; a value that does not fit counts as unknown."""
     result: dict[str, Any] = {}
     for index in range(kind.num_fields):
         field = kind.field(index)
@@ -180,9 +180,9 @@ def _scalar(value: Any, kind: pa.DataType) -> Any:
 
 
 def json_of_parsed(parsed: pa.StructArray, columns: pa.Schema) -> pa.Array:
-    """The JSON text of ``stats_parsed``, for checkpoints that hold nothing else.
+    """Return the JSON text of ``stats_parsed``, for checkpoints that hold nothing else.
 
-    ``columns``: the table's, as its statistics know them.
+    ``columns``: the table's columns under the names that statistics use.
     """
     values = pa.struct(list(columns))
     kind = pa.struct([("minValues", values), ("maxValues", values)])
@@ -194,10 +194,10 @@ def json_of_parsed(parsed: pa.StructArray, columns: pa.Schema) -> pa.Array:
 
 
 def _representable(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Statistics in which every date and time can be told; null for what can't.
+    """Return statistics in which every date and time is representable; null replaces others.
 
-    Times of 96 bits have no zone, and mean UTC where ``kind``, the type of a table's column or
-    the struct of some, has one; of what it does not tell it is null's type.
+    Times of 96 bits have no zone. They mean UTC where ``kind``, the type of a table's column or
+    the struct of several, has a zone; where ``kind`` gives no type, the null type is used.
     """
     if types.is_struct(values.type):
         inner = {field.name: field.type for field in kind} if types.is_struct(kind) else {}

@@ -1,1 +1,1 @@
-"""What a Delta table says of itself: schema, column mapping, properties, protocol."""
+"""The metadata of a Delta table: schema, column mapping, properties, protocol."""

@@ -1,7 +1,7 @@
-"""What a table's metadata and protocol say: layout, properties, what may be done.
+"""The definition of a table by its metadata and protocol: layout, properties, allowed actions.
 
-A ``Definition`` is shared by all snapshots between two metadata changes. Its
-parts are worked out when first asked for: opening a table parses no schema.
+All snapshots between two metadata changes share one ``Definition``. Its
+parts are computed when first requested: opening a table parses no schema.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from lakevilla.formats.layout import Constraint, Layout, contract_digest
 from lakevilla.sql.expressions.bind import bind
 from lakevilla.sql.expressions.parse import parse_constraint
 
-#: Where Spark keeps the type that it declares for a column of strings.
+#: The field metadata in which Spark keeps the type that it declares for a column of strings.
 CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
 _LIMITED = re.compile(r"(?:var)?char\((?P<most>\d{1,9})\)")
 
 CLUSTERING_DOMAIN = "delta.clustering"
 
-#: Table properties that say what a data file must look like.
+#: Table properties that determine what a data file must contain.
 _CONTRACT = (
     CONSTRAINT,
     "delta.columnMapping.",
@@ -66,7 +66,7 @@ _SHAPE = ("id", "schemaString", "partitionColumns", "format")
 class DeltaDefinition:
     """A table's ``metaData`` and ``protocol`` actions and what follows from them.
 
-    Raises ``UnsupportedTableFeature`` when made, if the table may not be read.
+    Raises ``UnsupportedTableFeature`` when it is created, if the table may not be read.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class DeltaDefinition:
         return "rowTracking" in self.features and not self.flag("delta.rowTrackingSuspended")
 
     def flag(self, name: str) -> bool:
-        """A boolean property, false where it is not set."""
+        """Return a boolean property, false where it is not set."""
         return self.properties.get(name, "").lower() == "true"
 
     @cached_property
@@ -191,7 +191,7 @@ class DeltaDefinition:
 
     @cached_property
     def _is_writable(self) -> bool:
-        """True, or it raises: what was found once holds for all states with this definition."""
+        """True, or an error: a result found once holds for all states with this definition."""
         if not self.protocol:
             return True  # not created yet
         check_features_for_writing(self.protocol, self.table)
@@ -220,8 +220,8 @@ class DeltaDefinition:
             try:
                 found.append(self._parse(name, sql, text))
             except UnsupportedTableFeature:
-                # Only writers need constraints; ``check_writable`` refuses the table for
-                # them, and a reader must not lose it to an expression he never uses.
+                # Only writers need constraints; ``check_writable`` refuses the table because of
+                # them, and a reader must not lose the table to an expression that it never uses.
                 continue
         return tuple(found)
 
@@ -239,13 +239,13 @@ class DeltaDefinition:
             ) from None
 
     def _constraint_texts(self) -> Iterator[tuple[str, str | None, str]]:
-        """Names, what is to be checked (None if it can't be told), and the texts as they stand."""
+        """Yield names, the rules to check (None if one is unknown), and the texts as written."""
         if "checkConstraints" in self.features:
             for key, sql in sorted(self.properties.items()):
                 if key.startswith(CONSTRAINT):
                     yield key.removeprefix(CONSTRAINT), sql, sql
         for field in self.fields:
-            # No feature of the protocol, but what Spark's own writer refuses.
+            # This is no feature of the protocol, but Spark's own writer refuses such values.
             kind = str((field.get("metadata") or {}).get(CHAR_VARCHAR, ""))
             limit = _LIMITED.fullmatch(kind)
             if limit is not None:
@@ -262,7 +262,7 @@ class DeltaDefinition:
             try:
                 sql = msgspec.convert(document(text)["expression"]["expression"], str)
             except (ValueError, KeyError, TypeError):
-                # Bare text, as Databricks has written: of another grammar, or of none.
+                # Bare text, as Databricks has written it: in another grammar, or in none.
                 yield f"invariant of {name}", None, str(text)
             else:
                 yield f"invariant of {name}", sql, sql
@@ -295,7 +295,7 @@ class DeltaDefinition:
             )
         except (ValueError, KeyError, TypeError):
             return []
-        # Each column is a path of physical names; an old spelling has a top-level name.
+        # Each column is a path of physical names; an old spelling has a top-level name instead.
         return [".".join(path) if isinstance(path, list) else str(path) for path in columns]
 
     def _compression(self) -> str:
@@ -311,7 +311,7 @@ _COLUMN_PART = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([^`.,]+?))\s*([.,]|$)")
 
 
 def _column_list(text: str) -> list[tuple[str, ...]]:
-    """``a.b, `c d`.e`` as paths."""
+    """Return ``a.b, `c d`.e`` as paths."""
     paths: list[tuple[str, ...]] = []
     path: list[str] = []
     for quoted, plain, end in _COLUMN_PART.findall(text):
@@ -325,12 +325,12 @@ def _column_list(text: str) -> list[tuple[str, ...]]:
 
 
 def same_contract(before: Mapping[str, object], after: Mapping[str, object]) -> bool:
-    """Whether data files made under ``before`` are right under ``after`` without a look."""
+    """Return whether data files made under ``before`` are right under ``after`` unread."""
     return contract_of(before) == contract_of(after)
 
 
 def contract_of(metadata: Mapping[str, object]) -> dict[str, object]:
-    """What the metadata asks of data files, and nothing else."""
+    """Return the requirements that the metadata has for data files, and nothing else."""
     configuration = metadata.get("configuration") or {}
     assert isinstance(configuration, Mapping)
     asked = {k: v for k, v in configuration.items() if k.startswith(_CONTRACT)}

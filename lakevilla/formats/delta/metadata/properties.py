@@ -1,8 +1,8 @@
-"""Table properties: which names Delta knows, what they may say, and what they ask of a table.
+"""Table properties: the names that Delta knows, their values, and the features they require.
 
-A name that begins with ``delta.`` means something to other clients, so a misspelt one, and one
-that LakeVilla would have to act on and can't, is refused; so is a misspelt one of upkeep. All other
-names are the user's own.
+A name that begins with ``delta.`` has a meaning for other clients. So a misspelt one is refused,
+and so is one that would require an action that LakeVilla can't do; misspelt upkeep properties are
+refused too. All other names are the user's own.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from lakevilla.formats.delta.metadata.protocol import READER_FEATURES, WRITER_FE
 from lakevilla.formats.delta.metadata.schema import Field, needed_features
 from lakevilla.settings import shown
 
-#: What the names of CHECK constraints begin with.
+#: The prefix of the names of CHECK constraints.
 CONSTRAINT = "delta.constraints."
 _FEATURE = "delta.feature."
 
-#: The Parquet codecs that data files may be written with.
+#: The Parquet codecs with which data files may be written.
 COMPRESSIONS = ("snappy", "zstd", "gzip", "lz4_raw", "uncompressed", "brotli")
 
-# ------------------------------------------------------------------ what a value says
+# ------------------------------------------------------------------ meaning of a value
 
 _Check = Callable[[str], str | None]
 
 
 def _flag(value: str) -> str | None:
-    # In lower case, since delta-rs reads no other.
+    # In lower case, since delta-rs reads no other spelling.
     return value.lower() if value.lower() in ("true", "false") else None
 
 
@@ -43,7 +43,7 @@ def _whole(least: int) -> _Check:
 
 
 def _interval(value: str) -> str | None:
-    # Spark does without the first word, delta-kernel does not.
+    # Spark does not need the first word, delta-kernel does.
     words = value.lower().split()
     words = words if words[:1] == ["interval"] else ["interval", *words]
     return None if _milliseconds(words[1:]) is None else " ".join(words)
@@ -69,7 +69,7 @@ _SIZE = (_size, "a number of bytes, as '128mb'")
 _TEXT = (_text, "text")
 _SWITCH = (_one_of("true", "false", "auto", "legacy"), "true, false, auto or legacy")
 
-#: Every property that may be set: what checks its value, and what it may be, in words.
+#: Every property that may be set: the check of its value, and the allowed values in words.
 _KNOWN: dict[str, tuple[_Check, str]] = {
     "delta.appendOnly": _FLAG,
     "delta.autoOptimize": _FLAG,
@@ -106,7 +106,7 @@ _KNOWN: dict[str, tuple[_Check, str]] = {
     "delta.tuneFileSizesForRewrites": _FLAG,
 }
 
-#: Flags that may be set to false alone: with true, writers have to do what LakeVilla does not.
+#: Flags that may only be set to false: with true, writers must do something LakeVilla does not do.
 _ONLY_FALSE = {
     "delta.compatibility.symlinkFormatManifest.enabled": "manifests of links at each commit",
     "delta.enableIcebergCompatV1": "the table feature icebergCompatV1",
@@ -118,7 +118,7 @@ _ONLY_FALSE = {
     "delta.enableVariantShredding": "the table feature variantShredding",
 }
 
-#: Names, or with a last dot what names begin with, that ask for what LakeVilla does not do.
+#: Names, or prefixes (with a last dot), that request something LakeVilla does not do.
 _REFUSED = {
     "delta.coordinatedCommits.": "commits through a coordinator",
     "delta.redirectReaderWriter": "a redirect to another table",
@@ -126,7 +126,7 @@ _REFUSED = {
     "delta.universalFormat.": "metadata for Iceberg or Hudi at each commit",
 }
 
-#: Names, or what names begin with, that a table keeps by itself.
+#: Names, or prefixes of names, that a table sets by itself.
 KEPT_BY_ITSELF = (
     "delta.columnMapping.maxColumnId",
     "delta.inCommitTimestampEnablementTimestamp",
@@ -144,21 +144,21 @@ _ALL = (*_KNOWN, *_ONLY_FALSE, *KEPT_BY_ITSELF, *_REFUSED, *_OTHER)
 _CANONICAL = {name.lower(): name for name in _ALL}
 
 
-# --------------------------------------------------------------------- what is asked for
+# --------------------------------------------------------------------- requests
 
 
 def split_properties(properties: Mapping[str, str], table: str) -> tuple[dict[str, str], set[str]]:
-    """Properties to store, and features asked for by ``delta.feature.<name> = supported``.
+    """Return properties to store, and features requested by ``delta.feature.<name> = supported``.
 
-    Names that Delta knows are taken whatever their case, as Spark takes them, and stored in
-    its own.
+    Names that Delta knows are accepted in any case, as Spark accepts them, and stored in
+    Delta's own.
 
     Raises
     ------
     InvalidOperation
-        A name is not Delta's, or not one to set, or its value says nothing there.
+        A name is not Delta's, or may not be set, or its value has no meaning there.
     UnsupportedTableFeature
-        A property, or a feature, asks for what LakeVilla does not do.
+        A property, or a feature, requests something that LakeVilla does not do.
     """
     configuration: dict[str, str] = {}
     features: set[str] = set()
@@ -180,12 +180,12 @@ def split_properties(properties: Mapping[str, str], table: str) -> tuple[dict[st
 
 
 def canonical_names(names: Iterable[str]) -> list[str]:
-    """Names as they are stored: those that Delta knows in its spelling."""
+    """Return names as they are stored: names that Delta knows in Delta's spelling."""
     return [canonical_name(name) for name in names]
 
 
 def canonical_name(name: str) -> str:
-    """A name as it is stored."""
+    """Return a name as it is stored."""
     lower = name.lower()
     for prefix in (CONSTRAINT, _FEATURE):
         if lower.startswith(prefix):
@@ -196,7 +196,7 @@ def canonical_name(name: str) -> str:
 
 
 def _checked(name: str, value: str, table: str) -> str:
-    """The value to store under a name that begins with ``delta.``."""
+    """Return the value to store under a name that begins with ``delta.``."""
     if name.startswith(CONSTRAINT):
         return value
     _refuse(name, value, table)
@@ -245,7 +245,7 @@ def _begins(name: str, start: str) -> bool:
     return name.startswith(start) if start.endswith(".") else name == start
 
 
-#: Features of Delta that LakeVilla does not honour, so that they are told from misspelt ones.
+#: Features of Delta that LakeVilla does not honour; listed to distinguish them from misspelt ones.
 _FOREIGN_FEATURES = (
     "catalogManaged",
     "catalogOwned-preview",
@@ -289,9 +289,9 @@ def _feature(name: str, value: str, table: str) -> str:
     return feature
 
 
-# ---------------------------------------------------------------- what it asks of a table
+# ---------------------------------------------------------------- requirements for a table
 
-# Properties that stand for a feature when they are set to this value.
+# Properties that enable a feature when they are set to true.
 _FEATURE_OF_FLAG = {
     "delta.appendOnly": "appendOnly",
     "delta.enableChangeDataFeed": "changeDataFeed",
@@ -303,7 +303,7 @@ _FEATURE_OF_FLAG = {
 
 
 def features_of(fields: Iterable[Field], configuration: Mapping[str, str]) -> set[str]:
-    """The features that a schema and its properties need."""
+    """Return the features that a schema and its properties need."""
     found = needed_features(list(fields))
     for key, value in configuration.items():
         if value.lower() == "true" and key in _FEATURE_OF_FLAG:
@@ -323,7 +323,7 @@ _BYTES = re.compile(r"(?P<number>\d{1,18})\s*(?P<unit>[kmgt]?)b?")
 
 
 def file_size(text: str | None) -> int | None:
-    """``128mb`` and the like in bytes; None if it is unset or can't be read."""
+    """Return ``128mb`` and the like in bytes; None if it is unset or can't be read."""
     match = _BYTES.fullmatch(text.strip().lower()) if text else None
     if match is None:
         return None
@@ -344,9 +344,9 @@ _UNITS = {
 
 
 def interval_milliseconds(text: str | None, default: int) -> int:
-    """A property such as ``interval 1 week 12 hours``, in milliseconds.
+    """Return a property such as ``interval 1 week 12 hours``, in milliseconds.
 
-    What cannot be read counts as ``default``.
+    A text that cannot be read counts as ``default``.
     """
     words = (text or "").lower().split()
     found = _milliseconds(words[1:] if words[:1] == ["interval"] else words)

@@ -1,8 +1,8 @@
-"""What a Delta table asks of its readers and writers, and what LakeVilla honours.
+"""The features that a Delta table requires of readers and writers, and those LakeVilla honours.
 
-A table names what it needs by versions (up to reader 2 and writer 6) or by
-features (reader 3, writer 7). Either way the answer here is a set of feature
-names. Each is honoured, or the table is refused by that name.
+A table names the required features by versions (up to reader 2 and writer 6) or by
+features (reader 3, writer 7). In both cases this module returns a set of feature
+names. LakeVilla honours each of them, or refuses the table and names the feature.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GUARD = "lakevilla"
 #: Features that also bind readers, and that LakeVilla honours when it reads.
 #:
 #: Variants are honoured where no column is one: deltalake lists ``variantType`` for every
-#: table that it creates with deletion vectors, and the feature asks nothing of the rest.
+#: table that it creates with deletion vectors, and the feature requires nothing of other columns.
 #: A column of that type is refused with its schema (``schema.parse_schema``).
 READER_FEATURES = frozenset(
     {
@@ -39,7 +39,7 @@ READER_FEATURES = frozenset(
 #:
 #: ``generatedColumns``, ``identityColumns`` and ``allowColumnDefaults`` are
 #: honoured where no column uses them (``schema.check_columns_for_writing``).
-#: ``checkpointProtection`` binds those who clean up the log, which LakeVilla never does.
+#: ``checkpointProtection`` binds clients that clean up the log, which LakeVilla never does.
 WRITER_FEATURES = READER_FEATURES | {
     "allowColumnDefaults",
     "appendOnly",
@@ -56,7 +56,7 @@ WRITER_FEATURES = READER_FEATURES | {
     GUARD,
 }
 
-# Features that bind readers too, for deciding where a feature is to be listed.
+# Features that bind readers too; they decide where a feature must be listed.
 _READER_WRITER = READER_FEATURES | {
     "catalogManaged",
     "catalogOwned-preview",
@@ -64,7 +64,7 @@ _READER_WRITER = READER_FEATURES | {
     "variantShredding-preview",
 }
 
-# What each legacy writer version stands for, beyond the version before it.
+# The features that each legacy writer version adds to the version before it.
 _LEGACY_WRITER = {
     2: ("appendOnly", "invariants"),
     3: ("checkConstraints",),
@@ -80,13 +80,13 @@ _CATALOG = frozenset({"catalogManaged", "catalogOwned-preview"})
 
 
 def protocol_of(features: Iterable[str]) -> dict[str, Any]:
-    """The lowest protocol that names ``features``: reader 1, writer 2 if it can."""
+    """Return the lowest protocol that names ``features``: reader 1, writer 2 if possible."""
     base: dict[str, Any] = {"minReaderVersion": 1, "minWriterVersion": 2}
     return with_features(base, features)
 
 
 def with_features(protocol: Mapping[str, Any], features: Iterable[str]) -> dict[str, Any]:
-    """``protocol`` with ``features``; the reader version rises only if a feature needs it."""
+    """Return ``protocol`` with ``features``; raise the reader version only if one needs it."""
     wanted = set(features)
     for feature in tuple(wanted):
         wanted.update(_NEEDS.get(feature, ()))
@@ -105,7 +105,7 @@ def with_features(protocol: Mapping[str, Any], features: Iterable[str]) -> dict[
 
 
 def reader_features(protocol: Mapping[str, Any]) -> frozenset[str]:
-    """The features that a reader must honour."""
+    """Return the features that a reader must honour."""
     version = _version(protocol, "minReaderVersion")
     if version >= 3:
         return frozenset(_names(protocol, "readerFeatures"))
@@ -113,7 +113,7 @@ def reader_features(protocol: Mapping[str, Any]) -> frozenset[str]:
 
 
 def writer_features(protocol: Mapping[str, Any]) -> frozenset[str]:
-    """The features that a writer must honour, those of legacy versions by their names."""
+    """Return the features that a writer must honour, those of legacy versions by their names."""
     version = _version(protocol, "minWriterVersion")
     if version >= 7:
         return frozenset(_names(protocol, "writerFeatures"))
@@ -123,7 +123,7 @@ def writer_features(protocol: Mapping[str, Any]) -> frozenset[str]:
 
 
 def check_features_for_reading(protocol: Mapping[str, Any], table: str) -> None:
-    """Raise ``UnsupportedTableFeature`` unless LakeVilla honours all that readers must."""
+    """Raise ``UnsupportedTableFeature`` unless LakeVilla honours all features for readers."""
     features = reader_features(protocol)
     if features & _CATALOG or writer_features(protocol) & _CATALOG:
         raise UnsupportedTableFeature(
@@ -142,7 +142,7 @@ def check_features_for_reading(protocol: Mapping[str, Any], table: str) -> None:
 
 
 def check_features_for_writing(protocol: Mapping[str, Any], table: str) -> None:
-    """Raise ``UnsupportedTableFeature`` unless LakeVilla honours all that writers must."""
+    """Raise ``UnsupportedTableFeature`` unless LakeVilla honours all features for writers."""
     check_features_for_reading(protocol, table)
     _refuse(writer_features(protocol) - WRITER_FEATURES, "write", table)
     version = _version(protocol, "minWriterVersion")
@@ -155,22 +155,22 @@ def check_features_for_writing(protocol: Mapping[str, Any], table: str) -> None:
 
 
 def is_guarded(protocol: Mapping[str, Any]) -> bool:
-    """Whether the writer feature ``lakevilla`` is on."""
+    """Return whether the writer feature ``lakevilla`` is on."""
     return GUARD in writer_features(protocol)
 
 
 def guard_change(protocol: Mapping[str, Any]) -> Change:
-    """The change that guards a table; an empty one if it is guarded."""
+    """Return the change that guards a table; an empty one if it is guarded."""
     if is_guarded(protocol):
         return Change()
     return Change(protocol=with_features(protocol, (GUARD,)))
 
 
 def unguard_change(protocol: Mapping[str, Any]) -> Change:
-    """The change that lifts the guard; an empty one if there is none.
+    """Return the change that lifts the guard; an empty one if there is none.
 
-    A table whose features are what a legacy version stands for goes back to
-    that version, so that clients without table features can write it again.
+    A table that has exactly the features of a legacy version returns to that
+    version, so that clients without table features can write it again.
     """
     if not is_guarded(protocol):
         return Change()

@@ -17,8 +17,8 @@ from lakevilla.errors import CorruptObject, InvalidOperation, UnsupportedTableFe
 #
 # Delta's ``schemaString`` and pyarrow schemas, both ways, and column mapping.
 #
-# The JSON schema is the truth: it carries ids, physical names, comments and
-# invariants that Arrow has no place for. Arrow schemas are made from it, in
+# The JSON schema is authoritative: it carries ids, physical names, comments and
+# invariants, for which Arrow has no place. Arrow schemas are made from it, in
 # logical or physical names, and new columns are made from Arrow.
 
 
@@ -29,7 +29,7 @@ ID = "delta.columnMapping.id"
 PHYSICAL = "delta.columnMapping.physicalName"
 
 _ARROW_ID = "PARQUET:field_id"
-#: Spark's and delta-kernel's name for that, where no column is mapped by id.
+#: Spark's and delta-kernel's name for the field id, where no column is mapped by id.
 _FIELD_ID = "parquet.field.id"
 
 _FROM_NAME: dict[str, pa.DataType] = {
@@ -66,14 +66,14 @@ _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
 
 
 def parse_schema(text: object, table: str) -> list[Field]:
-    """The fields of a ``schemaString``.
+    """Return the fields of a ``schemaString``.
 
     Raises
     ------
     CorruptObject
         It is no schema.
     UnsupportedTableFeature
-        It has a type that LakeVilla does not know, or none of whose values can be told.
+        It has a type that LakeVilla does not know, or whose values can't be determined.
     """
     try:
         root = document(text if isinstance(text, str | bytes) else b"")
@@ -102,7 +102,7 @@ def parse_schema(text: object, table: str) -> list[Field]:
 
 
 def _check_fields(fields: Any, prefix: str) -> None:
-    """Raise unless this is a list of fields, each of its own name whatever the case."""
+    """Raise unless this is a list of fields whose names differ even without regard to case."""
     seen: dict[str, str] = {}
     for field in fields:
         name = field["name"]
@@ -133,7 +133,7 @@ def _check_type(kind: Any, path: str) -> None:
 
 
 def encode_schema(fields: list[Field]) -> str:
-    """A ``schemaString``."""
+    """Return the fields as a ``schemaString``."""
     return msgspec.json.encode({"type": "struct", "fields": fields}).decode()
 
 
@@ -146,10 +146,10 @@ class _Ambiguous(Exception):
 
 
 def arrow_schema(fields: list[Field], *, physical: bool, mode: MappingMode) -> pa.Schema:
-    """The fields as an Arrow schema, under logical or physical names.
+    """Return the fields as an Arrow schema, under logical or physical names.
 
-    Physical fields carry ``PARQUET:field_id`` where the table maps columns, logical ones
-    what users said of them, such as comments.
+    Physical fields carry ``PARQUET:field_id`` where the table maps columns; logical fields carry
+    the users' metadata, such as comments.
     """
     if not physical:
         return pa.schema([_arrow_field(field, _logical_name, _said_of) for field in fields])
@@ -159,7 +159,7 @@ def arrow_schema(fields: list[Field], *, physical: bool, mode: MappingMode) -> p
 
 
 def physical_name(field: Field) -> str:
-    """The name of a column in data files, statistics and partition values."""
+    """Return the name of a column in data files, statistics and partition values."""
     return str(field.get("metadata", {}).get(PHYSICAL, field["name"]))
 
 
@@ -179,7 +179,7 @@ def _id_of(metadata: Mapping[str, Any]) -> dict[str, str] | None:
 
 
 def _said_of(metadata: Mapping[str, Any]) -> dict[str, str] | None:
-    """All but what the protocol keeps there."""
+    """Return all metadata except for the protocol's own."""
     said = {
         _ARROW_ID if key == _FIELD_ID else key: value
         if isinstance(value, str)
@@ -206,7 +206,7 @@ def arrow_type(
     prefix: str = "",
     described: _Metadata = _nothing_of,
 ) -> pa.DataType:
-    """A Delta type as an Arrow type. ``nested_ids`` are the ids of list and map parts."""
+    """Return a Delta type as an Arrow type. ``nested_ids`` are the ids of list and map parts."""
     if isinstance(kind, str):
         known = _FROM_NAME.get(kind)
         if known is not None:
@@ -238,7 +238,7 @@ def arrow_type(
 
 
 def delta_fields(schema: pa.Schema, table: str) -> list[Field]:
-    """Arrow fields as Delta's. Raises ``InvalidOperation`` for a type that Delta lacks."""
+    """Return Arrow fields as Delta's. Raises ``InvalidOperation`` for a type that Delta lacks."""
     seen: dict[str, str] = {}
     for name in schema.names:
         other = seen.setdefault(name.lower(), name)
@@ -259,12 +259,12 @@ def _delta_field(field: pa.Field, path: str, table: str) -> Field:
     }
 
 
-# What of a field's metadata belongs to the table or file that it was read from.
+# Prefixes of field metadata that belongs to the table or file from which the field was read.
 _OF_ITS_SOURCE = ("ARROW:", "delta.columnMapping.", "delta.typeChanges", "delta.rowTracking.")
 
 
 def _kept(metadata: Mapping[bytes, bytes], path: str, table: str) -> Iterator[tuple[str, Any]]:
-    """What an Arrow field says beside its type, such as a comment, as Delta's field metadata."""
+    """Yield the metadata of an Arrow field, such as a comment, as Delta's field metadata."""
     for raw_key, raw in metadata.items():
         try:
             key, value = raw_key.decode(), raw.decode()
@@ -341,7 +341,7 @@ def _delta_type(kind: pa.DataType, path: str, table: str) -> Any:
 def walk(
     fields: list[Field], prefix: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Field]]:
-    """Every named field, nested ones too, with its logical path; parents first."""
+    """Yield every named field, nested ones too, with its logical path; parents first."""
     for field in fields:
         path = (*prefix, str(field["name"]))
         yield path, field
@@ -366,7 +366,7 @@ def _inner_structs(
 def leaf_paths(
     fields: list[Field], prefix: tuple[str, ...] = (), physical: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Logical and physical path of each leaf column; a list or a map counts as one leaf."""
+    """Yield logical and physical path of each leaf column; a list or a map counts as one leaf."""
     for field in fields:
         logical = (*prefix, str(field["name"]))
         stored = (*physical, physical_name(field))
@@ -378,7 +378,7 @@ def leaf_paths(
 
 
 def mapping_mode(properties: Mapping[str, str], table: str) -> MappingMode:
-    """How columns are mapped to names in files."""
+    """Return the mode by which columns are mapped to names in files."""
     match properties.get("delta.columnMapping.mode", "none").lower():
         case "none":
             return "none"
@@ -395,7 +395,7 @@ def mapping_mode(properties: Mapping[str, str], table: str) -> MappingMode:
 
 
 def needed_features(fields: list[Field]) -> set[str]:
-    """The table features that the types and columns of a schema need."""
+    """Return the table features that the types and columns of a schema need."""
     found: set[str] = set()
     for _, field in walk(fields):
         if _mentions(field["type"], "timestamp_ntz"):
@@ -436,7 +436,7 @@ def check_columns_for_writing(fields: list[Field], table: str) -> None:
 #
 # Column ids and physical names of tables that map columns.
 #
-# Names are made from the table's id and the column's, not drawn at random: the
+# Names are made from the table's id and the column's, not at random: the
 # same change made twice makes the same names.
 
 
@@ -444,12 +444,12 @@ MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
 
 
 def assign_ids(fields: list[Field], table_id: str, last: int) -> tuple[list[Field], int]:
-    """``fields`` with ids above ``last`` and physical names where they have none."""
+    """Return ``fields`` with ids above ``last``, and physical names, where they have none."""
     return _assigned(fields, last, lambda path, number: _name("col", table_id, f"{number}{path}"))
 
 
 def keep_names(fields: list[Field]) -> tuple[list[Field], int]:
-    """``fields`` with ids, for a table whose files name columns as its schema does."""
+    """Return ``fields`` with ids, for a table whose files name columns as its schema does."""
     return _assigned(fields, 0, lambda path, _: path.rpartition("/")[2])
 
 
@@ -478,13 +478,13 @@ def _assigned(
 
 
 def highest_id(fields: list[Field]) -> int:
-    """The highest column id in a schema, 0 for none."""
+    """Return the highest column id in a schema, 0 for none."""
     ids = [(field.get("metadata") or {}).get(ID, 0) for _, field in walk(fields)]
     return max(ids, default=0)
 
 
 def materialized_name(table_id: str, part: str) -> str:
-    """The name of a hidden column for materialised row ids or commit versions."""
+    """Return the name of a hidden column for materialised row ids or commit versions."""
     return _name("_row-tracking", table_id, part)
 
 

@@ -58,16 +58,16 @@ from lakevilla.store.probe import probe
 
 # -------------------- object store catalog
 #
-# A pyiceberg catalog that is nothing but directories of an object store.
+# A pyiceberg catalog that consists only of directories of an object store.
 #
 # Each table keeps its versions as ``metadata/v<N>.metadata.json`` and points at the newest
-# by ``version-hint.text``: what Spark's ``hadoop`` catalog, DuckDB's ``iceberg_scan`` and
-# pyiceberg's ``StaticTable`` read. The next version is created if it is absent, so writers
-# on a store with conditional writes never overwrite each other (hazard 8). It needs none
-# of LakeVilla's transactions, and may write beside them.
+# by ``version-hint.text``: Spark's ``hadoop`` catalog, DuckDB's ``iceberg_scan`` and
+# pyiceberg's ``StaticTable`` read these. The next version is created if it is absent, so writers
+# on a store with conditional writes never overwrite each other (hazard 8). The catalog needs none
+# of LakeVilla's transactions, and may write concurrently with them.
 
 
-#: Warehouses whose store was found to create only what is absent, by this process.
+#: Warehouses for which this process found that the store creates only absent objects.
 _PROBED: set[str] = set()
 
 
@@ -85,9 +85,9 @@ class ObjectStoreCatalog(MetastoreCatalog):
 
     Notes
     -----
-    A namespace is a directory: it is there as soon as a table is, and has no properties.
+    A namespace is a directory: it exists as soon as a table does, and has no properties.
     Tables can't be renamed, since their files name the directory. ``drop_table`` deletes the
-    metadata files, and ``purge_table`` all that the table has named too.
+    metadata files, and ``purge_table`` also all files that the table has named.
     """
 
     def __init__(self, name: str, *, warehouse: str | os.PathLike[str], **properties: str) -> None:
@@ -112,7 +112,7 @@ class ObjectStoreCatalog(MetastoreCatalog):
         Raises
         ------
         TableAlreadyExistsError
-            There is one, or another writer was first.
+            The table exists, or another writer was first.
         ValueError
             ``location`` is another directory than the identifier's.
         """
@@ -132,7 +132,7 @@ class ObjectStoreCatalog(MetastoreCatalog):
         return self.load_table(identifier)
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        """The newest version of a table. Raises ``NoSuchTableError``."""
+        """Return the newest version of a table. Raises ``NoSuchTableError``."""
         path = self._path(identifier)
         version, document = self._newest(path)
         return self._table(path, version, document)
@@ -140,14 +140,14 @@ class ObjectStoreCatalog(MetastoreCatalog):
     def register_table(
         self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False
     ) -> Table:
-        """Make a metadata file that lies in the table's directory its first version here.
+        """Make a metadata file that is stored in the table's directory its first version here.
 
         Raises
         ------
         TableAlreadyExistsError
             The directory has a table already.
         ValueError
-            The file is of a table elsewhere, or ``overwrite`` is asked for.
+            The file is of a table elsewhere, or ``overwrite`` is requested.
         """
         if overwrite:
             raise ValueError("a table's versions are never overwritten: drop the table first")
@@ -174,7 +174,7 @@ class ObjectStoreCatalog(MetastoreCatalog):
             A requirement does not hold, or another writer took the version: load the table
             again and repeat.
         CommitStateUnknownException
-            The store does not say whether it has the version: nothing is deleted.
+            The store does not report whether it has the version: nothing is deleted.
         """
         path = self._path(table.name())
         current: Table | None
@@ -215,13 +215,13 @@ class ObjectStoreCatalog(MetastoreCatalog):
     def rename_table(
         self, from_identifier: str | Identifier, to_identifier: str | Identifier
     ) -> Table:
-        """Refused: a table's files name its directory."""
+        """Refuse: a table's files name its directory."""
         raise NotImplementedError(
             "a table of an ObjectStoreCatalog can't be renamed: its files name its directory"
         )
 
     def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
-        """The tables of a namespace: a LIST of all that lies below it."""
+        """Return the tables of a namespace: a LIST of all objects below it."""
         parts = self.identifier_to_tuple(namespace)
         depth = len(parts) + 1
         return sorted(table for table in self._found(parts) if len(table) == depth)
@@ -231,24 +231,24 @@ class ObjectStoreCatalog(MetastoreCatalog):
     def create_namespace(
         self, namespace: str | Identifier, properties: Properties = EMPTY_DICT
     ) -> None:
-        """Nothing to do: a directory is there as soon as a table is in it."""
+        """Do nothing: a directory exists as soon as a table is in it."""
         if properties:
             raise NotImplementedError("a namespace of an ObjectStoreCatalog has no properties")
         self._path((*self.identifier_to_tuple(namespace), "table"))
 
     def drop_namespace(self, namespace: str | Identifier) -> None:
-        """Nothing to do, if it is empty. Raises ``NamespaceNotEmptyError``."""
+        """Do nothing if the namespace is empty. Raises ``NamespaceNotEmptyError``."""
         if self._found(self.identifier_to_tuple(namespace)):
             raise NamespaceNotEmptyError(f"namespace {namespace} is not empty")
 
     def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
-        """The directories below that have tables: a LIST of all that lies below."""
+        """Return the directories below that have tables: a LIST of all objects below."""
         parts = self.identifier_to_tuple(namespace)
         depth = len(parts) + 1
         return sorted({table[:depth] for table in self._found(parts) if len(table) > depth})
 
     def load_namespace_properties(self, namespace: str | Identifier) -> Properties:
-        """Where the namespace is."""
+        """Return the location of the namespace."""
         parts = self.identifier_to_tuple(namespace)
         if not parts:
             raise NoSuchNamespaceError("a namespace has a name")
@@ -260,7 +260,7 @@ class ObjectStoreCatalog(MetastoreCatalog):
         removals: set[str] | None = None,
         updates: Properties = EMPTY_DICT,
     ) -> PropertiesUpdateSummary:
-        """Refused: directories have no properties."""
+        """Refuse: directories have no properties."""
         raise NotImplementedError("a namespace of an ObjectStoreCatalog has no properties")
 
     # -- views: none -------------------------------------------------------------------
@@ -365,7 +365,7 @@ def _response(metadata: TableMetadata, location: str) -> CommitTableResponse:
 
 
 def _kept(before: Metadata, body: bytes) -> bytes:
-    """``body`` with the top-level parts of ``before`` that pyiceberg's models do not know."""
+    """Return ``body`` with top-level parts of ``before`` that pyiceberg's models do not know."""
     parts = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     rest = {name: raw for name, raw in before.parts.items() if name not in _KNOWN}
     return msgspec.json.encode({**rest, **parts})
@@ -380,16 +380,17 @@ _KNOWN = {
 
 # -------------------- commit request
 #
-# What a catalog is asked for a table's next version: requirements, and updates.
+# The request to a catalog for a table's next version: requirements, and updates.
 #
-# The catalog makes the metadata file. It may do so on top of another one than the state that
-# the request was made from; the requirements name all of that state that the commit relies on.
+# The catalog makes the metadata file. It may do so on top of another state than the one from
+# which the request was made; the requirements name everything in that state on which the
+# commit relies.
 
 
 class CommitRequest(msgspec.Struct, frozen=True):
-    """A commit in the terms of the REST specification, and the snapshot it makes.
+    """A commit in the terms of the REST specification, and the snapshot that it makes.
 
-    By ``snapshot_id`` it is known again, and it can only follow ``parent_id``.
+    ``snapshot_id`` identifies the commit, which can only follow ``parent_id``.
     """
 
     snapshot_id: int
@@ -411,10 +412,10 @@ def commit_request(
     snapshot: Mapping[str, Any],
     applications: Mapping[str, int],
 ) -> bytes:
-    """The request for a version on top of ``before``, with a new current snapshot.
+    """Return the request for a version on top of ``before``, with a new current snapshot.
 
-    Every commit has one, be it without a file: of all that a catalog compares, the snapshot of
-    the main branch is what tells two commits of the lake from one that is made twice.
+    Every commit has a snapshot, even one without a file: of all that a catalog compares, only the
+    snapshot of the main branch distinguishes two commits of the lake from one that is made twice.
     """
     number, parent = int(snapshot["snapshot-id"]), before.current_id
     known = before.definition
@@ -472,29 +473,29 @@ def _schema_updates(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Any]
 
 
 def _kept_by(before: Metadata) -> dict[str, Any]:
-    """How long the main branch keeps snapshots, where the table says so: that stays."""
+    """Return the main branch's rules for keeping snapshots, where the table has some: they stay."""
     main = (before.get("refs") or {}).get(MAIN, {})
     return {name: value for name, value in main.items() if name not in ("snapshot-id", "type")}
 
 
 # -------------------- catalogs
 #
-# pyiceberg's catalogs by name: made when first asked for, and none may hang.
+# pyiceberg's catalogs by name: each is made when it is first requested, and none may hang.
 
 
-#: What is wrong with the properties, whenever they are tried.
+#: Errors that mean that the properties are wrong, at every attempt.
 _MISTAKES = (ValueError, TypeError, KeyError, ImportError, AttributeError, NotInstalledError)
 
 
 class Catalogs:
-    """Thread-safe.
+    """Catalogs by name. Thread-safe.
 
     Parameters
     ----------
     given : Mapping
-        By name, catalogs, or the properties that ``load_catalog`` makes one of.
+        By name, catalogs, or the properties from which ``load_catalog`` makes one.
     timeout_seconds : float
-        How long one may take to be made, and a REST catalog to answer.
+        The time limit for making a catalog, and for a REST catalog's answers.
     """
 
     def __init__(
@@ -506,9 +507,9 @@ class Catalogs:
         self._lock = lock()
 
     def __getitem__(self, name: str) -> Catalog:
-        """Raises ``InvalidOperation`` for one that is not known, or can never be made.
+        """Return a catalog. Raises ``InvalidOperation`` for one unknown, or that can never be made.
 
-        Whatever else goes wrong is pyiceberg's to tell, or a ``TimeoutError``.
+        Any other error is pyiceberg's own, or a ``TimeoutError``.
         """
         given = self._given.get(name)
         if given is None:
@@ -520,8 +521,8 @@ class Catalogs:
             made = self._made.get(name)
             if made is None:
                 made = self._made[name] = Future()
-                # A REST catalog asks its server as it is made, with no time limit: whoever
-                # comes next waits for the same one, and no longer than this one does.
+                # A REST catalog queries its server while it is made, with no time limit: the next
+                # caller waits for the same catalog, and no longer than this caller does.
                 threading.Thread(
                     target=self._make, args=(name, given, made), daemon=True, name="catalog"
                 ).start()
@@ -541,14 +542,14 @@ class Catalogs:
             _limit(found, self._timeout)
         except BaseException as error:
             with self._lock:
-                self._made.pop(name, None)  # the next one tries again
+                self._made.pop(name, None)  # the next caller tries again
             made.set_exception(error)
         else:
             made.set_result(found)
 
 
 def _limit(catalog: Catalog, seconds: float) -> None:
-    """Have a REST catalog's session give up: pyiceberg sets no time limit, and would hang."""
+    """Give a REST catalog's session a time limit: pyiceberg sets none, and would hang."""
     session = getattr(catalog, "_session", None)
     for prefix, adapter in list(getattr(session, "adapters", {}).items()):
         if type(adapter) is HTTPAdapter and session is not None:

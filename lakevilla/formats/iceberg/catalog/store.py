@@ -66,7 +66,7 @@ from lakevilla.store.effects import Program, get
 # Catalogs as objects of the store: a table's pointer is read, and replaced under a condition.
 #
 # ``catalog://<name>/<namespace>/<table>`` is an object whose body is a ``Pointer``, and whose
-# token is the place of the table's metadata file. To put to it is to ask the catalog for its own
+# token is the location of the table's metadata file. A put to it requests the catalog's own
 # compare-and-swap: the body is a commit request. So the protocol's effects reach catalogs as
 # they reach objects: counted, retried, and open to faults (docs/design/0016-catalogs.md).
 
@@ -79,7 +79,7 @@ _updates: TypeAdapter[list[TableUpdate]] = TypeAdapter(list[TableUpdate])
 
 
 class CatalogStore:
-    """See ``store.base.Store``. Takes what ``Catalogs`` takes; thread-safe as far as they are."""
+    """See ``store.base.Store``. Takes the arguments of ``Catalogs``; equally thread-safe."""
 
     def __init__(
         self,
@@ -104,13 +104,14 @@ class CatalogStore:
         return Found(body, token, len(body))
 
     def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
-        """Commit; what has to hold is in the request, and ``condition`` tells what it was made of.
+        """Commit; the request holds the requirements, ``condition`` the state it was made from.
 
-        ``Refused`` if the table is not what the request was made of: then it, and one that is
-        created again, can't both take effect, however late.
+        Return ``Refused`` if the table differs from the state from which the request was made: then
+        the request and one that is created again can't both take effect, however late.
         """
         request = decode_request(body)
-        # Catalogs are told by it which table is meant, and with what rights: they look themselves.
+        # It shows catalogs which table is meant, and with which rights: they read the table
+        # themselves.
         known = self._tables.get(key)
         table = self._asked(lambda: self._load(key)) if known is None else known
         if isinstance(table, Missing):
@@ -166,13 +167,13 @@ class CatalogStore:
     def _settle(
         self, key: str, request: CommitRequest, condition: Condition, error: Exception
     ) -> Stored | Refused | Failure:
-        """What became of a request that the catalog turned down.
+        """Return the outcome of a request that the catalog turned down.
 
-        An attempt before it may have taken effect: then its snapshot is there. If the main
-        branch is elsewhere, none can any more. If something beside the branch has changed (a
-        property, another branch, whose snapshot has taken the sequence number), the request
-        is to be created again of what is there; should an earlier attempt land after all, that one
-        finds the main branch moved. Else the catalog does not take such a request.
+        An attempt before it may have taken effect: then its snapshot exists. If the main branch has
+        moved, no attempt can take effect any more. If something other than the branch has changed
+        (a property, another branch, whose snapshot has taken the sequence number), the request must
+        be created again from the present state; should an earlier attempt land after all, the new
+        one finds the main branch moved. Otherwise the catalog does not accept such a request.
         """
         table = self._asked(lambda: self._load(key))
         if isinstance(table, Failure):
@@ -211,7 +212,7 @@ def _token(table: Table) -> Token:
 
 
 def _failure(error: Exception) -> Failure:
-    """An attempt that brought no answer to rely on: the catalog may have done it all the same."""
+    """Return the failure of an attempt without a reliable answer: the catalog may have done it."""
     if isinstance(error, _REFUSED_ACCESS):
         return Failure(_reason(error), ambiguous=False, permanent=True)
     throttled = isinstance(error, TooManyRequestsError)
@@ -224,10 +225,10 @@ def _reason(error: Exception) -> str:
 
 # -------------------- log
 #
-# Versions of a table in a catalog: the metadata files that the catalog has pointed at.
+# The versions of a table in a catalog: the metadata files to which the catalog has pointed.
 #
-# They are numbered by their names (``00012-<uuid>.metadata.json``), as every catalog does that
-# makes them by the libraries. The newest file's log names the ones before.
+# They are numbered by their names (``00012-<uuid>.metadata.json``), in every catalog that
+# makes them with the libraries. The newest file's log names the ones before.
 
 
 _GZIP = b"\x1f\x8b"
@@ -236,7 +237,7 @@ _GZIP = b"\x1f\x8b"
 def newest_in_catalog(
     pointer: str, table: str, documents: Cache[Metadata]
 ) -> Program[tuple[int, Metadata]]:
-    """The version that the catalog points at, by its number.
+    """Return the version to which the catalog points, with its number.
 
     Raises
     ------
@@ -266,7 +267,7 @@ def newest_in_catalog(
 def version_in_catalog(
     newest: tuple[int, Metadata], version: int, table: str, documents: Cache[Metadata]
 ) -> Program[Metadata]:
-    """A version at or below the newest, by the logs of later ones.
+    """Return a version at or below the newest, found by the logs of later versions.
 
     Raises ``VersionNotFound`` if it is not kept.
     """
@@ -278,7 +279,7 @@ def version_in_catalog(
         try:
             document = yield from read_document(uri, table, documents)
         except CorruptObject:
-            break  # clean-up has taken it
+            break  # clean-up has deleted it
         number = number_of(uri) or 0
     if number == version:
         return document
@@ -290,7 +291,7 @@ def version_in_catalog(
 
 
 def _towards(document: Metadata, number: int, version: int) -> str | None:
-    """The file of the version, or of the oldest above it, that a metadata file names."""
+    """Return the file of the version, or of the oldest above it, that a metadata file names."""
     nearest = None
     for entry in reversed(document.get("metadata-log") or []):
         uri = place_of(str(entry["metadata-file"])).uri
@@ -303,9 +304,9 @@ def _towards(document: Metadata, number: int, version: int) -> str | None:
 
 
 def refuse_another_table(table: str, known: Metadata | None, newest: Metadata) -> None:
-    """Refuse what is no earlier version of what is ``known``, though its number is not above it.
+    """Refuse a version, numbered no higher than ``known``, that is neither it nor an earlier one.
 
-    A catalog may answer from what it had read before. Else the table was dropped and another
+    A catalog may answer from an earlier read. Otherwise the table was dropped, and another table
     was made, or registered, in its place. Raises ``TableNotFound``.
     """
     if known is None:
@@ -320,7 +321,7 @@ def refuse_another_table(table: str, known: Metadata | None, newest: Metadata) -
 
 
 def read_document(uri: str, table: str, documents: Cache[Metadata]) -> Program[Metadata]:
-    """A metadata file: it never changes under its name."""
+    """Return a metadata file: it never changes under its name."""
     known = documents.find(uri)
     if known is not None:
         return known

@@ -72,8 +72,8 @@ class WholeAvroFile(AvroFile[D]):
     def _read_block(self) -> int:
         """Read the next block, as ``AvroFile`` does; ``EOFError`` is the end of a whole file alone.
 
-        ``AvroFile`` takes each ``EOFError`` for that end, so that a file whose last block is cut off
-        would have fewer rows.
+        ``AvroFile`` takes each ``EOFError`` for that end: a file whose last block is cut off would
+        have fewer rows.
         """
         decoder = self.decoder
         try:

@@ -1,7 +1,7 @@
 """Statistics of data files: the library's JSON text to Iceberg's maps, and back.
 
 The JSON is that of Delta's log with every column named by its id, so that one pruning
-serves both formats. A bound is left out wherever the two would not say the same.
+serves both formats. A bound is left out wherever the two forms would differ in meaning.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 (the zone is written by h
 _DAY = datetime.date(1970, 1, 1)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 _MICROSECONDS_OF_DAY = 86_400_000_000
-#: How many bytes a bound may have: those of the type, and of the one promoted to it.
+#: The allowed lengths of a bound in bytes: those of the type, and of the type promoted to it.
+#: Python rounds to 28 digits by default; a decimal has up to 38.
 _LENGTHS = {
     "int": (4,),
     "long": (4, 8),
@@ -42,7 +43,7 @@ _decoder = JsonDecoder(float_hook=Decimal)
 
 @dataclass(slots=True)
 class Metrics:
-    """What a manifest says of a file's rows, by column id."""
+    """The statistics of a file's rows in a manifest, by column id."""
 
     record_count: int = 0
     value_counts: dict[int, int] = field(default_factory=dict)
@@ -52,7 +53,7 @@ class Metrics:
 
 
 def metrics_of(stats: str | None, leaves: Mapping[int, LeafField]) -> Metrics:
-    """A manifest's maps for a file whose statistics are ``stats``."""
+    """Return a manifest's maps for a file whose statistics are ``stats``."""
     document = {} if stats is None else _decoder.decode(stats)
     found = Metrics(record_count=int(document.get("numRecords") or 0))
     for leaf in leaves.values():
@@ -78,10 +79,10 @@ def statistics_of(
     leaves: Mapping[int, LeafField],
     constants: Mapping[int, Any] | None = None,
 ) -> str:
-    """The JSON text of what a manifest says of a file.
+    """Return the JSON text of a file's statistics in a manifest.
 
-    ``constants`` are columns that have one value in all rows, as the file's partition says. It
-    counts, whatever else is said of them: the file may lack the column.
+    ``constants`` are columns that have one value in all rows, by the file's partition. This value
+    has priority over other statistics of the column: the file may lack the column.
     """
     known = constants or {}
     document: dict[str, Any] = {"numRecords": record_count}
@@ -140,7 +141,7 @@ def _to_bytes(kind: str, value: Any) -> bytes | None:
         if kind.startswith("decimal"):
             return _decimal_bytes(Decimal(value), _scale(kind))
     except (ValueError, OverflowError, TypeError, AttributeError, ArithmeticError):
-        pass  # such a bound is not told
+        pass  # such a bound is left out
     return None
 
 
@@ -162,10 +163,10 @@ def _scale(kind: str) -> int:
 
 
 def _from_bytes(kind: str, raw: bytes) -> Any:
-    """The value as Delta's statistics write it; None where it is not told.
+    """Return the value as Delta's statistics write it; None where it is left out.
 
-    A bound keeps the type that the column had when it was written, which its length tells
-    (Iceberg spec, "Schema Evolution"). One of a length that the spec does not name bounds
+    A bound keeps the type that the column had when it was written, which its length shows
+    (Iceberg spec, "Schema Evolution"). A bound whose length the spec does not name bounds
     nothing.
     """
     try:
@@ -188,9 +189,9 @@ def _from_bytes(kind: str, raw: bytes) -> Any:
 
 
 def as_stored(kind: str, value: Any) -> Any:
-    """A typed value, as manifests hold those of partitions, as Delta's statistics write it.
+    """Return a typed value, as manifests keep those of partitions, as Delta's statistics write it.
 
-    None where it is not told.
+    None where it is left out.
     """
     if value is None:
         return None

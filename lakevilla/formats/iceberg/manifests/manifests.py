@@ -51,15 +51,15 @@ from lakevilla.formats.iceberg.metadata.partition_values import PartitionTypes
 #
 # Manifests and manifest lists: bytes to columns, and entries to bytes.
 #
-# Avro is pyiceberg's to read and write. A manifest becomes an Arrow table when it is read
-# and is kept as that, since it never changes under its name (hazard 7).
+# pyiceberg reads and writes Avro. A manifest becomes an Arrow table when it is read
+# and is kept in that form, since it never changes under its name (hazard 7).
 
 
 EXISTING, ADDED, DELETED = (int(status) for status in ManifestEntryStatus)
 _CODEC = "write.avro.compression-codec"
 
-#: One row an entry of a manifest, deleted ones too. ``kind`` is that of a delete file;
-#: ``target`` is the one data file that a delete file is about, where it says so.
+#: One row per entry of a manifest, including deleted ones. ``kind`` is that of a delete file;
+#: ``target`` is the one data file that a delete file concerns, where it names one.
 ENTRIES = pa.schema(
     [
         ("path", pa.string()),
@@ -80,9 +80,9 @@ ENTRIES = pa.schema(
 )
 _PATH_ID = 2147483546
 _PARTITION = 3
-#: The newest layout of entries: it has what delete files say of their data files.
+#: The newest layout of entries: it has the fields by which delete files name data files.
 _READ_VERSION = 3
-#: How many files and rows a manifest names; a list may leave that out.
+#: The counts of a manifest's files and rows; a list may leave them out.
 _COUNTS = (504, 505, 506, 512, 513, 514)
 _LIST = Schema(
     *(
@@ -94,7 +94,7 @@ _LIST = Schema(
 
 @dataclass(frozen=True, slots=True)
 class MadeManifest:
-    """A manifest that is still to be stored, and how a manifest list names it."""
+    """A manifest that is still to be stored, and its entry in a manifest list."""
 
     file: ManifestFile
     path: str
@@ -102,7 +102,7 @@ class MadeManifest:
 
 
 def decode_list(key: str, table: str, body: bytes) -> list[ManifestFile]:
-    """The manifests that a manifest list names. Raises ``CorruptObject``."""
+    """Return the manifests that a manifest list names. Raises ``CorruptObject``."""
     with (
         _translated(key, table, "manifest list"),
         WholeAvroFile[ManifestFile](
@@ -116,7 +116,7 @@ def decode_list(key: str, table: str, body: bytes) -> list[ManifestFile]:
 
 
 def counted(manifest: ManifestFile, entries: pa.Table) -> None:
-    """Fill in what a manifest list does not say of how many files and rows a manifest names."""
+    """Fill in a manifest's counts of files and rows where the manifest list has none."""
     for place, status in ((7, ADDED), (8, EXISTING), (9, DELETED)):
         chosen = entries.filter(pc.equal(entries["status"], pa.scalar(status, pa.int8())))
         manifest._data[place] = chosen.num_rows
@@ -124,14 +124,14 @@ def counted(manifest: ManifestFile, entries: pa.Table) -> None:
 
 
 def is_counted(manifest: ManifestFile) -> bool:
-    """Whether the manifest list says how many files and rows a manifest names."""
+    """Return whether the manifest list has the counts of a manifest's files and rows."""
     return all(manifest._data[place] is not None for place in range(7, 13))
 
 
 def entries_of(
     key: str, definition: IcebergDefinition, body: bytes, manifest: ManifestFile
 ) -> list[ManifestEntry]:
-    """All entries of a manifest, what they inherit filled in. Raises ``CorruptObject``."""
+    """Return all entries of a manifest, inherited values filled in. Raises ``CorruptObject``."""
     spec = definition.specs.get(manifest.partition_spec_id)
     if spec is None:
         raise CorruptObject(
@@ -168,7 +168,7 @@ def entries_of(
 
 
 def _places(schema: Schema, spec: PartitionSpec) -> list[int | None] | None:
-    """Where partition tuples have the fields of the spec; None where they have them in order."""
+    """Return the places of the spec's fields in partition tuples; None where they are in order."""
     kind = schema.find_field(102).field_type
     fields = kind.fields if isinstance(kind, StructType) else ()
     wanted = [(one.field_id, one.name, str(one.transform) == "void") for one in spec.fields]
@@ -177,9 +177,9 @@ def _places(schema: Schema, spec: PartitionSpec) -> list[int | None] | None:
 
 
 def inherit(entry: ManifestEntry, manifest: ManifestFile) -> ManifestEntry:
-    """Fill in what an entry takes from its manifest (spec, sequence number inheritance).
+    """Fill in the values that an entry inherits from its manifest (spec, sequence numbers).
 
-    Where all entries of a manifest have one number, those of older files may leave it out too.
+    Where all entries of a manifest have one number, entries of older files may also leave it out.
     """
     if entry.snapshot_id is None:
         entry.snapshot_id = manifest.added_snapshot_id or 0
@@ -197,7 +197,7 @@ def inherit(entry: ManifestEntry, manifest: ManifestFile) -> ManifestEntry:
 def decode_manifest(
     key: str, body: bytes, manifest: ManifestFile, definition: IcebergDefinition
 ) -> pa.Table:
-    """A manifest as columns. Raises ``CorruptObject`` and ``UnsupportedTableFeature``."""
+    """Return a manifest as columns. Raises ``CorruptObject`` and ``UnsupportedTableFeature``."""
     found = entries_of(key, definition, body, manifest)
     return columns_of(found, manifest.partition_spec_id, definition)
 
@@ -205,7 +205,7 @@ def decode_manifest(
 def columns_of(
     entries: Sequence[ManifestEntry], spec_id: int, definition: IcebergDefinition
 ) -> pa.Table:
-    """Entries of one of the table's specs as an ``ENTRIES`` table."""
+    """Return entries of one of the table's specs as an ``ENTRIES`` table."""
     types = PartitionTypes(definition.specs[spec_id], definition.leaves, definition.table)
     rows = [_row(entry, spec_id, types, definition) for entry in entries]
     columns = list(zip(*rows, strict=True)) or [()] * len(ENTRIES)
@@ -274,14 +274,14 @@ def _row(
 
 
 def _extra(file: DataFile, place: int) -> Any:
-    """A field that pyiceberg reads by its place alone (referenced file, offset, length)."""
+    """Return a field that pyiceberg reads only by place (referenced file, offset, length)."""
     return file._data[place] if len(file._data) > place else None
 
 
 def _bounds(
     bounds: Mapping[int, bytes] | None, nans: Mapping[int, int], leaves: Mapping[int, Any]
 ) -> dict[int, bytes]:
-    """The bounds that hold for every value: those of floats leave NaN out."""
+    """Return the bounds that hold for every value: bounds of floats do not include NaN."""
     found = {}
     for number, raw in (bounds or {}).items():
         leaf = leaves.get(number)
@@ -292,10 +292,10 @@ def _bounds(
 
 
 def _target(file: DataFile) -> str | None:
-    """The one data file that a position delete file is about, if it says so.
+    """Return the one data file that a position delete file concerns, if it names one.
 
-    Equal bounds of the paths in it say so too: a bound that was cut is never equal to the
-    other, which is raised.
+    Equal bounds of the paths in it name one too: a lower bound that was cut never equals the
+    upper one, which is raised.
     """
     extra = _extra(file, 17)
     if extra is not None:
@@ -310,7 +310,7 @@ def _target(file: DataFile) -> str | None:
 
 
 def new_entry(file: AddedFile, snapshot_id: int, definition: IcebergDefinition) -> ManifestEntry:
-    """The entry that adds a data file in the table's current spec."""
+    """Return the entry that adds a data file in the table's current spec."""
     types = PartitionTypes(definition.spec, definition.leaves, definition.table)
     metrics = metrics_of(file.stats, definition.leaves)
     floats = {n for n in metrics.lower if definition.leaves[n].type in ("float", "double")}
@@ -349,7 +349,7 @@ def encode_manifest(
     snapshot_id: int,
     definition: IcebergDefinition,
 ) -> MadeManifest:
-    """A manifest of data files, as the entries say: added, there before, or deleted."""
+    """Encode a manifest of data files; its entries say added, existing, or deleted."""
     sink = MemoryOutput(definition.place.spelled(path))
     codec: Any = _codec(definition)
     version: Any = definition.format_version
@@ -361,7 +361,7 @@ def encode_manifest(
 
 
 def _codec(definition: IcebergDefinition) -> str:
-    """How the table's properties want manifests to be compressed, where that can be done."""
+    """Return the manifests' compression by the table's properties, where it is supported."""
     wanted = definition.properties.get(_CODEC, "gzip").lower()
     known = {"gzip": "gzip", "zstd": "zstd", "uncompressed": "null", "null": "null", "none": "null"}
     return known.get(wanted, "gzip")
@@ -376,14 +376,14 @@ def encode_list(
     sequence: int,
     definition: IcebergDefinition,
 ) -> tuple[bytes, list[ManifestFile]]:
-    """A manifest list, and its manifests as it names them (with their sequence numbers)."""
+    """Encode a manifest list; return it with its manifests as it names them, with their numbers."""
     sink = MemoryOutput(uri)
     codec: Any = _codec(definition)
     version: Any = definition.format_version
     with write_manifest_list(version, sink, snapshot_id, parent_id, sequence, codec) as writer:
         file: Any = writer._writer
         file.writer = RememberedRows(file.writer, version)
-        # Those of earlier lists have their numbers, and are not copied.
+        # Manifests of earlier lists have their numbers, and are not copied.
         named = [
             writer.prepare_manifest(manifest)
             if UNASSIGNED_SEQ in (manifest.sequence_number, manifest.min_sequence_number)
@@ -395,7 +395,7 @@ def encode_list(
 
 
 class _translated:
-    """Turns what a decoder raises into ``CorruptObject``."""
+    """A context that turns a decoder's errors into ``CorruptObject``."""
 
     def __init__(self, key: str, table: str, what: str) -> None:
         self._key, self._table, self._what = key, table, what
@@ -421,17 +421,17 @@ class _translated:
 
 # -------------------- delete files
 #
-# Which delete files apply to which data files (Iceberg spec, "Scan planning").
+# The delete files that apply to each data file (Iceberg spec, "Scan planning").
 
 
 _Row = dict[str, Any]
 
 
 def with_deletes(data: pa.Table, deletes: pa.Table) -> tuple[pa.Array, pa.Array]:
-    """For each data file of ``data`` the id and the list of the deletes that apply to it.
+    """Return for each data file of ``data`` the id and the list of the deletes that apply to it.
 
-    Both tables have ``ENTRIES``' columns. Data files that no delete can touch cost nothing
-    but a look at their partition.
+    Both tables have ``ENTRIES``' columns. Data files that no delete can affect cost only
+    a check of their partition.
     """
     index = _Index(deletes.to_pylist())
     columns = ("path", "sequence", "spec_id", "partition_values")
@@ -469,7 +469,7 @@ class _Index:
                 row for row in near if row["kind"] == "position" and row["sequence"] >= sequence
             ]
         else:
-            # A vector holds what the position deletes before it said of the file.
+            # A vector contains the earlier position deletes of the file.
             pointed = vectors
         found = pointed + [
             row
@@ -500,12 +500,12 @@ def _listed(row: _Row) -> _Row:
 
 # -------------------- summaries
 #
-# How a manifest list names a manifest: what its partitions lie between, too.
+# The entry of a manifest in a manifest list, including the bounds of its partitions.
 #
-# pyiceberg makes no bound of a decimal that has a digit more than its type. The spec's truncation
-# makes such values of the lowest ones of a type, and a writer that does not refuse them has them
-# in its manifests. A manifest that keeps its files has to be told of all the same: the bytes of a
-# bound are as many as the value takes (spec, "Binary single-value serialization"), and no reader
+# pyiceberg makes no bound of a decimal that has one digit more than its type. The spec's truncation
+# makes such values from the lowest ones of a type, and a writer that does not refuse them has them
+# in its manifests. A manifest that keeps its files must be listed nevertheless: the bytes of
+# a bound are as many as the value needs (spec, "Binary single-value serialization"), and no reader
 # counts its digits.
 
 
@@ -513,7 +513,7 @@ _PARTITIONS = 13
 
 
 def listed_file(writer: ManifestWriter, spec: PartitionSpec, schema: Schema) -> ManifestFile:
-    """A manifest that is written, as a list names it."""
+    """Return the list entry of a manifest that was written."""
     partitions, writer._partitions = writer._partitions, []
     made = writer.to_manifest_file()
     made._data[_PARTITIONS] = [

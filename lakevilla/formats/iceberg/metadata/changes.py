@@ -27,14 +27,15 @@ from lakevilla.sql.expressions.types import arrow_type, type_name
 #
 # The first definition of a table, and changes of its schema and properties.
 #
-# Functions from a definition and a wish to a ``Change``; nothing is read or written.
+# Functions from a definition and a request to a ``Change``; nothing is read or written.
 # Names are looked up without regard to case.
 
 
 FORMAT_VERSION = "format-version"
 _FIRST_PARTITION_ID = 1000
 _TRANSFORM = re.compile(
-    r"(?P<name>[a-z]+?)s?\(\s*(?:(?P<width>\d+)\s*,\s*)?(?P<column>.+?)(?:\s*,\s*(?P<last>\d+))?\s*\)"
+    r"(?P<name>[a-z]+?)s?\(\s*(?:(?P<width>\d+)\s*,\s*)?"
+    r"(?P<column>.+?)(?:\s*,\s*(?P<last>\d+))?\s*\)"
 )
 _BY_TIME = ("year", "month", "day", "hour")
 _DAYS = frozenset({"date", "timestamp", "timestamptz"})
@@ -49,7 +50,7 @@ def create_table(
     partition_by: Sequence[str],
     properties: Mapping[str, str],
 ) -> Change:
-    """The change that creates a table. Raises ``InvalidOperation``."""
+    """Return the change that creates a table. Raises ``InvalidOperation``."""
     table = blank.table
     fields, last = iceberg_fields(schema, table)
     if not fields:
@@ -88,7 +89,7 @@ def alter_table(
     definition: IcebergDefinition,
     alteration: TableAlteration,
 ) -> Change:
-    """The change that alters a table; empty if there is none. Raises ``InvalidOperation``."""
+    """Return the change that alters a table, maybe empty. Raises ``InvalidOperation``."""
     definition.check_writable()
     table = definition.table
     if alteration.add_constraints or alteration.drop_constraints:
@@ -135,9 +136,9 @@ def alter_table(
 
 
 def merge_schema(definition: IcebergDefinition, schema: pa.Schema) -> Change:
-    """The change that adds the columns of ``schema`` that the table lacks, nested ones too.
+    """Return the change that adds the columns of ``schema`` that the table lacks, nested ones too.
 
-    Columns present in both keep their type: whether data fits is for the cast to say.
+    Columns present in both keep their type: the cast decides whether data fits.
     """
     definition.check_writable()
     last = int(definition.document["last-column-id"])
@@ -148,7 +149,7 @@ def merge_schema(definition: IcebergDefinition, schema: pa.Schema) -> Change:
 def _merged(
     fields: Sequence[Field], given: Iterable[pa.Field], table: str, last: int
 ) -> tuple[list[Field], int]:
-    """``fields`` with those of ``given`` that they lack behind them, under new ids."""
+    """Return ``fields`` with the missing ones of ``given`` appended, under new ids."""
     by_name = {field.name.lower(): field for field in given}
     merged: list[Field] = []
     for field in fields:
@@ -177,7 +178,7 @@ def _merged_type(kind: Any, given: pa.DataType, table: str, last: int) -> tuple[
 
 
 def replace_schema(definition: IcebergDefinition, schema: pa.Schema) -> Change:
-    """The change after which the table has the columns of ``schema``, and none of its rows."""
+    """Return the change after which the table has the columns of ``schema`` and no rows."""
     definition.check_writable()
     before = {str(field["name"]).lower(): field for field in definition.fields}
     types = {
@@ -204,7 +205,7 @@ def replace_schema(definition: IcebergDefinition, schema: pa.Schema) -> Change:
 
 
 def note_voided(definition: IcebergDefinition, txn: str) -> Change:
-    """The change after which nothing fits that was decided before."""
+    """Return the change after which nothing that was decided before fits any more."""
     definition.check_writable()
     last = int(definition.document["last-column-id"])
     properties = {**definition.properties, VOIDED: txn}
@@ -219,9 +220,9 @@ def _changed(
         schemas = document["schemas"]
         number = max(schema.get("schema-id", 0) for schema in schemas) + 1
         old = next(s for s in schemas if s.get("schema-id", 0) == document["current-schema-id"])
-        # Identifier fields and whatever else is said of the schema stay.
+        # Identifier fields and all other parts of the schema stay.
         new = {**old, "schema-id": number, "fields": fields}
-        # One that the table has had is taken again: catalogs do so, and give it no new number.
+        # A schema that the table had before is reused: catalogs do so, and give it no new number.
         same = [one for one in schemas if {**one, "schema-id": number} == new]
         if same:
             number = same[-1].get("schema-id", 0)
@@ -236,12 +237,12 @@ def _changed(
 
 
 def _optional(field: Field) -> Field:
-    # Files written before have no values for it.
+    # Files that were written before have no values for it.
     return {**field, "required": False}
 
 
 def _path(fields: Sequence[Field], name: str, table: str) -> tuple[int, ...]:
-    """The places of a column, or of a field of a struct by its dotted name, from the outside in."""
+    """Return the places of a column, or of a struct's field by dotted name, from the outside in."""
     for place, field in enumerate(fields):
         if str(field["name"]).lower() == name.lower():
             return (place,)
@@ -253,7 +254,7 @@ def _path(fields: Sequence[Field], name: str, table: str) -> tuple[int, ...]:
 
 
 def _within(field: Field, name: str) -> str | None:
-    """What is left of a dotted name within a struct; None if it is the name of no field there."""
+    """Return the rest of a dotted name within a struct; None if it leads to no field there."""
     kind, prefix = field["type"], f"{field['name']}."
     is_struct = not isinstance(kind, str) and kind["type"] == "struct"
     return name[len(prefix) :] if is_struct and name.lower().startswith(prefix.lower()) else None
@@ -267,7 +268,7 @@ def _commented(text: str | None, field: Field) -> Field:
 def _edited(
     fields: Sequence[Field], path: tuple[int, ...], change: Callable[[Field], Field]
 ) -> list[Field]:
-    """``fields`` with the one at ``path`` changed."""
+    """Return ``fields`` with the one at ``path`` changed."""
     field = fields[path[0]]
     if len(path) > 1:
         kind = field["type"]
@@ -278,7 +279,7 @@ def _edited(
 
 
 def _with_field(fields: Sequence[Field], new: Field, table: str, within: str = "") -> list[Field]:
-    """``fields`` and a new one, which is one of a struct's if its name begins with that."""
+    """Return ``fields`` with ``new``, put into a struct if its name begins with the struct's."""
     for place, field in enumerate(fields):
         if str(field["name"]).lower() == str(new["name"]).lower():
             raise InvalidOperation(
@@ -296,7 +297,7 @@ def _with_field(fields: Sequence[Field], new: Field, table: str, within: str = "
 
 
 def _widening(definition: IcebergDefinition, name: str, new: str) -> Callable[[Field], Field]:
-    """The field with a wider type. One that partitions the table keeps its own."""
+    """Return a function that widens a field's type, unless the field partitions the table."""
     table = definition.table
 
     def widened(field: Field) -> Field:
@@ -328,7 +329,7 @@ def _place(fields: Sequence[Field], name: str, table: str) -> int:
 
 
 def _refuse_used(definition: IcebergDefinition, field: Field) -> None:
-    """A column that a partition spec, a sort order or the identifier needs can't go."""
+    """Refuse to drop a column that a partition spec, a sort order or the identifier needs."""
     own, table = {int(one["id"]) for _, one in struct_paths([field])}, definition.table
     sources = {source for spec in definition.document["partition-specs"] for source in _of(spec)}
     orders = {source for order in definition.document["sort-orders"] for source in _of(order)}
@@ -345,7 +346,7 @@ def _refuse_used(definition: IcebergDefinition, field: Field) -> None:
 
 def _of(part: Mapping[str, Any]) -> list[int]:
     used = (field for field in part["fields"] if field.get("transform") != "void")
-    # A sort order that is left alone may be by several columns at once.
+    # A sort order that is left unchanged may be by several columns at once.
     return [int(n) for field in used for n in (field.get("source-ids") or [field["source-id"]])]
 
 
@@ -365,9 +366,9 @@ def refuse_twice(names: Sequence[str], table: str) -> None:
 def partition_fields(
     fields: Sequence[Field], partition_by: Sequence[str], table: str
 ) -> list[dict[str, Any]]:
-    """The spec's fields for columns (``day``) and transforms of them (``day(ts)``).
+    """Return the spec's fields for columns (``day``) and transforms of them (``day(ts)``).
 
-    A field of a struct is named with what it lies in: ``day(meta.ts)``.
+    A field of a struct is named together with its struct: ``day(meta.ts)``.
     """
     found: list[dict[str, Any]] = []
     for text in partition_by:
@@ -403,7 +404,7 @@ def _unquoted(name: str) -> str:
 
 
 def _source(fields: Sequence[Field], name: str, table: str) -> tuple[str, Field]:
-    """What a name leads to, and its dotted path: a column before a field within one."""
+    """Return a name's dotted path, and its field: a column is found before a field within one."""
     paths = sorted(struct_paths(fields), key=lambda found: len(found[0]))
     for path, field in paths:
         if ".".join(path).lower() == name.lower():
@@ -442,16 +443,16 @@ def _transform(name: str, width: str | None, field: Field, text: str, table: str
 
 # -------------------- replaced
 #
-# A table defined anew, as one just made, with the ids that it has given out before.
+# A table defined again, like a new one, with the ids that it has assigned before.
 
 
-#: Properties that a table keeps for good: what files are read by.
+#: Properties that a table keeps for good: files are read by them.
 _LASTING = ("schema.name-mapping.default", VOIDED)
 _UNSORTED = {"order-id": 0, "fields": []}
 
 
 def replace_definition(definition: IcebergDefinition, wanted: NewDefinition) -> Change:
-    """The change after which the table is as one just made, without rows."""
+    """Return the change after which the table is like a new one, without rows."""
     definition.check_writable()
     table, had = definition.table, definition.document
     if wanted.constraints:
@@ -490,7 +491,7 @@ def replace_definition(definition: IcebergDefinition, wanted: NewDefinition) -> 
 
 
 def _fields(definition: IcebergDefinition, schema: pa.Schema) -> tuple[list[Field], int]:
-    """The columns, those that stay with their ids; the last id used."""
+    """Return the columns, with the ids of those that stay, and the last id used."""
     table = definition.table
     if not len(schema):
         raise InvalidOperation(
@@ -517,7 +518,7 @@ def _fields(definition: IcebergDefinition, schema: pa.Schema) -> tuple[list[Fiel
 def _listed(
     had: Sequence[dict[str, Any]], name: str, number: str, wanted: dict[str, Any]
 ) -> dict[str, Any]:
-    """A list with what is wanted in it, and its number: that of an equal one, if it had one."""
+    """Return the list with the wanted entry, and its number: an equal entry keeps its number."""
     for one in had:
         if {key: value for key, value in one.items() if key != number} == wanted:
             return {name: list(had), number: one.get(number, 0)}
@@ -526,7 +527,7 @@ def _listed(
 
 
 def _spec(had: dict[str, Any], parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The partition specs; a field that any of them had before keeps its id."""
+    """Return the partition specs; a field that any of them had before keeps its id."""
     specs = had["partition-specs"]
     known = {_identity(part): part["field-id"] for spec in specs for part in spec["fields"]}
     last, found = int(had["last-partition-id"]), []
@@ -548,16 +549,16 @@ def _identity(part: dict[str, Any]) -> tuple[object, ...]:
 
 # -------------------- redefine
 #
-# A table defined again as one of its other states defines it.
+# The change that defines a table again as one of its other states defines it.
 
 
-#: Lists of which nothing is ever taken out, with the name of an entry's id and of the current one.
+#: Lists that lose no entry, with the names of an entry's id and of the current entry's id.
 _LISTS = (
     ("schemas", "schema-id", "current-schema-id"),
     ("partition-specs", "spec-id", "default-spec-id"),
     ("sort-orders", "order-id", "default-sort-order-id"),
 )
-#: Ids that are given out once.
+#: Ids that are assigned only once.
 _COUNTS = ("format-version", "last-column-id", "last-partition-id")
 
 
@@ -589,7 +590,7 @@ def redefined(now: IcebergDefinition, metadata: Mapping[str, Any]) -> Change:
 def _united(
     table: str, had: list[dict[str, Any]], wanted: list[dict[str, Any]], number: str
 ) -> list[dict[str, Any]]:
-    """The entries of both; one id is one entry. Raises ``InvalidOperation``."""
+    """Return the entries of both; one id is one entry. Raises ``InvalidOperation``."""
     known = {entry.get(number, 0): entry for entry in had}
     for entry in wanted:
         if known.setdefault(entry.get(number, 0), entry) != entry:

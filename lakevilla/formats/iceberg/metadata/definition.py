@@ -31,10 +31,10 @@ from lakevilla.store.location import Location, is_plain, parse_location, real_pl
 
 # -------------------- definition
 #
-# What a table's definition says: its layout, its properties, what may be done.
+# The content of a table's definition: its layout, its properties, the allowed actions.
 #
-# Shared by all snapshots between two changes of the definition. Its parts are worked out
-# when first asked for.
+# All snapshots between two changes of the definition share it. Its parts are computed
+# when they are first requested.
 
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ _CODECS = frozenset({"snappy", "zstd", "gzip", "lz4", "uncompressed", "brotli"})
 _TRANSFORMS = ("identity", "year", "month", "day", "hour", "void")
 _WITH_WIDTH = re.compile(r"(?:bucket|truncate)\[([1-9]\d{0,9})\]")
 
-#: Parts of a definition that say what a data file must look like.
+#: Parts of a definition that determine what a data file must contain.
 _CONTRACT = (
     "table-uuid",
     "format-version",
@@ -67,12 +67,12 @@ _CONTRACT = (
 
 
 def keeps_contract(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Whether data files made under ``before`` are right under ``after`` without a look."""
+    """Return whether data files made under ``before`` are right under ``after`` unread."""
     return contract_of(before) == contract_of(after)
 
 
 def contract_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """What the metadata asks of data files, and nothing else."""
+    """Return the requirements that the metadata has for data files, and nothing else."""
     voided = (metadata.get("properties") or {}).get(VOIDED)
     return {**{name: metadata.get(name) for name in _CONTRACT}, VOIDED: voided}
 
@@ -89,9 +89,9 @@ def _is_of_several(field: Mapping[str, Any]) -> bool:
 
 
 def _as_pyiceberg_knows(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A spec in which transforms that nobody here knows are called so.
+    """Return a spec in which transforms that this library does not know are named ``UNKNOWN``.
 
-    Readers pass over them (spec, "Partition Transforms").
+    Readers ignore these (spec, "Partition Transforms").
     """
     fields = []
     for field in spec["fields"]:
@@ -108,7 +108,7 @@ class IcebergDefinition:
 
     ``catalog`` is the key of the table's pointer; empty where it has no catalog.
 
-    Raises ``UnsupportedTableFeature`` when made, if the table may not be read.
+    Raises ``UnsupportedTableFeature`` when it is created, if the table may not be read.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class IcebergDefinition:
             self._check_readable()
 
     def replaced(self, document: dict[str, Any]) -> IcebergDefinition:
-        """Another definition of the same table."""
+        """Return another definition of the same table."""
         return IcebergDefinition(self.location, self.table, document, self.catalog)
 
     @cached_property
@@ -152,21 +152,21 @@ class IcebergDefinition:
 
     @cached_property
     def identifier_ids(self) -> tuple[int, ...]:
-        """The ids of the fields that tell one row from another."""
+        """The ids of the fields that identify a row."""
         wanted = self.document["current-schema-id"]
         current = (s for s in self.document["schemas"] if s.get("schema-id", 0) == wanted)
         return tuple(next(current).get("identifier-field-ids") or ())
 
     @cached_property
     def leaves(self) -> dict[int, LeafField]:
-        """The leaves of all schemas by id, as the newest that has them says."""
+        """The leaves of all schemas by id, each as in the newest schema that has it."""
         schemas = sorted(self.document["schemas"], key=lambda schema: schema.get("schema-id", 0))
         found = {leaf.field_id: leaf for schema in schemas for leaf in leaves(schema["fields"])}
         return found | {leaf.field_id: leaf for leaf in leaves(self.fields)}
 
     @cached_property
     def schema(self) -> Schema:
-        """The current schema as pyiceberg knows it."""
+        """The current schema as pyiceberg's type."""
         from pyiceberg.schema import Schema
 
         return Schema.model_validate(
@@ -178,9 +178,9 @@ class IcebergDefinition:
         )
 
     def schema_of(self, spec_id: int) -> Schema:
-        """The schema by which a spec's partitions are made: the newest that has all its columns.
+        """Return the schema that makes a spec's partitions: the newest that has all its columns.
 
-        A column can go from the table once no new file is partitioned by it.
+        A column can be dropped from the table once no new file is partitioned by it.
         """
         from pyiceberg.schema import Schema
 
@@ -196,7 +196,7 @@ class IcebergDefinition:
 
     @cached_property
     def specs(self) -> dict[int, PartitionSpec]:
-        """All partition specs as pyiceberg knows them."""
+        """All partition specs as pyiceberg's type."""
         from pyiceberg.partitioning import PartitionSpec
 
         documents = [_as_pyiceberg_knows(spec) for spec in self.document["partition-specs"]]
@@ -245,7 +245,7 @@ class IcebergDefinition:
 
     @cached_property
     def _is_writable(self) -> bool:
-        """True, or it raises: what was found once holds for all states with this definition."""
+        """True, or an error: a result found once holds for all states with this definition."""
         if not self.document:
             return True  # not created yet
         if self.format_version != 2:
@@ -298,7 +298,7 @@ class IcebergDefinition:
         return True
 
     def _check_transforms(self) -> None:
-        """Refuse to write partitions that can't be told (spec, "Partition Transforms")."""
+        """Refuse to write partitions of unknown transforms (spec, "Partition Transforms")."""
         for spec in self.document["partition-specs"]:
             for field in spec["fields"]:
                 transform = str(field.get("transform"))
@@ -336,7 +336,7 @@ class IcebergDefinition:
                     )
 
     def _check_names(self) -> None:
-        """Refuse what no engine here can keep apart, and structs of which no row can be kept."""
+        """Refuse names that no engine here distinguishes, and structs whose rows can't be kept."""
         fields = current_schema(self.document, self.table)
         named: dict[tuple[int, str], str] = {}
         for parent, field in [*((0, one) for one in fields), *nested_fields(fields)]:
@@ -358,7 +358,7 @@ class IcebergDefinition:
                 )
 
     def _statistics_columns(self) -> tuple[str, ...]:
-        """The leaves for which files keep bounds: as the properties say, the first hundred."""
+        """Return the leaves for which files keep bounds: by the properties, the first hundred."""
         most = whole_number(self.properties, _MOST_COLUMNS, 100)
         default = self.properties.get(_MODE, "").lower()
         names = {str(field["id"]): str(field["name"]) for field in self.fields}
@@ -390,9 +390,9 @@ class IcebergDefinition:
     def _sort_by(self) -> tuple[SortField, ...]:
         """The table's sort order; empty where it has none.
 
-        And where it has one by a nested column, or by a transform or several columns as
-        later versions of the format may have it: an order is a wish (spec, "Sorting"), so
-        files are then written unsorted and do not say that they are sorted.
+        It is also empty for an order by a nested column, or by a transform or several columns that
+        later versions of the format may have: an order is not binding (spec, "Sorting"), so
+        files are then written unsorted and not marked as sorted.
         """
         by_id = {int(field["id"]): field for field in self.fields}
         wanted = self.document.get("default-sort-order-id", 0)
@@ -414,7 +414,7 @@ class IcebergDefinition:
         return tuple(field for field in found if field.transform != "void")
 
     def _constants(self) -> tuple[tuple[str, str], ...]:
-        """Columns by which some spec partitions as they are: files may lack these."""
+        """Return columns by which some spec partitions unchanged: files may lack these."""
         by_id = {int(field["id"]): str(field["name"]) for field in self.fields}
         return tuple(
             sorted(
@@ -428,7 +428,7 @@ class IcebergDefinition:
         )
 
     def _constants_within(self) -> tuple[tuple[int, str], ...]:
-        """The same of fields of structs."""
+        """Return the same for fields of structs."""
         return tuple(
             (field.source_id, str(field.field_id))
             for spec in self.specs.values()
@@ -437,7 +437,7 @@ class IcebergDefinition:
         )
 
     def _defaults(self) -> tuple[tuple[str, str], ...]:
-        """What rows have in columns that came after their files (spec, "Default values")."""
+        """Return the values of columns in files written before them (spec, "Default values")."""
         found = []
         for field in self.fields:
             default = field.get("initial-default")
@@ -465,14 +465,14 @@ class IcebergDefinition:
 
 # -------------------- validation
 #
-# Whether a definition is one at all: what the rest of the code takes for granted of it.
+# The validity of a definition: what the rest of the code takes for granted about it.
 #
-# Looked at once, when a metadata file is read: a file that another program wrote wrongly is told
-# by its name, and not by whatever first stumbles over it.
+# Checked once, when a metadata file is read: for a file that another program wrote wrongly, the
+# error names the file, and does not come from the code that first fails on it.
 
 
 def check_definition(definition: Mapping[str, Any], table: str) -> None:
-    """Raise ``ValueError``, saying what is wrong, or ``UnsupportedTableFeature``."""
+    """Raise ``ValueError`` with the fault, or ``UnsupportedTableFeature``."""
     _number(definition, "last-column-id", "the table")
     schemas = {}
     for schema in _objects(definition, "schemas", "the table"):
@@ -529,7 +529,7 @@ def _check_type(kind: Any, column: str, owner: str, table: str) -> None:
 
 
 def _source(field: Mapping[str, Any], owner: str) -> None:
-    """Of one column, or of several as version 3 has it."""
+    """Check a field's source: one column, or several as version 3 allows."""
     several = field.get("source-ids")
     if several is None or "source-id" in field:
         _number(field, "source-id", owner)
@@ -585,12 +585,12 @@ _ALIASES = {
 
 
 def metadata_directory(location: str) -> str:
-    """The directory of a table's metadata, manifests and manifest lists."""
+    """Return the directory of a table's metadata, manifests and manifest lists."""
     return f"{location}/metadata"
 
 
 def metadata_key(location: str, version: int) -> str:
-    """The key of a version of a table without a catalog: version 0 is ``v1.metadata.json``.
+    """Return the key of a version without a catalog: version 0 is ``v1.metadata.json``.
 
     Versions count from 0 as in Delta, while a ``hadoop`` catalog begins with 1.
     """
@@ -598,38 +598,38 @@ def metadata_key(location: str, version: int) -> str:
 
 
 def metadata_version(name: str) -> int | None:
-    """The version that a file in the metadata directory holds; None for any other file."""
+    """Return the version that a metadata file's name gives; None for any other file."""
     match = _METADATA.fullmatch(name)
     return None if match is None or int(match[1]) == 0 else int(match[1]) - 1
 
 
 def compressed_key(location: str, version: int) -> str:
-    """The key under which another writer keeps a version that it has compressed."""
+    """Return the key under which another writer keeps a version that it has compressed."""
     return f"{location}/metadata/v{version + 1}.gz.metadata.json"
 
 
 def compressed_version(name: str) -> int | None:
-    """The version that a compressed file holds; None for any other file."""
+    """Return the version that a compressed file holds; None for any other file."""
     match = _COMPRESSED.fullmatch(name)
     return None if match is None or int(match[1]) == 0 else int(match[1]) - 1
 
 
 def hint_key(location: str) -> str:
-    """The key of the hint at the newest version."""
+    """Return the key of the hint at the newest version."""
     return f"{location}/metadata/version-hint.text"
 
 
 @dataclass(frozen=True)
 class TableAddress:
-    """Where a table is: ``location`` as the lake's keys begin, ``uri`` as its metadata says."""
+    """A table's address: ``location`` as the lake's keys begin, ``uri`` as its metadata says."""
 
     location: str
     uri: str
 
     def path(self, uri: str) -> str:
-        """A file's path: relative to the table where it lies in its directory, else absolute.
+        """Return a file's path: relative to the table if it is in its directory, else absolute.
 
-        One that is spelled as no key can be (``t//a``, ``t/./a``) is left as it is: in an object
+        A URI whose spelling no key can have (``t//a``, ``t/./a``) stays unchanged: in an object
         store it may be another object.
         """
         for prefix in self._prefixes:
@@ -638,11 +638,11 @@ class TableAddress:
         return _JAVA_FILE.sub("file:///", uri)
 
     def spelled(self, path: str) -> str:
-        """A path as manifests and metadata spell it."""
+        """Return a path as manifests and metadata spell it."""
         return file_key(self.uri, path)
 
     def key(self, path: str) -> str:
-        """The key of an object in the store."""
+        """Return the key of an object in the store."""
         return file_key(self.location, path)
 
     @cached_property
@@ -656,12 +656,12 @@ class TableAddress:
 
 
 def place_of(uri: str) -> Location:
-    """The place that a URI in metadata names. Raises ``InvalidOperation``."""
+    """Return the place that a URI in metadata names. Raises ``InvalidOperation``."""
     return parse_location(_JAVA_FILE.sub("file:///", uri))
 
 
 def is_same_place(one: str, other: str) -> bool:
-    """Whether two URIs name one directory: a local one also by the links that lead to it."""
+    """Return whether two URIs name one directory: local ones are compared with links resolved."""
     try:
         return real_place(place_of(one)) == real_place(place_of(other))
     except InvalidOperation:

@@ -20,10 +20,10 @@ from lakevilla.store.location import CATALOG
 
 # -------------------- file
 #
-# A table's metadata file: read as it is, and the next one made from it.
+# A table's metadata file: read unchanged, and the next one made from it.
 #
-# The file is kept as JSON text of its top-level parts. What this library does not know it
-# hands on unchanged (pyiceberg's model drops it), and a list of a thousand snapshots is
+# The file is kept as JSON text of its top-level parts. Parts that this library does not know are
+# passed on unchanged (pyiceberg's model drops them), and a list of a thousand snapshots is
 # neither parsed nor rendered to add one (docs/design/0015-iceberg.md).
 
 
@@ -32,7 +32,7 @@ MAIN = "main"
 STATISTICS = ("statistics", "partition-statistics")
 _NO_SNAPSHOT = -1
 
-#: What makes a state's definition: everything but its snapshots and where it has been.
+#: The parts of a state's definition: everything except its snapshots and its history.
 _DEFINITION = (
     "format-version",
     "table-uuid",
@@ -46,7 +46,7 @@ _DEFINITION = (
     "default-sort-order-id",
     "sort-orders",
 )
-#: Properties in which the lakes that write a table note what they have published.
+#: Properties in which the lakes that write a table record what they have published.
 _APPLICATION = "lakevilla."
 _SEQUENCE = ".sequence"
 _APPLICATIONS = "lakevilla.applications."
@@ -73,9 +73,9 @@ _ids = JsonDecoder(list[_SnapshotId])
 
 
 class Metadata:
-    """One metadata file. Immutable; its parts are parsed when first asked for.
+    """One metadata file. Immutable; its parts are parsed when they are first requested.
 
-    ``current`` is its current snapshot, where that is known without a look at all of them.
+    ``current`` is its current snapshot, where that is known without parsing all snapshots.
     """
 
     def __init__(
@@ -100,17 +100,17 @@ class Metadata:
         return msgspec.json.encode(self.parts)
 
     def get(self, name: str) -> Any:
-        """A top-level part, parsed; None if it is absent. Raises ``CorruptObject``."""
+        """Return a top-level part, parsed; None if it is absent. Raises ``CorruptObject``."""
         part = self.parts.get(name)
         return None if part is None else self._read(name, document, part)
 
     def replaced(self, parts: Mapping[str, Any]) -> Metadata:
-        """The same file with some parts as given."""
+        """Return the same file with some parts as given."""
         encoded = {name: _raw(value) for name, value in parts.items()}
         return Metadata(self.key, self.table, {**self.parts, **encoded})
 
     def parsed(self, name: str, kind: type[T]) -> T | None:
-        """A top-level part as ``kind``; None if it is absent or null. Raises ``CorruptObject``."""
+        """Return a top-level part as ``kind``; None if absent or null. Raises ``CorruptObject``."""
         part = self.parts.get(name)
         if part is None or bytes(memoryview(part)[:4]) == b"null":
             return None
@@ -137,7 +137,7 @@ class Metadata:
 
     @cached_property
     def properties(self) -> dict[str, str]:
-        """All of them, those of the lakes too."""
+        """All properties, including those of the lakes."""
         return {str(name): str(value) for name, value in (self.get("properties") or {}).items()}
 
     @cached_property
@@ -146,7 +146,7 @@ class Metadata:
 
     @cached_property
     def applications(self) -> dict[str, int]:
-        """The last version that each application has committed, the lakes' own among them."""
+        """The last version that each application has committed, including the lakes' own."""
         found = {}
         for name, value in self.properties.items():
             application = _application_of(name)
@@ -175,7 +175,7 @@ class Metadata:
         return dict(zip(ids, _raws.decode(raws), strict=True))
 
     def snapshot(self, snapshot_id: int | None) -> dict[str, Any] | None:
-        """One snapshot, parsed; None if the table has it no more. Raises ``CorruptObject``."""
+        """Return one snapshot, parsed; None if the table lost it. Raises ``CorruptObject``."""
         raw = None if snapshot_id is None else self.snapshots.get(snapshot_id)
         return None if raw is None else self._read(f"snapshot {snapshot_id}", document, raw)
 
@@ -202,19 +202,19 @@ class Metadata:
 
 
 class StatisticsFile(msgspec.Struct, rename="kebab"):
-    """Where the statistics of a snapshot lie."""
+    """The location of the statistics of a snapshot."""
 
     snapshot_id: int
     statistics_path: str
 
 
 def statistics_in(metadata: Metadata, name: str) -> list[StatisticsFile]:
-    """The statistics files of one of the parts ``STATISTICS``. Raises ``CorruptObject``."""
+    """Return the statistics files of one of the parts ``STATISTICS``. Raises ``CorruptObject``."""
     return metadata.parsed(name, list[StatisticsFile]) or []
 
 
 def decode_metadata(key: str, table: str, body: bytes) -> Metadata:
-    """A metadata file.
+    """Decode a metadata file.
 
     Raises
     ------
@@ -267,7 +267,7 @@ def decode_metadata(key: str, table: str, body: bytes) -> Metadata:
 
 
 def definition_of(metadata: Metadata) -> dict[str, Any]:
-    """A table's definition, with the properties that are the user's.
+    """Return a table's definition, with the properties that are the user's.
 
     Version 1 tables may keep one schema and one spec under older names.
     """
@@ -286,7 +286,7 @@ def definition_of(metadata: Metadata) -> dict[str, Any]:
             listed = [field for spec in found["partition-specs"] for field in spec["fields"]]
             numbers = [field.get("field-id", 999) for field in listed]
             found["last-partition-id"] = max(numbers, default=999)
-    if not found["sort-orders"]:  # some clients leave it out in version 2 as well
+    if not found["sort-orders"]:  # some clients omit it in version 2 as well
         found["sort-orders"] = [{"order-id": 0, "fields": []}]
         found["default-sort-order-id"] = 0
     found["schemas"] = [_without_nothing(schema) for schema in found["schemas"] or ()]
@@ -297,15 +297,15 @@ def definition_of(metadata: Metadata) -> dict[str, Any]:
 
 
 def _numbered(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A version 1 spec, whose fields may have no ids: then they count from 1000 (spec)."""
+    """Return a version 1 spec; fields without ids get ids counted from 1000 (spec)."""
     fields = enumerate(spec["fields"], _FIRST_PARTITION_ID)
     return {**spec, "fields": [{"field-id": number, **field} for number, field in fields]}
 
 
 def _without_nothing(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema as it is whoever wrote it last: some clients write an empty identifier too.
+    """Return a schema independently of its last writer: some clients add an empty identifier.
 
-    Else each commit of theirs would seem to change the table's definition.
+    Otherwise each commit of such a client would seem to change the table's definition.
     """
     empty = ("identifier-field-ids",)
     return {name: value for name, value in schema.items() if value or name not in empty}
@@ -323,18 +323,18 @@ def next_metadata(
     commit: str | None,
     now_ms: int,
 ) -> Metadata:
-    """The file that follows ``before`` (None: the table's first), which lies at ``previous_uri``.
+    """Return the file after ``before`` (None: the table's first), which is at ``previous_uri``.
 
     Parameters
     ----------
     definition : Mapping, optional
-        The new definition; None leaves it.
+        The new definition; None leaves it unchanged.
     snapshot : Mapping, optional
-        The new current snapshot; None leaves the table's rows as they are.
+        The new current snapshot; None leaves the table's rows unchanged.
     applications : Mapping
-        What the applications committed here have come to.
+        The new versions of the applications committed here.
     commit : str, optional
-        What ``COMMIT_PROPERTY`` is to say, for a commit without a snapshot.
+        The value of ``COMMIT_PROPERTY``, for a commit without a snapshot.
     """
     parts = {} if before is None else dict(before.parts)
     if definition is not None:
@@ -384,7 +384,7 @@ def _add_snapshot(
 
 
 def kept_versions(properties: Mapping[str, str]) -> int:
-    """How many previous metadata files a table's properties keep in its log."""
+    """Return the number of previous metadata files that a table's properties keep in its log."""
     return max(1, whole_number(properties, _KEPT_VERSIONS, _KEPT_DEFAULT))
 
 
@@ -393,7 +393,7 @@ def _is_own(name: str) -> bool:
 
 
 def _application_of(name: str) -> str | None:
-    """The application whose last version a property tells; None for any other property."""
+    """Return the application whose last version a property records; None for other properties."""
     if name.startswith(_APPLICATIONS):
         return name.removeprefix(_APPLICATIONS)
     if name.startswith(_APPLICATION) and name.endswith(_SEQUENCE):
@@ -402,7 +402,7 @@ def _application_of(name: str) -> str | None:
 
 
 def property_of(application: str) -> str:
-    """The property that tells an application's last version."""
+    """Return the property that records an application's last version."""
     own = application.removeprefix("lakevilla/")
     if own != application:
         return f"{_APPLICATION}{own}{_SEQUENCE}"
@@ -414,7 +414,7 @@ def _raw(value: Any) -> msgspec.Raw:
 
 
 def _longer(array: msgspec.Raw | None, value: Any) -> msgspec.Raw:
-    """A JSON array with one element more; the others are copied and not looked at."""
+    """Return a JSON array with one more element; the others are copied and not parsed."""
     element = msgspec.json.encode(value)
     if array is None or _NOTHING.fullmatch(memoryview(array)):
         return msgspec.Raw(b"[" + element + b"]")
@@ -423,11 +423,11 @@ def _longer(array: msgspec.Raw | None, value: Any) -> msgspec.Raw:
 
 # -------------------- cache
 #
-# What was read lately of objects that never change under their name (hazard 7).
+# Recently read objects that never change under their name (hazard 7).
 
 
 class Cache(Generic[T]):
-    """Things by URI, up to a number of bytes; the one asked for longest ago goes. Thread-safe."""
+    """Objects by URI, up to a number of bytes; the least recently used is dropped. Thread-safe."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -456,14 +456,14 @@ class Cache(Generic[T]):
 
 # -------------------- pointer
 #
-# A table's pointer in a catalog: the key it has here, and what the catalog answers.
+# A table's pointer in a catalog: its key here, and the catalog's answer.
 
 
 _NUMBERED = re.compile(r"(\d{1,18})-[^/]*\.metadata\.json(?:\.gz)?")
 
 
 class Pointer(msgspec.Struct, frozen=True):
-    """Where a table's newest metadata file is, and the table itself."""
+    """The location of a table's newest metadata file, and of the table itself."""
 
     metadata: str
     location: str
@@ -473,18 +473,18 @@ _pointers = JsonDecoder(Pointer)
 
 
 def pointer_key(catalog: str, identifier: Sequence[str]) -> str:
-    """``catalog://<name>/<namespace>/<table>``, each part escaped as in a URI."""
+    """Return ``catalog://<name>/<namespace>/<table>``, each part escaped as in a URI."""
     return f"{CATALOG}://" + "/".join(quote(part, safe="") for part in (catalog, *identifier))
 
 
 def identifier_of(key: str) -> tuple[str, tuple[str, ...]]:
-    """The catalog's name, and the table's in it."""
+    """Return the catalog's name, and the table's name in it."""
     name, *parts = (unquote(part) for part in key.partition("://")[2].split("/"))
     return name, tuple(parts)
 
 
 def name_in_catalog(key: str) -> str:
-    """The table's name as people spell it: ``catalog.namespace.table``."""
+    """Return the table's name as users spell it: ``catalog.namespace.table``."""
     catalog, identifier = identifier_of(key)
     return ".".join((catalog, *identifier))
 
@@ -498,6 +498,6 @@ def decode_pointer(body: bytes) -> Pointer:
 
 
 def number_of(uri: str) -> int | None:
-    """The version that a metadata file holds by its name; None if that has no number."""
+    """Return the version number in a metadata file's name; None if it has no number."""
     match = _NUMBERED.fullmatch(uri.rpartition("/")[2])
     return None if match is None else int(match[1])

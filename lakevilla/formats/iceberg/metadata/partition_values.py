@@ -1,4 +1,4 @@
-"""Partition values: what manifests hold as typed values, and the library as text.
+"""Partition values: typed values in manifests, and text in the library.
 
 The text is Delta's. Values of partition fields are ints for dates and timestamps (days,
 microseconds), as Avro keeps them.
@@ -17,8 +17,8 @@ from lakevilla.formats.iceberg.metadata.schema import LeafField
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
 
-#: A transform that a newer version of the format has, and its values' type. They tell nothing of
-#: rows, and partitions from each other: deletes are of one.
+#: A transform that a newer version of the format has, and its values' type. The values show nothing
+#: about rows, but distinguish partitions: deletes belong to one.
 UNKNOWN = "unknown"
 
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 (the zone is written by hand)
@@ -35,7 +35,7 @@ class PartitionTypes:
     def __init__(self, spec: PartitionSpec, leaves: Mapping[int, LeafField], table: str) -> None:
         self.fields: list[tuple[str | None, str]] = []
         self._identities: list[tuple[int, int]] = []
-        #: The fields that writers spell in more ways than one: (place, type).
+        #: The fields that writers spell in more than one way: (place, type).
         self._spelled: list[tuple[int, str]] = []
         for field in spec.fields:
             transform = str(field.transform)
@@ -59,10 +59,10 @@ class PartitionTypes:
             self.fields.append((key, kind))
 
     def plain(self, values: Sequence[Any]) -> Sequence[Any]:
-        """A manifest's partition tuple, whoever wrote it, as ``texts`` and any writer take it.
+        """Return a manifest's partition tuple, of any writer, for ``texts`` and all writers.
 
-        Raises ``ValueError`` for what has no place in a manifest of the table: it must not be
-        found out when a transaction that is decided replaces the manifest.
+        Raises ``ValueError`` for a value that has no place in a manifest of the table: this must
+        not be found only when a decided transaction replaces the manifest.
         """
         made: list[Any] | None = None
         for place, kind in self._spelled:
@@ -73,7 +73,7 @@ class PartitionTypes:
         return values if made is None else made
 
     def texts(self, values: Any) -> dict[str, str | None]:
-        """A manifest's partition tuple as text by key."""
+        """Return a manifest's partition tuple as text by key."""
         found = {}
         for place, (key, kind) in enumerate(self.fields):
             if key is not None:
@@ -81,11 +81,11 @@ class PartitionTypes:
         return found
 
     def constants(self, values: Any) -> dict[int, Any]:
-        """The columns, by id, that have one value in all rows of a file, and the values."""
+        """Return the columns, by id, that have one value in all rows of a file, and the values."""
         return {n: values[p] for p, n in self._identities}
 
     def values(self, texts: Mapping[str, str | None]) -> list[Any]:
-        """Text by key as a manifest's partition tuple."""
+        """Return text by key as a manifest's partition tuple."""
         return [
             None if key is None else partition_value(kind, texts.get(key))
             for key, kind in self.fields
@@ -93,7 +93,7 @@ class PartitionTypes:
 
 
 def _plain(kind: str, value: Any) -> Any:
-    """A value that a manifest's Avro schema may have called mere bytes, or another decimal."""
+    """Return a value that a manifest's Avro schema may give as plain bytes, or another decimal."""
     if kind == "string":
         return value.decode() if isinstance(value, bytes) else value
     precision, scale = map(int, kind[kind.index("(") + 1 : kind.index(")")].split(","))
@@ -106,8 +106,8 @@ def _plain(kind: str, value: Any) -> Any:
         return value
     number = value.scaleb(scale, _EXACT)
     unscaled = int(number)
-    # Cut down to a multiple of a width, the lowest values have a digit more than the type. A
-    # writer that does not refuse them leaves it to the bytes of the type, which may have room.
+    # Truncated to a multiple of a width, the lowest values have one digit more than the type. A
+    # writer that does not refuse them relies on the bytes of the type, which may have room.
     room = 8 * (((10**precision - 1).bit_length() + 8) // 8) - 1
     if unscaled != number or (unscaled if unscaled >= 0 else ~unscaled).bit_length() > room:
         raise ValueError(f"it has the partition value {value:f}, which is no {kind}")
@@ -121,9 +121,9 @@ def _result(transform: str, source: str) -> str:
 
 
 def default_text(kind: str, value: Any) -> str:
-    """A column's default value in the text of ``partition_text``, from the spec's JSON.
+    """Return a column's default value in the text of ``partition_text``, from the spec's JSON.
 
-    Raises ``ValueError`` or ``TypeError`` for what is no JSON of the type.
+    Raises ``ValueError`` or ``TypeError`` for a value that is no JSON of the type.
     """
     match kind.partition("[")[0]:
         case "boolean":
@@ -136,7 +136,7 @@ def default_text(kind: str, value: Any) -> str:
 
 
 def partition_text(kind: str, value: Any) -> str | None:
-    """A typed value as text; None for NULL."""
+    """Return a typed value as text; None for NULL."""
     if value is None:
         return None
     match kind:
@@ -163,7 +163,7 @@ def _bytes_text(value: bytes) -> str:
 
 
 def partition_value(kind: str, text: str | None) -> Any:
-    """The value that ``partition_text`` has written."""
+    """Return the value that ``partition_text`` has written."""
     if text is None:
         return None
     match kind:

@@ -1,7 +1,7 @@
-"""A table's properties: numbers among them, and what may be set.
+"""The properties of a table: their numbers, and the properties that may be set.
 
-Iceberg's clients read what they know and pass over the rest without a word, a misspelt name or
-value too: so that is refused when it is set (hazard 42).
+Iceberg's clients read the properties that they know and ignore the rest silently, including a
+misspelt name or value: so LakeVilla refuses those when they are set (hazard 42).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MODE = re.compile(r"copy-on-write|merge-on-read", re.IGNORECASE)
 _CODEC = re.compile(r"zstd|snappy|gzip|brotli|lz4|uncompressed", re.IGNORECASE)
 _AVRO_CODEC = re.compile(r"zstd|snappy|gzip|uncompressed", re.IGNORECASE)
 
-#: What a value must look like, and how a message says so.
+#: The form of each value, and the words for it in messages.
 _VALUES: dict[str, tuple[re.Pattern[str], str]] = {
     **dict.fromkeys(
         (
@@ -67,7 +67,7 @@ _VALUES: dict[str, tuple[re.Pattern[str], str]] = {
     "write.format.default": (re.compile(r"parquet|orc|avro", re.IGNORECASE), "parquet"),
 }
 _COLUMN_METRICS = "write.metadata.metrics.column."
-#: Names of which the values are free.
+#: Names whose values are free.
 _FREE = (
     "schema.name-mapping.default",
     "write.data.path",
@@ -75,7 +75,7 @@ _FREE = (
     "write.metadata.path",
     "write.parquet.compression-level",
 )
-#: Names that stand for parts of the metadata itself, and that no table keeps as properties.
+#: Names that mean parts of the metadata itself; no table keeps them as properties.
 _RESERVED = frozenset(
     {
         "format-version",
@@ -93,7 +93,7 @@ _ENCRYPTION = "encryption."
 
 
 def whole_number(properties: Mapping[str, str], name: str, default: int) -> int:
-    """A property's value, at most what 64 bits hold; the default where it is unset or no number."""
+    """Return a property's value, at most the 64-bit maximum; the default if unset or no number."""
     text = properties.get(name, "")
     if not (text.isascii() and text.isdigit()):
         return default
@@ -101,14 +101,14 @@ def whole_number(properties: Mapping[str, str], name: str, default: int) -> int:
 
 
 def check_settable(properties: Mapping[str, str], table: str) -> None:
-    """Refuse what can't be set, and what no client would understand as it is meant.
+    """Refuse properties that can't be set, and those that no client would understand as intended.
 
     Raises
     ------
     InvalidOperation
-        A name is not the user's to set, or misspelt, or a value is none of the name's.
+        A name is not the user's to set, or misspelt, or its value is not allowed for it.
     UnsupportedTableFeature
-        LakeVilla does not do what the property asks of every writer.
+        LakeVilla does not do what the property requires of every writer.
     """
     for name, value in properties.items():
         if is_upkeep(name):
@@ -147,7 +147,7 @@ def _check_name(name: str, table: str) -> None:
     if name in known or name.startswith(_COLUMN_METRICS):
         return
     if "." not in name and plain not in known:
-        return  # a word of the user's own
+        return  # a name of the user's own
     meant = [plain] if plain in known else get_close_matches(plain, known, 1, 0.93)
     if meant:
         raise InvalidOperation(

@@ -16,9 +16,9 @@ from lakevilla.errors import CorruptObject, InvalidOperation, UnsupportedTableFe
 #
 # Iceberg schemas as Arrow schemas, and back.
 #
-# A schema is the JSON of the metadata file. Three Arrow schemas are made of it: the
-# logical one, the same with field ids (what data files carry), and one that names every
-# field by its id (how statistics are kept: an id never changes its column).
+# A schema is the JSON of the metadata file. Three Arrow schemas are made from it: the
+# logical one, the same with field ids (as data files have them), and one that names every
+# field by its id (as statistics are kept: an id never changes its column).
 
 
 #: A field of a struct as the spec writes it: ``id``, ``name``, ``required``, ``type``.
@@ -37,7 +37,7 @@ _FROM_NAME: dict[str, pa.DataType] = {
     "binary": pa.binary(),
     "time": pa.time64("us"),
 }
-#: A UUID is 16 bytes to all but data files, which say that it is one.
+#: A UUID is 16 bytes everywhere except in data files, which mark it as a UUID.
 _UUID = "uuid"
 _UUID_BYTES = pa.binary(16)
 _TO_NAME: dict[pa.DataType, str] = {
@@ -55,7 +55,7 @@ _TO_NAME: dict[pa.DataType, str] = {
     pa.binary_view(): "binary",
 }
 #: Types that are read and not written: no engine here writes files with a ``fixed`` column as
-#: the spec wants it, and nanoseconds are of version 3.
+#: the spec requires, and nanoseconds belong to version 3.
 _READ_ONLY = {"timestamp_ns": pa.timestamp("ns")}
 _FIXED = re.compile(r"fixed\[\s*(\d+)\s*\]")
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
@@ -63,7 +63,7 @@ _ID = "PARQUET:field_id"
 
 
 def current_schema(definition: Mapping[str, Any], table: str) -> list[Field]:
-    """The fields of the current schema. Raises ``CorruptObject``."""
+    """Return the fields of the current schema. Raises ``CorruptObject``."""
     wanted = definition["current-schema-id"]
     for schema in definition["schemas"]:
         if schema.get("schema-id", 0) == wanted:
@@ -79,7 +79,7 @@ def current_schema(definition: Mapping[str, Any], table: str) -> list[Field]:
 def arrow_schema(
     fields: Sequence[Field], table: str, *, named: Callable[[Field], str] | None = None
 ) -> pa.Schema:
-    """The fields as an Arrow schema, under their names or what ``named`` calls them.
+    """Return the fields as an Arrow schema, under their names or those that ``named`` returns.
 
     Raises ``UnsupportedTableFeature`` for a type that LakeVilla does not know.
     """
@@ -87,7 +87,7 @@ def arrow_schema(
 
 
 def physical_schema(fields: Sequence[Field], table: str) -> pa.Schema:
-    """The schema of data files: field ids as Parquet knows them."""
+    """Return the schema of data files: with field ids as Parquet has them."""
     return pa.schema([_arrow_field(field, _own_name, True, table) for field in fields])
 
 
@@ -108,7 +108,7 @@ class LeafField:
 
 
 def leaves(fields: Sequence[Field], path: tuple[str, ...] = ()) -> Iterator[LeafField]:
-    """All leaves in order; those within lists and maps too, as ``is_repeated``."""
+    """Yield all leaves in order; those within lists and maps too, as ``is_repeated``."""
     for field in fields:
         yield from _leaves(field["type"], int(field["id"]), (*path, str(field["id"])), False)
 
@@ -130,12 +130,12 @@ def _leaves(kind: Any, number: int, path: tuple[str, ...], repeated: bool) -> It
 
 
 def is_written(kind: str) -> bool:
-    """Whether LakeVilla writes values of a plain type as well as it reads them."""
+    """Return whether LakeVilla writes values of a plain type as well as it reads them."""
     return kind not in _READ_ONLY and _FIXED.fullmatch(kind) is None
 
 
 def nested_fields(fields: Sequence[Field]) -> Iterator[tuple[int, Field]]:
-    """The fields of structs within columns, each with the id of what it is a field of."""
+    """Yield the fields of structs within columns, each with the id of its parent."""
     for field in fields:
         yield from _nested_fields(field["type"], int(field["id"]))
 
@@ -155,9 +155,9 @@ def _nested_fields(kind: Any, parent: int) -> Iterator[tuple[int, Field]]:
 
 
 def struct_paths(fields: Sequence[Field]) -> Iterator[tuple[tuple[str, ...], Field]]:
-    """The columns and the fields of structs within them, each with the names that lead to it.
+    """Yield the columns and the fields of structs within them, each with the names that lead to it.
 
-    None within lists and maps: of those a row has many values, or none.
+    Fields within lists and maps are left out: a row has many values of these, or none.
     """
     for field in fields:
         own = (str(field["name"]),)
@@ -168,7 +168,7 @@ def struct_paths(fields: Sequence[Field]) -> Iterator[tuple[tuple[str, ...], Fie
 
 
 def iceberg_fields(schema: pa.Schema, table: str, last_id: int = 0) -> tuple[list[Field], int]:
-    """Fields for an Arrow schema, with ids above ``last_id``; the last id used.
+    """Return fields for an Arrow schema, with ids above ``last_id``, and the last id used.
 
     Top-level columns are numbered first, as other writers do. Raises ``InvalidOperation``.
     """
@@ -177,7 +177,7 @@ def iceberg_fields(schema: pa.Schema, table: str, last_id: int = 0) -> tuple[lis
 
 
 def iceberg_type(kind: pa.DataType, ids: _Ids, table: str) -> Any:
-    """An Arrow type as the spec writes it, its parts numbered."""
+    """Return an Arrow type as the spec writes it, its parts numbered."""
     if (known := _TO_NAME.get(kind)) is not None:
         return known
     if pa.types.is_decimal(kind) and 0 <= kind.scale <= kind.precision <= 38:
@@ -242,7 +242,7 @@ def _struct_fields(fields: Sequence[pa.Field], ids: _Ids, table: str) -> list[Fi
 
 
 def _doc(field: pa.Field) -> str | None:
-    """The comment of an Arrow field, as pyiceberg or as deltalake and Spark keep it there."""
+    """Return the comment of an Arrow field, as pyiceberg or as deltalake and Spark keep it."""
     metadata = field.metadata or {}
     found = metadata.get(b"doc", metadata.get(b"comment"))
     return None if found is None else found.decode(errors="replace")
@@ -306,10 +306,10 @@ def _arrow_type(
 
 # -------------------- name mapping
 #
-# Columns of data files that know no field ids (Iceberg spec, "Column Projection").
+# Columns of data files without field ids (Iceberg spec, "Column Projection").
 #
-# Files that were taken over from elsewhere name their columns, and the table's property says
-# which id each name stands for.
+# Files that were imported from elsewhere name their columns, and the table's property defines
+# the id of each name.
 
 
 NAME_MAPPING = "schema.name-mapping.default"
@@ -325,9 +325,9 @@ _mapping = JsonDecoder(list[_Mapped])
 
 
 def names_of(properties: Mapping[str, str], table: str) -> dict[int, tuple[str, ...]] | None:
-    """The names that each column, at any depth, may have in a file without ids.
+    """Return the names that each column, at any depth, may have in a file without ids.
 
-    None if the table says none. Raises ``CorruptObject``.
+    None if the table defines none. Raises ``CorruptObject``.
     """
     found = _decoded(properties, table)
     if found is None:
@@ -338,10 +338,10 @@ def names_of(properties: Mapping[str, str], table: str) -> dict[int, tuple[str, 
 def with_fields(
     properties: Mapping[str, str], fields: Sequence[Field], table: str
 ) -> dict[str, str]:
-    """The properties after a change of schema: the mapping knows what columns are called now.
+    """Return the properties after a change of schema: the mapping gets the columns' new names.
 
-    A name that files may have for another column goes on to mean that one, unlike with other
-    clients: the rows that are there would else be read into the wrong column. Raises
+    A name that files may have for another column keeps that meaning, unlike with other
+    clients: otherwise existing rows would be read into the wrong column. Raises
     ``CorruptObject``.
     """
     known = _decoded(properties, table)

@@ -30,28 +30,29 @@ from lakevilla.sublogs.operations import InlineSource, Merge, Operation, Reached
 
 # -------------------- computed
 #
-# Which columns two histories of a table have computed of its rows, one without the other.
+# The columns that one of two histories of a table has computed of its rows without the other.
 #
-# An equal change of a row on both sides may be one change or two. It is one where both histories
-# have the same commit, whatever brought it there, and nothing is lost where the values come from
-# elsewhere; where a value was computed of the row itself, it may be two (docs/design/0056-equal-
-# changes.md).
+# An equal change of a row on both sides may be one change or two. It is one change where both
+# histories have the same commit, however they got it. Nothing is lost where the values come from
+# elsewhere. Where a value was computed of the row itself, there may be two changes
+# (docs/design/0056-equal-changes.md).
 
 
-#: In place of a column: it may be any of them.
+#: In place of columns: it may be any of them.
 ANY = frozenset({"*"})
-#: More commits are not looked at: what they have computed counts as unknown.
+#: More commits are not read: the columns that they have computed count as unknown.
 MOST_COMMITS = 1000
-#: What other clients of Delta's call operations that compute nothing of the rows that they change.
+#: Names that other Delta clients give to operations that compute nothing of the rows they change.
 _COMPUTE_NOTHING = frozenset({"WRITE", "DELETE", "TRUNCATE", "OPTIMIZE"})
 
 
 @dataclass(frozen=True, slots=True)
 class Beneath:
-    """What the state is made of on which an operation is performed.
+    """The parts of the state on which an operation is performed.
 
-    The lake's commits up to ``reached`` ``without`` some, entries of the table's log that these do
-    not tell of (``foreign``, by their versions), and what the same transaction has done ``before``.
+    These are the lake's commits up to ``reached`` ``without`` some, entries of the table's log that
+    these commits do not include (``foreign``, by their versions), and what the same transaction has
+    done ``before``.
     """
 
     reached: int
@@ -61,7 +62,7 @@ class Beneath:
 
 
 def reached_by(base: Base, location: str) -> Reached:
-    """How far a table is in a state that is kept; its leaf is at hand."""
+    """Return how far a table is in a state that is kept; its leaf is cached."""
     if not base.origin:
         return {"": base.sequence}
     state = base.tables.get(location)
@@ -73,10 +74,10 @@ def reached_by(base: Base, location: str) -> Reached:
 def computed_apart(
     context: Context, operation: Transplant, layout: Layout, beneath: Beneath | None
 ) -> Program[frozenset[str]]:
-    """The columns that commits have computed of rows, of which only one of two states has all.
+    """Return the columns computed of rows by commits that only one of two states has.
 
-    The two are the one that the operation brings, and the one on which it is performed. ``ANY``
-    where that can't be told.
+    The states are the one that the operation applies, and the one on which it is performed. ``ANY``
+    where the columns are not known.
     """
     if beneath is None or not operation.until:
         return ANY
@@ -119,7 +120,7 @@ def _spans_of(operations: Iterable[Operation]) -> Iterator[_Span]:
 
 
 def _rooted(reached: Reached, location: str) -> Program[Reached | None]:
-    """The same, down to the lake's own history; None if a branch in between is gone."""
+    """Return the same, down to the lake's own history; None if a branch in between is gone."""
     found, waiting = dict(reached), [life for life in reached if life]
     while waiting and "" not in found:
         life = waiting.pop()
@@ -137,7 +138,7 @@ def _rooted(reached: Reached, location: str) -> Program[Reached | None]:
     return found if "" in found else None
 
 
-# ------------------------------------------------------------------- what is in them
+# ------------------------------------------------------------------- contents
 
 
 @dataclass(slots=True)
@@ -151,7 +152,7 @@ class _Histories:
     timelines: dict[str, Timeline | None] = field(default_factory=dict)
 
     def apart(self, spans: Iterable[_Span]) -> Program[frozenset[str]]:
-        """The columns computed by commits that are left when those met both ways are taken out."""
+        """Return the columns computed by the commits that remain when opposite ones cancel."""
         computed: dict[object, frozenset[str]] = {}
         times: Counter[object] = Counter()
         seen: set[object] = set()
@@ -185,7 +186,7 @@ class _Histories:
         return frozenset().union(*(computed[key] for key, count in times.items() if count))
 
     def of_operations(self, operations: Iterable[Operation]) -> frozenset[str]:
-        """The columns that operations have computed, but for what they have brought."""
+        """Return the columns that operations computed, without the changes that they applied."""
         found: frozenset[str] = frozenset()
         for one in operations:
             if isinstance(one, Transplant):
@@ -195,7 +196,7 @@ class _Histories:
         return found
 
     def of_entry(self, version: int) -> Program[frozenset[str]]:
-        """The same of an entry of another client's, which tells no more than what it is called."""
+        """Return the same for a foreign entry, of which only the operation's name is known."""
         tail = yield from open_tail(self.context.lake, self.location)
         if version > tail.tip:
             return ANY
@@ -209,7 +210,7 @@ class _Histories:
         return ANY if rewrites and entry.operation not in _COMPUTE_NOTHING else frozenset()
 
     def _commits(self, span: _Span) -> Program[Sequence[CommitSummary] | None]:
-        """Those of a span that concern the table; None if they are not kept any more."""
+        """Return the commits of a span that concern the table; None if not kept any more."""
         if span.life not in self.timelines:
             head = yield from self._head(span.life)
             self.timelines[span.life] = None if head is None else Timeline.of(head)
@@ -238,7 +239,7 @@ class _Histories:
     def _contents(
         self, commits: Sequence[tuple[str, CommitSummary]]
     ) -> Program[list[tuple[frozenset[str], list[_Span]]]]:
-        """Of each commit what it has computed itself, and what it has brought."""
+        """Return of each commit what it has computed itself, and what it has applied."""
         named = [
             PendingRef(one.sequence, one.txn, one.hash, 0, life)
             for life, one in commits
@@ -264,7 +265,7 @@ class _Histories:
         try:
             objects = yield from self.context.lake.commit_objects(named)
         except CorruptObject:
-            return {}  # gc has let go of one meanwhile, or of a branch that has ended
+            return {}  # gc has deleted one meanwhile, or one of a branch that has ended
         return {
             (ref.life, ref.sequence): commit for ref, commit in zip(named, objects, strict=True)
         }
@@ -280,7 +281,7 @@ class _Histories:
 
 
 def _computed(operation: Operation, layout: Layout) -> Iterator[str]:
-    """The columns, as the layout has them, that an operation sets to what it computes of a row."""
+    """Yield the columns, as named in the layout, that an operation computes of a row."""
     match operation:
         case Update(assignments=assignments, fields=fields):
             for name, value in assignments.items():
@@ -296,7 +297,7 @@ def _computed(operation: Operation, layout: Layout) -> Iterator[str]:
 
 
 def _is_of_own_row(merge: Merge, column: str, value: Expr) -> bool:
-    """Whether a merge computes a value of the row that it sets, or its source has."""
+    """Return whether a merge, or its source, computes a value from the row that it sets."""
     tables = {one.table for one in operands(value)}
     if tables - {merge.source_alias}:
         return True
@@ -306,7 +307,7 @@ def _is_of_own_row(merge: Merge, column: str, value: Expr) -> bool:
 
 
 def _now(name: str, fields: Mapping[str, Ids], layout: Layout) -> Iterator[str]:
-    """The column that a name meant, as it is called now; none if it was dropped."""
+    """Yield the present name of the column that a name meant; nothing if it was dropped."""
     ids = fields.get(name)
     path = (name,) if ids is None else path_of(layout, ids)
     if path is not None:
@@ -315,15 +316,15 @@ def _now(name: str, fields: Mapping[str, Ids], layout: Layout) -> Iterator[str]:
 
 # -------------------- unfit
 #
-# What is said of a change that does not fit a state, and what the change was made of.
+# The error for a change that does not fit a state, and the layout that the change was made for.
 
 
 def unfit(operation: Transplant, snapshot: TableSnapshot, why: str) -> LakeVillaError:
-    """The error for what can't be done to a state."""
+    """Return the error for what can't be done to a state."""
     table = snapshot.layout.table
     if operation.exact:
         return InvalidOperation(f"table {table} was changed meanwhile: {why}", table=table)
-    # With keys rows were compared already: more of them settle nothing.
+    # With keys rows were compared already: comparing more of them settles nothing.
     compare = "" if operation.keys else f"keys={{{table!r}: [...]}} to compare single rows, or "
     return MergeConflict(
         f"table {table}: {why}; give {compare}on_conflict='ours' or 'theirs'",
@@ -333,7 +334,7 @@ def unfit(operation: Transplant, snapshot: TableSnapshot, why: str) -> LakeVilla
 
 
 def layout_before(context: Context, operation: Transplant, snapshot: TableSnapshot) -> Layout:
-    """The layout of the state that the change is of, as a table in the place of ``snapshot``."""
+    """Return the layout of the state that was changed, as a table in the place of ``snapshot``."""
     defined = operation.before
     format_ = context.formats.of(snapshot)
     blank = format_.blank(snapshot.location, snapshot.layout.table, catalog=snapshot.catalog)

@@ -1,8 +1,9 @@
 """Values in columns that one side of a difference has and the other has dropped.
 
-Readers pass over a column that a table has no more, so a file that comes with values in it brings
-them to nobody. Whose values these are the files tell: those that came on the one side, held against
-those that went there (docs/design/0055-columns-that-went.md).
+Readers ignore a column that a table does not have any more, so no reader sees the values in it of
+a file that is added. The files show which side the values are from: the files that were added on
+the one side are compared with those that were removed there
+(docs/design/0055-columns-that-went.md).
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from lakevilla.sublogs.operations import Transplant
 
 
 def missing_fields(old: Layout, new: Layout) -> tuple[Path, ...]:
-    """The fields of ``old`` that ``new`` has not, by name; of nested ones the outermost.
+    """Return the fields of ``old`` that ``new`` lacks, by name; of nested ones the outermost.
 
-    What lies in a list or a map is told by the whole of that.
+    A field inside a list or a map is represented by the whole list or map.
     """
     pairs = zip(old.schema, old.statistics_schema, strict=True)
     return tuple(dict.fromkeys(_missing(pairs, new.statistics_schema, ())))
@@ -50,7 +51,7 @@ def _missing(
 
 
 def _loses(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether a type has lost a field, in a list or a map, that the other had."""
+    """Return whether a type lacks a field, in a list or a map, that the other type had."""
     if pa.types.is_struct(old) and pa.types.is_struct(new):
         known = {field.name: field.type for field in new}
         return any(one.name not in known or _loses(one.type, known[one.name]) for one in old)
@@ -62,10 +63,10 @@ def _loses(old: pa.DataType, new: pa.DataType) -> bool:
 def refuse_hidden(
     context: Context, operation: Transplant, snapshot: TableSnapshot
 ) -> Program[None]:
-    """Refuse to bring values into columns that the table has no more.
+    """Refuse to add values in columns that the table does not have any more.
 
-    What is taken back is as if it had never been done, so what others have dropped since is gone
-    from its rows, too.
+    Changes that are taken back count as never made, so a column that other transactions have
+    dropped since is gone from their rows, too.
 
     Raises
     ------
@@ -92,19 +93,20 @@ def refuse_hidden(
 
 
 def named(paths: Sequence[Path]) -> str:
-    """The columns in a message."""
+    """Return the columns as a message names them."""
     listed = ", ".join(".".join(path) for path in paths)
     return f"column {listed}"
 
 
 def files_fit(files: Sequence[DataFile], old: Layout, new: Layout) -> bool:
-    """Whether files that were written for one layout are right under another as they are."""
+    """Return whether files that were written for one layout are right under another unchanged."""
     return still_fits(old, new) and not may_lose_values(files, old, new)
 
 
 def may_lose_values(files: Sequence[DataFile], old: Layout, new: Layout) -> bool:
-    """Whether files that were written for one layout may have values for which another has no
-    column, as their statistics tell.
+    """Return whether files of one layout may have values for which another layout has no column.
+
+    Their statistics decide it.
     """
     paths = missing_fields(old, new) if files else ()
     if not paths:
@@ -120,11 +122,11 @@ def value_that_came(
     went: Sequence[DataFile],
     keys: Sequence[str],
 ) -> Program[str | None]:
-    """Tell of a value in one of the columns that is in the files that came, and was not before.
+    """Return a text for a value in one of the columns that the added files have, new to the table.
 
-    ``layout`` is one that has them. A file that only lost or got back rows brings none. With
-    ``keys`` a row is held against the one of the same key in the files that went; without, a
-    value that came with any row counts.
+    ``layout`` is one that has the columns. A file that only lost or regained rows adds no value.
+    With ``keys`` a row is compared with the row of the same key in the removed files; without, a
+    value in any added row counts.
     """
     moved = {file.path for file in went}
     others = [file for file in came if file.path not in moved]
@@ -152,9 +154,9 @@ def _any_value(layout: Layout, paths: Sequence[Path]) -> Expr:
 
 
 def _is_bound(layout: Layout) -> bool:
-    """Whether columns are told by ids or names of their own, so that none comes back as another.
+    """Return whether columns have ids or names of their own, so that none returns as another.
 
-    Else a file keeps what is under the name, and the next column of that name finds it there.
+    Otherwise a file keeps its values under the name, and the next column of that name has them.
     """
     return layout.by_field_id or layout.properties.get("delta.columnMapping.mode") in ("name", "id")
 
@@ -168,7 +170,7 @@ def _differing(
     went: Sequence[DataFile],
     keys: Sequence[str],
 ) -> Program[str | None]:
-    """As ``value_that_came``, by keys."""
+    """Return the text for ``value_that_came``, by keys."""
     columns = list(dict.fromkeys([*keys, *(path[0] for path in paths)]))
     known: dict[object, str] = {}
     before = TableInput(layout, files_from_structs(went))
@@ -183,7 +185,7 @@ def _differing(
 
 
 def _shown(row: Row, paths: Sequence[Path]) -> str:
-    """What a row has in the columns, as text: equal values have equal ones."""
+    """Return a row's values in the columns, as text: equal values have equal texts."""
     return text_of({".".join(path): _value(row, path) for path in paths})
 
 

@@ -24,23 +24,29 @@ from lakevilla.sublogs.operations import OnConflict, Transplant
 
 # -------------------- merging
 #
-# Merges of rows that go, change and come, and which files of a table they concern.
+# Merges of rows that are deleted, changed and inserted, and predicates for the files they concern.
 
 
-#: The column of a source that says what is to be done to the row of a key.
+#: The column of a source that says what must be done to the row of a key.
 ACT = "lakevilla_act"
-#: Beyond so many keys the table is looked through rather than asked for each.
+#: With more keys than this the table is scanned, and not searched for each key.
 MOST_ASKED_FOR = 2000
 
 
 def source_schema(layout: Layout) -> pa.Schema:
-    """The columns of a source whose rows say what is to be done to them; of a deletion the keys."""
+    """Return the columns of a source whose rows say what must be done to them.
+
+    The row of a deletion has only the keys.
+    """
     fields = [pa.field(one.name, one.type) for one in layout.schema]
     return pa.schema([*fields, pa.field(ACT, pa.string())])
 
 
 def merge_of_acts(layout: Layout, keys: Sequence[str]) -> MergeSpec:
-    """One update of the table, by a source of ``source_schema``: rows that go, change and come."""
+    """Return one update of the table by a source of ``source_schema``.
+
+    It deletes, updates and inserts rows.
+    """
     every = {one: Column((one,), "source") for one in layout.schema.names}
     rest: dict[str, Expr] = {one: value for one, value in every.items() if one not in keys}
     is_delete = Call("=", (Column((ACT,), "source"), literal("delete")))
@@ -59,7 +65,7 @@ def spec_on(
     equal: str,
     clauses: Iterable[MergeClause],
 ) -> MergeSpec:
-    """A merge on equal columns, bound to both sides."""
+    """Return a merge on equal columns, bound to both sides."""
     schemas = {"source": source, "target": layout.schema}
     on: Expr | None = None
     for column in columns:
@@ -78,25 +84,25 @@ def spec_on(
 
 
 def is_one_of(layout: Layout, keys: Sequence[str], wanted: Sequence[Key]) -> Expr | None:
-    """A predicate that is true of every row with such a key, and maybe of others."""
+    """Return a predicate that is true of every row with such a key, and maybe of other rows."""
     terms: list[Expr] = []
     for place, key in enumerate(keys):
         values = list(dict.fromkeys(values[place] for values in wanted))
-        # Statistics leave a NaN out, so whoever asks for one finds no file.
+        # Statistics leave a NaN out, so a predicate that has one would find no file.
         if len(values) > MOST_ASKED_FOR or any(value != value for value in values):
             continue
         try:
             literals = [literal(value) for value in values]
             terms.append(bind(Call("in", (Column((key,)), *literals)), layout.schema))
         except InvalidOperation:
-            continue  # of a type that has no literal: then all rows are looked at
+            continue  # of a type that has no literal: then all rows are read
     return _all_of(terms)
 
 
 def is_within(layout: Layout, spans: pa.Table, keys: Sequence[str]) -> Expr | None:
-    """A predicate that is true of every row whose keys lie between values that ``spans`` has.
+    """Return a predicate that is true of every row whose keys are between values of ``spans``.
 
-    Its columns are the keys, and it has the least and the greatest values of some rows.
+    The columns of ``spans`` are the keys; it has the least and the greatest values of some rows.
     """
     terms: list[Expr] = []
     for name, key in zip(spans.schema.names, keys, strict=True):
@@ -120,15 +126,15 @@ def _all_of(terms: Sequence[Expr]) -> Expr | None:
 
 # -------------------- rows
 #
-# What becomes of a row by its three states: before and after a change, and in the table.
+# The outcome for a row, by its three states: before and after a change, and in the table.
 
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
-#: What is to be done to the row of a key.
+#: The act on the row of a key.
 Act = Literal["insert", "update", "delete"]
 _NAN = float("nan")
-#: Why rows can't be told where no keys tell them.
+#: Reasons why rows without keys can't be compared.
 TOO_LARGE = "its files were rewritten by others, and are too large to compare"
 CHANGED_BY_OTHERS = "a row that is to go was changed by others"
 NOT_APART = "rows that are to go can't be told from others"
@@ -136,7 +142,7 @@ NOT_APART = "rows that are to go can't be told from others"
 
 @dataclass(frozen=True, slots=True)
 class ByRows:
-    """What was written; ``skipped`` says why the rows can't be told."""
+    """The files that were written; ``skipped`` says why the rows can't be compared."""
 
     rewrite: Rewrite = field(default_factory=Rewrite)
     added: tuple[Written, ...] = ()
@@ -146,7 +152,7 @@ class ByRows:
 def act_on(
     was: Row | None, wanted: Row | None, now: Row | None, on_conflict: OnConflict
 ) -> Act | Literal["conflict"] | None:
-    """What is to be done to a row of the table that is ``now``; None for nothing."""
+    """Return what must be done to a row whose state in the table is ``now``; None for nothing."""
     if same(was, wanted) or same(now, wanted):
         return None
     if not same(now, was) and on_conflict != "theirs":
@@ -157,34 +163,34 @@ def act_on(
 
 
 def asks_of_equal(operation: Transplant) -> bool:
-    """Whether rows that both sides have changed alike matter: else they are as they are to be."""
+    """True if rows that both sides changed alike matter; else they already are as they must be."""
     return operation.on_equal == "conflict" and operation.on_conflict == "error"
 
 
 def changed_alike(was: Row | None, wanted: Row | None, now: Row | None) -> frozenset[str]:
-    """The columns of a row that both sides have changed, and to the same; none if they have not."""
+    """Return the columns of a row that both sides have changed, and alike; else none."""
     if was is None or wanted is None or not same(now, wanted):
         return frozenset()
     return changed_in(was, wanted)
 
 
 def changed_in(was: Row, wanted: Row) -> frozenset[str]:
-    """The columns in which two states of a row differ."""
+    """Return the columns in which two states of a row differ."""
     return frozenset(name for name in was if repr(was[name]) != repr(wanted[name]))
 
 
 def may_be_two(changed: frozenset[str], computed: frozenset[str]) -> bool:
-    """Whether equal changes in some columns may be two, by the columns that were computed."""
+    """Return whether equal changes may be two, by the columns that were computed."""
     return bool(changed) and (computed >= ANY or not computed.isdisjoint(changed))
 
 
 def key_of(row: Row, keys: Sequence[str]) -> Key:
-    """What tells a row apart; a NaN is itself."""
+    """Return the key that identifies a row; a NaN equals itself."""
     return tuple(_NAN if value != value else value for value in map(row.__getitem__, keys))
 
 
 def indexed(layout: Layout, keys: Sequence[str], rows: Iterable[Row]) -> dict[Key, Row]:
-    """Rows by their keys. Raises ``InvalidOperation`` where they tell no rows apart."""
+    """Return rows by their keys. Raises ``InvalidOperation`` where keys do not identify rows."""
     found: dict[Key, Row] = {}
     for row in rows:
         key = key_of(row, keys)
@@ -213,7 +219,7 @@ def _no_key(layout: Layout, keys: Sequence[str], why: str) -> InvalidOperation:
 
 
 def conflict_schema(layout: Layout, keys: Sequence[str]) -> pa.Schema:
-    """The columns of ``MergeConflict.rows``."""
+    """Return the columns of ``MergeConflict.rows``."""
     row = pa.struct(list(layout.schema))
     key = pa.struct([layout.schema.field(key) for key in keys])
     return pa.schema([("key", key), ("base", row), ("ours", row), ("theirs", row)])
@@ -222,7 +228,7 @@ def conflict_schema(layout: Layout, keys: Sequence[str]) -> pa.Schema:
 def equal_conflict(
     layout: Layout, keys: Sequence[str], rows: pa.Table, count: int, computed: frozenset[str]
 ) -> MergeConflict:
-    """The error for rows that were changed alike, by values that were computed of them."""
+    """Return the error for rows that were changed alike, by values that were computed of them."""
     why = "which may be" if computed >= ANY else f"in {', '.join(sorted(computed))}, which was"
     return _in_conflict(
         layout,
@@ -236,7 +242,7 @@ def equal_conflict(
 
 
 def conflict(layout: Layout, keys: Sequence[str], rows: pa.Table, count: int) -> MergeConflict:
-    """The error for ``count`` rows, of which some may be shown alone."""
+    """Return the error for ``count`` rows, of which it may show only some."""
     remedy = "then give on_conflict='ours' or 'theirs'"
     return _in_conflict(layout, keys, rows, count, "changed on both sides", remedy)
 
@@ -257,7 +263,7 @@ def _in_conflict(
 
 
 def text_of(row: Row) -> str:
-    """What stands for a row: equal rows have equal ones, NaN is itself."""
+    """Return a text that represents a row: equal rows have equal texts, a NaN equals itself."""
     return repr(list(row.values()))
 
 
@@ -269,31 +275,31 @@ def same(one: Row | None, other: Row | None) -> bool:
 
 # -------------------- aside
 #
-# Rows that are put aside on the store while a verb compares them, and what becomes of them.
+# Rows that a verb puts aside on the store while it compares them, and their deletion.
 
 
 T = TypeVar("T")
 
 
 class Aside:
-    """The objects of one verb. They bear the transaction's id: gc deletes what a crash leaves."""
+    """The objects of a verb. They have the transaction's id: gc deletes what a crash leaves."""
 
     def __init__(self, txn: str) -> None:
         self.prefix = f"_lakevilla/txns/{txn}/source-"
         self._keys: list[str] = []
 
     def keep(self, met: Met) -> Met:
-        """Note what a meeting has put aside."""
+        """Note the objects that a meeting of rows has put aside."""
         self._keys += met.rows.keys
         return met
 
     def cleared(self) -> Program[None]:
-        """Delete it."""
+        """Delete the objects that were put aside."""
         yield from parallel([delete(key) for key in self._keys])
 
 
 def with_aside(name: FileNamer, do: Callable[[Aside], Program[T]]) -> Program[T]:
-    """What ``do`` comes to. What it has put aside is deleted, whatever that is.
+    """Return the result of ``do``; what it has put aside is deleted, whatever the result.
 
     Files of the transaction are called by ``name``.
     """
@@ -311,15 +317,15 @@ def with_aside(name: FileNamer, do: Callable[[Aside], Program[T]]) -> Program[T]
 
 # -------------------- extents
 #
-# What the driver is told of rows that lie elsewhere, to find the files that may have them.
+# Reports to the driver about rows that are stored elsewhere, to find the files that may have them.
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Of the rows at one place: how many there are, and they themselves if these are few.
+    """The number of the rows at one place, and the rows themselves if they are few.
 
-    ``spans`` has two rows, the least and the greatest value of each column; NULL where some have no
-    value, or a type has no order.
+    ``spans`` has two rows, the least and the greatest value of each column; NULL where some rows
+    have no value, or a type has no order.
     """
 
     count: int
@@ -328,7 +334,7 @@ class Extent:
 
 
 def extent_of(rows: pa.Table) -> Extent:
-    """What is told of some rows."""
+    """Return the extent of some rows."""
     few = rows.num_rows <= MOST_ASKED_FOR
     spans = [pa.array(_span(column), column.type) for column in rows.columns]
     return Extent(
@@ -339,7 +345,7 @@ def extent_of(rows: pa.Table) -> Extent:
 
 
 def all_extents(said: Sequence[Extent]) -> tuple[pa.Table | None, pa.Table]:
-    """The rows of all places, or None if they are many; and the spans of places that have some."""
+    """Return the rows of all places, or None if many; and the spans of places that have some."""
     some = [one for one in said if one.count]
     spans = pa.concat_tables(one.spans for one in some)
     if sum(one.count for one in some) > MOST_ASKED_FOR:
@@ -359,10 +365,10 @@ def _span(column: pa.ChunkedArray) -> list[object]:
 
 # -------------------- sql
 #
-# Pieces of the queries that compare rows where they meet, in DuckDB's SQL.
+# Pieces of the queries that compare rows where they are joined, in DuckDB's SQL.
 
 
-#: Views of those rows that meet; the columns of a side have its name and their places.
+#: Views of the joined rows; the columns of a side have its name and their places.
 BEFORE, AFTER, OURS, CHANGED = (
     f"lakevilla_{name}" for name in ("before", "after", "ours", "changed")
 )
@@ -370,7 +376,7 @@ THERE = "lakevilla_there"
 
 
 def state_fields(layout: Layout, side: str) -> list[pa.Field]:
-    """The columns of a row on one side, by their places, and whether it has the row."""
+    """Return the columns of a row on one side, by their places, and a column: if it has the row."""
     fields = [pa.field(f"{side}{n}", one.type) for n, one in enumerate(layout.schema)]
     return [*fields, pa.field(side, pa.bool_())]
 
@@ -390,7 +396,10 @@ def equal_in(keys: Sequence[str], others: Sequence[str], alias: str, other: str)
 
 
 def same_in_all(layout: Layout) -> str:
-    """True of two rows that are the same to the last bit that is shown: SQL has but one zero."""
+    """Return SQL that is true of two rows which are the same to the last bit that is shown.
+
+    SQL has only one zero.
+    """
     terms = []
     for column in layout.schema:
         mine, other = f"b.{quoted(column.name)}", f"a.{quoted(column.name)}"

@@ -66,16 +66,17 @@ from lakevilla.sublogs.operations import OnConflict, Transplant
 
 # -------------------- keys met
 #
-# Rows that are told by keys, where they meet: which differ, and what is to be done to each.
+# Rows with keys, where they are joined: which rows differ, and what must be done to each.
 #
-# Rows before and after a change meet by their keys, and those that differ are put aside; these
-# meet the table's own, and what is to be done to each is put aside; a merge does it.
+# Rows before and after a change are joined by their keys, and those that differ are put aside.
+# These are joined with the table's own rows, and what must be done to each is put aside. A merge
+# does it.
 
 
 _KEY = "lakevilla_key"
-#: An error shows about so many rows in conflict.
+#: The number of rows in conflict that an error shows, about.
 _SHOWN = 1000
-#: Rows are judged in Python so many at a time.
+#: The number of rows that are judged in Python at a time.
 _AT_ONCE = 4096
 
 
@@ -141,19 +142,19 @@ def _refuse_twice(
 
 
 def _where(layout: Layout, keys: Sequence[str], said: Sequence[Extent]) -> Expr | None:
-    """A predicate that is true of all rows that have one of the keys, and maybe of others."""
+    """Return a predicate that is true of all rows with one of the keys, and maybe of other rows."""
     known, spans = all_extents(said)
     if known is None:
         return is_within(layout, spans, keys)
     return is_one_of(layout, keys, [tuple(row.values()) for row in known.to_pylist()])
 
 
-# --------------------------------------------------------------------- what differs
+# --------------------------------------------------------------------- differing rows
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedRows:
-    """Finds the rows that are not the same before and after, with both states of each."""
+    """A judge that finds the rows that differ before and after, with both states of each."""
 
     layout: Layout
     keys: tuple[str, ...]
@@ -195,7 +196,7 @@ class ChangedRows:
 
 
 def _refuse_unkeyed(layout: Layout, keys: Sequence[str], view: str, look: Look) -> None:
-    """Raise ``InvalidOperation`` where the keys tell rows of a view not apart."""
+    """Raise ``InvalidOperation`` where the keys do not identify rows of a view."""
     names = [quoted(key) for key in keys]
     missing = " OR ".join(f"{name} IS NULL" for name in names)
     found = look(f"SELECT * FROM {view} WHERE {missing} LIMIT 1")
@@ -207,14 +208,14 @@ def _refuse_unkeyed(layout: Layout, keys: Sequence[str], view: str, look: Look) 
         raise two_of_key(layout, keys, key_of(row, keys))
 
 
-# ------------------------------------------------------------------- what is to be done
+# ------------------------------------------------------------------- acts
 
 
 @dataclass(frozen=True, slots=True)
 class ActsReport:
-    """How many rows at one place are in conflict, and some of them.
+    """The number of rows at one place that are in conflict, and some of them.
 
-    ``equal`` are those that both sides have changed alike, by the columns that have changed.
+    ``equal`` are the rows that both sides have changed alike, by the columns that have changed.
     """
 
     conflicts: int
@@ -225,7 +226,7 @@ class ActsReport:
 
 @dataclass(frozen=True, slots=True)
 class Acts:
-    """Finds what is to be done to the table's rows, by what has changed in others'."""
+    """A judge that finds the acts on the table's rows, by the changes of the other side."""
 
     layout: Layout
     keys: tuple[str, ...]
@@ -298,7 +299,7 @@ class Acts:
         return pa.schema([*keys, *(f for one in _STATES for f in state_fields(self.layout, one))])
 
     def _acts(self, batch: pa.RecordBatch, places: Sequence[int], act: str) -> pa.Table:
-        """Rows as a source of ``merge_of_acts`` has them: of a deletion the keys alone."""
+        """Return rows as a source of ``merge_of_acts`` has them: of a deletion only the keys."""
         rows = batch.take(pa.array(places, pa.int64()))
         columns = []
         for n, field in enumerate(self.layout.schema):
@@ -313,7 +314,7 @@ class Acts:
 
 
 def _shown(keys: Sequence[str], was: Row | None, now: Row | None, wanted: Row | None) -> Row:
-    """A row as an error shows it."""
+    """Return a row as an error shows it."""
     named = dict(zip(keys, key_of(was or wanted or {}, keys), strict=True))
     return {"key": named, "base": was, "ours": now, "theirs": wanted}
 
@@ -326,7 +327,7 @@ def _in_batches(found: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def _rows_in(layout: Layout, batch: pa.RecordBatch, side: str) -> list[Row | None]:
-    """The rows of one side; None where it has none."""
+    """Return the rows of one side; None where it has none."""
     columns = [batch.column(f"{side}{n}") for n in range(len(layout.schema))]
     rows = pa.RecordBatch.from_arrays(columns, names=layout.schema.names).to_pylist()
     there = batch.column(side).to_pylist()
@@ -335,7 +336,7 @@ def _rows_in(layout: Layout, batch: pa.RecordBatch, side: str) -> list[Row | Non
 
 # -------------------- bags met
 #
-# Rows that nothing tells apart, where equal ones meet: how often each goes, comes and is there.
+# Rows without keys, where equal ones are joined: how often each is removed, added and present.
 
 
 _MORE, _FOUND = "lakevilla_more", "lakevilla_found"
@@ -380,7 +381,7 @@ def as_bags(
 
 
 def _where_in_bag(layout: Layout, said: Sequence[Extent]) -> Expr | None:
-    """A predicate that is true of all rows that go, and maybe of others."""
+    """Return a predicate that is true of all rows to remove, and maybe of other rows."""
     known, spans = all_extents(said)
     rows = spans if known is None else known
     whole = [name for name in layout.schema.names if not rows[name].null_count]
@@ -392,7 +393,7 @@ def _where_in_bag(layout: Layout, said: Sequence[Extent]) -> Expr | None:
 
 
 def _spec(layout: Layout) -> MergeSpec:
-    """All rows that are like one that goes are deleted; those that come are like none."""
+    """Return a merge that deletes all rows equal to a removed one; added rows match no row."""
     schema = source_schema(layout)
     schemas = {"source": schema, "target": layout.schema}
 
@@ -410,7 +411,7 @@ def _spec(layout: Layout) -> MergeSpec:
 
 @dataclass(frozen=True, slots=True)
 class MovedRows:
-    """Finds the rows of which there are more or fewer after than before, and how many."""
+    """A judge that finds the rows with more or fewer copies after than before, and how many."""
 
     layout: Layout
 
@@ -437,7 +438,7 @@ class MovedRows:
 
 @dataclass(frozen=True, slots=True)
 class BagReport:
-    """A row that the table lacks, and how many of its rows are like those that go."""
+    """A row that the table lacks, and the number of its rows that are like those to remove."""
 
     lacking: dict[str, object] | None
     found: int
@@ -445,7 +446,10 @@ class BagReport:
 
 @dataclass(frozen=True, slots=True)
 class BagActs:
-    """Finds what is to go and to come: of equal rows all go, and those that stay come again."""
+    """A judge that finds the rows to delete and to insert.
+
+    All equal rows are deleted, and those that stay are inserted again.
+    """
 
     layout: Layout
 
@@ -494,7 +498,7 @@ class BagActs:
 
 
 def _plain(layout: Layout) -> list[pa.Field]:
-    """The columns, of which a row that is put aside may lack some."""
+    """Return the columns without constraints: a row that is put aside may lack some of them."""
     return [pa.field(field.name, field.type) for field in layout.schema]
 
 
@@ -503,7 +507,7 @@ def _names(layout: Layout) -> str:
 
 
 def _groups(layout: Layout) -> str:
-    """What rows are equal by that are the same: SQL has but one zero."""
+    """Return what rows that are the same are equal by: SQL has only one zero."""
     texts = [
         f"CAST(t.{quoted(field.name)} AS VARCHAR)"
         for field in layout.schema
@@ -514,7 +518,7 @@ def _groups(layout: Layout) -> str:
 
 # -------------------- by tasks
 #
-# What ``by_rows`` does, done by the tasks of an engine: the driver holds no rows.
+# The work of ``by_rows``, done by the tasks of an engine: the driver holds no rows.
 
 
 def by_tasks(

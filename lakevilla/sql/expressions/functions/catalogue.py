@@ -17,7 +17,7 @@ from lakevilla.sql.expressions.tree import Expr
 
 FUNCTIONS: dict[str, Function] = {**CORE, **NUMBERS, **TEXT, **DATES, **NESTED, **JSON}
 
-#: What functions of the families mean, for operands that are not NULL.
+#: The meaning of each function of the families, for operands that are not NULL.
 MEANINGS: dict[str, Callable[..., Any]] = {
     **NUMBER_MEANINGS,
     **TEXT_MEANINGS,
@@ -31,7 +31,7 @@ RAISING = frozenset(name for name, function in FUNCTIONS.items() if function.rai
 
 
 def resolve(name: str, args: Sequence[Expr], types: Sequence[str]) -> Resolution:
-    """Wanted operand types and result type of a call.
+    """Return the wanted operand types and the result type of a call.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def resolve(name: str, args: Sequence[Expr], types: Sequence[str]) -> Resolution
 
 
 def missing(name: str) -> str:
-    """What to say of a function that there is not."""
+    """Return the message for a function that does not exist."""
     if (reason := REFUSED.get(name.lower())) is not None:
         return f"function {name}() is not available: {reason}"
     called = {n for n, f in FUNCTIONS.items() if f.called} | SHORTHANDS.keys()
@@ -65,7 +65,7 @@ def missing(name: str) -> str:
 
 
 def documentation() -> str:
-    """The table of operators and functions, in Markdown."""
+    """Return the table of operators and functions, in Markdown."""
     rows = ["| write | gives | meaning | Spark | DuckDB |", "|---|---|---|---|---|"]
     rows += [_row(f.usage, f.gives, f.meaning, f.spark, f.duckdb) for f in FUNCTIONS.values()]
     rows += [
@@ -82,7 +82,7 @@ def _row(usage: str, gives: str, meaning: str, spark: str, duckdb: str) -> str:
 
 
 def _spelled(text: str) -> str:
-    """The spelling as code; what is said after it as prose."""
+    """Return the spelling as code; the text that follows it as prose."""
     for mark in ("; ", ", with ", ", of "):
         head, found, rest = text.partition(mark)
         if found:

@@ -82,7 +82,7 @@ def _map(args: Sequence[Expr], types: Sequence[str]) -> Resolution:
 
 
 def _numbers(types: Sequence[str]) -> str:
-    """The kind of arithmetic: ``long``, ``double`` or ``decimal``."""
+    """Return the kind of arithmetic: ``long``, ``double`` or ``decimal``."""
     if not all(is_numeric(type_) or type_ == "void" for type_ in types):
         raise WrongTypes("numbers")
     if any(is_fractional(type_) for type_ in types):
@@ -357,7 +357,7 @@ CORE: dict[str, Function] = {
 
 # -------------------- numbers
 #
-# Functions of real numbers, as IEEE 754 and Java have them.
+# Functions of real numbers, as IEEE 754 and Java define them.
 
 
 def _doubles(args: Sequence[Expr], types: Sequence[str]) -> Resolution:
@@ -388,7 +388,7 @@ def _power(a: float, b: float) -> float:
         return math.pow(a, b)
     except OverflowError:
         pass
-    except ValueError:  # a zero to a negative power, or the root of a negative number
+    except ValueError:  # zero to a negative power, or the root of a negative number
         if a != 0:
             return math.nan
     odd = b == math.floor(b) and math.fmod(b, 2) != 0
@@ -410,7 +410,7 @@ def _sign_of(a: float) -> float:
     return a if a != a else float((a > 0) - (a < 0))
 
 
-#: What each means for operands that are not NULL.
+#: The meaning of each function for operands that are not NULL.
 NUMBER_MEANINGS: dict[str, Callable[..., Any]] = {
     "power": _power,
     "exp": _exp,
@@ -423,7 +423,7 @@ NUMBER_MEANINGS: dict[str, Callable[..., Any]] = {
 
 # -------------------- casing
 #
-# Unicode's simple case mapping: one character for one, where Python may have several.
+# Unicode's simple case mapping: one character for one, where Python may return several.
 
 
 _LOWER = {"\u0130": "i"}

@@ -1,4 +1,4 @@
-"""How a function is declared, and what declarations share."""
+"""Declarations of functions, and code that they share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lakevilla.sql.expressions.tree import Expr, Literal
 from lakevilla.sql.expressions.types import is_integer
 
-#: Operand types a call wants, and the type it gives. None as a wanted type: as it is.
+#: The operand types that a call wants, and its result type. A wanted type of None: unchanged.
 Resolution = tuple[Sequence[str | None], str]
 
 
@@ -19,24 +19,24 @@ class Function:
     Attributes
     ----------
     usage : str
-        How it is written.
+        Its spelling.
     gives : str
         Type of the result, for people.
     meaning : str
-        What it does, where that is not plain.
+        Its effect, where that is not plain.
     least, most : int, int or None
         Number of operands; None for any.
     unifies : bool
-        Its operands are brought to their common type before ``resolve`` sees them.
+        Its operands are converted to their common type before ``resolve`` gets them.
     resolve : Callable
-        From operands and their types to the types wanted and the type given; a wrong
-        type raises ``WrongTypes``.
+        From operands and their types to the wanted types and the result type; a wrong type raises
+        ``WrongTypes``.
     called : bool
         Written as ``name(...)`` rather than as an operator.
     raises : bool
         Whether it may raise on some row.
     spark, duckdb : str
-        How the engine itself writes it, for people; empty where it is written alike.
+        The engine's own spelling, for people; empty where it is the same.
     """
 
     usage: str
@@ -53,7 +53,7 @@ class Function:
 
 
 class WrongTypes(Exception):
-    """The operands have types that the function does not take; ``str()`` says what it takes."""
+    """The operands have types that the function does not accept; ``str()`` names accepted ones."""
 
 
 def fixed(wanted: Sequence[str], gives: str) -> Callable[..., Resolution]:
@@ -81,11 +81,11 @@ def constant_text(arg: Expr, what: str) -> str:
 
 
 def dates(args: Sequence[Expr], types: Sequence[str], at: int) -> None:
-    """Refuse an operand that is no date or timestamp, nor text that says one."""
+    """Refuse an operand that is no date or timestamp, nor a text that contains one."""
     text = isinstance(args[at], Literal) and types[at] == "string"
     if types[at] not in (*MOMENTS, "void") and not text:
         raise WrongTypes("a date or timestamp")
 
 
-#: Types with a calendar's date.
+#: Types with a calendar date.
 MOMENTS = ("date", "timestamp", "timestamp_ntz")

@@ -25,7 +25,7 @@ from lakevilla.sql.expressions.values import cast_value
 
 # -------------------- moments
 #
-# Functions of dates and timestamps, these in UTC.
+# Functions of dates and timestamps, the latter in UTC.
 
 
 def _part(args: Sequence[Expr], types: Sequence[str]) -> Resolution:
@@ -114,13 +114,13 @@ DATES: dict[str, Function] = {
 
 
 def utc(moment: Any) -> Any:
-    """A zoned timestamp as UTC's; others as they are."""
+    """Return a zoned timestamp as UTC's; other values unchanged."""
     aware = isinstance(moment, datetime) and moment.tzinfo is not None
     return moment.astimezone(UTC) if aware else moment
 
 
 def months_later(moment: Any, count: int) -> Any:
-    """The same day, or the month's last, so many months later."""
+    """Return the same day, or the month's last day, so many months later."""
     months = moment.year * 12 + moment.month - 1 + count
     year, month = months // 12, months % 12 + 1
     if not 1 <= year <= 9999:
@@ -158,7 +158,7 @@ def _parsed(type_: str) -> Callable[[str, str], Any]:
     return parse
 
 
-#: What each means for operands that are not NULL; operands that are wanted as dates are dates.
+#: The meaning of each function for operands that are not NULL; where a date is wanted, it is one.
 DATE_MEANINGS: dict[str, Callable[..., Any]] = {
     "quarter": lambda a: (a.month + 2) // 3,
     "weekofyear": lambda a: a.isocalendar().week,
@@ -180,8 +180,8 @@ DATE_MEANINGS: dict[str, Callable[..., Any]] = {
 #
 # Formats of dates and times that Java and DuckDB read and write alike.
 #
-# The letters are Java's (``yyyy-MM-dd``), each field has all its digits, and what is between
-# them is taken as it is. A field that is read must have the wider ones beside it.
+# The letters are Java's (``yyyy-MM-dd``), each field has all its digits, and the text between them
+# is copied unchanged. A format for reading that has a field must also have the wider ones.
 
 
 #: Fields from wide to narrow, and the letters of each.
@@ -196,7 +196,7 @@ FIELDS = {
     "SSSSSS": "fraction",
 }
 _ORDER = tuple(dict.fromkeys(FIELDS.values()))
-#: What digits cannot say alone: there is no year 0, and no hour 24.
+#: Forms that digits alone do not define: there is no year 0, and no hour 24.
 _FORMS = {
     "yyyy": "([0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)",
     "HH": "([01][0-9]|2[0-3])",
@@ -212,7 +212,7 @@ class Format:
 
     @property
     def letters(self) -> dict[str, str]:
-        """By field, its letters."""
+        """Return the letters of each field."""
         return {FIELDS[text]: text for text, field in self.pieces if field}
 
 
@@ -248,12 +248,12 @@ def format_of(text: str) -> Format:
 
 
 def read_format(text: str, last: str) -> Format:
-    """A format to read by: without gaps, from the year to at most ``last``.
+    """Return a format for reading: without gaps, from the year to at most ``last``.
 
     Raises
     ------
     WrongTypes
-        A field without those that it belongs to, or one that the type lacks.
+        A field without the wider ones that it belongs to, or one that the type lacks.
     """
     found = format_of(text)
     fields = found.letters
@@ -268,7 +268,7 @@ def read_format(text: str, last: str) -> Format:
 
 
 def form_of(found: Format) -> str:
-    """A regular expression, for every engine, with a group for each field in order."""
+    """Return a regular expression, for every engine, with a group for each field in order."""
     return "".join(
         _FORMS.get(text, f"([0-9]{{{len(text)}}})")
         if field
@@ -278,7 +278,7 @@ def form_of(found: Format) -> str:
 
 
 def canonical(found: Format, timed: bool) -> str:
-    r"""The groups of ``form_of`` as ISO 8601, with ``\1`` for the first."""
+    r"""Return the groups of ``form_of`` as ISO 8601, with ``\1`` for the first."""
     names = [FIELDS[text] for text, field in found.pieces if field]
     groups = {name: f"\\{at}" for at, name in enumerate(names, 1)}
     day = f"{groups['year']}-{groups.get('month', '01')}-{groups.get('day', '01')}"

@@ -30,13 +30,13 @@ from lakevilla.sql.expressions.values import adapt
 #
 # Functions of arrays and maps.
 #
-# A field of a struct is a column (``a.b``) and follows its field through renames. One of an
-# array's element would go by its name alone, and find another field once names have changed
-# places: there is no function for it.
+# A field of a struct is a column (``a.b``) and follows its field through renames. A field of an
+# array's element would be found by its name alone, and would be another field once two fields have
+# swapped their names: there is no function for it.
 
 
 def _met(arg: Expr, type_: str, element: str) -> str:
-    """The type in which an operand meets the elements; a constant takes theirs if it can."""
+    """Return the common type of an operand and the elements; a constant takes theirs if it can."""
     if isinstance(arg, Literal) and adapt(arg, element) is not None:
         return element
     met = common_type(type_, element)
@@ -126,7 +126,7 @@ def _both_nan(a: Any, b: Any) -> bool:
     return bool(a != a and b != b)
 
 
-#: What each means for operands that are not NULL.
+#: The meaning of each function for operands that are not NULL.
 NESTED_MEANINGS: dict[str, Callable[..., Any]] = {
     "get": _got,
     "element_at": _element,
@@ -137,7 +137,7 @@ NESTED_MEANINGS: dict[str, Callable[..., Any]] = {
 
 # -------------------- json text
 #
-# JSON as text: what a struct is written as, and one value of a document.
+# JSON as text: the text of a struct, and one value of a document.
 
 
 _PATH = re.compile(r"\$(\.[A-Za-z_][A-Za-z0-9_]*|\[[0-9]{1,6}\])*")
@@ -205,7 +205,7 @@ _HALVES = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def _document(text: str) -> Any:
-    """What a text says.
+    """Return the value of a JSON text.
 
     Raises
     ------
@@ -257,7 +257,7 @@ def _got_of_json(text: str, path: str) -> str | None:
     )
 
 
-#: What each means for operands that are not NULL.
+#: The meaning of each function for operands that are not NULL.
 JSON_MEANINGS: dict[str, Callable[..., Any]] = {
     "to_json": _written,
     "get_json_object": _got_of_json,

@@ -1,16 +1,16 @@
 r"""Regular expressions that Java, RE2 and Python read alike, with Java's meaning.
 
-A pattern is read here and written anew, so that nothing an engine adds by itself gets in:
-``.`` and ``\s`` become the classes that they are in Java. What engines differ in is refused
-by name: look-around, back-references, flags, ``\b`` (what a word is), possessive counts,
-repeats of what may be empty, classes within classes.
+A pattern is parsed here and written again, so that nothing that an engine adds by itself gets in:
+``.`` and ``\s`` become the classes that they are in Java. Features in which engines differ are
+refused by name: look-around, back-references, flags, ``\b`` (engines define a word differently),
+possessive counts, repeats of parts that may be empty, classes within classes.
 
-In Java ``$`` is the end of the text, or the place before a line break that ends it. RE2 has
-no such place. As ``$`` may only stand last, a text has a match if it has one that ends at
+In Java ``$`` is the end of the text, or the place before a line break that ends it. RE2 has no such
+place. As ``$`` may only be the last character, a text has a match if it has one that ends at
 ``\z``, itself or without its last line break (``LAST_BREAK``).
 
-What is computed here is computed by Arrow's RE2, in time that grows with the text. Python's own
-would try ``(a+)+$`` at "aaaa..." in twice as many ways for each letter more.
+Results here are computed by Arrow's RE2, in time that grows with the text. Python's own module
+would try ``(a+)+$`` at "aaaa..." in twice as many ways for each additional letter.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _END = "\\z"
 _CLASSES = {"d": "0-9", "w": "0-9A-Za-z_", "s": "\t\n\x0b\f\r "}
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _COUNT = re.compile(r"\{([0-9]{1,4})(,([0-9]{1,4})?)?\}")
-#: What a pattern may come to when its repeats are written out: RE2 gives up at some size.
+#: The most parts of a pattern when its repeats are written out: RE2 gives up at some size.
 _MOST_PARTS = 1000
 _GROUPS = re.compile(r"\$([0-9]?)([0-9]?)")
 
@@ -64,23 +64,23 @@ class Pattern:
     anchored: bool
 
     def is_in(self, text: str) -> bool:
-        """Whether some part of a text matches."""
+        """Return whether some part of a text matches."""
         found: bool = pc.match_substring_regex(scalar(text, _TEXT), self.text).as_py()
         return found
 
     def first(self, text: str, group: int) -> str:
-        """A group of the first match, 0 for all of it; "" if there is none."""
+        """Return a group of the first match, 0 for all of it; "" if there is none."""
         named = _with_name(self.text, group)
         found = pc.extract_regex(scalar(text, _TEXT), named).as_py()
         return "" if found is None else found["one"] or ""
 
     def replaced(self, text: str, template: str) -> str:
-        """A text with ``template``, as ``replacement`` gives it, for each match."""
+        """Return a text with ``template``, a result of ``replacement``, for each match."""
         found: str = pc.replace_substring_regex(scalar(text, _TEXT), self.text, template).as_py()
         return found
 
     def split(self, text: str) -> list[str]:
-        """What lies between the matches."""
+        """Return the texts between the matches."""
         found: list[str] = pc.split_pattern_regex(scalar(text, _TEXT), self.text).as_py()
         return found
 
@@ -90,7 +90,7 @@ _TEXT = pa.string()
 
 @lru_cache(maxsize=256)
 def _with_name(text: str, group: int) -> str:
-    """A pattern whose one group with a name is that group: Arrow takes no others.
+    """Return a pattern in which only that group is a group, with a name: Arrow accepts no others.
 
     A ( that is no escape begins a group; within classes it is an escape.
     """
@@ -106,7 +106,7 @@ def _with_name(text: str, group: int) -> str:
 
 
 def last_break_cut(text: str) -> str:
-    """A text without the line break that ends it."""
+    """Return a text without the line break that ends it."""
     return _LAST_BREAK.sub("", text)
 
 
@@ -117,13 +117,13 @@ def pattern(text: str) -> Pattern:
     Raises
     ------
     WrongTypes
-        Names what engines read differently, or what none of them reads.
+        Names a feature that engines read differently, or that none of them reads.
     """
     return _PatternReader(text).read()
 
 
 def replacement(text: str, groups: int) -> str:
-    r"""What ``$1`` in a replacement is to RE2 and Python: ``\1``.
+    r"""Return a replacement for RE2 and Python: ``$1`` becomes ``\1``.
 
     Raises
     ------
@@ -143,7 +143,7 @@ def replacement(text: str, groups: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A piece: what RE2 is given, whether it may be empty, and its size written out."""
+    """A part of a pattern: its text for RE2, whether it may be empty, and its size written out."""
 
     text: str
     empty: bool = False
@@ -154,7 +154,7 @@ class _PatternReader:
     def __init__(self, text: str) -> None:
         self._text, self._at, self._groups = text, 0, 0
         self._dollar = self._end = self._start = False
-        #: A class or escape that takes one of the two characters of a line break alone.
+        #: True with a class or escape that matches one of the two characters of a line break alone.
         self._splits_breaks = False
 
     def read(self) -> Pattern:
@@ -221,7 +221,7 @@ class _PatternReader:
         return _Part(part.text + count, least == 0, size)
 
     def _count(self) -> tuple[str, int, int]:
-        """A count as written, its least and its most (as far as that makes it larger)."""
+        """Return a count as written, its least and its most (as far as that makes it larger)."""
         char = self._next()
         if char in ("*", "+", "?") and char:
             self._at += 1
@@ -314,7 +314,7 @@ class _PatternReader:
         return self._escaped(self._take()) if char == "\\" else char
 
     def _range(self, low: str) -> str:
-        """A character of a class, or the range that begins with it."""
+        """Return a character of a class, or the range that begins with it."""
         rest = self._text[self._at : self._at + 2]
         if len(rest) < 2 or rest[0] != "-" or rest[1] == "]":
             return _literal(low)

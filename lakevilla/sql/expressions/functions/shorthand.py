@@ -50,9 +50,9 @@ class Shorthand:
     Attributes
     ----------
     usage, meaning : str
-        How it is written, and what it is short for.
+        Its spelling, and the expression that it is short for.
     counts : tuple of int
-        Numbers of operands that it takes.
+        Numbers of operands that it accepts.
     written_out : Callable
         From operands to the expression.
     spark, duckdb : str
@@ -128,7 +128,7 @@ _PATTERNS = "engines differ in it: use regexp_like, regexp_replace or regexp_ext
 _EPOCHS = "engines differ in it: write a timestamp, or compute the number first"
 _JSON = "use get_json_object(a, '$.b') for a value, to_json(a) for a text"
 
-#: Functions that people look for, and what to do instead.
+#: Functions that users may try, and alternatives to them.
 REFUSED: dict[str, str] = {
     **dict.fromkeys(("rand", "random", "randn", "uuid", "gen_random_uuid"), _RANDOM),
     **dict.fromkeys(("hash", "xxhash64", "crc32", "murmur_hash"), _DIGESTS),

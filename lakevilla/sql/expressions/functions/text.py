@@ -24,7 +24,7 @@ from lakevilla.sql.expressions.functions.patterns import (
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.sql.expressions.types import is_integer
 
-#: To so many characters is text filled up at most.
+#: The most characters to which text is filled up.
 MOST_PADDED = 1_000_000
 
 
@@ -213,7 +213,7 @@ def _hashed(name: str) -> Callable[..., str]:
     return digest
 
 
-#: What each means for operands that are not NULL.
+#: The meaning of each function for operands that are not NULL.
 TEXT_MEANINGS: dict[str, Callable[..., Any]] = {
     "left": lambda a, n: a[: max(0, n)],
     "right": lambda a, n: a[-n:] if n > 0 else "",

@@ -1,1 +1,1 @@
-"""The text of an expression: what sqlglot reads in it, and what to write where it reads nothing."""
+"""The text of an expression: its nodes in sqlglot, and advice where sqlglot can't read it."""

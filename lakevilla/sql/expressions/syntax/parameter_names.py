@@ -1,4 +1,4 @@
-"""Names of parameters, and terms whose type is known late."""
+"""Names of parameters, and sqlglot loaded late."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 def with_parameter_names(tokens: Iterable[Token], kind: TokenType) -> list[Token]:
-    """The tokens, with each word that names a parameter as a ``kind`` of name.
+    """Return the tokens; each word that names a parameter has the type ``kind``, a name.
 
-    Else ``from`` in ``:from`` would begin a clause, to a parser and to whoever looks for words.
+    Otherwise ``from`` in ``:from`` would begin a clause, both for a parser and for code that
+    searches for words.
     """
     found: list[Token] = []
     for token in tokens:
@@ -31,9 +32,10 @@ def with_parameter_names(tokens: Iterable[Token], kind: TokenType) -> list[Token
 
 
 def is_parameter(before: Token | None, colon: Token | None, name: Token) -> bool:
-    """Whether two tokens are a parameter, which stands where no value is to its left.
+    """Return whether two tokens are a parameter, which has no value to its left.
 
-    A colon is also DuckDB's separator in slices, structs and aliases in front.
+    A colon is also DuckDB's separator in slices, in structs and after aliases that precede their
+    values.
     """
     return (
         colon is not None
@@ -61,11 +63,11 @@ def _value_ends() -> frozenset[TokenType]:
 
 # -------------------- late
 #
-# sqlglot, loaded with the first of its names that is asked for.
+# sqlglot, loaded when the first of its names is used.
 #
-# To open a table, to look at its log and to append to it takes no SQL: a process that does no more
-# saves 11 MB and a tenth of a second. What stands here for its modules and classes keeps what it
-# was asked for, so it costs nothing later.
+# Opening a table, reading its log and appending to it need no SQL: a process that does no more
+# saves 11 MB and a tenth of a second. The objects here that replace sqlglot's modules and classes
+# keep the names that were read from them, so later reads cost nothing.
 
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Slips of users: what a message says of the place and the likely cause."""
+"""Slips of users: the place and the likely cause of an error, for its message."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from lakevilla.sql.expressions.syntax.parameter_names import exp
 
 # -------------------- slips
 #
-# What people write who know another language, and what they meant: the end of a message.
+# Texts of users that know another language, and their likely meaning: the end of a message.
 
 
-#: A text, or a name in quotes; what is left of a text without these has no quote in it.
+#: A text, or a name in quotes; the rest of a text without these has no quote in it.
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`")
 _BARE_MOMENT = re.compile(r"\b\d{4}-\d{1,2}-\d{1,2}([T ]\d{1,2}:)?")
 
-#: What a text may be that is no sum: signs stand in words, or behind them.
+#: A text that may be no sum: signs are within words, or after them.
 _WORDS = re.compile(r"\w+(?:(?:[.,;:!?%]?\s|[-':])\w+)*[.!?%]?")
 
 _LONG = 200
-#: What is said of a text that was read as SQL.
+#: The messages about a text that was read as SQL.
 _MISREAD = re.compile("there is no column|cannot read|cannot be assigned")
 
-#: Where reading stopped, and what stands there instead.
+#: Words where reading stopped, and advice for each.
 _INSTEAD = {
     "&&": "write and",
     "where": "leave out the word where",
@@ -46,7 +46,7 @@ _PLAIN = (
 
 @contextmanager
 def naming_quotes(assignments: object) -> Iterator[None]:
-    """Add to an error which quotes a value needs that was meant as a text, and is read as SQL."""
+    """Add to an error the quotes of a value that was meant as a text, and was read as SQL."""
     try:
         yield
     except InvalidOperation as error:
@@ -63,14 +63,14 @@ def naming_quotes(assignments: object) -> Iterator[None]:
 
 
 def _may_be_meant(value: object, message: str) -> TypeGuard[str]:
-    """Whether a value is words alone, of which an error speaks."""
+    """Return whether a value consists of words alone, of which the error names one."""
     if not isinstance(value, str) or len(value) > _LONG or not _WORDS.fullmatch(value):
         return False
     return any(re.search(rf"\b{word}\b", message) for word in re.findall(r"\w+", value))
 
 
 def what_to_write(sql: str, near: str) -> str:
-    """The advice for a text that can't be read, by the word where reading stopped."""
+    """Return the advice for a text that can't be read, by the word where reading stopped."""
     if near.lower() in _INSTEAD:
         return _INSTEAD[near.lower()]
     rest = _QUOTED.sub("", sql)
@@ -86,7 +86,7 @@ def what_to_write(sql: str, near: str) -> str:
 
 
 def instead_of(name: str) -> str:
-    """What a value of other languages is called here, if a column's name is one; else nothing."""
+    """Return advice for a column name that is a value in other languages; "" for other names."""
     word = name.lower()
     if word in ("none", "nil", "nat"):
         return "a value that is missing is written null, and found by `is null`"
@@ -98,22 +98,22 @@ def instead_of(name: str) -> str:
 
 # -------------------- grouping
 #
-# Tests beside tests: where databases read one text in two ways, it needs parentheses.
+# Tests next to tests: where databases read one text in two ways, it needs parentheses.
 #
-# ``a = b is null`` is ``(a = b) is null`` to DuckDB, PostgreSQL and Spark, and
-# ``a = (b is null)`` to SQLite, MySQL and sqlglot; ``a = b in (true)`` is read in two ways
-# by Spark and DuckDB. Whichever is meant, the other one changes other rows without a word.
+# ``a = b is null`` is ``(a = b) is null`` in DuckDB, PostgreSQL and Spark, and ``a = (b is null)``
+# in SQLite, MySQL and sqlglot; ``a = b in (true)`` is read in two ways by Spark and DuckDB.
+# Whichever is meant, the other reading silently changes other rows.
 
 
 def written(node: Any) -> Any:
-    """Marks parentheses that stand in the text: sqlglot adds others where it has grouped."""
+    """Mark parentheses that are in the text: sqlglot adds more where it has grouped."""
     if isinstance(node, exp.Paren):
         node.meta["written"] = True
     return node
 
 
 def ambiguous(node: Any) -> bool:
-    """Whether a test has a test as its operand that is not in parentheses."""
+    """Return whether a test has a test as its operand that is not in parentheses."""
     if type(node) not in _tests():
         return False
     operands = (node.this, node.args.get("expression"), node.args.get("low"), node.args.get("high"))
@@ -140,10 +140,10 @@ def _tests() -> frozenset[type]:
 
 # -------------------- places
 #
-# Where a text can't be read: the place is told in the text that its author has before him.
+# Places where a text can't be read, as places in the text that its author has.
 #
 # A parser counts from where it began to read, which is a condition within a statement within a
-# script. Whoever holds the longer text moves the place there.
+# script. The code that has the longer text moves the place into it.
 
 
 _UNREAD = "_unread"
@@ -162,14 +162,15 @@ class UnreadPlace:
 
 
 def note_place(error: LakeVillaError, place: UnreadPlace) -> LakeVillaError:
-    """Remember the place that is told in the error's message; returns the error."""
+    """Note the place that the error's message contains; return the error."""
     setattr(error, _UNREAD, place)
     return error
 
 
 def place_within(error: LakeVillaError, text: str) -> None:
-    """Tell the place in a ``text`` that holds the one which was read; nothing if it is not plain
-    where.
+    """Move the place into a longer ``text`` that contains the text that was read.
+
+    If it is not clear where the longer text contains it, the place is removed.
     """
     known: UnreadPlace | None = getattr(error, _UNREAD, None)
     if known is None or known.text == text:
@@ -183,7 +184,7 @@ def place_within(error: LakeVillaError, text: str) -> None:
 
 
 def place_behind(error: LakeVillaError, line: int, column: int) -> None:
-    """Tell the place in a text in which the one that was read begins there."""
+    """Move the place into a text in which the text that was read begins at this line and column."""
     known: UnreadPlace | None = getattr(error, _UNREAD, None)
     if known is not None and (line, column) != (1, 1):
         _moved(error, known, known.text, line, column)

@@ -1,4 +1,4 @@
-"""Nodes of sqlglot, as the language has them."""
+"""Nodes of sqlglot as nodes of the language."""
 
 from __future__ import annotations
 
@@ -28,24 +28,25 @@ from lakevilla.sql.expressions.values import (
 
 # -------------------- sql nodes
 #
-# sqlglot's nodes to our tree: a reader for each kind of node; one that has none is refused.
+# Conversion of sqlglot's nodes to our tree: each kind of node has a reader; a kind without one is
+# refused.
 #
-# A call arrives as a name with operands and is looked up in ``functions``.
+# A call is parsed as a name with operands and is looked up in ``functions``.
 
 
-#: Makes a tree of an expression of another library; None of what is none.
+#: Make a tree of an expression of another library; return None for any other object.
 Foreign: TypeAlias = Callable[[object], Expr | None]
 
-#: By the name of a call, what makes a tree of its operands.
+#: For the name of a call, a function that makes a tree of its operands.
 Spellings: TypeAlias = Mapping[str, Callable[[Sequence[Expr]], Expr]]
 
 
 class NotInLanguage(Exception):
-    """Something that the language does not have."""
+    """A part of a text that the language does not have."""
 
 
 class Reader:
-    """Turns sqlglot's nodes into ours and remembers which parameters were used."""
+    """Converter of sqlglot's nodes to ours; it notes which parameters were used."""
 
     def __init__(
         self,
@@ -58,11 +59,11 @@ class Reader:
         self.params = params
         self.now = now
         self._foreign = foreign
-        #: Calls that another SQL means otherwise, by their names; ``[]`` is ``a[1]``.
+        #: Calls that have another meaning in another SQL, by their names; ``[]`` is ``a[1]``.
         self.spellings = spellings
         self.used: set[str] = set()
-        #: What texts say otherwise than their trees: functions under the names they were called
-        #: by, without operands, BETWEEN, and casts of constants, which are done.
+        #: Parts of texts that differ from their trees: functions under the names by which they were
+        #: called, without operands, BETWEEN, and casts of constants, which are computed already.
         self.written: dict[Expr, None] = {}
 
     def read(self, node: Any) -> Expr:
@@ -77,7 +78,7 @@ class Reader:
         return reader(self, node)
 
     def of_foreign(self, given: object) -> Expr | None:
-        """An expression that is an object of another library; None for anything else."""
+        """Return the tree of an expression of another library; None for any other object."""
         return None if self._foreign is None else self._foreign(given)
 
     def parameter(self, node: exp.Placeholder) -> object:
@@ -108,7 +109,7 @@ def _call(name: str) -> Callable[[Reader, Any], Expr]:
 
 
 def _chain(name: str, class_: type[exp.Expression]) -> Callable[[Reader, Any], Expr]:
-    """``a and b and c`` as one call: thousands of terms must not nest thousands deep."""
+    """Read ``a and b and c`` as one call: thousands of terms must not nest thousands deep."""
 
     def read(reader: Reader, node: Any) -> Expr:
         terms: list[Expr] = []
@@ -206,7 +207,7 @@ def _negative(tree: Expr) -> Expr:
         if isinstance(value, Decimal) and tree.type.endswith(",0)"):
             return literal(-int(value))  # -9223372036854775808 is a long
         if isinstance(value, int | float | Decimal):
-            # One in single precision is negated there.
+            # A constant in single precision is negated in single precision.
             return literal_of("float", -value) if tree.type == "float" else literal(-value)
     return Call("neg", (tree,))
 
@@ -346,7 +347,7 @@ def _function(reader: Reader, node: exp.Anonymous) -> Expr:
 
 
 def _operands(name: str, node: exp.Anonymous) -> Sequence[Any]:
-    """The operands of a call; ``position(a in b)`` comes as a test of membership."""
+    """Return the operands of a call; ``position(a in b)`` is parsed as a test of membership."""
     operands: Sequence[Any] = node.expressions
     if name == "position" and len(operands) == 1 and isinstance(operands[0], exp.In):
         inside = operands[0]
@@ -366,7 +367,7 @@ def _extract(reader: Reader, node: exp.Extract) -> Expr:
     name = node.this.name.lower()
     name = {"doy": "dayofyear"}.get(name, ALIASES.get(name, name))
     parts = ("year", "quarter", "month", "weekofyear", "day", "dayofyear", "hour", "minute")
-    if name not in parts:  # the second has a fraction elsewhere, and weeks begin as they like
+    if name not in parts:  # elsewhere the second has a fraction, and weeks begin on various days
         raise NotInLanguage(
             f"extract({name} ...) is not available: use one of {', '.join(parts)}, or second(a)"
         )
@@ -395,8 +396,8 @@ def _cast(reader: Reader, node: exp.Cast) -> Expr:
     if tree.type == "string" and type_ == "timestamp" and tree.value is not None:
         tree = Literal("string", with_minutes(tree.value))
         assert tree.value is not None
-        # A literal without a zone keeps that it had none: it means UTC to a column with
-        # a zone and itself to one without.
+        # A literal without a zone keeps that it had none: it means UTC for a column with a zone and
+        # itself for a column without one.
         moment = cast_value(tree.value, "timestamp")
         return literal(moment) if parse_timestamp(tree.value).tzinfo else _zoneless(moment)
     return literal_of(type_, cast_value(value_of(tree), type_))
@@ -501,7 +502,7 @@ def _readers() -> dict[type, Callable[[Reader, Any], Expr]]:
 
 # -------------------- constants
 #
-# Constants that a text writes in other ways than the language takes them.
+# Constants that a text writes in other forms than the language accepts.
 
 
 _BY_HOURS = re.compile(r":\d\d(\.\d+)?[+-]\d\d$")
@@ -509,12 +510,12 @@ _CASES = {"lower": lower, "upper": upper}
 
 
 def with_minutes(moment: str) -> str:
-    """A moment whose zone is written in hours alone, as DuckDB and PostgreSQL show it."""
+    """Return a timestamp with minutes in its zone, which DuckDB and PostgreSQL show in hours."""
     return f"{moment}:00" if _BY_HOURS.search(moment) else moment
 
 
 def pattern(tree: Expr) -> Expr:
-    """A pattern that is put together of constants, ``:start || '%'``, as one constant."""
+    """Return a pattern that is composed of constants, ``:start || '%'``, as one constant."""
     if not isinstance(tree, Call) or tree.name not in ("||", *_CASES):
         return tree
     parts = [pattern(arg) for arg in tree.args]

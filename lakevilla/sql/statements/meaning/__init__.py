@@ -1,4 +1,4 @@
-"""What a condition of UPDATE, DELETE and MERGE means beside what the same text means in a SELECT.
+"""The meaning of a condition of UPDATE, DELETE and MERGE, compared with its meaning in a SELECT.
 
-A user looks with a SELECT and changes by the same WHERE. Imports the expressions alone.
+A user checks rows with a SELECT and changes them by the same WHERE. Imports the expressions alone.
 """

@@ -1,9 +1,9 @@
-"""Which expressions mean in DuckDB's SELECT what they mean in the language.
+"""The expressions that have the same meaning in DuckDB's SELECT as in the language.
 
-Told by what is known to be the same, construct by construct and by the types of its operands:
-whatever is not listed counts as different. ``tests/property/sql/test_same_rows.py`` holds the
-list against DuckDB. Where one side raises and the other does not, nobody changes rows that he has
-not seen, so that counts as the same.
+They are found by a list of constructs that are known to be the same, with the types of their
+operands: any construct that is not listed counts as different.
+``tests/property/sql/test_same_rows.py`` compares the list with DuckDB. Where one side raises and
+the other does not, no user changes rows that the user has not seen, so that counts as the same.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ from lakevilla.sql.expressions.types import (
 from lakevilla.sql.statements.meaning.spellings import SPELLINGS
 from lakevilla.sql.statements.select import Dialect
 
-#: Whether a node means the same, by its operands' types.
+#: Return whether a node has the same meaning, by its operands' types.
 _Test = Callable[[Call, Sequence[str]], bool]
 
 
 class OtherMeaning(Exception):
-    """The text means something else in a SELECT; ``str()`` says what, and what to write."""
+    """The text has another meaning in a SELECT; ``str()`` names the part, and an alternative."""
 
 
 def meaning_in(dialect: Dialect) -> Meaning | None:
-    """What texts in a statement of that SQL are held against; None: they are the language's."""
+    """Return the meaning that texts of that SQL must have; None: the language's own."""
     return Meaning(SPELLINGS, refuse_other_meaning) if dialect == "duckdb" else None
 
 
 def refuse_other_meaning(
     trees: Iterable[Expr], written: Iterable[Expr], schemas: Schemas, alias: str | None = None
 ) -> None:
-    """Raise if one of the expressions may mean something else in a SELECT.
+    """Raise if one of the expressions may have another meaning in a SELECT.
 
     Parameters
     ----------
     trees : iterable of Expr
         Unbound.
     written : iterable of Expr
-        What the texts say otherwise than the trees do; see ``Reader.written``.
+        The parts of the texts that differ from the trees; see ``Reader.written``.
     schemas : Schemas
-        What the expressions may refer to.
+        The columns that the expressions may refer to.
     alias : str, optional
         A name by which columns of a single schema may be qualified.
 
@@ -94,7 +94,10 @@ def _check(typed: TypedNode, names: Set[str]) -> None:
 
 
 def _check_between(node: Call, schemas: Schemas, alias: str | None) -> None:
-    """DuckDB makes all three of one type; the language those that it compares."""
+    """Refuse a BETWEEN of which DuckDB compares other values.
+
+    DuckDB converts all three operands to one type; the language converts those that it compares.
+    """
     *_, typed = typed_nodes(Call("in", node.args), schemas, alias=alias)
     exact = any(
         not is_fractional(type_) and type_ != "void" and not isinstance(arg, Literal)
@@ -111,8 +114,9 @@ def _check_cast(node: Cast, type_: str) -> None:
 
 
 def _check_digits(found: Iterable[TypedNode]) -> None:
-    """Refuse values that are equal numbers, and of which one has more digits as text: beside a
-    constant with a fraction of zeros each has one in DuckDB.
+    """Refuse values that are equal numbers of which one has more digits as text.
+
+    Next to a constant with a fraction of zeros, each number has such a fraction in DuckDB.
     """
     for one in found:
         node, types = one.node, one.types
@@ -133,7 +137,7 @@ def _scale(type_: str) -> int:
     return decimal_parts(type_)[1] if is_decimal(type_) else 0
 
 
-# ------------------------------------------------------------------ what is known to be the same
+# ------------------------------------------------------------------ known to be the same
 
 
 def _always(node: Call, types: Sequence[str]) -> bool:
@@ -145,19 +149,28 @@ def _never(node: Call, types: Sequence[str]) -> bool:
 
 
 def _no_floats(node: Call, types: Sequence[str]) -> bool:
-    """DuckDB computes in single precision beside a FLOAT, the language in double."""
+    """Return whether no operand is a FLOAT.
+
+    Next to a FLOAT, DuckDB computes in single precision, the language in double.
+    """
     return "float" not in types
 
 
 def _remainder(node: Call, types: Sequence[str]) -> bool:
-    """Of decimals that do not fit 38 digits together DuckDB computes in binary."""
+    """Return whether a remainder is the same.
+
+    For decimals that do not fit 38 digits together, DuckDB computes in binary.
+    """
     long = (is_decimal(type_) and decimal_parts(type_)[0] > 18 for type_ in types)
     return "float" not in types and not any(long)
 
 
 def _compared(node: Call, types: Sequence[str]) -> bool:
-    """A FLOAT is compared in single precision with what is no DOUBLE, and with a list that has one
-    in double precision throughout; in the language with each value by that one's type.
+    """Return whether a comparison is the same.
+
+    DuckDB compares a FLOAT in single precision with any value that is no DOUBLE, and in double
+    precision throughout with a list that has a DOUBLE. The language compares it with each value by
+    that value's type.
     """
     if any(map(is_nested, types)):
         return len({*types} - {"void"}) == 1
@@ -174,14 +187,14 @@ def _compared(node: Call, types: Sequence[str]) -> bool:
 
 
 def _stays_exact(node: Call | Case, args: Sequence[Expr], types: Sequence[str]) -> bool:
-    """Constants in binary may give way to exact numbers, which in DuckDB become binary."""
+    """Return whether constants in binary adapt to exact numbers, which in DuckDB become binary."""
     if not any(map(is_fractional, types)) or all(map(is_fractional, types)):
         return False
     return not is_fractional(unified(node, args, types))
 
 
 def _exact_in_binary(args: Sequence[Expr], types: Sequence[str]) -> bool:
-    """Whether numbers beside constants in binary are compared alike as numbers in binary."""
+    """Return whether numbers next to constants in binary compare alike when they are binary."""
     digits = [_digits(type_) for type_ in types if is_integer(type_) or is_decimal(type_)]
     if all(precision <= _EXACT_DIGITS for precision, _ in digits):
         return True
@@ -210,13 +223,16 @@ def _array(node: Call, types: Sequence[str]) -> bool:
 
 
 def _in_common(types: Sequence[str]) -> bool:
-    """What is one of several values has the type of all of them on both sides."""
+    """Return whether one of several values has the type of all of them on both sides."""
     known = {type_ for type_ in types if type_ != "void"}
     return "float" not in known or known == {"float"}
 
 
 def _nullif(node: Call, types: Sequence[str]) -> bool:
-    """It has the type of its first operand in DuckDB, and that of both in the language."""
+    """Return whether a nullif is the same.
+
+    It has the type of its first operand in DuckDB, and the type of both in the language.
+    """
     if not _in_common(types):
         return False
     first, met = types[0], unified(node, node.args, types)
@@ -226,8 +242,10 @@ def _nullif(node: Call, types: Sequence[str]) -> bool:
 
 
 def _not_whole(node: Call, types: Sequence[str]) -> bool:
-    """DuckDB makes a DOUBLE of a whole number before it takes the next whole one, and a FLOAT of
-    one in single precision.
+    """Return whether floor and ceil are the same.
+
+    DuckDB converts a whole number to a DOUBLE before it takes the next whole one, and a number in
+    single precision to a FLOAT.
     """
     arg = node.args[0]
     if isinstance(arg, Literal) and is_decimal(types[0]):
@@ -236,7 +254,10 @@ def _not_whole(node: Call, types: Sequence[str]) -> bool:
 
 
 def _equal(node: Call, types: Sequence[str]) -> bool:
-    """DuckDB asks whether ``date_trunc`` can be a constant at all, and forgets NULL then."""
+    """Return whether an equality is the same.
+
+    DuckDB checks whether ``date_trunc`` can be equal to a constant at all, and then ignores NULL.
+    """
     met = unified(node, node.args, types)
     for cut, other in zip(node.args, reversed(node.args), strict=True):
         if isinstance(cut, Call) and cut.name == "date_trunc" and not columns(other):
@@ -251,7 +272,10 @@ def _equal(node: Call, types: Sequence[str]) -> bool:
 
 
 def _from_start(node: Call, types: Sequence[str]) -> bool:
-    """A negative count leaves out so many at the other end, in DuckDB."""
+    """Return whether the count is a constant that is not negative.
+
+    In DuckDB, a negative count leaves out so many characters at the other end.
+    """
     return _whole_constant(node.args[1], 0)
 
 
@@ -260,19 +284,25 @@ def _place(node: Call, types: Sequence[str]) -> bool:
 
 
 def _power(node: Call, types: Sequence[str]) -> bool:
-    """They differ for 1 to a power that is infinite or NaN."""
+    """Return whether the power is an exact constant.
+
+    The two sides differ for 1 to a power that is infinite or NaN.
+    """
     power = node.args[1]
     return isinstance(power, Literal) and (is_integer(power.type) or is_decimal(power.type))
 
 
 def _constant(node: Call, types: Sequence[str]) -> bool:
-    """DuckDB 2 says of NULL whether an array has it."""
+    """Return whether the value is a constant other than NULL.
+
+    DuckDB 2 reports for NULL whether an array has it.
+    """
     sought = node.args[1]
     return isinstance(sought, Literal) and sought.value is not None
 
 
 def _pattern(node: Call, types: Sequence[str]) -> bool:
-    """A pattern that RE2 is given as it is written."""
+    """Return whether RE2 gets the pattern as it is written."""
     text = node.args[1]
     return isinstance(text, Literal) and _PLAIN_PATTERN.fullmatch(text.value or "") is not None
 
@@ -283,12 +313,13 @@ def _whole_constant(arg: Expr, least: int, most: int | None = None) -> bool:
     return least <= int(arg.value) and (most is None or int(arg.value) <= most)
 
 
-#: What has the value of one of its operands, and the type of all.
+#: Functions that have the value of one of their operands, and the type of all.
 _ONE_OF_MANY = ("array", "coalesce", "greatest", "least", "nullif")
-#: Of so many a number in binary keeps each; and the digits of whole numbers.
+#: The digits up to which a number in binary keeps each of them; and the digits of whole numbers.
 _EXACT_DIGITS = 15
 _WHOLE_DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
-#: Without signs of which Java and RE2 think differently: what ``.``, ``$`` and ``\\s`` match.
+#: Patterns without signs that Java and RE2 read differently: those that ``.``, ``$`` and ``\\s``
+#: match.
 _PLAIN_PATTERN = re.compile(r"(?:[^.$\\]|\\[dwtn.$|()\[\]{}*+?^\\-])*")
 
 #: By the name in the tree. Logarithms are not among them: DuckDB 2 has some of numbers below 0.
@@ -316,7 +347,7 @@ _CALLS: Mapping[str, _Test] = {
             *("weekofyear", "dayofyear", "last_day", "make_date", "date_trunc", "instr"),
             *("concat_ws", "translate", "md5", "sha1", "sha2", "size", "lpad"),
             *("rpad", "split_part", "exp", "sqrt"),
-            # DuckDB has no function of these names, or none of so many operands.
+            # DuckDB has no function with these names, or none with so many operands.
             *(
                 "struct",
                 "map",
@@ -333,7 +364,7 @@ _CALLS: Mapping[str, _Test] = {
     ),
 }
 
-#: Names of functions that mean, as they are written, what DuckDB means by them, if anything.
+#: Names of functions that have here, as they are written, DuckDB's meaning of the name, if any.
 SAME_NAMES = frozenset(
     {
         *("abs", "mod", "coalesce", "ifnull", "nvl", "nullif", "greatest", "least", "floor"),
@@ -366,7 +397,7 @@ def _casts_alike(node: Cast, type_: str) -> bool:
 
 
 def _is_day(arg: Expr) -> bool:
-    """Whether a date is one in DuckDB, too: an interval or ``date_trunc`` makes it a moment."""
+    """Return whether a date is one in DuckDB: an interval or ``date_trunc`` makes a timestamp."""
     if isinstance(arg, Case):
         return all(map(_is_day, _values(arg)))
     if isinstance(arg, Call) and arg.name in _ONE_OF_MANY:
@@ -375,15 +406,15 @@ def _is_day(arg: Expr) -> bool:
 
 
 def _is_whole(arg: Expr, type_: str) -> bool:
-    """Whether a value has no fraction, as its expression or type says."""
+    """Return whether a value has no fraction, by its expression or type."""
     if isinstance(arg, Call) and arg.name in ("floor", "ceil", "round"):
         return len(arg.args) == 1
     return is_decimal(type_) and decimal_parts(type_)[1] == 0
 
 
-# ------------------------------------------------------------------ what is said of the rest
+# ------------------------------------------------------------------ messages for the rest
 
-#: What to write for a function that is no other one of the same name.
+#: Advice for functions whose namesakes in DuckDB have another meaning.
 _INSTEAD = {
     "regexp_replace": "the first match alone is replaced there",
     "split": "it takes plain text there, and no pattern: write split_part(a, between, n)",

@@ -1,4 +1,4 @@
-"""DuckDB's functions that the language has otherwise, as expressions that mean the same."""
+"""DuckDB's functions with another meaning in the language, as expressions that mean the same."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _EMPTY, _FALSE = Literal("string", ""), Literal("boolean", "false")
 
 
 def _concat(args: Sequence[Expr]) -> Expr:
-    """NULLs are left out."""
+    """Concatenate texts; NULLs are left out."""
     texts = [Call("coalesce", (arg, _EMPTY)) for arg in args]
     return reduce(lambda left, right: Call("||", (left, right)), texts)
 
 
 def _dayofweek(args: Sequence[Expr]) -> Expr:
-    """0 is Sunday, 6 Saturday."""
+    """Return the day of the week: 0 is Sunday, 6 Saturday."""
     return Call("-", (Call("dayofweek", tuple(args)), literal(1)))
 
 
 def _array_contains(args: Sequence[Expr]) -> Expr:
-    """Whether it is among the elements that are not NULL."""
+    """Return whether the value is among the elements that are not NULL."""
     unknown = Call("or", tuple(Call("is_null", (arg,)) for arg in args))
     found = Call("coalesce", (Call("array_contains", tuple(args)), _FALSE))
     return Case(((unknown, Literal("boolean")),), found)
@@ -54,7 +54,7 @@ def _spelling(name: str) -> Callable[[Sequence[Expr]], Expr]:
     return read
 
 
-#: By the name in the text; ``[]`` is ``a[i]``, which counts from 1 there.
+#: By the name in the text; ``[]`` is ``a[i]``, which counts from 1 in DuckDB.
 SPELLINGS: Mapping[str, Callable[[Sequence[Expr]], Expr]] = {
     name: _spelling(name) for name in _WRITTEN_OUT
 }

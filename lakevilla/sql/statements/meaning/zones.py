@@ -1,7 +1,7 @@
-"""What a SELECT of Spark reads in its session's time zone, and the language in UTC.
+"""Expressions that Spark's SELECT reads in its session's time zone, and the language in UTC.
 
-Nothing else of Spark's SQL is held against its meaning. But by these a DELETE would take other rows
-than the SELECT of the same condition shows, hours apart.
+Nothing else of Spark's SQL is compared with its meaning here. But because of these, a DELETE would
+delete other rows than the SELECT of the same condition shows: the times differ by hours.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from lakevilla.sql.expressions.values import parse_timestamp
 
 __all__ = ["refuse_other_zone"]
 
-#: Calls that only compare moments with each other, or pass them on.
+#: Calls that only compare timestamps with each other, or return one of them.
 _PASSING = frozenset(
     {"=", "<>", "<", "<=", ">", ">=", "<=>", "in", "is_null"}
     | {"coalesce", "nullif", "greatest", "least"}
 )
-#: Lengths that are the same in each zone; a day has 23 hours where clocks go forward.
+#: Units with the same length in each zone; a day has 23 hours where clocks go forward.
 _EXACT_UNITS = frozenset({"hour", "minute", "second", "microsecond"})
-#: What becomes a moment in some zone.
+#: Types that become a timestamp in some zone.
 _ZONELESS = frozenset({"string", "date", "timestamp_ntz"})
 
 
@@ -34,14 +34,14 @@ def refuse_other_zone(
     schemas: Schemas,
     alias: str | None = None,
 ) -> None:
-    """Raise if one of the expressions says another moment, or another date, in ``zone``.
+    """Raise if one of the expressions means another timestamp, or another date, in ``zone``.
 
     Parameters
     ----------
     zone : str
         The session's, which is not UTC.
     trees, written, schemas, alias
-        As ``Meaning.check`` is given them.
+        As in ``Meaning.check``.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def refuse_other_zone(
 
 
 def _of_zone(typed: TypedNode) -> str | None:
-    """What of a node depends on the zone; None if nothing does."""
+    """Return the part of a node that depends on the zone, for a message; None if nothing does."""
     node, types = typed.node, typed.types
     if isinstance(node, Cast):
         pair = {types[0], node.type}
@@ -83,7 +83,7 @@ def _of_zone(typed: TypedNode) -> str | None:
     else:
         return f"{name}() of a timestamp"
     if "timestamp_ntz" in types:
-        return None  # a constant without a zone is one like the column
+        return None  # a constant without a zone is like the column
     for one, type_ in zip(operands, types, strict=True):
         if type_ in ("timestamp", *_ZONELESS) and not _is_moment(one, type_):
             return f"{render_sql(one)} beside a timestamp"
@@ -95,7 +95,7 @@ def _is_moment(one: Expr, type_: str) -> bool:
 
 
 def _has_zone(one: Expr) -> bool:
-    """Whether it is a constant that is one moment everywhere, or NULL."""
+    """Return whether it is a constant that is the same timestamp in every zone, or NULL."""
     if not isinstance(one, Literal):
         return False
     if one.value is None:

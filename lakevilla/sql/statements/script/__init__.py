@@ -1,5 +1,6 @@
-"""Texts of many statements: where each begins and ends, and what those mean that no row is in.
+"""Texts of many statements: their boundaries, and the meaning of statements that concern no rows.
 
-Transactions, tables, refs and upkeep are read here; statements over rows stay what
-``lakevilla.sql.statements.statement`` makes of them. It may import that, and no engine.
+Statements about transactions, tables, refs and upkeep are read here; statements over rows are
+parsed by ``lakevilla.sql.statements.statement``. This package may import that module, and no
+engine.
 """

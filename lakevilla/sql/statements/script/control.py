@@ -17,10 +17,10 @@ from lakevilla.sql.statements.select import Dialect, remembered
 
 # -------------------- control
 #
-# Statements of a session: where transactions begin and end, and what they begin with.
+# Statements of a session: the beginning and end of transactions, and their settings.
 
 
-#: The settings of a session, and the values that each has a word for.
+#: The settings of a session, and the values for which each has a word.
 SETTINGS: Mapping[str, tuple[str, ...]] = {
     "features": (),
     "isolation": ("serializable", "snapshot", "write-serializable"),
@@ -38,7 +38,7 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """BEGIN; ``settings`` as SET takes them, for this transaction alone."""
+    """BEGIN; ``settings`` as SET accepts them, for this transaction alone."""
 
     settings: Mapping[str, str] = field(default_factory=dict)
     read_only: bool = False
@@ -63,7 +63,7 @@ class SetOption:
 
 
 def begin(reader: TokenReader) -> Begin:
-    """``BEGIN [TRANSACTION] [(FEATURES ...)] [ISOLATION LEVEL ...] [READ ONLY]``."""
+    """Read ``BEGIN [TRANSACTION] [(FEATURES ...)] [ISOLATION LEVEL ...] [READ ONLY]``."""
     reader.accept_one("TRANSACTION", "WORK")
     settings: dict[str, str] = {}
     read_only = False
@@ -88,14 +88,14 @@ def begin(reader: TokenReader) -> Begin:
 
 
 def start(reader: TokenReader) -> Begin:
-    """START TRANSACTION, as BEGIN."""
+    """Read START TRANSACTION, as BEGIN."""
     reader.expect("TRANSACTION")
     return begin(reader)
 
 
 def _isolation(reader: TokenReader) -> str:
     if reader.accept("REPEATABLE", "READ"):
-        return "snapshot"  # what it promises, snapshots keep
+        return "snapshot"  # snapshots keep its promise
     if reader.peek("READ"):
         raise InvalidOperation(
             "there is no isolation level below snapshot here: write ISOLATION LEVEL SNAPSHOT"
@@ -104,13 +104,13 @@ def _isolation(reader: TokenReader) -> str:
 
 
 def commit(reader: TokenReader) -> Commit:
-    """COMMIT [TRANSACTION], END."""
+    """Read COMMIT [TRANSACTION], END."""
     _only_a_transaction(reader)
     return Commit()
 
 
 def rollback(reader: TokenReader) -> Rollback:
-    """ROLLBACK [TRANSACTION], ABORT."""
+    """Read ROLLBACK [TRANSACTION], ABORT."""
     if reader.peek("TO"):
         reader.refuse(
             "ROLLBACK TO a state",
@@ -128,7 +128,7 @@ def _only_a_transaction(reader: TokenReader) -> None:
 
 
 def set_option(reader: TokenReader) -> SetOption:
-    """``SET name = value``."""
+    """Read ``SET name = value``."""
     reader.accept_one("SESSION", "LOCAL")
     name = _setting(reader)
     if not (reader.accept("=") or reader.accept("TO")):
@@ -137,7 +137,7 @@ def set_option(reader: TokenReader) -> SetOption:
 
 
 def reset_option(reader: TokenReader) -> SetOption:
-    """``RESET name``: what the session began with."""
+    """Read ``RESET name``: it restores the value at the session's start."""
     return SetOption(_setting(reader), None)
 
 
@@ -157,20 +157,20 @@ def _setting(reader: TokenReader) -> str:
 
 # -------------------- used
 #
-# Which of the parameters of a text one of its statements uses.
+# The parameters of a text that one of its statements uses.
 
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 def used_in(text: str, names: Iterable[str], dialect: Dialect) -> frozenset[str]:
-    """The names of those that the text marks by ``:name``."""
+    """Return those of the names that the text marks by ``:name``."""
     known = frozenset(names)
     return known & _marked(text, dialect) if known else known
 
 
 def refuse_unmatched(text: str, names: Iterable[str], dialect: Dialect) -> None:
-    """Raise for a value that no mark takes; where a mark has none, that is said, as it is meant."""
+    """Raise for a value that no mark uses; if a mark has no value, raise that as the cause."""
     known = frozenset(names)
     used = used_in(text, known, dialect)
     missing = sorted(_marked(text, dialect) - known)

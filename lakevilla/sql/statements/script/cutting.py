@@ -24,13 +24,13 @@ _SEVERAL = re.compile(r"[A-Za-z_]\w*(\s+[A-Za-z_]\w*)+")
 
 @dataclass(frozen=True, slots=True)
 class ScriptStatement:
-    """One statement of a text, without the semicolon behind it.
+    """One statement of a text, without the semicolon after it.
 
     Attributes
     ----------
     text : str
     line, column : int
-        Where it begins, from 1.
+        The place where it begins, from 1.
     inner : tuple of ScriptStatement
         Those between BEGIN ATOMIC and END.
     """
@@ -42,11 +42,11 @@ class ScriptStatement:
 
 
 class _HalfTyped(InvalidOperation):
-    """More of the text may make statements of it. It does not leave this module."""
+    """The text is incomplete: more text may complete a statement. It does not leave this module."""
 
 
 def statements_of(text: str, dialect: Dialect = "duckdb") -> list[ScriptStatement]:
-    """The statements of a text; one between BEGIN ATOMIC and END is part of that.
+    """Return the statements of a text; one between BEGIN ATOMIC and END belongs to that block.
 
     Raises
     ------
@@ -58,26 +58,26 @@ def statements_of(text: str, dialect: Dialect = "duckdb") -> list[ScriptStatemen
 
 
 def is_complete(text: str, dialect: Dialect = "duckdb") -> bool:
-    """Whether a text ends with a statement that has its semicolon, and nothing in it is open."""
+    """Return whether a text ends with a statement and its semicolon, and nothing in it is open."""
     try:
         tokens = _tokens(text, dialect)
         statements = list(_statements(text, tokens))
     except _HalfTyped:
         return False
     except InvalidOperation:
-        return True  # no further line mends it
+        return True  # no further line corrects it
     return bool(statements) and tokens[-1].token_type is TokenType.SEMICOLON
 
 
 def script_tokens(text: str, dialect: Dialect) -> list[Token]:
-    """The tokens of a text, of commands too; each word is one."""
+    """Return the tokens of a text, of commands too; each word is one."""
     with _as_a_mistake():
         return _tokens(text, dialect)
 
 
 @contextmanager
 def _as_a_mistake() -> Iterator[None]:
-    """Nobody types on: to a caller a text that is half there is any other that can't be read."""
+    """Return a block in which an incomplete text is an error: its caller can't add more text."""
     try:
         yield
     except _HalfTyped as error:
@@ -94,7 +94,7 @@ def _tokens(text: str, dialect: Dialect) -> list[Token]:
 
 
 def _words(text: str, token: Token) -> Iterator[Token]:
-    """``PARTITIONED BY`` is one token to sqlglot; and two in other places."""
+    """Yield the words of a token: ``PARTITIONED BY`` is one token in sqlglot, elsewhere two."""
     written = text[token.start : token.end + 1]
     if not _SEVERAL.fullmatch(written):
         yield token
@@ -108,7 +108,7 @@ def _words(text: str, token: Token) -> Iterator[Token]:
 @lru_cache(2)
 def _tokenizer(dialect: Dialect) -> type[Tokenizer]:
     class Tokens(tokenizer_of(dialect)):  # type: ignore[misc]  # one of two
-        # sqlglot takes what follows SHOW, and the like, for one text up to the next semicolon.
+        # sqlglot reads the text after SHOW, and the like, as one text up to the next semicolon.
         COMMANDS: frozenset[TokenType] = frozenset()
 
     return Tokens
@@ -130,7 +130,7 @@ def _statements(text: str, tokens: Sequence[Token]) -> Iterator[ScriptStatement]
 
 
 def _block(text: str, tokens: Sequence[Token], start: int) -> tuple[int, list[ScriptStatement]]:
-    """Where the block that begins at ``start`` ends, and its statements."""
+    """Return the end of the block that begins at ``start``, and its statements."""
     inner: list[ScriptStatement] = []
     place = start + 2
     while place < len(tokens):
@@ -170,13 +170,13 @@ def _cut(
 
 
 class _LineStarts:
-    """Where lines begin, so that a long script is not counted through for each statement."""
+    """The places where lines begin, so that a long script is not searched for each statement."""
 
     def __init__(self, text: str) -> None:
         self._starts = [0, *(found.end() for found in re.finditer("\n", text))]
 
     def place_of(self, offset: int) -> tuple[int, int]:
-        """Line and column, from 1."""
+        """Return line and column, from 1."""
         line = bisect_right(self._starts, offset)
         return line, offset - self._starts[line - 1] + 1
 

@@ -17,13 +17,13 @@ from lakevilla.sql.statements.select import Dialect, Select, named_parameters, q
 
 # -------------------- definitions
 #
-# Statements that make, change and remove tables.
+# Statements that create, change and drop tables.
 
 
-#: What ends a column's type.
+#: Words that end a column's type.
 _RULES = ("NOT", "NULL", "COMMENT", "CHECK", "DEFAULT", "PRIMARY", "UNIQUE", "REFERENCES")
 _MORE_RULES = ("GENERATED", "COLLATE", "CONSTRAINT", "FIRST", "AFTER")
-#: What no table of a lake keeps, and what does instead.
+#: Rules that no table of a lake keeps, and alternatives to them.
 _NO_RULE = {
     "DEFAULT": "give the value in each INSERT",
     "PRIMARY": "no table checks keys: use MERGE, or upsert(), so that a key comes once",
@@ -40,7 +40,7 @@ _FORMATS = ("delta", "iceberg")
 class CreateTable:
     """CREATE TABLE: with columns, the rows of a query, or the columns of the table ``like``.
 
-    ``replaces``: one that is there is defined as this one.
+    ``replaces``: an existing table gets this definition.
 
     ``format`` is None where the statement names none.
     """
@@ -66,7 +66,7 @@ class DropTable:
 
 
 def create_or_replace(reader: TokenReader) -> CreateTable:
-    """After CREATE OR."""
+    """Read the statement after CREATE OR."""
     reader.expect("REPLACE")
     if not reader.accept("TABLE"):
         reader.refuse(f"CREATE OR REPLACE {reader.shown()}", "a lake keeps tables alone")
@@ -76,7 +76,7 @@ def create_or_replace(reader: TokenReader) -> CreateTable:
 
 
 def create_table(reader: TokenReader) -> CreateTable:
-    """After CREATE TABLE."""
+    """Read the statement after CREATE TABLE."""
     exist_ok = reader.accept("IF", "NOT", "EXISTS")
     name = reader.table()
     columns: list[pa.Field] | None = None
@@ -138,7 +138,7 @@ def _refuse_clause(reader: TokenReader) -> None:
 
 
 def drop_table(reader: TokenReader) -> DropTable:
-    """After DROP TABLE."""
+    """Read the statement after DROP TABLE."""
     missing_ok = reader.accept("IF", "EXISTS")
     name = reader.table()
     if reader.accept_one("PURGE", "CASCADE"):
@@ -152,7 +152,7 @@ def drop_table(reader: TokenReader) -> DropTable:
 
 
 def key_values(reader: TokenReader) -> dict[str, str]:
-    """``('name' = 'value', ...)``; names may be plain words with dots."""
+    """Read ``('name' = 'value', ...)``; names may be plain words with dots."""
     reader.expect("(")
     found: dict[str, str] = {}
     while True:
@@ -183,7 +183,7 @@ def _format(reader: TokenReader) -> str:
 
 
 def _partitions(reader: TokenReader, columns: list[pa.Field] | None) -> tuple[str, ...]:
-    """Columns, transforms (``day(at)``), or columns with types as Hive adds them."""
+    """Read columns, transforms (``day(at)``), or columns with types as Hive adds them."""
     reader.expect("(")
     found = [_partition(reader, columns)]
     while reader.accept(","):
@@ -208,7 +208,7 @@ def _partition(reader: TokenReader, columns: list[pa.Field] | None) -> str:
 
 
 def _refuse_collations(reader: TokenReader, query: Select) -> None:
-    """Refuse columns of a query with a collation, of which its types tell nothing."""
+    """Refuse columns of a query with a collation, which its types do not show."""
     if "collate" not in query.sql.lower():
         return
     for select in query_of(named_parameters(query.sql), reader.dialect).find_all(exp.Select):
@@ -221,7 +221,7 @@ def _refuse_collations(reader: TokenReader, query: Select) -> None:
 
 
 def _columns(reader: TokenReader, constraints: dict[str, str]) -> list[pa.Field]:
-    """Up to the closing parenthesis, which is taken."""
+    """Read columns up to the closing parenthesis, which is taken."""
     found: list[pa.Field] = []
     while True:
         if reader.accept("CONSTRAINT"):
@@ -242,7 +242,7 @@ def _columns(reader: TokenReader, constraints: dict[str, str]) -> list[pa.Field]
 
 
 def column(reader: TokenReader, constraints: dict[str, str]) -> pa.Field:
-    """``name type [NOT NULL] [COMMENT '...'] [CHECK (...)]``."""
+    """Read ``name type [NOT NULL] [COMMENT '...'] [CHECK (...)]``."""
     name = reader.name()
     type_ = column_type(reader.type_text(*_RULES, *_MORE_RULES), name, reader.dialect)
     nullable, metadata = True, {}
@@ -261,7 +261,7 @@ def column(reader: TokenReader, constraints: dict[str, str]) -> pa.Field:
 
 
 def refuse_rule(reader: TokenReader) -> None:
-    """Refuse what follows a column's type."""
+    """Refuse the text that follows a column's type."""
     word = reader.shown().upper()
     reader.refuse(
         f"{reader.shown()} in a table's columns",
@@ -283,14 +283,14 @@ def _refuse_doubles(fields: list[pa.Field]) -> None:
 
 
 def column_type(text: str, column: str, dialect: Dialect) -> pa.DataType:
-    """The Arrow type of a column. ``TIMESTAMP`` is a moment, as everywhere in the library.
+    """Return the Arrow type of a column. ``TIMESTAMP`` has a zone, as everywhere in the library.
 
     Text has any length, as in DuckDB: ``VARCHAR(20)`` is ``STRING``.
 
     Raises
     ------
     InvalidOperation
-        Neither Spark nor DuckDB calls a type so that a table can have.
+        Neither Spark nor DuckDB has this name for a type that a table can have.
     """
     text = _LENGTHS.sub("STRING", text)
     plain = " ".join(text.upper().split())
@@ -311,18 +311,18 @@ def column_type(text: str, column: str, dialect: Dialect) -> pa.DataType:
         raise
 
 
-#: Text of a length, which other systems cut or fill it to.
+#: Text of a length, to which other systems cut or fill it.
 _LENGTHS = re.compile(
     r"\b(?:(?:N?VAR|BP|N)?CHAR|CHARACTER(?:\s+VARYING)?|STRING|TEXT)\s*\(\s*\d+\s*\)",
     re.IGNORECASE,
 )
-#: Spelt in several words, or one that says the opposite elsewhere.
+#: Names of several words, and one that means the opposite in other systems.
 _ZONES = {
     "TIMESTAMP WITH TIME ZONE": "timestamp",
     "TIMESTAMP WITHOUT TIME ZONE": "timestamp_ntz",
     "DATETIME": "timestamp_ntz",
 }
-#: Numbers that count bytes for DuckDB, and bits for others.
+#: Names whose numbers count bytes in DuckDB, and bits in other systems.
 _BY_BYTES = {
     "INT1": "tinyint",
     "INT2": "smallint",
@@ -334,7 +334,7 @@ _BY_BYTES = {
 
 
 def _of_duckdb(text: str) -> str | None:
-    """A type of DuckDB in Spark's words: INTEGER[], STRUCT(a INTEGER), INT8."""
+    """Return a type of DuckDB in Spark's words: INTEGER[], STRUCT(a INTEGER), INT8."""
     try:
         root = sqlglot.parse_one(f"CAST(NULL AS {text})", dialect="duckdb")
         if not isinstance(root, exp.Cast) or any(map(_has_no_word, root.to.find_all(exp.DataType))):
@@ -345,7 +345,7 @@ def _of_duckdb(text: str) -> str | None:
 
 
 def _has_no_word(kind: Any) -> bool:
-    """Whether Spark lacks the type, for which sqlglot would write another."""
+    """Return whether Spark lacks the type, for which sqlglot would write another."""
     types, sizes = exp.DataType.Type, [int(part.name) for part in kind.find_all(exp.DataTypeParam)]
     if kind.this is types.TIMESTAMPNTZ:
         return any(size > _MICROSECONDS for size in sizes)
@@ -354,13 +354,13 @@ def _has_no_word(kind: Any) -> bool:
     return kind.this is types.BIT or bool(kind.args.get("collate"))
 
 
-#: How many digits of a second a table has.
+#: The number of digits of a second's fraction in a table.
 _MICROSECONDS = 6
 
 
 # -------------------- alterations
 #
-# ALTER TABLE, and what else changes a table that is there.
+# ALTER TABLE, and other statements that change an existing table.
 
 
 _TYPE = (("TYPE",), ("SET", "TYPE"), ("SET", "DATA", "TYPE"))
@@ -369,7 +369,7 @@ _ACTIONS = "ADD, DROP, RENAME, ALTER COLUMN, SET TBLPROPERTIES or UNSET TBLPROPE
 
 @dataclass(frozen=True, slots=True)
 class AlterTable:
-    """ALTER TABLE; ``changes`` as the verb of that name takes them."""
+    """ALTER TABLE; ``changes`` as the verb of that name accepts them."""
 
     name: str
     changes: Mapping[str, Any]
@@ -385,7 +385,7 @@ class RenameTable:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """TRUNCATE TABLE: all rows go."""
+    """TRUNCATE TABLE: all rows are deleted."""
 
     name: str
 
@@ -400,7 +400,7 @@ class CommentOn:
 
 
 def alter_table(reader: TokenReader) -> AlterTable | RenameTable:
-    """After ALTER TABLE."""
+    """Read the statement after ALTER TABLE."""
     if reader.accept("IF", "EXISTS"):
         reader.refuse("ALTER TABLE IF EXISTS", "ask SHOW TABLES LIKE first")
     name = reader.table()
@@ -414,7 +414,7 @@ def alter_table(reader: TokenReader) -> AlterTable | RenameTable:
 
 
 class _Changes:
-    """What ALTER TABLE asks for, one action after the other."""
+    """The changes that ALTER TABLE requests, one action after the other."""
 
     def __init__(self) -> None:
         self.columns: list[pa.Field] = []
@@ -478,7 +478,7 @@ def _add(reader: TokenReader, changes: _Changes) -> None:
 
 
 def _refuse_keys(reader: TokenReader) -> None:
-    """A table keeps no keys; PRIMARY alone may be the name of a column."""
+    """Refuse keys, which a table does not keep; PRIMARY alone may be the name of a column."""
     is_key = reader.peek("KEY", 1) and (reader.peek("PRIMARY") or reader.peek("FOREIGN"))
     if is_key or (reader.peek("UNIQUE") and reader.peek("(", 1)):
         refuse_rule(reader)
@@ -525,7 +525,7 @@ def _alter_column(reader: TokenReader, changes: _Changes) -> None:
 
 
 def _path(reader: TokenReader) -> str:
-    """A column, or a field in one."""
+    """Read a column, or a field in one."""
     parts = [reader.name()]
     while reader.accept("."):
         parts.append(reader.name())
@@ -548,13 +548,13 @@ def _property_names(reader: TokenReader) -> list[str]:
 
 
 def truncate(reader: TokenReader) -> Truncate:
-    """After TRUNCATE."""
+    """Read the statement after TRUNCATE."""
     reader.accept("TABLE")
     return Truncate(reader.table())
 
 
 def comment_on(reader: TokenReader) -> CommentOn:
-    """After COMMENT ON."""
+    """Read the statement after COMMENT ON."""
     column = None
     if reader.expect_one("TABLE", "COLUMN") == "COLUMN":
         parts = [reader.name()]

@@ -68,7 +68,7 @@ from lakevilla.sql.statements.statement import Statement, is_of_rows, parse_stat
 
 # -------------------- parsing
 #
-# What one statement of a session asks for.
+# The request of one statement of a session.
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +91,20 @@ class Block:
 
 
 Control = Begin | Commit | Rollback
-#: What a transaction does beside statements over rows.
+#: Statements of a transaction in addition to those over rows.
 Definition = CreateTable | DropTable | AlterTable | RenameTable | Truncate | CommentOn
-#: What only tells.
+#: Statements that only report.
 Telling = Show | Describe | Explain
-#: What takes effect by itself, in no transaction of a session.
+#: Statements that take effect by themselves, in no transaction of a session.
 Apart = CreateRef | DropRef | MergeBranch | UseBranch | OptimizeTable | VacuumTable
 Node = Control | SetOption | OfRows | Definition | Telling | Apart | Block
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What one statement asks for, and where it stands: ``number`` counts from 1.
+    """The request of one statement, and its place: ``number`` counts from 1.
 
-    ``text`` names a view for each of ``pasts``; in ``source`` it is as it was written.
+    ``text`` names a view for each of ``pasts``; ``source`` has it as it was written.
     """
 
     node: Node
@@ -142,7 +142,7 @@ _FIRST: Mapping[str, Callable[[TokenReader], Node]] = {
     "ALTER TABLE": alter_table,
     "COMMENT ON": comment_on,
 }
-#: Words with which other systems begin what is called otherwise here.
+#: Words of other systems for statements that have another name here.
 _ELSEWHERE = {
     "CREATE TEMP": "pass rows in views={name: rows}, or use WITH",
     "CREATE TEMPORARY": "pass rows in views={name: rows}, or use WITH",
@@ -166,12 +166,12 @@ _ELSEWHERE = {
 
 
 def parsed(statement: ScriptStatement, number: int, dialect: Dialect) -> Parsed:
-    """What a statement of a text asks for.
+    """Return the request of one statement of a text.
 
     Raises
     ------
     InvalidOperation
-        It is none that a session knows; the nearest that is there is named.
+        It is none that a session knows; the nearest known one is named.
     """
     if statement.inner or _begins_block(statement.text):
         inner = tuple(
@@ -244,13 +244,13 @@ _ROWS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "INSERT", "UPDATE", "DELE
 
 # -------------------- named
 #
-# Which tables a statement of a session names, beside those of its queries.
+# The tables that a statement of a session names, in addition to those of its queries.
 
 
 def named_tables(statement: Parsed) -> Iterator[str]:
-    """The tables that a statement makes, changes or tells of, and those that it reads as they were.
+    """Yield the tables that a statement makes, changes or describes, and past ones that it reads.
 
-    What a statement over rows names is told where it is run.
+    The names in a statement over rows are found where it is run.
     """
     for past in statement.pasts:
         yield past.table

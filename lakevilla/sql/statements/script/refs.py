@@ -21,7 +21,7 @@ from lakevilla.sql.statements.select import Dialect, quoted, table_name, word_of
 # Statements about branches and tags, and the states that statements name.
 
 
-#: A global version, a moment, or the name of a ref.
+#: A global version, a timestamp, or the name of a ref.
 State = int | datetime | str
 
 
@@ -54,7 +54,7 @@ class DropRef:
 
 @dataclass(frozen=True, slots=True)
 class MergeBranch:
-    """MERGE BRANCH; ``delete``: the branch ends then."""
+    """MERGE BRANCH; ``delete``: the branch is then deleted."""
 
     name: str
     delete: bool
@@ -62,35 +62,35 @@ class MergeBranch:
 
 @dataclass(frozen=True, slots=True)
 class UseBranch:
-    """USE BRANCH, or TAG: where the session reads and writes from now on."""
+    """USE BRANCH, or TAG: the ref that the session reads and writes from now on."""
 
     name: str
 
 
 def create_branch(reader: TokenReader) -> CreateRef:
-    """After CREATE BRANCH."""
+    """Read the statement after CREATE BRANCH."""
     return _create(reader, "branch")
 
 
 def create_tag(reader: TokenReader) -> CreateRef:
-    """After CREATE TAG."""
+    """Read the statement after CREATE TAG."""
     return _create(reader, "tag")
 
 
 def drop_branch(reader: TokenReader) -> DropRef:
-    """After DROP BRANCH."""
+    """Read the statement after DROP BRANCH."""
     missing_ok = reader.accept("IF", "EXISTS")
     return DropRef("branch", ref_name(reader), missing_ok)
 
 
 def drop_tag(reader: TokenReader) -> DropRef:
-    """After DROP TAG."""
+    """Read the statement after DROP TAG."""
     missing_ok = reader.accept("IF", "EXISTS")
     return DropRef("tag", ref_name(reader), missing_ok)
 
 
 def merge_branch(reader: TokenReader) -> MergeBranch:
-    """After MERGE BRANCH."""
+    """Read the statement after MERGE BRANCH."""
     name = ref_name(reader)
     if reader.accept("INTO") and (into := ref_name(reader)) != "main":
         reader.refuse(f"MERGE BRANCH INTO {into}", "a branch is merged into main, the lake itself")
@@ -98,7 +98,7 @@ def merge_branch(reader: TokenReader) -> MergeBranch:
 
 
 def use_branch(reader: TokenReader) -> UseBranch:
-    """After USE."""
+    """Read the statement after USE."""
     if reader.accept_one("BRANCH", "TAG", "REFERENCE") is None and not reader.peek("MAIN"):
         reader.refuse(
             f"USE {reader.shown()}",
@@ -108,7 +108,7 @@ def use_branch(reader: TokenReader) -> UseBranch:
 
 
 def ref_name(reader: TokenReader) -> str:
-    """A ref's name: plain with dots, dashes and slashes, or in quotes."""
+    """Read a ref's name: plain with dots, dashes and slashes, or in quotes."""
     if reader.next_type is TokenType.STRING:
         return reader.string()
     name = reader.name()
@@ -133,7 +133,7 @@ def _create(reader: TokenReader, kind: Literal["branch", "tag"]) -> CreateRef:
 
 
 def state(reader: TokenReader) -> State | Marked:
-    """``(VERSION => 12)``, ``(TIMESTAMP => '...')``, ``(BRANCH => 'etl')``, ``(TAG => 'x')``.
+    """Read ``(VERSION => 12)``, ``(TIMESTAMP => '...')``, ``(BRANCH => 'etl')``, ``(TAG => 'x')``.
 
     Each may be ``:name``, too.
     """
@@ -155,7 +155,7 @@ def state(reader: TokenReader) -> State | Marked:
 
 
 def own_state(reader: TokenReader, what: str) -> int | datetime | Marked:
-    """What stands behind VERSION AS OF, or TIMESTAMP AS OF: a number, a moment, or ``:name``."""
+    """Read the state after VERSION AS OF or TIMESTAMP AS OF: number, timestamp or ``:name``."""
     if (name := reader.parameter()) is not None:
         return Marked(name, what)
     if reader.next_type is TokenType.NUMBER:
@@ -170,7 +170,7 @@ def own_state(reader: TokenReader, what: str) -> int | datetime | Marked:
 
 
 def state_of(marked: Marked, value: object) -> State:
-    """The state that a parameter's value means.
+    """Return the state that a parameter's value means.
 
     Raises
     ------
@@ -194,12 +194,12 @@ def state_of(marked: Marked, value: object) -> State:
 
 
 def moment_of(text: str) -> datetime:
-    """A moment; without a zone it is in UTC.
+    """Return a text as a timestamp; without a zone it is in UTC.
 
     Raises
     ------
     InvalidOperation
-        It is none.
+        It is no timestamp.
     """
     try:
         found = datetime.fromisoformat(text.strip())
@@ -212,16 +212,17 @@ def moment_of(text: str) -> datetime:
 
 # -------------------- past
 #
-# Tables as they were, or as a branch or tag has them: each mention becomes a view of its own.
+# Tables in a past state, or in that of a branch or tag: each mention becomes a view of its own.
 #
-# VERSION AS OF 3 and TIMESTAMP AS OF '...' are the table's own past, as Spark spells it. AT
-# (VERSION => 3) is the lake's, as DuckLake spells it, and AT (BRANCH => 'etl') is another ref's.
+# VERSION AS OF 3 and TIMESTAMP AS OF '...' name the table's own past states, in Spark's spelling.
+# AT (VERSION => 3) names a state of the lake, in DuckLake's spelling, and AT (BRANCH => 'etl') the
+# state of another ref.
 
 
-#: What those views are called.
+#: The beginning of the names of those views.
 PREFIX = "__lakevilla_past_"
 _MENTION = re.compile(r"\bAS\s+OF\b|=>", re.IGNORECASE)
-#: What stands before AS OF, and which kind of state stands behind it.
+#: The words before AS OF, each with the kind of state that follows it.
 _OWN = {
     "VERSION": "VERSION",
     "SYSTEM_VERSION": "VERSION",
@@ -233,7 +234,7 @@ _STATES = ("VERSION", "TIMESTAMP", "BRANCH", "TAG")
 
 @dataclass(frozen=True, slots=True)
 class PastTable:
-    """A mention of a table as it was; ``own``: by the table's own versions, not the lake's."""
+    """A mention of a table in another state; ``own``: by the table's versions, not the lake's."""
 
     view: str
     table: str
@@ -242,7 +243,7 @@ class PastTable:
 
 
 def without_pasts(text: str, dialect: Dialect) -> tuple[str, tuple[PastTable, ...]]:
-    """A statement that names a view for each past table, and what those are.
+    """Return a statement that names a view for each past table, and these tables.
 
     Raises
     ------
@@ -272,7 +273,7 @@ def without_pasts(text: str, dialect: Dialect) -> tuple[str, tuple[PastTable, ..
 def _state_at(
     text: str, tokens: Sequence[Token], place: int, dialect: Dialect
 ) -> tuple[State | Marked, bool, int] | None:
-    """The state that is named there, whether by the table's versions, and where that ends."""
+    """Return the state that is named there, whether by the table's versions, and its end."""
     words = [word_of(token) for token in tokens[place : place + 4]]
     if words[:1] == ["FOR"]:
         words, shift = words[1:], 1
@@ -284,7 +285,7 @@ def _state_at(
     # VERSION AS OF may also give a column a name.
     if words[1:3] == ["AS", "OF"] and behind and behind[0].token_type in _values():
         if place and word_of(tokens[place - 1]) == "FOR":
-            return None  # read from FOR on
+            return None  # it is read from FOR on
         what = _OWN.get(words[0])
         if what is not None:
             reader.skip(3)
@@ -306,7 +307,7 @@ def _values() -> frozenset[TokenType]:
 
 
 def _table_before(tokens: Sequence[Token], place: int) -> tuple[int, str, str]:
-    """Where the table's name begins that stands before, the name, and its last part."""
+    """Return where the name of the table before ``place`` begins, the name, and its last part."""
     names = (TokenType.VAR, TokenType.IDENTIFIER)
     start = place - 1
     if start < 0 or not (tokens[start].token_type in names or tokens[start].text.isidentifier()):

@@ -12,7 +12,7 @@ from lakevilla.sql.statements.statement import is_of_rows
 
 # -------------------- showing
 #
-# Statements that tell of the lake and its tables.
+# Statements that report on the lake and its tables.
 
 
 ShowKind = Literal["tables", "versions", "transactions", "branches", "tags", "columns", "settings"]
@@ -21,7 +21,10 @@ _SHOWN = tuple(kind.upper() for kind in get_args(ShowKind))
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """SHOW; ``like`` is a pattern of LIKE for the names, ``table`` whose versions or columns."""
+    """SHOW; ``like`` is a pattern of LIKE for the names.
+
+    ``table`` is the table whose versions or columns are shown.
+    """
 
     what: str
     like: str | None = None
@@ -38,13 +41,13 @@ class Describe:
 
 @dataclass(frozen=True, slots=True)
 class Explain:
-    """EXPLAIN; ``text`` is the statement behind it."""
+    """EXPLAIN; ``text`` is the statement after it."""
 
     text: str
 
 
 def show(reader: TokenReader) -> Show:
-    """After SHOW."""
+    """Read the statement after SHOW."""
     what = reader.name().upper()
     if what not in _SHOWN:
         near = get_close_matches(what, _SHOWN, 1)
@@ -65,7 +68,7 @@ def show(reader: TokenReader) -> Show:
 
 
 def describe(reader: TokenReader) -> Describe:
-    """After DESCRIBE."""
+    """Read the statement after DESCRIBE."""
     what: Literal["columns", "detail", "history"] = "columns"
     if not _names_a_table(reader):
         reader.accept("TABLE")  # Spark has it in front of EXTENDED
@@ -80,17 +83,17 @@ def describe(reader: TokenReader) -> Describe:
 
 
 def _names_a_table(reader: TokenReader) -> bool:
-    """Whether the next word is all there is: a table may be called as any word is."""
+    """Return whether the next word is the last one: a table may have any word as its name."""
     return reader.left == 1
 
 
 def explain(reader: TokenReader) -> Explain:
-    """After EXPLAIN."""
+    """Read the statement after EXPLAIN."""
     if reader.peek("ANALYZE"):
         reader.refuse("EXPLAIN ANALYZE", "EXPLAIN tells of files and of the engine's plan")
     reader.accept_one("EXTENDED", "FORMATTED", "PLAN")
     if reader.at_end:
-        reader.take()  # refuses: it is cut short
+        reader.take()  # raises: the statement is cut short
     text = reader.text()
     if not is_of_rows(text, reader.dialect):
         reader.refuse(f"EXPLAIN {text.split()[0]}", "it tells of queries and of changes to rows")
@@ -121,7 +124,7 @@ class VacuumTable:
 
 
 def optimize(reader: TokenReader) -> OptimizeTable:
-    """After OPTIMIZE."""
+    """Read the statement after OPTIMIZE."""
     reader.accept("TABLE")
     table = reader.table()
     where = reader.text("ZORDER") if reader.accept("WHERE") else None
@@ -133,7 +136,7 @@ def optimize(reader: TokenReader) -> OptimizeTable:
 
 
 def vacuum(reader: TokenReader) -> VacuumTable:
-    """After VACUUM."""
+    """Read the statement after VACUUM."""
     if reader.at_end:
         reader.refuse("VACUUM without a table", "name one; lake.maintain() does what is due of all")
     reader.accept("TABLE")

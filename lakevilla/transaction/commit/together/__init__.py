@@ -1,1 +1,1 @@
-"""Steps 4 and 5 for many: those who wait for HEAD at the same time go in one replacement."""
+"""Steps 4 and 5 for many: transactions that wait for HEAD at the same time share a replacement."""

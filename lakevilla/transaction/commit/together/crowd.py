@@ -1,4 +1,4 @@
-"""Commits that meet others at HEAD, and groups of them."""
+"""Commits that compete with other commits for HEAD, and groups of them."""
 
 from __future__ import annotations
 
@@ -59,38 +59,38 @@ from lakevilla.transaction.state.transaction import TransactionState
 
 # -------------------- crowd
 #
-# Committing in a crowd: propose, look who takes it, and lead if nobody does (note 29).
+# Committing in a crowd: propose, see which client includes it, and lead if none does (note 29).
 #
-# While many processes replace HEAD at once, each replacement has one winner, and the others have
-# read, validated and sent theirs in vain. So here a process first puts its commits into the inbox,
-# and waits, a little longer or shorter by chance. Whoever's time is over first replaces HEAD by
-# one with its own commits and those of all others that it finds there. The others find theirs in
-# HEAD.
+# While many processes replace HEAD at once, each replacement has one winner, and the other
+# processes have read, validated and sent theirs in vain. So here a process first puts its commits
+# into the inbox, and waits, a little longer or shorter by chance. The process whose time is over
+# first replaces HEAD by one with its own commits and all other commits that it finds there. The
+# other processes find theirs in HEAD.
 #
-# There is no lease and no office: whoever leads may stop anywhere, and the next one's time is over
-# soon. Once proposed a commit may be in any HEAD up to a number that its proposal names, whatever
-# its owner does; so until then nobody here says no.
+# There is no lease and no office: a leader may stop anywhere, and the next one's time is over
+# soon. Once proposed, a commit may be in any HEAD up to a number that its proposal names, whatever
+# its owner does; so until then this process refuses none.
 
 
-#: How often HEAD is asked whether it holds what was proposed: once in about this time.
+#: HEAD is read once in about this time, to see whether it holds what was proposed.
 _POLL_SECONDS = 0.08
-#: Whoever leads next has waited for up to this time, by chance, for each of so many in the crowd:
+#: The next leader has waited, by chance, for up to this time for each of so many in the crowd:
 #: about as long as a leader's list and replacement take, so that few lead at once. The last group
-#: tells how many they are, and those who lead in vain make small ones: so they count as some.
+#: shows how many they are. Leaders that lead in vain make small groups: so a minimum counts.
 _SPREAD_SECONDS = 0.1
 _LEAST_SPREAD, _MOST_SPREAD = 4, 40
-#: Looks at a HEAD that nobody leads on, after which the rest of the wait is halved each time.
+#: Reads of a HEAD on which no client leads, after which the rest of the wait is halved each time.
 _PATIENT_LOOKS = 3
-#: Looks at HEAD before its owner moves it himself past what he has proposed.
+#: Reads of HEAD before the owner itself moves it past what the owner has proposed.
 _LOOKS = 8
 
 
 def commit_in_crowd(
     context: Context, lane: CommitLane, candidates: Sequence[Candidate]
 ) -> Program[bool]:
-    """One round for the candidates of a lane: until some are answered, or HEAD has moved.
+    """Run one round for the candidates of a group: until some are answered, or HEAD has moved.
 
-    False if one of them can't be proposed: then they race for HEAD as ever.
+    False if one of them can't be proposed: then they race for HEAD as usual.
     """
     if not lane.has_proposed(candidates):
         lane.let_go_of_proposal()
@@ -113,15 +113,15 @@ def commit_in_crowd(
 
 
 def _is_doubtful(head: Head, proposal: Proposal | None) -> Program[bool]:
-    """Whether others have left a proposal because of what it relies on."""
+    """Return whether other clients have left a proposal because of what it relies on."""
     try:
         return proposal is not None and (yield from is_doubtful(head, proposal))
     except LakeVillaError:
-        return True  # a leaf is gone or damaged: whoever looks at it next is told so
+        return True  # a leaf is gone or damaged: the next reader of it gets the error
 
 
 def _propose(context: Context, lane: CommitLane, candidates: Sequence[Candidate]) -> Program[bool]:
-    """Put a proposal there with all that fit; False if one can't be in any."""
+    """Store a proposal with all that fit; False if a candidate can't be in any."""
     base = newest_of(context, candidates[0].held, *(one.held for one in candidates))
     answers: dict[Candidate, Answer] = {}
     commits: dict[Candidate, ProposedCommit] = {}
@@ -154,25 +154,25 @@ def _propose(context: Context, lane: CommitLane, candidates: Sequence[Candidate]
         candidate.txn.ending.proposed = proposal.last_replaced
 
     if not lane.begin(None, commits, note_proposed):
-        return True  # one has left: the others begin again
+        return True  # one has left: the other candidates begin again
     lane.proposal = proposal
     lane.key, body = seal_proposal(proposal)
-    with suppress(StoreError):  # it may be there all the same: HEAD tells, or we lead
+    with suppress(StoreError):  # it may be stored: HEAD shows that, or this process leads
         yield from propose(lane.key, body)
     return True
 
 
 def as_proposed(base: HeldHead, candidate: Candidate) -> Program[ProposedCommit | Answer | None]:
-    """The candidate as it may be proposed behind ``base``, or what it is told; None: it races."""
+    """Return the candidate as a proposal behind ``base``, or its answer; None: it races."""
     try:
         fits = yield from fit(base, base.head, candidate)
         if not isinstance(fits, Fits):
             return fits
         if fits.found.views and relies(candidate.txn):
-            # It is right there, but for reasons that others can't tell from HEAD: the files in
-            # which it has found its rows may be others by now.
+            # It fits there, but for reasons that other clients can't see in HEAD: the files in
+            # which it has found its rows may be other files by now.
             return None
-        # Only to tell what the commit would be: no page is stored for it.
+        # This only finds out what the commit would be: no page is stored for it.
         new = yield from joined_to(base.head, candidate, fits)
         return (yield from proposed_commit(base.head, new, candidate))
     except Exception as error:
@@ -180,7 +180,7 @@ def as_proposed(base: HeldHead, candidate: Candidate) -> Program[ProposedCommit 
 
 
 def _wait(context: Context, lane: CommitLane) -> Program[bool]:
-    """Look at HEAD until some are answered or it has moved too far; True if it is time to lead."""
+    """Read HEAD until some are answered or it has moved too far; True if it is time to lead."""
     clock, held = context.clock, context.held
     assert held is not None
     head, looks = held.head, 0
@@ -203,7 +203,7 @@ def _wait(context: Context, lane: CommitLane) -> Program[bool]:
 
 
 def _failed(txn: TransactionState, error: LakeVillaError) -> Failed:
-    """What an error of the store means to one that waits: no, if nothing of it was sent."""
+    """Return the answer for an error of the store to one that waits: no, if it was not sent."""
     if txn.ending.is_in_doubt_in_head:
         return unknown(txn, error.message)
     return not_stored(txn, error)
@@ -215,7 +215,7 @@ def _patience(context: Context, head: Head) -> float:
 
 
 def _look(context: Context, lane: CommitLane) -> Program[HeldHead | None]:
-    """HEAD as it is now; None if that has answered somebody, or has ended the proposal."""
+    """Read HEAD; None if that has answered a candidate, or has ended the proposal."""
     candidates = lane.present()
     try:
         held = yield from context.head()
@@ -228,7 +228,7 @@ def _look(context: Context, lane: CommitLane) -> Program[HeldHead | None]:
 
 
 def _lead_crowd(context: Context, lane: CommitLane) -> Program[None]:
-    """Replace HEAD by one with what waits here and in the inbox."""
+    """Replace HEAD by one with the commits that wait here and in the inbox."""
     known = context.held
     assert known is not None
     try:
@@ -257,7 +257,7 @@ def _lead_crowd(context: Context, lane: CommitLane) -> Program[None]:
             context.settings.checked_tip_seconds,
         )
     except LakeVillaError:
-        taken = Taken(joined.head, {})  # what is wrong with others' tables stops nobody here
+        taken = Taken(joined.head, {})  # errors in other proposals' tables stop no commit here
     for digest, commit in taken.commits.items():
         context.keep_commit(digest, commit)
     new = msgspec.structs.replace(
@@ -271,9 +271,9 @@ def _lead_crowd(context: Context, lane: CommitLane) -> Program[None]:
 
 
 def wait_until_over(txn: TransactionState) -> Program[Settled | None]:
-    """Wait until nobody can take a transaction along any more; its commit, if somebody has.
+    """Wait until no client can include a transaction any more; return its commit, if one has.
 
-    Before that no answer is final. Where nobody moves HEAD, its owner does.
+    Before that no answer is final. Where no client moves HEAD, the owner does.
     """
     context = txn.context
     looks = 0
@@ -295,7 +295,7 @@ def wait_until_over(txn: TransactionState) -> Program[Settled | None]:
 
 
 def _move(context: Context, last: int) -> Program[None]:
-    """Replace HEAD by one that says the same, unless it is past ``last``."""
+    """Replace HEAD by one with the same content, unless it is past ``last``."""
 
     def change(head: Head) -> Program[Head | None]:
         yield from ()
@@ -308,27 +308,28 @@ def _move(context: Context, last: int) -> Program[None]:
 
 # -------------------- group
 #
-# Group commit: transactions of one process that wait for HEAD go in one replacement.
+# Group commit: transactions of one process that wait for HEAD share one replacement.
 #
-# The first to come leads. It validates one candidate after the other, each against a
+# The first to arrive leads. It validates one candidate after the other, each against a
 # HEAD that holds those before it, as if they had been committed one by one; then it
-# replaces HEAD once, by the last of these. So a candidate is told exactly what it
-# would have been told alone, and keeps its own sequence, commit object and outcome.
+# replaces HEAD once, by the last of these. So a candidate gets exactly the answer that it
+# would have got alone, and keeps its own sequence, commit object and outcome.
 #
-# A candidate that does not fit behind those before it is not refused: nobody has
-# decided them yet. It stays for the next round, where HEAD holds them or does not.
-# Only a HEAD that was read from the store, or stored, refuses anybody.
+# A candidate that does not fit behind those before it is not refused: they are
+# not decided yet. It stays for the next round, where HEAD holds them or does not.
+# Only a HEAD that was read from the store, or stored, refuses a candidate.
 #
-# Where many processes do this at once it does so for them, or has it done (``crowd``).
+# Where many processes do this at once, a process does it for the other ones, or one of them does
+# it for this process (``crowd``).
 
 
-#: How long a lost race may hold a commit back, at most: about two replacements of HEAD on S3. Who
-#: waits longer loses to those who come meanwhile, and they are not fewer then.
+#: The longest time for which a lost race may delay a commit: about two replacements of HEAD on S3.
+#: A commit that waits longer loses to those that arrive meanwhile, and they are not fewer then.
 _LONGEST_BACK_OFF_SECONDS = 0.15
 
 
 def commit_together(candidate: Candidate) -> Program[Answer]:
-    """Replace HEAD with the candidate, and with those who wait at the same time."""
+    """Replace HEAD with the candidate, and with the candidates that wait at the same time."""
     context = candidate.txn.context
     lane = commits_of(context)
     yield from pass_through(lane, candidate, partial(_lead, context, lane, candidate))
@@ -359,11 +360,11 @@ def _lead(context: Context, lane: CommitLane, mine: Candidate) -> Program[None]:
 
 
 def _left_behind(lane: CommitLane) -> Replacement | None:
-    """An attempt whose leader was interrupted, or has failed: it may have landed, or may yet.
+    """Return an attempt whose leader was interrupted, or has failed.
 
-    To send it again settles it for all of its candidates, and until then none of them
-    may be told no. Where none of them is left, nobody asks any more, and it is as
-    any other client's replacement that is under way.
+    It may have been stored, or may yet be. To send it again settles it for all of its candidates,
+    and until then none of them may be refused. If none of them is left, its outcome is not needed
+    any more, and it is like any other client's replacement that is under way.
     """
     attempt: Replacement | None = lane.unsettled
     if attempt is not None and all(candidate.has_left for candidate in attempt.candidates):
@@ -373,7 +374,7 @@ def _left_behind(lane: CommitLane) -> Replacement | None:
 
 
 def _prepare(context: Context, lane: CommitLane) -> Program[Replacement | None]:
-    """Validate whoever is there; None if nobody fits, or if one has left meanwhile."""
+    """Validate all present candidates; None if none fits, or if one has left meanwhile."""
     candidates = lane.present(MOST)
     base = newest_of(context, candidates[0].held, *(one.held for one in candidates))
     joined = yield from joined_behind(context, lane, base)

@@ -1,4 +1,4 @@
-"""Join a newer HEAD: merge with the commits that came first."""
+"""Join a newer HEAD: merge with the commits that were first."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ from lakevilla.transaction.validation.validate import examine
 
 # -------------------- join
 #
-# The successor of a HEAD that holds those who fit, each validated against those before it.
+# The successor of a HEAD with the candidates that fit, each validated against those before it.
 
 
 def join(context: Context, base: HeldHead, candidates: Iterable[Candidate]) -> Program[Joined]:
-    """The successor of ``base`` that holds all candidates that fit, in their order.
+    """Return the successor of ``base`` that holds all candidates that fit, in their order.
 
-    The same as committing them one after the other, but for the replacements that
-    HEAD counts. It asks the store only for what is not cached and never changes.
+    It equals committing them one after the other, but for the number of replacements that
+    HEAD counts. It requests from the store only what is not cached and never changes.
     """
     head = base.head
     accepted: dict[Candidate, CommitSummary] = {}
@@ -70,7 +70,7 @@ def join(context: Context, base: HeldHead, candidates: Iterable[Candidate]) -> P
     for candidate in candidates:
         step: Head | Answer
         try:
-            # The leader's thread works for whoever the candidate is.
+            # The leader's thread works for the candidate, whichever thread owns it.
             with of(candidate.txn.phases), during("validate"):
                 step = yield from admit(base, head, candidate)
         except Exception as error:
@@ -86,9 +86,9 @@ def join(context: Context, base: HeldHead, candidates: Iterable[Candidate]) -> P
 
 
 def admit(base: HeldHead, head: Head, candidate: Candidate) -> Program[Head | Answer]:
-    """``head`` with the candidate's commit, or why it can't be in it.
+    """Return ``head`` with the candidate's commit, or why it can't be in it.
 
-    ``head`` is ``base`` with those before the candidate. Their commit objects are
+    ``head`` is ``base`` with the candidates before this one. Their commit objects are
     stored and known, so they are validated against as any other client's would be.
     """
     fits = yield from fit(base, head, candidate)
@@ -100,29 +100,30 @@ def admit(base: HeldHead, head: Head, candidate: Candidate) -> Program[Head | An
 
 @dataclass(frozen=True, slots=True)
 class Fits:
-    """What was found of a candidate that fits a HEAD, and the names that it changes there."""
+    """The findings for a candidate that fits a HEAD, and the names that it changes there."""
 
     found: Examination
     names: dict[str, str | None]
 
 
 def fit(base: HeldHead, head: Head, candidate: Candidate) -> Program[Fits | Answer]:
-    """Whether the candidate fits behind ``head``, or what it is told."""
+    """Return ``Fits`` if the candidate fits behind ``head``, else its answer."""
     txn = candidate.txn
     check_not_closed(head)
     if is_fenced(head, txn.id):
         return Declined(base)
     before = (commit for commit in head.commits if commit.sequence > base.head.sequence)
     if find_commit(before, txn.id) is not None:
-        return Declined(base)  # begun here and resumed here, and both commit: one does
+        return Declined(base)  # begun here and resumed here, and both commit: only one does
     if not set(reserved_ahead(txn, head)) <= _written_of(txn, candidate.let_pass):
         return Declined(base)
     found = yield from examine(txn, head)
     if found.conflict is None:
-        # In the very HEAD that is replaced: nobody writes directly once it is protected.
+        # Checked in the very HEAD that is replaced: no client writes directly once it is protected.
         found.conflict = direct_write(txn, head)
     if found.conflict is None:
-        # Before anything is done anew: what another has merged of it would look like a conflict.
+        # Checked before anything is redone: what another client has merged of it would look like a
+        # conflict.
         found.conflict = yield from changed_branch(txn, head)
     if found.conflict is None and found.redo_from is None:
         found.conflict = yield from _of_another(txn, head, found)
@@ -130,7 +131,8 @@ def fit(base: HeldHead, head: Head, candidate: Candidate) -> Program[Fits | Answ
         found.conflict = yield from unkept(txn, head)
     names: dict[str, str | None] = {}
     if found.conflict is None and found.redo_from is None:
-        # In the very HEAD that is replaced: of two that give one name away the second is refused.
+        # Checked in the very HEAD that is replaced: of two that assign one name the second is
+        # refused.
         try:
             names = yield from names_after(head, candidate.commit.operations)
         except TableNotFound as error:
@@ -145,7 +147,7 @@ def fit(base: HeldHead, head: Head, candidate: Candidate) -> Program[Fits | Answ
 def joined_to(
     head: Head, candidate: Candidate, fits: Fits, page: PageRef | None = None
 ) -> Program[Head]:
-    """``head`` with the commit of a candidate that fits it."""
+    """Return ``head`` with the commit of a candidate that fits it."""
     txn = candidate.txn
     commits, tables, sizes = yield from _entries(head, fits.found, candidate)
     following = successor(
@@ -160,11 +162,11 @@ def joined_to(
         reserved=remaining(txn, head),
     )
     if any(isinstance(done.operation, Transplant) for done in txn.work.done):
-        # Who knows nothing of such operations could not publish it, and is refused by name.
+        # A client that does not know such operations could not publish it, and is refused by name.
         newer = max(following.format, FORMAT_WITH_REFS)
         following = msgspec.structs.replace(following, format=newer)
     if txn.standing.key is not None and following.life is not None:
-        # Whoever merges or rebases the branch looks for its keys from then on.
+        # Clients that merge or rebase the branch check for its keys from then on.
         life = msgspec.structs.replace(following.life, keyed=True)
         following = msgspec.structs.replace(following, life=life)
     if txn.work.merging is None:
@@ -175,10 +177,10 @@ def joined_to(
 def _of_another(
     txn: TransactionState, head: Head, found: Examination
 ) -> Program[ConflictError | None]:
-    """The conflict of a transaction whose table is not the one that HEAD means.
+    """Return the conflict of a transaction whose table is not the one in HEAD.
 
-    Validation has found it to be the same. This is looked at once more where it would be written
-    down: with the id of another table in HEAD its log is nobody's, and its rows are lost.
+    Validation has found it to be the same. This is checked once more where it would be written
+    down: with the id of another table in HEAD its log belongs to no table, and its rows are lost.
     """
     for location, tail in found.tails.items():
         known = head.tables.get(location)
@@ -195,18 +197,21 @@ def _of_another(
 
 
 def _table_id(txn: TransactionState, found: Examination, location: str) -> str:
-    """The table's id as it was examined: a client may have replaced it since it was read."""
+    """Return the table's id as it was examined: a client may have replaced it since it was read."""
     view = found.views.get(location)
     return (txn.work.tables[location] if view is None else view).snapshot.table_id
 
 
 def is_fenced(head: Head, txn_id: str) -> bool:
-    """Looked at in the very HEAD that is replaced: so a fence that is stored holds."""
+    """Return whether the id is fenced.
+
+    The very HEAD that is replaced is checked: so a fence that is stored holds.
+    """
     return head.is_fenced(txn_id)
 
 
 def _written_of(txn: TransactionState, reserved: Iterable[Reservation]) -> set[Reservation]:
-    """Reservations as far as the transaction writes what they have reserved."""
+    """Return reservations as far as the transaction writes what they have reserved."""
     written = {done.table for done in txn.work.done}
     return {Reservation(r.txn, tuple(sorted(written.intersection(r.tables)))) for r in reserved}
 
@@ -214,10 +219,10 @@ def _written_of(txn: TransactionState, reserved: Iterable[Reservation]) -> set[R
 def _entries(
     head: Head, found: Examination, candidate: Candidate
 ) -> Program[tuple[list[CommitSummary], dict[str, TableState], dict[str, Size]]]:
-    """The commits, table states and sizes that are known anew, which it adds to ``head``.
+    """Return the new commits, table states and sizes, which the candidate adds to ``head``.
 
     The tails are those that were examined, and nothing newer: a foreign commit
-    above them was not validated, so it must count as one that came after.
+    above them was not validated, so it must count as one that was made after.
     """
     txn, commit = candidate.txn, candidate.commit
     absorbed = yield from absorb(txn.context, head, found.tails)
@@ -244,7 +249,8 @@ def _entries(
             if start is not None:
                 sizes[location] = start + touches[location].growth
         elif known is None:
-            # Only read, and new to HEAD: it enters the lake by this commit, which says so.
+            # It was only read, and is new to HEAD: it enters the lake by this commit, which says
+            # so.
             touches[location] = Touch(published=placement.logged, data_change=False)
         working = txn.work.tables[location]
         state = TableState(
@@ -284,14 +290,14 @@ def _touch(part: TablePart, published: int, layout: Layout, allowance: int) -> T
 
 # -------------------- merging
 #
-# What a merge does to its branch's entry, in the replacement of HEAD that decides it.
+# The effect of a merge on its branch's entry, in the replacement of HEAD that decides it.
 #
 # What was merged is noted there as a base (``RefEntry.synced``): else the next merge would begin
 # where this one did, and do the same a second time.
 
 
 def with_merged(merging: Merging, following: Head) -> Program[Head]:
-    """The HEAD that follows, where it tells what was merged. Its base is stored for its number."""
+    """Return the HEAD that follows, with what was merged. Its base is stored for its number."""
     made = following.replacement
     yield from store_leaves_of([merging.base.tables, merging.base.names], made)
     ref, body = seal_base(merging.base, made)
@@ -302,11 +308,11 @@ def with_merged(merging: Merging, following: Head) -> Program[Head]:
 
 # -------------------- behind
 #
-# What those who wait in a lane are told of a HEAD, and the successor that holds the others.
+# The answers of a HEAD to the candidates of a group, and the successor that holds the rest.
 
 
 def joined_behind(context: Context, lane: CommitLane, base: HeldHead) -> Program[Joined]:
-    """The successor of ``base`` with all who fit; who is in ``base``, or does not fit, is told."""
+    """Return the successor of ``base`` with all that fit; answer those in ``base`` or unfit."""
     left = yield from tell_who_is_in(lane, lane.present(MOST), base)
     joined = yield from join(context, base, left)
     lane.answer(joined.answers)
@@ -316,7 +322,7 @@ def joined_behind(context: Context, lane: CommitLane, base: HeldHead) -> Program
 def tell_who_is_in(
     lane: CommitLane, candidates: Iterable[Candidate], held: HeldHead
 ) -> Program[list[Candidate]]:
-    """Answer those whose commits are in HEAD; the others."""
+    """Answer the candidates whose commits are in HEAD; return the rest."""
     answers: dict[Candidate, Answer] = {}
     left = []
     for candidate in candidates:
@@ -325,7 +331,7 @@ def tell_who_is_in(
             left.append(candidate)
         else:
             answers[candidate] = found
-    # Whoever is first of them may publish for all at once.
+    # The first of them to go on may publish for all at once.
     together = frozenset(
         one.txn.id for one, answer in answers.items() if isinstance(answer, Settled)
     )
@@ -341,11 +347,11 @@ def tell_who_is_in(
 
 
 def look_for(candidate: Candidate, base: HeldHead) -> Program[Answer | None]:
-    """What is known of a candidate once its own commit was looked for in ``base``."""
+    """Search ``base`` for the candidate's own commit; return its answer, None if there is none."""
     if candidate.held.head.replacement >= base.head.replacement:
         return None
     try:
-        # No commit of it was in the HEAD that was looked at before.
+        # No commit of it was in the HEAD that was read before.
         found = yield from commit_after(candidate.txn, base.head, candidate.held.head.sequence)
     except Exception as error:
         return Failed(error)

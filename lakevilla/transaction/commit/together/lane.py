@@ -19,12 +19,12 @@ from lakevilla.transaction.state.transaction import TransactionState
 
 # -------------------- candidate
 #
-# A transaction at its commit point, as those see it who replace HEAD for many.
+# A transaction at its commit point, as seen by the code that replaces HEAD for many.
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """HEAD holds a commit of the transaction: its own, or that of whoever has resumed it.
+    """The answer that HEAD holds its commit: its own, or that of a process that has resumed it.
 
     ``together`` are the ids that this process has committed in the same replacement.
     """
@@ -36,7 +36,10 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """It does not fit ``held`` as it is. No ``found``: it is fenced, or others go first."""
+    """The answer that it does not fit ``held``.
+
+    Without ``found`` it is fenced, or other transactions go first.
+    """
 
     held: HeldHead
     found: Examination | None = None
@@ -44,10 +47,10 @@ class Declined:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Nobody could go on with it.
+    """The answer that it could not go on.
 
-    ``error`` is of any type: what the examination of one candidate meets is its own caller's
-    to see, and no matter of the others nor of their leader.
+    ``error`` is of any type: an error in the examination of one candidate is for its own caller
+    to see, and does not concern the other candidates nor their leader.
     """
 
     error: Exception
@@ -61,8 +64,8 @@ class Candidate(Member[Answer]):
     """A transaction with its stored commit object.
 
     ``held`` is the newest HEAD that is known not to hold a commit of it, ``let_pass``
-    are the reservations that it has waited for as long as it will. ``body`` is the commit object
-    as it is stored. ``squashes`` are of the branch that it is committed on.
+    are the reservations for which it has waited as long as it will. ``body`` is the commit object
+    as it is stored. ``squashes`` belong to the branch on which it is committed.
     """
 
     txn: TransactionState
@@ -77,9 +80,9 @@ class Candidate(Member[Answer]):
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The HEAD that holds ``accepted``, and what others are told, who do not fit ``base``.
+    """The HEAD that holds ``accepted``, and the answers to candidates that do not fit ``base``.
 
-    Each with its commit, which may have moved to a page again behind those after it.
+    Each accepted one has its commit, which may have moved to a page again behind those after it.
     """
 
     head: Head
@@ -97,23 +100,23 @@ class Replacement:
 
 
 def newest_of(context: Context, held: HeldHead, *others: HeldHead) -> HeldHead:
-    """The newest HEAD among some, and the one that this process has seen last."""
+    """Return the newest HEAD among some, and the one that this process has seen last."""
     known = [context.held] if context.held is not None else []
     same = [one for one in (*known, *others) if one.head.lake_id == held.head.lake_id]
     return max((held, *same), key=lambda one: one.head.replacement)
 
 
 def own_commit(txn: TransactionState, head: Head) -> Program[CommitSummary | None]:
-    """The transaction's commit, if one of its attempts did land (an id commits at most once).
+    """Return its commit, if one of its attempts was stored (an id commits at most once).
 
-    All commits since it began are looked at: a resumed transaction may have
+    All commits since it began are searched: a resumed transaction may have
     been committed by the process that began it.
     """
     return (yield from commit_after(txn, head, txn.bound.began))
 
 
 def commit_after(txn: TransactionState, head: Head, sequence: int) -> Program[CommitSummary | None]:
-    """The transaction's commit among those after ``sequence``."""
+    """Return the transaction's commit among those after ``sequence``."""
     commits = yield from commits_since(head, sequence)
     if commits is None:
         raise CommitOutcomeUnknown(
@@ -124,34 +127,35 @@ def commit_after(txn: TransactionState, head: Head, sequence: int) -> Program[Co
     return find_commit(commits, txn.id)
 
 
-# -------------------- lane
+# -------------------- commit group
 #
-# Where the commits of one lake meet in a process, and what it knows of the crowd beside it.
+# The group in which the commits of one lake join in a process, and what it knows of the crowd of
+# other processes.
 
 
-#: Own commits in one replacement; with more, one that fails would hold up too many.
+#: The most own commits in one replacement; with more, one that fails would delay too many.
 MOST = 32
-#: Races lost in a row that make a crowd, and for how long it counts as one.
+#: The races lost in a row that make a crowd, and the time for which it counts as one.
 _RACES = 2
 _CROWDED_SECONDS = 2.0
-#: For how long a process proposes nothing that relies on rows, once others could not tell of such a
-#: commit whether it was touched: it waits for them in vain, and races may win.
+#: For so long a process proposes nothing that relies on rows, once other clients could not decide
+#: whether such a commit was touched: it waits for them in vain, and races may win.
 DOUBTFUL_SECONDS = 5.0
-#: Commits that went together in the last group of several processes, for it to be a crowd.
+#: The least number of commits in the last group of several processes that makes a crowd.
 CROWD = 2
 
 
 class CommitLane(Lane[Candidate]):
-    """The lane of a lake's commits.
+    """The commit group of a lake.
 
     Attributes
     ----------
     races : int
-        How many it has lost since it won one.
+        How many races it has lost since it won one.
     proposal, key : Proposal or None, str
-        What it has proposed last, as long as that may be taken.
+        What it has proposed last, as long as that may be included.
     read : dict
-        Others' proposals that were read, by key; None for one that can't be.
+        Proposals of other processes that were read, by key; None for one that can't be.
     """
 
     def __init__(self) -> None:
@@ -164,11 +168,11 @@ class CommitLane(Lane[Candidate]):
         self._crowded_until = self._doubtful_until = float("-inf")
 
     def note_doubt(self, context: Context) -> None:
-        """Note that nobody has taken a commit along, because of what it relies on."""
+        """Note that no client has included a commit, because of what it relies on."""
         self._doubtful_until = context.clock.elapsed() + DOUBTFUL_SECONDS
 
     def has_doubts(self, context: Context) -> bool:
-        """Whether commits that rely on rows race for HEAD for now."""
+        """Return whether commits that rely on rows race for HEAD for now."""
         return context.clock.elapsed() < self._doubtful_until
 
     def note_lost(self, context: Context) -> None:
@@ -178,28 +182,28 @@ class CommitLane(Lane[Candidate]):
             self._crowded_until = context.clock.elapsed() + _CROWDED_SECONDS
 
     def has_proposed(self, candidates: Iterable[Candidate]) -> bool:
-        """Whether one of them is in the last proposal."""
-        proposal = self.proposal  # another thread may let go of it
+        """Return whether one of them is in the last proposal."""
+        proposal = self.proposal  # another thread may release it
         if proposal is None:
             return False
         digests = {one.digest for one in proposal.commits}
         return any(candidate.digest in digests for candidate in candidates)
 
     def is_over(self, head: Head) -> bool:
-        """Whether nobody can take the last proposal any more."""
+        """Return whether no client can include the last proposal any more."""
         return self.proposal is not None and is_over(self.proposal.replacement, head)
 
     def let_go_of_proposal(self) -> None:
-        """Forget the last proposal: nobody here needs it any more."""
+        """Forget the last proposal: this process does not need it any more."""
         with self._lock:
             if self.key:
                 self._over.append(self.key)
             self.proposal, self.key = None, ""
 
     def proposals_to_delete(self) -> list[str]:
-        """Keys of proposals that nobody here needs, for whoever ends now to delete.
+        """Return keys of proposals that this process does not need: the next to end deletes them.
 
-        With the last one, if none of those who wait is in it: its leader was interrupted.
+        The last one is among them if no waiting candidate is in it: its leader was interrupted.
         """
         if not self.has_proposed(self.present()):
             self.let_go_of_proposal()
@@ -208,7 +212,7 @@ class CommitLane(Lane[Candidate]):
         return keys
 
     def is_crowded(self, context: Context) -> bool:
-        """Whether so many replace HEAD that it pays to let one do it for all."""
+        """Return whether so many processes replace HEAD that it pays to let one do it for all."""
         if not context.proposes():
             return False
         held = context.held
@@ -217,7 +221,7 @@ class CommitLane(Lane[Candidate]):
 
 
 def commits_of(context: Context) -> CommitLane:
-    """Where the commits of a lake meet."""
+    """Return the commit group of a lake."""
     lane = context.lanes.named("commits", CommitLane)
     assert isinstance(lane, CommitLane)
     return lane

@@ -33,27 +33,27 @@ from lakevilla.transaction.validation.overlap import candidates_of
 
 # -------------------- replacing
 #
-# Sending a replacement of HEAD, and telling its candidates what became of them.
+# Sending a replacement of HEAD, and reporting the outcome to its candidates.
 
 
-#: Races lost in a row before a commit gives up; each one means that others advanced.
+#: The most races that a commit loses in a row before it gives up; in each another client advanced.
 _MAX_RACES = 1000
-#: Times that the same replacement is sent while nobody can tell what became of it.
+#: The most times that the same replacement is sent again while its outcome is unknown.
 _MAX_UNKNOWN = 5
 
 
 def begin_replacing(
     lane: CommitLane, base: HeldHead, new: Head, accepted: Mapping[Candidate, CommitSummary]
 ) -> Program[Replacement | None]:
-    """What is to be sent, with its leaves in the store; None if a member has left meanwhile."""
+    """Return the attempt to send, with its leaves stored; None if a member has left meanwhile."""
     try:
         yield from store_leaves(new)
     except StoreError as error:
-        # Nothing names them yet: it is sure that nobody is committed by them.
+        # Nothing names the leaves yet: it is sure that no transaction is committed by them.
         lane.answer({one: not_stored(one.txn, error) for one in accepted})
         return None
     attempt = Replacement(base, new, accepted)
-    # From here on it may be committed, whatever becomes of its thread.
+    # From here on it may be committed, whatever happens to its thread.
 
     def note_tried(candidate: Candidate) -> None:
         candidate.txn.ending.tried = True
@@ -65,12 +65,12 @@ def begin_replacing(
 def carry_out(
     context: Context, lane: CommitLane, attempt: Replacement, *, in_doubt: bool = False
 ) -> Program[None]:
-    """Send the replacement of HEAD, and tell its candidates what became of it.
+    """Send the replacement of HEAD, and report the outcome to its candidates.
 
-    ``in_doubt``: it was sent before, and may have landed or may yet. Then an error of this
+    ``in_doubt``: it was sent before, and may have been stored or may yet be. Then an error of this
     sending says nothing of that one; else it says that nothing was committed.
 
-    Safe if this is cut short anywhere: the attempt is left behind for the next leader.
+    It is safe to cut this short anywhere: the attempt is left behind for the next leader.
     """
     held, new = attempt.held, attempt.new
     try:
@@ -78,7 +78,7 @@ def carry_out(
         for _ in range(_MAX_UNKNOWN):
             if not isinstance(outcome, Unknown):
                 break
-            # The very same write again: it can land once at most, because it
+            # Send the very same write again: it can be stored once at most, because it
             # matches a HEAD that it replaces itself.
             in_doubt = True
             outcome = yield from replace_head(held, new)
@@ -109,7 +109,7 @@ def carry_out(
 
 
 def unknown(txn: TransactionState, why: str = "") -> Failed:
-    """Nobody can tell whether the transaction was committed."""
+    """Return the answer that it is not known whether the transaction was committed."""
     return Failed(
         CommitOutcomeUnknown(
             f"could not settle whether transaction {txn.id} was committed"
@@ -121,12 +121,12 @@ def unknown(txn: TransactionState, why: str = "") -> Failed:
 
 
 def not_stored(txn: TransactionState, error: LakeVillaError) -> Failed:
-    """What the error of a replacement that was refused, or not sent, means to one of its members.
+    """Return the answer to a member for the error of a replacement that was refused, or not sent.
 
-    Each is told by an error of its own: it is raised in a thread of its own.
+    Each member gets an error of its own: it is raised in a thread of its own.
     """
     if txn.ending.proposed is not None:
-        return unknown(txn, error.message)  # another may have taken it along
+        return unknown(txn, error.message)  # another client may have included it
     own = copy(error)
     own.txn_id = txn.id
     own.message = f"nothing of transaction {txn.id} was committed: {error.message}"
@@ -142,11 +142,12 @@ def _decided(
 
 
 def _met(context: Context, outcome: PutOutcome) -> Program[HeldHead | None]:
-    """The HEAD that the replacement has met."""
+    """Return the HEAD with which the replacement conflicts."""
     newer = head_found(outcome)
     known = context.held
     if newer is None or (known is not None and newer.head.replacement < known.head.replacement):
-        # Older than what is known: overtaken by another thread, or set back. A look at it tells.
+        # It is older than what is known: overtaken by another thread, or set back. A read shows
+        # which.
         return (yield from context.head())
     if known is not None:
         check_lineage(known.head, newer.head)
@@ -162,7 +163,7 @@ def _lost(
     *,
     in_doubt: bool,
 ) -> Program[None]:
-    """Another HEAD came first, or is our own whose acknowledgement was lost: look for each."""
+    """Search for each in the newer HEAD: it was first, or is the own one whose answer was lost."""
     lane.note_lost(context)
     answers: dict[Candidate, Answer] = {}
     for candidate in attempt.candidates:
@@ -171,7 +172,7 @@ def _lost(
         txn = candidate.txn
         found = yield from look_for(candidate, newer)
         if in_doubt and isinstance(found, Failed):
-            found = unknown(txn, str(found.error))  # it may be in what could not be read
+            found = unknown(txn, str(found.error))  # it may be in the part that could not be read
         if found is not None:
             answers[candidate] = found
             continue
@@ -193,21 +194,21 @@ def _lost(
 
 # -------------------- proposed
 #
-# Which commits may be proposed, and what their owner claims of their tables' logs.
+# The commits that may be proposed, and what their owner claims of their tables' logs.
 
 
 def proposed_commit(base: Head, new: Head, candidate: Candidate) -> Program[ProposedCommit | None]:
-    """The candidate as others may take it along; None if only its owner can commit it.
+    """Return the candidate as any leader may include it; None if only its owner can commit it.
 
-    ``new`` is the HEAD that its owner would store behind ``base``: what it says of the commit
-    and its tables is what is claimed. All that the transaction relies on is in ``base`` as it was
-    in the state that it is bound to, and in the same files.
+    ``new`` is the HEAD that its owner would store behind ``base``: the claim is what it says of the
+    commit and its tables. All on which the transaction relies is in ``base`` unchanged since
+    the state to which it is bound, and in the same files.
     """
     txn = candidate.txn
     if not may_go_along(txn) or not 0 < len(candidate.body) <= MOST_COMMIT_BYTES:
         return None
     if new.sequence != base.sequence + 1:
-        return None  # commits of other clients come in with it
+        return None  # commits of other clients are included with it
     summary = new.commits[-1]
     claims: dict[str, Claim] = {}
     for table, part in candidate.commit.tables.items():
@@ -235,13 +236,16 @@ def proposed_commit(base: Head, new: Head, candidate: Candidate) -> Program[Prop
 
 
 def _shared(base: Head, table: str) -> TableState | None:
-    """What HEAD tells of a table, if all that comes to it comes through HEAD or its own log."""
+    """Return HEAD's state of a table, if all its changes are made through HEAD or its own log."""
     state = base.tables.get(table)
     return None if state is None or state.dropped or state.catalog else state
 
 
 def _reliances(base: Head, candidate: Candidate) -> Program[dict[str, Reliance] | None]:
-    """What others need to tell whether it is touched; None if that can't be said, or takes much."""
+    """Return what other clients need to decide whether it is touched.
+
+    None if that can't be said, or takes much.
+    """
     txn, commit = candidate.txn, candidate.commit
     relies: dict[str, Reliance] = {}
     for table, asked in relied(commit).items():
@@ -261,7 +265,7 @@ def _reliances(base: Head, candidate: Candidate) -> Program[dict[str, Reliance] 
 
 
 def may_go_along(txn: TransactionState) -> bool:
-    """Whether another can tell, from HEAD alone, that what it relies on was not touched."""
+    """Return whether HEAD alone shows other clients that what it relies on was not touched."""
     head = txn.head
     is_ahead = head is not None and any(one.txn == txn.id for one in head.reserved)
     is_precise = txn.options.validation == "precise" and not txn.options.slack
@@ -270,25 +274,26 @@ def may_go_along(txn: TransactionState) -> bool:
         or not is_precise
         or txn.work.behind
         or txn.work.merging is not None
-        or txn.work.catalog  # HEAD and the commit tell what it read of tables, and not of these
-        # Whether the files that it brings back are kept is looked for by who replaces HEAD.
+        or txn.work.catalog  # HEAD and the commit show its reads of tables, not of the catalog
+        # The client that replaces HEAD checks whether the files that it brings back are kept.
         or any(done.deferred or isinstance(done.operation, Transplant) for done in txn.work.done)
     ):
         return False
-    # What was touched once is likely to be touched again: it waits for nobody, who would leave it.
+    # A commit that was touched once is likely to be touched again: it waits for no leader, since a
+    # leader would leave it.
     return not relies(txn) or not (
         txn.work.redos or commits_of(txn.context).has_doubts(txn.context)
     )
 
 
 def relies(txn: TransactionState) -> bool:
-    """Whether it relies on rows, and does not only add some."""
+    """Return whether it relies on rows, and does not only add some."""
     only_adds = all(is_append(done.operation) for done in txn.work.done)
     return bool(txn.work.reads) or not only_adds
 
 
 def _published(before: TableState, after: TableState) -> int:
-    """The last commit of the lake that its log was found to hold, of those that were pending."""
+    """Return the last commit of the lake, of those that were pending, that its log holds."""
     left = {ref.sequence for ref in after.pending}
     return max((ref.sequence for ref in before.pending if ref.sequence not in left), default=0)
 

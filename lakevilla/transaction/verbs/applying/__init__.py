@@ -1,1 +1,1 @@
-"""What a transaction does with whole states of the lake: applying, rolling back, merging."""
+"""Operations of a transaction on whole states of the lake: applying, rolling back, merging."""

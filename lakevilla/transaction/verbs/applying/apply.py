@@ -50,30 +50,30 @@ from lakevilla.transaction.verbs.bind import bind_to_head, join_head, take_place
 from lakevilla.transaction.verbs.create_table import copied_change
 from lakevilla.transaction.verbs.read_write import drop, execute, lookup, observe
 
-# -------------------- asked
+# -------------------- requests
 #
-# What is asked of the verbs that apply states, table by table, and what they say of a conflict.
+# The requests to the verbs that apply states, table by table, and their errors on a conflict.
 
 
-#: How far a table was in its histories where nobody can tell.
+#: The positions of a table in its histories where they can't be known.
 UNKNOWN: tuple[Reached, Reached] = ({}, {})
 
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """What counts where both sides have changed the same, and where to the same."""
+    """The choice where both sides have changed the same, and where their changes are equal."""
 
     on_conflict: OnConflict = "error"
     on_equal: OnEqual = "conflict"
 
 
-#: What both sides have changed is refused.
+#: Refuse changes of the same by both sides.
 REFUSE = Settle()
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked of one table."""
+    """The request for one table."""
 
     location: str
     keys: tuple[str, ...]
@@ -89,7 +89,7 @@ class Request:
 
 
 def conflict_of(request: Request, why: str, *, theirs: bool = True) -> MergeConflict:
-    """``theirs``: whether ``on_conflict="theirs"`` can settle it."""
+    """Return the conflict; ``theirs``: whether ``on_conflict="theirs"`` can settle it."""
     may = "'ours' or 'theirs'" if theirs else "'ours'"
     left_out = "" if request.verb == "REBASE" else "leave it out by tables=, or "
     return MergeConflict(
@@ -100,7 +100,7 @@ def conflict_of(request: Request, why: str, *, theirs: bool = True) -> MergeConf
 
 
 def together(conflicts: Sequence[MergeConflict]) -> MergeConflict:
-    """The conflicts of several tables as one error."""
+    """Return the conflicts of several tables as one error."""
     if len(conflicts) == 1:
         return conflicts[0]
     rows = {table: found for one in conflicts for table, found in one.by_table.items()}
@@ -109,12 +109,12 @@ def together(conflicts: Sequence[MergeConflict]) -> MergeConflict:
 
 
 def reached(old: LakeState, new: LakeState, location: str) -> tuple[Reached, Reached]:
-    """How far a table is in the histories of two states, where one leads to the other."""
+    """Return a table's positions in the histories of two states, where one leads to the other."""
     was, now = _reached_by(old, location), _reached_by(new, location)
     if was.keys() == now.keys():
         return was, now
     if isinstance(old, AtBase) and old.base.kind == "branch" and old.base.life in now:
-        return was, {**was, **now}  # the life that was made of it
+        return was, {**was, **now}  # the epoch that was made of it
     return UNKNOWN
 
 
@@ -123,7 +123,7 @@ def _reached_by(state: LakeState, location: str) -> Reached:
 
 
 def check_keys(snapshot: TableSnapshot, keys: Collection[str]) -> None:
-    """Refuse keys that the table lacks, or that tell no rows apart. ``InvalidOperation``."""
+    """Refuse keys that the table lacks, or that do not distinguish rows. ``InvalidOperation``."""
     schema = snapshot.layout.schema
     for key in keys:
         if key not in schema.names:
@@ -141,14 +141,14 @@ def check_keys(snapshot: TableSnapshot, keys: Collection[str]) -> None:
 
 
 def names_of(old: LakeState, new: LakeState) -> dict[str, str]:
-    """What the history of a table tells of the two states."""
+    """Return the names of the two states, for the history of a table."""
     if isinstance(new, AtBase) and new.base.kind == "branch" and isinstance(old, AtBase):
         return {"branch": f"{new.base.name}@{new.version}"}
     return {"before": old.name, "after": new.name}
 
 
 def is_later(one: StateName, other: StateName) -> bool:
-    """Whether of two versions of the lake, or of one branch, the one comes after the other."""
+    """Return whether ``one`` comes after ``other``: two versions of the lake, or of one branch."""
     numbers = [_number(name) for name in (one, other)]
     return numbers[0] > numbers[1]
 
@@ -163,7 +163,7 @@ def _number(name: StateName) -> int:
 
 
 def transplant_of(request: Request, found: Difference) -> Transplant:
-    """The operation that does what is asked."""
+    """Return the operation that does what is requested."""
     return Transplant(
         request.location,
         found.removes,
@@ -182,10 +182,10 @@ def transplant_of(request: Request, found: Difference) -> Transplant:
 
 # -------------------- apply
 #
-# Applying what changed between two states of the lake (docs/design/0032-apply.md).
+# Applying the changes between two states of the lake (docs/design/0032-apply.md).
 
 
-#: What became of a table: files came and went, rows were compared, or nothing was to do.
+#: The outcome for a table: files added and removed, rows compared, or nothing to do.
 Outcome = Literal["physical", "rows", "created", "dropped", "kept"]
 
 
@@ -199,32 +199,32 @@ def apply(
     settle: Settle = REFUSE,
     verb: str = "APPLY",
 ) -> Program[dict[str, Outcome]]:
-    """Do to the transaction's state what changed from ``before`` to ``after``.
+    """Apply to the transaction's state the changes from ``before`` to ``after``.
 
     Parameters
     ----------
     tables : sequence of str, optional
         Patterns of names or paths; all tables if not given.
     keys : Mapping
-        By location, the columns that tell rows apart.
+        By location, the columns that distinguish rows.
 
     Returns
     -------
     dict of str to Outcome
-        By location, of the tables that differ in the two.
+        By location, for the tables that differ in the two.
 
     Raises
     ------
     MergeConflict
-        Others have changed what it changes; the transaction is as it was.
+        Other clients have changed what it changes; the transaction is unchanged.
     VersionNotFound, RefNotFound
-        A state, or a file that is to come back, is not kept any more.
+        A state, or a file that must be brought back, is not kept any more.
     InvalidOperation
         A pattern fits no table, or ``keys`` names what a table lacks.
     """
     head = yield from bound(txn)
     if is_later(before, after):
-        # Of two versions that are not there the one that was asked for is named.
+        # If both versions are missing, the error names the requested one.
         old = yield from state_of(head, before)
         new = yield from state_of(head, after)
     else:
@@ -243,7 +243,7 @@ def apply_states(
     settle: Settle,
     verb: str,
 ) -> Program[dict[str, Outcome]]:
-    """As ``apply``, of states that are at hand; ``head`` is the one that it is bound to."""
+    """Apply loaded states as ``apply`` does; ``head`` is the one to which it is bound."""
     for location, columns in keys.items():
         yield from touch(txn, [location], probing=True)
         check_keys(txn.work.tables[location].snapshot, columns)
@@ -257,7 +257,7 @@ def apply_states(
         for location in wanted:
             pair = was[location], now[location]
             if None in pair and location not in places.made:
-                continue  # it came in with a log of its own: nobody knows what it was before
+                continue  # it was added with a log of its own: its earlier state is not known
             names = names_of(old, new)
             since, until = reached(old, new, location)
             request = Request(location, keys.get(location, ()), settle, verb, names, since, until)
@@ -276,7 +276,7 @@ def apply_states(
 def roll_back(
     txn: TransactionState, to: StateName, *, tables: Sequence[str] | None = None
 ) -> Program[dict[str, Outcome]]:
-    """Make the tables what they were. All their rows count as read.
+    """Make the tables what they were at a state. All their rows count as read.
 
     Raises
     ------
@@ -326,7 +326,7 @@ def roll_back(
                 txn, location, view.snapshot, came, parameters=parameters, within=within
             )
         if txn.bound.sequence != head.sequence:
-            # A table has shown a newer HEAD: what differs there was not looked for.
+            # A table has shown a newer HEAD: the differences there were not searched for.
             raise txn.fail(
                 ConflictError(
                     f"transaction {txn.id}: others have committed while it was seen what is to be "
@@ -382,14 +382,14 @@ def become(
 ) -> Program[Outcome]:
     """Make one table what it was in a state of its own. All its rows count as read.
 
-    ``came``: how far it is in its histories now, and then.
+    ``came``: its positions in its histories now, and then.
 
     Raises
     ------
     VersionNotFound
         A file is not kept any more.
     InvalidOperation
-        What it is now can't be brought together with what it was defined as.
+        Its present state can't be combined with its earlier definition.
     """
     snapshot = yield from lookup(txn, location)
     observe(txn, location, None)
@@ -414,7 +414,10 @@ def become(
 
 
 def bound(txn: TransactionState) -> Program[Head]:
-    """The HEAD that states are applied to. Raises ``InvalidOperation``, ``VersionNotFound``."""
+    """Return the HEAD to which states are applied.
+
+    Raises ``InvalidOperation``, ``VersionNotFound``.
+    """
     txn.check_write("", "apply")
     if not txn.through_head:
         yield from join_head(txn)
@@ -432,7 +435,7 @@ def bound(txn: TransactionState) -> Program[Head]:
 
 
 def _locations_of(head: Head, patterns: Sequence[str] | None) -> Program[tuple[str, ...]]:
-    """Patterns of locations that say which tables are rolled back: all, or those so called."""
+    """Return patterns of the locations that are rolled back: all, or those with such names."""
     if patterns is None:
         return ("*",)
     yield from load_all(head)
@@ -447,7 +450,7 @@ def _locations_of(head: Head, patterns: Sequence[str] | None) -> Program[tuple[s
 def _applied(
     txn: TransactionState, head: Head, request: Request, old: View | None, new: View | None
 ) -> Program[Outcome | None]:
-    """One table; None if it is the same in both states."""
+    """Apply one table; None if it is the same in both states."""
     location = request.location
     is_there = yield from is_there_in(head, location)
     if old is None or new is None:
@@ -496,9 +499,9 @@ def _applied(
 def _refuse_rows_of_others(
     txn: TransactionState, request: Request, old: TableSnapshot, new: TableSnapshot
 ) -> Program[None]:
-    """Refuse a definition under which rows may be wrong that neither state has.
+    """Refuse a definition under which rows that neither state has may be wrong.
 
-    A constraint would not hold of them, or their columns would be hidden by others of that name.
+    A constraint would not hold for them, or other columns of that name would hide their columns.
     """
     snapshot = yield from lookup(txn, request.location)
     for state in (old, new):
@@ -521,7 +524,7 @@ def _made_or_dropped(
     *,
     is_there: bool,
 ) -> Program[Outcome | None]:
-    """A table that only one of the states has (rule 2)."""
+    """Apply a table that only one of the states has (rule 2)."""
     location = request.location
     if old is None and new is None:
         return None
@@ -579,7 +582,7 @@ def _create(txn: TransactionState, request: Request, made: TableSnapshot) -> Pro
 
 
 def _done(txn: TransactionState, operation: Transplant) -> Program[Outcome]:
-    """Perform it, once it is sure that what it brings back is there and stays."""
+    """Perform it, once it is sure that the files that it brings back exist and stay."""
     head = txn.head
     assert head is not None
     count = len(txn.work.done)
@@ -597,7 +600,7 @@ def _done(txn: TransactionState, operation: Transplant) -> Program[Outcome]:
 
 @contextmanager
 def _whole_or_not_at_all(txn: TransactionState) -> Iterator[None]:
-    """A verb that raises has had no effect."""
+    """Undo what a verb has done if it raises: it has had no effect."""
     count, reads = len(txn.work.done), dict(txn.work.reads)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Merging a branch: what was done on it since it was made, or merged, is done to the lake."""
+"""Merging a branch: its changes since it was made, or merged, are applied to the lake."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def merge_branch(
     fast_forward_only: bool = False,
     serializable: bool = False,
 ) -> Program[tuple[dict[str, Outcome], Base]]:
-    """Do to the lake what was done on a branch since it was made, or merged.
+    """Apply to the lake the changes on a branch since it was made, or merged.
 
     It is merged so far from this commit on, with ``tables`` these alone. Parameters and errors as
-    ``apply``; also returns what the branch showed. ``serializable``: what was read on it must
-    be on the lake as it was seen there.
+    ``apply``; also returns the state that the branch showed. ``serializable``: what was read on it
+    must be on the lake as it was seen there.
     """
     head = yield from bound(txn)
     if txn.work.merging is not None:
@@ -74,7 +74,7 @@ def merge_branch(
             txn, head, AtBase(since), AtBase(now), tables, keys, settle, "MERGE"
         )
     except MergeConflict:
-        # A table, or a key, may have shown what another has merged of the branch since.
+        # A table, or a key, may have shown what another client has merged of the branch since.
         held = yield from load_head()
         changed = None if held is None else (yield from changed_entry(txn, held.head, name, entry))
         if changed is not None:
@@ -87,7 +87,7 @@ def merge_branch(
 
 
 def _merged_of(since: Base, now: Base, tables: Collection[str]) -> Program[Base]:
-    """What counts as merged once these tables are: the others stay as they were."""
+    """Return the base that counts as merged once these tables are: the rest is unchanged."""
     yield from load_base_tables(since, tables)
     yield from load_base_tables(now, tables)
     states = {location: now.tables.get(location) for location in tables}

@@ -1,4 +1,4 @@
-"""What an applied change observes, and the columns that it reads."""
+"""The rows that an applied change observes, and the columns that it reads."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from lakevilla.transaction.verbs.read_write import lookup, observe
 
 # -------------------- observed
 #
-# What transactions on a branch have read, held against the lake (docs/design/0031-branches.md).
+# Comparing the reads of transactions on a branch with the lake (docs/design/0031-branches.md).
 #
-# A merge brings what they have written. It is as if they had run on the lake now only if what they
-# have read is there as they have seen it.
+# A merge brings what they have written. It is as if they had run on the lake now only if all that
+# they have read is there as they have seen it.
 
 
 #: By table, the predicates of the rows that were read; None: all of them.
@@ -47,17 +47,18 @@ _Reads = dict[str, list[Expr | None]]
 
 
 def hold_observed(txn: TransactionState, branch: Branch, since: Base) -> Program[None]:
-    """Hold what was read on a branch against the lake, and make it read by the transaction.
+    """Compare what was read on a branch with the lake, and make it read by the transaction.
 
-    ``since`` is the branch as it was made, or last merged: what the lake has other than that
-    comes from others. From here on whoever changes it is in conflict as with any read.
+    ``since`` is the branch as it was made, or last merged: where the lake differs from that, other
+    clients have changed it. From here on any client that changes it is in conflict as with any
+    read.
 
     Raises
     ------
     MergeConflict
-        Others have changed on the lake what was read.
+        Other clients have changed on the lake what was read.
     InvalidOperation
-        What was read can't be told any more.
+        The reads can't be known any more.
     """
     reads = yield from _reads(txn, branch, since)
     seen = yield from AtBase(since).views(txn.context, sorted(reads))
@@ -81,7 +82,7 @@ def hold_observed(txn: TransactionState, branch: Branch, since: Base) -> Program
 
 
 def _is_held(txn: TransactionState, old: View, asked: Iterable[Expr | None]) -> Program[bool]:
-    """Whether the rows that were asked for are the same on the lake."""
+    """Return whether the requested rows are the same on the lake."""
     try:
         # It may show a newer HEAD than that of the tables before it, which fits what is observed.
         yield from touch(txn, [old.location], probing=True, access="read")
@@ -91,13 +92,13 @@ def _is_held(txn: TransactionState, old: View, asked: Iterable[Expr | None]) -> 
     if old.snapshot.table_id != new.snapshot.table_id:
         return False
     if old.placement == new.placement:
-        return True  # as far in the same log, and the same laid over it
+        return True  # as far in the same log, with the same laid over it
     found = yield from difference(old.snapshot, new.snapshot)
     net = NetChange(
         {file.ref: file for file in found.adds},
         {file.ref: removal(file) for file in found.removes},
         metadata=found.after is not None,
-        untold=True,  # what a file says of itself was said when it came, and not when it went
+        untold=True,  # what a file says of itself dates from its addition, not from its removal
     )
     for where in asked:
         if (yield from judge(txn.context, old, new, net, where)) is Verdict.CHANGED:
@@ -106,7 +107,7 @@ def _is_held(txn: TransactionState, old: View, asked: Iterable[Expr | None]) -> 
 
 
 def _reads(txn: TransactionState, branch: Branch, since: Base) -> Program[_Reads]:
-    """What transactions have read whose writes are not merged yet."""
+    """Return the reads of the transactions whose writes are not merged yet."""
     head = branch.held.head
     assert head.life is not None, branch.name
     if not head.life.is_first:
@@ -145,10 +146,10 @@ def _reads(txn: TransactionState, branch: Branch, since: Base) -> Program[_Reads
 
 
 def _is_merged(since: Base, commit: CommitSummary) -> bool:
-    """Whether all that a commit has written is in the state that was merged last.
+    """Return whether all that a commit has written is in the state that was merged last.
 
-    A part of it may be, where tables were merged apart. What can't be told counts as not merged:
-    then more is looked at than need be.
+    Only a part of it may be, where tables were merged separately. What can't be known counts as not
+    merged: then more is checked than necessary.
     """
     written = [place for place, touch_ in commit.tables.items() if _writes(touch_)]
     return commit.sequence <= since.sequence and all(
@@ -175,18 +176,18 @@ def _refuse(branch: Branch, why: str, error: Exception | None = None) -> NoRetur
 
 # -------------------- columns
 #
-# Columns that go by what is applied, and values of others in them (docs/design/0055).
+# Columns that an applied change drops, and values of other clients in them (docs/design/0055).
 
 
 def hiding(
     txn: TransactionState, operation: Transplant, old: TableSnapshot, new: TableSnapshot
 ) -> Program[Transplant]:
-    """The operation, with the columns that go by it, if no value of others is in them.
+    """Return the operation with the columns it drops, if they hold no value of other clients.
 
     Raises
     ------
     MergeConflict
-        One is, or it brings values into columns that the table has no more.
+        They hold one, or it brings values into columns that the table has no more.
     """
     snapshot = yield from lookup(txn, operation.table)
     yield from refuse_hidden(txn.context, operation, snapshot)

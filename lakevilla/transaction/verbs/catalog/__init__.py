@@ -1,1 +1,1 @@
-"""What the catalog tables and EXPLAIN tell, as a transaction sees it (docs/design/0035, 0040)."""
+"""The catalog tables and EXPLAIN, as a transaction sees them (docs/design/0035, 0040)."""

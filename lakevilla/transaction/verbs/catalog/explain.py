@@ -1,6 +1,6 @@
-"""What a statement would read: files that are kept and left out, and the engine's plan.
+"""The files that a statement would read and those left out, and the engine's plan.
 
-Nothing of it is part of the transaction: what is only told of may change.
+Nothing of it is part of the transaction: what is only reported may change.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lakevilla.transaction.verbs.read_write import own_state
 
 @dataclass(frozen=True, slots=True)
 class FilesKept:
-    """How many files of a table a condition leaves, and their bytes, of how many."""
+    """The number of a table's files that a condition leaves, their bytes, and both totals."""
 
     files: int
     bytes: int
@@ -33,7 +33,7 @@ class FilesKept:
 
 
 def files_kept(txn: TransactionState, location: str, where: Expr | None) -> Program[FilesKept]:
-    """What the statistics of a table's log say of a condition on its rows."""
+    """Return what the statistics of a table's log say of a condition on its rows."""
     txn.check_open("explain")
     yield from touch(txn, [location], probing=True)
     yield from perform_late(txn, [location])
@@ -58,7 +58,7 @@ def plan(
     params: Mapping[str, object],
     pasts: Mapping[str, TableInput],
 ) -> Program[str]:
-    """The plan of a query, which is not run; as ``query`` otherwise."""
+    """Return the plan of a query, which is not run; as ``query`` otherwise."""
     rows = yield from answer(txn, EXPLAIN + sql, tables, views, params, pasts)
     return "\n".join(str(text) for text in rows["explain_value"].to_pylist())
 
@@ -71,7 +71,7 @@ def answer(
     params: Mapping[str, object],
     pasts: Mapping[str, TableInput],
 ) -> Program[pa.Table]:
-    """What the engine tells of a query without running it for its rows."""
+    """Return the engine's answer to a query that is not run for its rows."""
     txn.check_open("explain")
     yield from touch(txn, tables.values(), probing=True)
     inputs = dict(pasts)

@@ -19,15 +19,15 @@ from lakevilla.transaction.verbs.bind import bind_to_head
 
 # -------------------- names
 #
-# Which tables a transaction sees in a range of names, and what each is called.
+# The tables that a transaction sees in a range of names, and the name of each.
 
 
 def tables_named(txn: TransactionState, names: NameRange) -> Program[dict[str, str]]:
-    """The locations of the tables whose names are in the range, by name and in their order.
+    """Return the locations of the tables whose names are in the range, by name and in their order.
 
-    Of HEAD's leaves those are fetched in which such a name may be: of the range itself, and those
-    that registered names lead to. Where a catalog is connected, whose names have nothing to do
-    with locations, all are.
+    Only those of HEAD's leaves are fetched in which such a name may be: leaves of the range itself,
+    and leaves to which registered names lead. Where a catalog is connected, whose names have
+    nothing to do with locations, all are fetched.
     """
     head = txn.head
     if head is None:
@@ -49,7 +49,7 @@ def tables_named(txn: TransactionState, names: NameRange) -> Program[dict[str, s
 
 
 def _of_clones(head: Head, names: NameRange) -> Program[list[tuple[str, str]]]:
-    """The tables within the range that clones show, which are called by their paths."""
+    """Return the tables within the range that clones show; their names are their paths."""
     if names.exact is not None:
         places = sorted(names.exact)
         mounts = yield from parallel([mount_of(head, place) for place in places])
@@ -62,7 +62,7 @@ def _of_clones(head: Head, names: NameRange) -> Program[list[tuple[str, str]]]:
 def _shown(
     head: Head, names: NameRange, registered: set[str], revived: set[str]
 ) -> list[tuple[str, str]]:
-    """The tables of a HEAD by the names that ``shown_tables`` gives them, within the range.
+    """Return the tables of a HEAD by the names of ``shown_tables``, within the range.
 
     ``revived`` are dropped there, and are in the lake again for the transaction.
     """
@@ -89,7 +89,7 @@ def _shown(
 
 
 def _own(txn: TransactionState, found: dict[str, str], names: NameRange) -> dict[str, str]:
-    """With what the transaction has made and dropped itself."""
+    """Return the tables with those that the transaction has made, without those it has dropped."""
     for done in txn.work.done:
         operation = done.operation
         if isinstance(operation, Create) and operation.table in names:
@@ -99,9 +99,9 @@ def _own(txn: TransactionState, found: dict[str, str], names: NameRange) -> dict
     return dict(sorted(found.items()))
 
 
-# -------------------- looking
+# -------------------- binding
 #
-# Binding for what only looks: a root that may be mistyped is left as it is.
+# Binding for a transaction that only reads: a root that may be mistyped is left unchanged.
 
 
 __all__ = ["bind_if_made", "bind_where_it_is"]
@@ -110,13 +110,13 @@ __all__ = ["bind_if_made", "bind_where_it_is"]
 def bind_if_made(txn: TransactionState) -> Program[None]:
     """Bind if a lake is here. Else the transaction stays unbound.
 
-    If it writes later, the lake must be as it was seen: absent.
+    If it writes later, the lake must still be absent.
     """
     yield from bind_to_head(txn, makes=False)
 
 
 def bind_where_it_is(txn: TransactionState, location: str) -> Program[None]:
-    """The same for a table, which must be there where no lake is: then its root is right.
+    """Do the same for a table, which must exist where no lake is: then its root is right.
 
     Raises
     ------

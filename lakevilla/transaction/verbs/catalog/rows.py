@@ -42,13 +42,13 @@ from lakevilla.transaction.verbs.catalog.names import bind_if_made, tables_named
 
 # -------------------- opened
 #
-# What a table's own log tells: files, columns, statistics. Each table asked for is opened.
+# The contents of a table's own log: files, columns, statistics. Each requested table is opened.
 
 
 Row = dict[str, Any]
 _AT_ONCE = 10_000
 
-#: These tell of one table: the others are shown.
+#: These errors concern one table: the other tables are shown.
 _WRONG_WITH_ONE = (
     TableNotFound,
     VersionNotFound,
@@ -60,7 +60,7 @@ _WRONG_WITH_ONE = (
 
 
 def file_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Row]]:
-    """The files of the tables that are asked for, and that the terms admit."""
+    """Return the files of the requested tables that the terms admit."""
     opened = yield from _opened(txn, read)
     lists = yield from parallel([snapshot.files() for snapshot in opened.values()])
     return (
@@ -72,7 +72,7 @@ def file_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Row]
 
 
 def statistics_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Row]]:
-    """What is known of each column in each file."""
+    """Return what is known of each column in each file."""
     opened = yield from _opened(txn, read)
     lists = yield from parallel([snapshot.files() for snapshot in opened.values()])
     return (
@@ -85,7 +85,7 @@ def statistics_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterato
 
 
 def column_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Row]]:
-    """The columns of the tables, in their order. No list of files is read."""
+    """Return the columns of the tables, in their order. No list of files is read."""
     opened = yield from _opened(txn, read)
     return (
         {
@@ -106,7 +106,7 @@ def _each(files: pa.Table) -> Iterator[DataFile]:
 
 
 def _opened(txn: TransactionState, read: CatalogRead) -> Program[dict[str, TableSnapshot]]:
-    """The tables in the range of names as the transaction sees them, all opened at once."""
+    """Return the tables in the range of names as the transaction sees them, all opened at once."""
     found = yield from tables_named(txn, read.names)
     errors = yield from touch_each(txn, found.values())
     opened: dict[str, TableSnapshot] = {}
@@ -131,12 +131,12 @@ def _leave_out(txn: TransactionState, name: str, error: LakeVillaError) -> None:
 # The lake's commits as rows, one for each table of each.
 
 
-#: What a commit object alone tells.
+#: Columns that only a commit object fills.
 _IN_OBJECTS = frozenset({"merged", "metadata"})
 
 
 def commit_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Row]]:
-    """The commits up to the state that is read, oldest first; pages as far back as is asked for."""
+    """Return the commits up to the state that is read, oldest first; pages as far as requested."""
     now = txn.context.held.head if txn.bound.is_past and txn.context.held is not None else txn.head
     if now is None or txn.head is None:
         return iter(())
@@ -165,12 +165,12 @@ def commit_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Ro
 
 
 def _first(read: CatalogRead) -> int:
-    """The first version that the terms admit."""
+    """Return the first version that the terms admit."""
     first = 0
     for term in read.terms:
         if term.column == "version" and term.operator in ("=", "in", ">", ">="):
             numbers = [value for value in term.values if isinstance(value, int | float)]
-            # Text may be a number too, and what is no finite one is for the query.
+            # Text may be a number too, and the query handles what is no finite number.
             if len(numbers) == len(term.values) and all(map(math.isfinite, numbers)):
                 first = max(first, int(min(numbers)))
     return first
@@ -201,16 +201,16 @@ def _rows(
 
 # -------------------- rows
 #
-# The rows of one catalog table, as far as a query asks for them; what is seen is observed.
+# The rows of one catalog table, as far as a query requests them; what is seen is observed.
 
 
 def catalog_rows(txn: TransactionState, read: CatalogRead) -> Program[pa.Table]:
-    """The rows that ``read`` asks for, and maybe others; they count as seen from here on.
+    """Return the rows that ``read`` requests, maybe more; they count as seen from here on.
 
     Raises
     ------
     InvalidOperation
-        The transaction sees no one state of the lake.
+        The transaction does not see one state of the lake.
     """
     txn.check_open("sql")
     if Feature.I not in txn.options.features:
@@ -223,7 +223,7 @@ def catalog_rows(txn: TransactionState, read: CatalogRead) -> Program[pa.Table]:
     yield from perform_late(txn)
     rows = yield from _READERS[read.kind](txn, read)
     if not txn.bound.is_past and read not in txn.work.catalog:
-        # Of one that only reads too: it may move to a newer HEAD yet.
+        # This includes a transaction that only reads: it may move to a newer HEAD yet.
         txn.work.catalog.append(read)
     schema = SCHEMAS[read.kind]
     # A few at a time: of a million files not all are Python objects at once.
@@ -270,7 +270,7 @@ def _table(txn: TransactionState, name: str, place: str, state: TableState | Non
 
 
 def uri_of(txn: TransactionState, location: str) -> str:
-    """A location as any other client may be given it."""
+    """Return a location as any other client may be given it."""
     return location if is_external(location) else f"{txn.context.root.rstrip('/')}/{location}"
 
 

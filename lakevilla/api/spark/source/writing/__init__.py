@@ -1,5 +1,6 @@
 """Writing by the data source: planned in one process of Spark, written in many, committed in one.
 
-``classes`` has what Spark pickles, ``plan`` what its planner does, ``rows`` what each task does,
-and ``commit`` what ends it. It may import the room of the source but for ``work`` and ``classes``.
+``classes`` has the classes that Spark pickles, ``plan`` the work of its planner, ``rows`` the work
+of each task, and ``commit`` the end of a write. It may import the modules of the source except for
+``work`` and ``classes``.
 """

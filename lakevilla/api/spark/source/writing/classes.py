@@ -1,4 +1,4 @@
-"""What Spark pickles of a writer: classes without a thought of their own, as those of a reader."""
+"""Classes of a writer that Spark pickles: without logic of their own, as those of a reader."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _WORK = "lakevilla.api.spark.source.writing.work"
 
 
 def writer_class() -> Callable[[bytes], DataSourceArrowWriter]:
-    """The writer of a frame; it is given a plan."""
+    """Return the writer of a frame; it gets a plan."""
     from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
     work = importer(_WORK)
 
     class Writer(DataSourceArrowWriter):
-        """Tasks write files, one process commits them."""
+        """A writer whose tasks write files, which one process commits."""
 
         def __init__(self, state: bytes) -> None:
             self.state = state
@@ -46,7 +46,7 @@ def writer_class() -> Callable[[bytes], DataSourceArrowWriter]:
 
 
 def stream_writer_class() -> Callable[[bytes], DataSourceStreamArrowWriter]:
-    """The writer of a stream; it is given a plan, of which its batches are told by tasks."""
+    """Return the writer of a stream; it gets a plan, which the tasks of a batch report."""
     try:
         from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
     except ImportError:
@@ -55,7 +55,7 @@ def stream_writer_class() -> Callable[[bytes], DataSourceStreamArrowWriter]:
     work = importer(_WORK)
 
     class StreamWriter(DataSourceStreamArrowWriter):
-        """As ``Writer``, for each batch; Spark makes another one to commit it."""
+        """A ``Writer`` for each batch; Spark makes another one to commit it."""
 
         def __init__(self, state: bytes) -> None:
             self.state = state

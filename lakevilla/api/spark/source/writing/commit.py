@@ -70,20 +70,20 @@ from lakevilla.transaction.verbs.read_write import (
 # The end of a write: its files are committed together, or given up together.
 #
 # Spark calls one of the two when all tasks have ended, in a process of its own, with a message of
-# one attempt of each task. It may call ``abort`` after a ``commit`` that it heard nothing of: so
-# nothing is deleted before the lake's HEAD has told that the transaction can't have committed.
+# one attempt of each task. It may call ``abort`` after a ``commit`` that it got no answer from: so
+# nothing is deleted before the lake's HEAD has shown that the transaction can't have committed.
 
 
 __all__ = ["abort", "abort_batch", "commit", "commit_batch"]
 
 
 def commit(state: bytes, messages: Sequence[bytes | None]) -> None:
-    """Commit what the tasks of a batch write have written.
+    """Commit the files that the tasks of a batch write have written.
 
     Raises
     ------
     LakeVillaError
-        What a task has met, or the commit; then nothing is visible.
+        The error of a task, or of the commit; then nothing is visible.
     """
     _commit(pickle.loads(state), _loaded(messages), None)
 
@@ -99,13 +99,14 @@ def commit_batch(messages: Sequence[bytes | None], batch: int) -> None:
     Raises
     ------
     LakeVillaError
-        What a task has met, or the commit.
+        The error of a task, or of the commit.
     InvalidOperation
-        The lake has a later batch of the query, or this one of another checkpoint or with other
-        rows, or lacks those before; or it is an epoch of a continuous query, and has none.
+        The lake has a later batch of the query, or has this one from another checkpoint or with
+        other rows, or lacks those before; or it is an epoch of a continuous query, which has no
+        batches.
     """
     if None in messages:
-        # No task of a batch tells nothing; those of a continuous query have not come to it.
+        # Each task of a batch sends a message; those of a continuous query have not done so yet.
         raise InvalidOperation(
             f"epoch {batch} has ended before its tasks have written their rows, as with a "
             "continuous trigger: use .trigger(processingTime=...), or another one of batches"
@@ -139,7 +140,10 @@ def _loaded(messages: Sequence[bytes | None]) -> list[Message]:
 
 
 def _of_batch(messages: Sequence[Message]) -> Message | None:
-    """One that has the plan of the batch: what the commit made anew is another transaction's."""
+    """Return a message that has the plan of the batch.
+
+    A plan that Spark makes again for the commit has another transaction.
+    """
     return next((one for one in messages if one.plan is not None), None)
 
 
@@ -168,7 +172,7 @@ def _commit(plan: WritePlan, messages: list[Message], key: KeyUse | None) -> Non
     except (ConflictError, TableExists):
         if plan.options.if_exists != "ignore":
             raise
-        # It was to be created: somebody else did that first.
+        # The table had to be created: another client did that first.
     except CommitOutcomeUnknown:
         if client.run(outcome(client.context, state.id)).state != "committed":
             raise
@@ -199,9 +203,9 @@ def _committed(
 
 
 def _give_up(plan: WritePlan, messages: list[Message]) -> None:
-    """See to it that the transaction never commits, and delete what it has stored, if it has not.
+    """Ensure that the transaction never commits, and delete its files, if it has not committed.
 
-    What tasks have stored that did not tell of it is gc's: the id is fenced from here on.
+    Files of tasks that did not report them are left to gc: the id is fenced from here on.
     """
     if plan.transaction is None:
         return
@@ -212,7 +216,7 @@ def _give_up(plan: WritePlan, messages: list[Message]) -> None:
 
 
 def _check_files(client: LakeClient, plan: WritePlan, messages: list[Message]) -> None:
-    """Refuse files that lie on a worker's own disk, under a local root that is not shared."""
+    """Refuse files on a worker's own disk, under a local root that is not shared."""
     if root_location(plan.access.place.root).scheme != "file":
         return
     hosts = {key: one.host for one in messages for key in _keys(plan, _files([one]))}
@@ -237,7 +241,7 @@ def _keys(plan: WritePlan, files: Sequence[DataFile]) -> list[str]:
 
 # -------------------- plan
 #
-# What a writer is going to do, found out once: in the process in which Spark plans it.
+# Plans of writers, made once: in the process in which Spark plans the write.
 #
 # The transaction begins here, and is carried to where it is committed: the tasks write files under
 # its id, for the layout that the table has for it.
@@ -248,7 +252,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WritePlan", "plan"]
 
-#: What tells whether two lists of files have the same rows.
+#: The columns that show whether two lists of files have the same rows.
 _IDENTITY = ["path", "dv_id", "deletes"]
 
 _WIDEN = "add it with .option('mergeSchema', 'true')"
@@ -256,22 +260,22 @@ _WIDEN = "add it with .option('mergeSchema', 'true')"
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """A write that was begun. Its ``repr`` tells no secret.
+    """A write that was begun. Its ``repr`` shows no secret.
 
     Attributes
     ----------
     location : str
-        Of the table.
+        The table's location.
     transaction : Carried or None
-        None if nothing is to be done: its key is, or the table is there.
+        None if nothing must be done: its key has committed, or the table exists.
     task : WriteTask or None
         With the layout of the files.
     creates : bool
-        Whether it creates the table.
+        True if it creates the table.
     where : Expr or None
         A predicate for the rows that are replaced.
     columns : bytes or None
-        Those that the table gets, an Arrow schema message.
+        The columns that the table gets, as an Arrow schema message.
     """
 
     access: Access
@@ -292,7 +296,7 @@ def plan(
     overwrite: bool,
     streaming: bool = False,
 ) -> bytes:
-    """Begin a write: what it needs is looked at, and nothing is stored.
+    """Begin a write: read all that it needs, and store nothing.
 
     Raises
     ------
@@ -358,7 +362,7 @@ def _planned(
 
 
 def _is_there(asked: WriteOptions, executor: Executor) -> bool:
-    """Whether there is such a table; one whose name only looks like another's is an error."""
+    """Return whether the table exists; one whose name only looks like another's is an error."""
     try:
         executor.look(asked.table)
     except TableNotFound:
@@ -369,7 +373,7 @@ def _is_there(asked: WriteOptions, executor: Executor) -> bool:
 def _layout(
     asked: WriteOptions, columns: pa.Schema, location: str, executor: Executor
 ) -> tuple[Layout, Expr | None, bytes | None]:
-    """The layout of the files; the predicate and the columns that the operation has."""
+    """Return the layout of the files, and the operation's predicate and columns."""
     state, rows = executor.state, columns.empty_table()
     where = executor.optional_predicate(asked.where, None)
     wider: bytes | None
@@ -396,9 +400,9 @@ def _layout(
 
 
 def _check_read(access: Access, asked: WriteOptions, location: str, executor: Executor) -> None:
-    """Hold the table to what it was at the version that the rows were made from.
+    """Compare the table with its state at the version that the rows were made from.
 
-    Up to here it is compared; from here on it counts as read, as any other does.
+    Up to here it is compared; from here on it counts as read, as any other table does.
     """
     assert asked.read_version is not None
     with lake_at(access, asked.read_version, ref=None) as past:
@@ -426,10 +430,10 @@ def _is_same(before: View, now: View, past: Executor, executor: Executor) -> boo
 
 # -------------------- rows
 #
-# What a task of a write does: rows become files, which nobody knows until they are committed.
+# Work of a task of a write: rows become files, which are not known until they are committed.
 #
-# Each attempt writes under names of its own, and tells of them in its message; Spark takes one
-# message of each task. Files of the other attempts belong to nobody, and gc deletes them.
+# Each attempt writes under names of its own, and reports them in its message; Spark takes one
+# message of each task. Files of the other attempts belong to no transaction, and gc deletes them.
 
 
 __all__ = ["Message", "written"]
@@ -437,10 +441,10 @@ __all__ = ["Message", "written"]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one attempt has done, and where.
+    """The report of one attempt, and the host that made it.
 
-    ``plan``: the stream's batch that it did it for, and ``checkpoint`` that which counts it, in the
-    directory ``location``; None if that is unknown.
+    ``plan``: the stream's batch for which it was made. ``checkpoint``: the one that counts the
+    batch, in the directory ``location``; None if that is unknown.
     """
 
     report: TaskReport
@@ -451,9 +455,9 @@ class Message:
 
 
 def written(state: bytes, batches: Iterator[pa.RecordBatch]) -> bytes:
-    """Write the rows of a task; what comes out is a pickled ``Message``.
+    """Write the rows of a task, and return a pickled ``Message``.
 
-    An error that another attempt would meet again is told in it: Spark would only repeat it.
+    An error that another attempt would get again is reported in it: Spark would only repeat it.
     """
     plan: WritePlan = pickle.loads(state)
     host = socket.gethostname()
@@ -468,7 +472,7 @@ def written(state: bytes, batches: Iterator[pa.RecordBatch]) -> bytes:
         if isinstance(report.error, StoreError) and not report.error.message.startswith("worker"):
             report.error.message = f"worker {host}: {report.error.message}"
             report.error.args = (report.error.message,)
-    for _ in batches:  # what is left is read, or Spark would take an early end for a broken worker
+    for _ in batches:  # read the rest: Spark would take an early end for a broken worker
         pass
     if plan.options.query_id is None:
         return pickle.dumps(Message(report, host))
@@ -478,7 +482,7 @@ def written(state: bytes, batches: Iterator[pa.RecordBatch]) -> bytes:
 
 
 def _check_reachable(root: str, host: str) -> None:
-    """Refuse a local root that is another directory here: its files nobody else would find."""
+    """Refuse a local root that is another directory here: no other process finds its files."""
     location = root_location(root)
     if location.scheme == "file" and not Path(location.uri, HEAD_KEY).exists():
         raise InvalidOperation(

@@ -1,4 +1,4 @@
-"""The options of a writer, as text, and what they mean."""
+"""The options of a writer, as text, and their meaning."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ _OF_BATCH = (
     "metadata",
 )
 _OF_STREAM = ("queryId",)
-#: What SQL can do here; Spark hands the options of a table in its catalog to no Python source.
+#: The way for SQL; Spark passes the options of a table in its catalog to no Python source.
 NO_OPTIONS = (
     "for a table of its catalog Spark hands no options to a Python data source, so it knows "
     "neither lake nor table: use CREATE TEMPORARY VIEW v USING lakevilla OPTIONS "
     "(lake '...', table '...') and SELECT from it or INSERT INTO it; lake.create_table creates a "
     "table of the lake, and so does the first write to it"
 )
-#: Given by Spark itself: where a stream keeps its offsets, and its name.
+#: Options of Spark itself: the directory of a stream's offsets, and the stream's name.
 _SPARKS = frozenset({"checkpointlocation", "queryname"})
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What a writer asks for.
+    """The request of a writer.
 
     Attributes
     ----------
@@ -53,27 +53,27 @@ class WriteOptions:
     ref : str or None
         The name of a branch; None for the lake itself.
     overwrite : bool
-        Whether rows are replaced.
+        True if rows are replaced.
     where : str or None
-        A predicate for the rows that are; None for all.
+        A predicate for the rows that are replaced; None for all.
     by_partition : bool
-        Whether they are those of the partitions that come.
+        True if these are the rows of the partitions that the data has.
     schema_mode : str or None
-        Whether columns are added, or all are replaced.
+        The change of the columns: some are added, or all are replaced.
     if_exists : str
-        What becomes of rows for a table that is there.
+        The treatment of rows for a table that exists.
     partition_by, format, properties
-        Of the table, if it is not there.
+        Of the table, if it does not exist.
     read_version : int or None
-        The global version that the rows were made from.
+        The global version from which the rows were made.
     key : str, (str, int) or None
         An idempotency key, or an application and a version of it.
     query_id : str or None
         The application whose versions are the batches of a stream.
     checkpoint_location, query_name : str or None
-        As the stream was given them.
+        As the stream got them.
     metadata : dict
-        Goes into the table's commit.
+        Entries for the table's commit.
     """
 
     lake: str
@@ -98,13 +98,13 @@ class WriteOptions:
     def of(
         cls, options: Mapping[str, str], *, overwrite: bool, streaming: bool = False
     ) -> WriteOptions:
-        """Read the options as Spark hands them over: in any case, the table as ``path``.
+        """Read the options as Spark passes them: in any case, the table as ``path``.
 
         Raises
         ------
         InvalidOperation
-            One is missing, unknown, does not go with another, or is not understood. Values are
-            not repeated where an option is unknown: somebody may have put a key there.
+            One is missing, unknown, does not go with another, or is not understood. Values are not
+            repeated where an option is unknown: a caller may have put a key there.
         """
         known = _OF_BOTH + (_OF_STREAM if streaming else _OF_BATCH)
         given = {name.lower(): value for name, value in options.items()}
@@ -283,7 +283,7 @@ def _metadata(text: str | None) -> dict[str, str]:
 
 
 def _object(name: str, text: str | None) -> dict[str, object]:
-    """Spark lowers the names of options, so that of a property can't be one."""
+    """Return a JSON object: Spark lowers the names of options, so a property can't be one."""
     try:
         found = {} if text is None else json.loads(text)
     except (ValueError, RecursionError):
