@@ -212,7 +212,7 @@ class _Reader:
         return found[0], False
 
     def _filter(self) -> Expr | int:
-        """Return the filter in brackets: quotes in it are closed first, and brackets are in pairs."""
+        """Return the filter in brackets; brackets are in pairs outside of closed quotes."""
         begin, depth, quote = self._at + 1, 0, ""
         for at in range(self._at, len(self._path)):
             char = self._path[at]

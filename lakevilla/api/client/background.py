@@ -109,7 +109,7 @@ class Use:
         _IN_USE[self._state.id] = self
 
     def is_open_in(self, thread: int) -> bool:
-        """Return whether it has not ended, and ``thread`` of this process was the last to use it."""
+        """Return whether it is open, and ``thread`` of this process was the last to use it."""
         if not self.is_of_this_process or self._thread != thread:
             return False
         return self._state.state not in TERMINAL

@@ -334,7 +334,7 @@ class LakeClient(ClientOfLife):
             return "none"
 
     def _cached_as(self) -> Hashable:
-        """Return a key for this lake's objects among those of all lakes that this process has open."""
+        """Return a key for this lake's objects among those of all open lakes of this process."""
         store = self.runner.store
         if not isinstance(store, LakeStore) or self.root == "memory://":
             return object()

@@ -56,7 +56,7 @@ def run_insert(
 
 
 def _in_partition(statement: InsertStatement, layout: Layout, dialect: Dialect) -> InsertStatement:
-    """Add PARTITION (day = ...) as one more column of the query, (day) as the last of its columns."""
+    """Add PARTITION (day = ...) as one more column of the query, (day) as its last column."""
     given = statement.partition
     if not given:
         return statement

@@ -202,6 +202,7 @@ class IdleEnd:
     """The end of a transaction whose verbs are too far apart (``sublogs.lease.Renewable``).
 
     The reference is weak: a transaction that its caller dropped is not ended here.
+
     Parameters
     ----------
     executor : Lasting

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def data_source(lakes: bytes) -> type[DataSource]:
-    """Return the class to be registered; ``lakes`` are ways to lakes, pickled, as in ``access_to``."""
+    """Return the class to be registered; ``lakes`` are pickled ways to lakes (``access_to``)."""
     from pyspark.sql.datasource import DataSource
     from pyspark.sql.types import StructType
 
