@@ -21,6 +21,7 @@ from lakevilla.api.arguments import (
 )
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.client.discovering import known_size, ref_of
+from lakevilla.api.client.names import refuse_link
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import own_version, table_history, table_versions
@@ -467,11 +468,13 @@ class Table(LiveRows, Restores, Hinted, Generic[Frame]):
         client = self._acting("vacuum").main("vacuum")
         dry_run = check_flag("dry_run", dry_run)
         enforce = check_flag("enforce_retention_duration", enforce_retention_duration)
+        location = client.location_of(self.name)
         if not dry_run:
+            refuse_link(client.root, self.name, location)
             client.ensure_safe_store()
         program = vacuum(
             client.context,
-            client.location_of(self.name),
+            location,
             retention_seconds=None if retention_hours is None else retention_hours * 3600,
             dry_run=dry_run,
             enforce_retention=enforce,

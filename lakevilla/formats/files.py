@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from hashlib import blake2b
 from typing import Any, Literal
+from urllib.parse import unquote
 
 import msgspec
 import numpy as np
@@ -371,7 +372,9 @@ def paths_elsewhere(files: pa.Table) -> list[str]:
     if files["deletion_vector"].null_count < len(files):
         vectors = pc.struct_field(files["deletion_vector"], "path_or_inline")
         kinds = pc.struct_field(files["deletion_vector"], "storage_type")
-        columns.append(vectors.filter(pc.is_in(kinds, value_set=pa.array(["p"]))))
+        named = vectors.filter(pc.is_in(kinds, value_set=pa.array(["p"]))).to_pylist()
+        # A vector's path stays as the log spells it; those of files are decoded.
+        columns.append(pa.chunked_array([[unquote(one) for one in named]], pa.string()))
     if files["deletes"].null_count < len(files):
         columns.append(pc.struct_field(pc.list_flatten(files["deletes"]), "path"))
     found: list[str] = []

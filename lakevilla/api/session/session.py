@@ -264,7 +264,7 @@ class Session(Generic[Frame]):
         return self._lake.run(body, **self._of_transactions())
 
     def _apart(self, node: Apart, given: Given[Frame]) -> Frame | None:
-        """Run a statement that takes effect by itself; USE moves the session to a branch or back."""
+        """Run a statement that takes effect by itself; USE moves the session to a branch."""
         if isinstance(node, CreateRef) and node.at is not None:
             node = replace(node, at=given.state(node.at))
         if isinstance(node, UseBranch):
