@@ -16,12 +16,13 @@ endif
 # starts compiles all of them anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo java test test-unit test-slices test-all spark-versions versions lint format soak integration bench-smoke docs docs-check clean
+.PHONY: help demo java test test-unit test-failed test-slices test-all spark-versions versions lint format soak integration bench-smoke docs docs-check clean
 
 help:
 	@echo "make demo         what LakeVilla does, in half a minute, on local files"
 	@echo "make test         every test function with a few of its cases, in about ten minutes"
 	@echo "make test-unit    the tests without Java or a server, in one to two minutes"
+	@echo "make test-failed  what failed in the run before, once more, one after the other"
 	@echo "make test-all     every case and the whole random search, in about an hour"
 	@echo "make test-slices  the same in a fixed order from SLICE on, for MINUTES (20) minutes"
 	@echo "make spark-versions  the tests of Spark with other versions of it (SPARKS, SPARK_TESTS)"
@@ -57,6 +58,9 @@ test: java $(STAMP)
 
 test-unit: $(STAMP)
 	$(PYTEST) tests/unit
+
+test-failed: java $(STAMP)
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none --exitfirst
 
 test-slices: java $(STAMP)
 	$(SUITE) --search whole --slice $(SLICE) --minutes $(MINUTES)
