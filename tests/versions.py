@@ -27,7 +27,7 @@ TOOLS = (
 )
 #: Engines, expressions, rows and SQL.
 TESTS = (
-    *("tests/unit/engines", "tests/unit/sql/expressions", "tests/unit/arrow"),
+    *("tests/unit/engines", "tests/unit/sql", "tests/unit/arrow"),
     *("tests/contract/engines", "tests/contract/rows", "tests/contract/sql", "tests/property"),
 )
 #: What needs PySpark to be collected; tests in its session are left out by their group.
