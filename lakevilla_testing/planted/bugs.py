@@ -73,7 +73,7 @@ def instead(original: Any, replacement: Any) -> Iterator[None]:
     places = [
         (module, name)
         for module_name, module in list(sys.modules.items())
-        if module_name.startswith("lakevilla.")
+        if module_name.startswith(("lakevilla.", "lakevilla_testing."))
         for name, value in list(vars(module).items())
         if value is original
     ]
