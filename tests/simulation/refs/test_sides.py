@@ -234,6 +234,7 @@ RULES = {
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_each_rule_that_is_left_out_is_found(name):
+def test_each_rule_that_is_left_out_is_found(name, monkeypatch):
+    monkeypatch.setitem(globals(), "SCHEDULES", 20)  # as many as find each of them
     with PLANTED[name].plant(), pytest.raises((AssertionError, LakeVillaError)):
         RULES[name]()
