@@ -35,15 +35,11 @@ FIXED = date(2026, 11, 28)
 #: How many cases of a function ``make test`` runs, by the folder of its test; None: all of them.
 FEW: dict[str, int | None] = {
     "unit": None,
-    "contract": 4,
-    "interop": 4,
-    "property": 10,
-    "simulation": 4,
-    "docs": 4,
-    "benchmarks": 2,
+    "contract": 2,
+    "property": 4,
 }
 #: The number where the table above has none.
-FEW_ELSEWHERE = 2
+FEW_ELSEWHERE = 1
 TESTS = Path(__file__).parents[1]
 
 

@@ -121,7 +121,7 @@ def test_two_workers_run_the_same_few_cases(suite: pytest.Pytester) -> None:
     counts = {name: ran.count(name) for name in set(ran)}
     assert counts == {
         "test_alone": 1,
-        "test_by_rule": 2,
+        "test_by_rule": 1,
         "test_by_mark": 5,
         "test_on_spark": 1,
         "test_seeds": 1,

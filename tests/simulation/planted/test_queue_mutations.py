@@ -82,6 +82,7 @@ CATCHERS = {
 }
 
 
+@pytest.mark.cases(None)
 @pytest.mark.parametrize("name", sorted(CATCHERS))
 def test_planted_bug_is_caught_by_its_test(name):
     with PLANTED[name].plant(), pytest.raises(AssertionError):

@@ -299,6 +299,7 @@ RULES = {
 }
 
 
+@pytest.mark.cases(None)
 @pytest.mark.parametrize("name", RULES)
 def test_each_rule_that_is_left_out_is_found(name, monkeypatch):
     monkeypatch.setitem(globals(), "SCHEDULES", 25)  # as many as find each of them
