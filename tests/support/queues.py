@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import lakevilla as lv
 from lakevilla.global_log.head import Head
+from lakevilla.maintenance.gc.listing import TIME_NAME
 from lakevilla.markers.repo import list_markers
 from lakevilla.store.effects import list_objects
 from lakevilla.sublogs.record import TXNS_PREFIX
@@ -45,9 +46,9 @@ def records(lake: lv.Lake) -> list[str]:
 
 
 def left_over(lake: lv.Lake, *tables: str) -> list[str]:
-    """Whatever queues have left in the store."""
+    """Return the markers and records that are left in the store, without what shows its time."""
     markers = [f"{table}: {number}" for table in tables for number in tickets(lake, table)]
-    return markers + records(lake)
+    return markers + [key for key in records(lake) if not key.endswith(f"/{TIME_NAME}")]
 
 
 def head_of(place: Place) -> Head:
