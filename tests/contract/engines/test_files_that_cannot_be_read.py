@@ -84,6 +84,10 @@ def test_a_codec_that_is_not_read_is_refused_by_file_and_name(
     file.write_bytes(bytes_.replace(LZ4_RAW, codec))
     size = f'"size":{file.stat().st_size}'
     entry.write_text(entry.read_text().replace(f'"size":{before}', size))
+    if name == "LZ4" and not is_duckdb_1():  # DuckDB 2 reads it
+        with lv.connect(str(tmp_path)) as lake:
+            assert lake.snapshot().read("t").to_pylist() == FIRST.to_pylist()
+        return
     for act in OPERATIONS.values():
         with (
             lv.connect(str(tmp_path)) as lake,

@@ -123,7 +123,8 @@ def test_the_planner_knows_what_values_the_files_have(
 
     monkeypatch.setattr(ClosedSession, "run", explained)
     assert query(lake, "SELECT count(*)::INT AS n FROM t", {"t": "t"}) == [{"n": 2}]
-    assert "EMPTY_RESULT" in plans[0], plans[0]
+    # DuckDB 2 spells the operators of a plan in words.
+    assert "EMPTY_RESULT" in plans[0].upper().replace(" ", "_"), plans[0]
 
 
 @pytest.mark.parametrize("remote", [False, True])
