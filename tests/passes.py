@@ -28,7 +28,6 @@ def passed() -> set[Path]:
         lake.create_table("t", [{"id": 1}])
         lake.run(lambda txn: txn.append("t", [{"id": 2}]))
         with lake.transaction() as txn:
-            threading.setprofile_all_threads(note) if sys.version_info >= (3, 12) else None
             threading.setprofile(note)
             sys.setprofile(note)
             try:

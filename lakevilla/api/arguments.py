@@ -16,11 +16,6 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.settings import MOST_SECONDS, is_unicode, shown
 from lakevilla.store.location import refuse_half_scheme
 
-# -------------------- arguments
-#
-# Arguments of callers, refused if they can mean nothing, before anything is read.
-
-
 __all__ = [
     "Hinted",
     "check_choice",
@@ -39,7 +34,16 @@ __all__ = [
     "check_z_order",
     "tables_to_register",
     "verbs_elsewhere",
+    "parameters",
+    "PropertyValue",
+    "property_names",
+    "property_texts",
 ]
+
+# -------------------- arguments
+#
+# Arguments of callers, refused if they can mean nothing, before anything is read.
+
 
 _MOST_HOURS = MOST_SECONDS / 3600
 _MOST_WHOLE = 2**63 - 1
@@ -394,8 +398,6 @@ def tables_to_register(name: object, uri: object) -> dict[str, str]:
 # Values for the ``:name`` of a text: named, and of Python's own types.
 
 
-__all__ = ["parameters"]
-
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -436,8 +438,6 @@ def parameters(given: object, *, nested: bool = False) -> dict[str, object]:
 # A log keeps text alone, and each client reads it by rules of its own: ``True`` as Python prints it
 # is false to all of them (hazard 42). The format checks the meaning of a name.
 
-
-__all__ = ["PropertyValue", "property_names", "property_texts"]
 
 #: The types in which a property's value may be given.
 PropertyValue = str | bool | int | float | Decimal

@@ -41,6 +41,17 @@ from lakevilla.transaction.verbs.abort import abort, rerun
 from lakevilla.transaction.verbs.begin import begin
 from lakevilla.transaction.verbs.read_write import bind_to_ref
 
+__all__ = [
+    "ATTEMPTS",
+    "BatchFunction",
+    "check_attempts",
+    "check_callable",
+    "check_location",
+    "run",
+    "begin_transaction",
+    "check_timeout",
+]
+
 # -------------------- run
 #
 # Runs of a function in a transaction until it has committed, for ``lake.run``.
@@ -50,15 +61,6 @@ from lakevilla.transaction.verbs.read_write import bind_to_ref
 # over by another process, is settled in HEAD before the function is called in a new one: its work
 # must not be done twice.
 
-
-__all__ = [
-    "ATTEMPTS",
-    "BatchFunction",
-    "check_attempts",
-    "check_callable",
-    "check_location",
-    "run",
-]
 
 T = TypeVar("T")
 
@@ -317,9 +319,6 @@ def _pause(context: Context, attempt: int) -> Program[None]:
 # -------------------- begin
 #
 # Beginning of transactions: the arguments of ``lake.transaction``, checked and written down.
-
-
-__all__ = ["begin_transaction", "check_timeout"]
 
 
 def begin_transaction(

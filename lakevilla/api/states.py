@@ -25,12 +25,16 @@ from lakevilla.settings import shown
 from lakevilla.sql.expressions.bind import Predicate
 from lakevilla.store.cached import fresh
 
+__all__ = [
+    "States",
+    "Verify",
+    "Verifying",
+]
+
 # -------------------- lake states
 #
 # Reads of a lake: its tables at one global version, now or in the past.
 
-
-__all__ = ["States", "Verify"]
 
 #: The comparison of data files with their hashes before they are read.
 Verify = Literal["off", "on"]
@@ -251,9 +255,6 @@ class States(Generic[Frame]):
 # -------------------- verifying
 #
 # Verification of all that a lake holds: that it exists, and is what was written.
-
-
-__all__ = ["Verifying"]
 
 
 class Verifying:

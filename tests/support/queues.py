@@ -41,14 +41,15 @@ def tickets(lake: lv.Lake, table: str) -> list[int]:
 
 
 def records(lake: lv.Lake) -> list[str]:
-    """What lies under the transactions' prefix: records and sublogs."""
-    return [info.key for info in inside(lake).run(list_objects(TXNS_PREFIX))]
+    """Return the records and sublogs; what shows the store's time is no record."""
+    keys = [info.key for info in inside(lake).run(list_objects(TXNS_PREFIX))]
+    return [key for key in keys if not key.endswith(f"/{TIME_NAME}")]
 
 
 def left_over(lake: lv.Lake, *tables: str) -> list[str]:
-    """Return the markers and records that are left in the store, without what shows its time."""
+    """Return the markers and records that are left in the store."""
     markers = [f"{table}: {number}" for table in tables for number in tickets(lake, table)]
-    return markers + [key for key in records(lake) if not key.endswith(f"/{TIME_NAME}")]
+    return markers + records(lake)
 
 
 def head_of(place: Place) -> Head:

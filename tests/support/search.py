@@ -10,21 +10,19 @@ from __future__ import annotations
 import os
 from datetime import date
 
+SEARCH = os.environ["LAKEVILLA_SEARCH"]
+#: Whether a test searches enough to require that what is rare occurs.
+WHOLE, SOAK = SEARCH != "small", SEARCH == "soak"
+
 
 def how_many(small: int, *, whole: int | None = None, soak: int | None = None) -> int:
     """Return how many seeds, schedules or steps a test searches.
 
     Without a number of its own, ``whole`` is ``small``, and ``soak`` is ``whole``.
     """
-    search = os.environ["LAKEVILLA_SEARCH"]
-    if search == "soak" and soak is not None:
+    if SOAK and soak is not None:
         return soak
-    return small if search == "small" or whole is None else whole
-
-
-SEARCH = os.environ["LAKEVILLA_SEARCH"]
-#: Whether a test searches enough to require that what is rare occurs.
-WHOLE, SOAK = SEARCH != "small", SEARCH == "soak"
+    return whole if WHOLE and whole is not None else small
 
 
 def first_seed() -> int:

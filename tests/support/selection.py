@@ -3,8 +3,8 @@
 Options of pytest, all of which the header of a run repeats:
 
 ``--cases few``
-    The cases of ``make test``: at least one of each function, the same ones on each day and
-    machine. `few` has the rule; the mark ``cases(n)`` sets another number for a function.
+    The cases of ``make test``, the same ones on each day and machine. `few` has the rule; the marks
+    ``cases(n)``, ``seam`` and ``night`` set another number for a function.
 ``--search whole`` and ``--search soak``
     How much a test searches that draws its input; see `tests.support.search`.
 ``--seeds today`` and ``--seeds 2026-11-22``
@@ -57,7 +57,7 @@ class Case(NamedTuple):
 
 
 def few(cases: Iterable[Case]) -> set[str]:
-    """Return the tests that ``make test`` runs: of each function a part, and at least one.
+    """Return the tests that ``make test`` runs: of each function a part.
 
     A function's cases on a server, or in Spark's session, are left out if it has others; else one
     of them runs. Of what remains, a case is taken that has most values of parameters that no case

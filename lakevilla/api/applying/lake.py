@@ -31,12 +31,15 @@ from lakevilla.store.effects import Program
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.applying.apply import Outcome, Settle, apply, restore, roll_back
 
+__all__ = [
+    "Applying",
+    "Restores",
+    "AppliesStates",
+]
+
 # -------------------- lake
 #
 # Changes in a lake: taken back, done again, and compared.
-
-
-__all__ = ["Applying"]
 
 
 class Applying(Generic[Frame]):
@@ -253,9 +256,6 @@ def _shown(state: StateLike) -> str:
 # A table that is set back to an earlier state.
 
 
-__all__ = ["Restores"]
-
-
 class Restores:
     """The operations of a table on its older states."""
 
@@ -319,9 +319,6 @@ def _target(client: LakeClient, to: object) -> OwnVersion | StateName:
 # -------------------- transaction
 #
 # Changes between two states, applied as part of a transaction.
-
-
-__all__ = ["AppliesStates"]
 
 
 class AppliesStates(Generic[Frame]):

@@ -44,12 +44,14 @@ from lakevilla.sublogs.operations import OnConflict, OnEqual
 from lakevilla.transaction.verbs.applying.apply import Outcome, Settle
 from lakevilla.transaction.verbs.applying.merge_branch import merge_branch
 
+__all__ = [
+    "Rebases",
+    "Merges",
+]
+
 # -------------------- rebase
 #
 # Rebasing branches.
-
-
-__all__ = ["Rebases"]
 
 
 class Rebases(Generic[Frame]):
@@ -134,8 +136,6 @@ def _check_name(branch: object) -> None:
 #
 # Merges of branches, and writes with an audit before any other client sees them.
 
-
-__all__ = ["Merges"]
 
 Keep = Literal["failed", "always", "never"]
 MergeIsolation = Literal["snapshot", "serializable"]

@@ -38,12 +38,16 @@ from lakevilla.transaction.verbs.catalog.rows import catalog_rows
 from lakevilla.transaction.verbs.read_write import layout_of, query, scan, see_files
 from lakevilla.transaction.verbs.replaced_tables import conflict_if_replaced
 
+__all__ = [
+    "PastRows",
+    "Queries",
+    "with_catalog",
+]
+
 # -------------------- queries
 #
 # Queries of ``sql``: run, explained, and kept for a redo that runs them again.
 
-
-__all__ = ["PastRows", "Queries"]
 
 T = TypeVar("T")
 
@@ -276,8 +280,6 @@ class PastRows:
 # Catalog tables in a statement: each one that it names is made before it runs, and passed as a
 # view.
 
-
-__all__ = ["with_catalog"]
 
 _CATALOG = "lake"
 _HIGHEST = chr(0x10FFFF)

@@ -32,12 +32,20 @@ from lakevilla.store.effects import put
 from lakevilla.sublogs.operations import InlineSource, StagedSource
 from lakevilla.transaction.verbs.read_write import layout_of, layout_with
 
+__all__ = [
+    "NO_COLUMNS",
+    "TWO_ROWS",
+    "Sources",
+    "key_columns",
+    "keyed_schema",
+    "frames_go_in_views",
+    "without_frames",
+]
+
 # -------------------- sources
 #
 # Rows that callers give, as the schemas, streams and stored sources that verbs take.
 
-
-__all__ = ["NO_COLUMNS", "TWO_ROWS", "Sources", "key_columns", "keyed_schema"]
 
 #: Merge sources up to this size travel in the commit object itself.
 _INLINE_BYTES = 64 * 1024
@@ -309,8 +317,6 @@ def _parts(rows: pa.Table) -> Iterator[pa.Table]:
 # The hint is at the end of the error. A caller that takes no frames, as the command line and
 # DB-API, shows only the rest: ``without_frames``.
 
-
-__all__ = ["frames_go_in_views", "without_frames"]
 
 _SAID = "_frames_said"
 

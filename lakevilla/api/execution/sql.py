@@ -29,13 +29,16 @@ from lakevilla.sql.statements.merging import looks_elsewhere, merge_verb, merges
 from lakevilla.sql.statements.select import Select
 from lakevilla.sql.statements.statement import Statement, parse_statement
 
+__all__ = [
+    "run_statement",
+    "compiler_of",
+    "merges",
+]
+
 # -------------------- sql
 #
 # Statements of ``txn.sql``: a SELECT is run, any other statement is passed to the verb that does
 # it.
-
-
-__all__ = ["run_statement"]
 
 
 def run_statement(
@@ -192,10 +195,7 @@ def _finished(builder: MergeBuilder, statement: MergeStatement) -> OperationResu
 
 # -------------------- compiling
 #
-# Terms of a statement as an executor reads them; see ``engines.sql.compiling``.
-
-
-__all__ = ["compiler_of", "merges"]
+# Terms of a statement as an executor reads them: see ``sql.statements.conditions``.
 
 
 def compiler_of(

@@ -21,6 +21,12 @@ from lakevilla.sql.expressions.bind import Predicate, bind
 from lakevilla.sql.expressions.tree import Call, Column, Expr
 from lakevilla.sql.expressions.values import literal
 
+__all__ = [
+    "frame_of",
+    "lazy_frame",
+    "translated",
+]
+
 # -------------------- lazy frame
 #
 # A table as a ``LazyFrame`` of polars, which is read when it is collected.
@@ -33,7 +39,6 @@ from lakevilla.sql.expressions.values import literal
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["frame_of", "lazy_frame"]
 
 Frame = TypeVar("Frame")
 
@@ -119,8 +124,6 @@ def _both(one: Expr | None, other: Expr | None) -> Expr | None:
 # known here, to the last key, is not translated. That is safe because a reader that uses the
 # translation filters by the predicate itself afterwards; a part that is left out costs time.
 
-
-__all__ = ["translated"]
 
 #: A part of the JSON.
 Node: TypeAlias = Any

@@ -41,12 +41,16 @@ from lakevilla.sql.statements.select import Select
 from lakevilla.transaction.verbs.create_table import whole_or_not_at_all
 from lakevilla.transaction.verbs.read_write import layout_of
 
+__all__ = [
+    "perform",
+    "tell",
+    "apart",
+    "create_table",
+]
+
 # -------------------- performing
 #
 # One statement done by the verbs of a transaction.
-
-
-__all__ = ["perform", "tell"]
 
 
 def tell(state: Reads[Frame], statement: Parsed, given: Given[Frame]) -> Frame:
@@ -110,8 +114,6 @@ def perform(
 # Statements that take effect by themselves: branches, tags and upkeep, by verbs of the lake.
 
 
-__all__ = ["apart"]
-
 _MERGED = pa.schema([("table", pa.string()), ("change", pa.string())])
 _FILES = pa.schema([("path", pa.string())])
 _OPTIMIZED = ("files_added", "files_removed", "bytes_added", "bytes_removed", "partitions")
@@ -171,9 +173,6 @@ def _refuse_kind(node: DropRef, kind: str) -> NoReturn:
 # -------------------- creating
 #
 # CREATE TABLE: a table made, filled and given its rules as a whole, or not at all.
-
-
-__all__ = ["create_table"]
 
 
 def create_table(

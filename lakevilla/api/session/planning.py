@@ -27,12 +27,21 @@ from lakevilla.sql.statements.script.parsing import Apart, Block, Node, OfRows, 
 from lakevilla.sql.statements.script.refs import Marked, PastTable, State, state_of
 from lakevilla.sql.statements.select import Dialect
 
+__all__ = [
+    "One",
+    "Whole",
+    "planned",
+    "refuse_in_transaction",
+    "place_error",
+    "placing",
+    "Given",
+    "script_text",
+    "Host",
+]
+
 # -------------------- planning
 #
 # Division of a text: the statements that are one transaction.
-
-
-__all__ = ["One", "Whole", "planned", "refuse_in_transaction"]
 
 
 _KINDS = ("BRANCH", "TAG")
@@ -183,9 +192,6 @@ def _words(text: str) -> str:
 # Places of errors: in a text of many statements, an error names its statement.
 
 
-__all__ = ["place_error", "placing"]
-
-
 @contextmanager
 def placing(number: int, source: ScriptStatement, *, is_script: bool) -> Iterator[None]:
     """Name, in errors raised inside, the statement by number and line; alone it needs none.
@@ -216,9 +222,6 @@ def place_error(error: LakeVillaError, number: int, line: int) -> None:
 # -------------------- given
 #
 # Inputs of a statement next to its text: parameters, views, and past tables.
-
-
-__all__ = ["Given", "script_text"]
 
 
 def script_text(value: object) -> str:
@@ -296,8 +299,6 @@ class Given(Generic[Frame]):
 #
 # The interface of a session to its lake.
 
-
-__all__ = ["Host"]
 
 T = TypeVar("T")
 

@@ -47,12 +47,21 @@ from lakevilla.sql.statements.script.parsing import Apart, Parsed, named_tables,
 from lakevilla.sql.statements.script.refs import CreateRef, DropRef, MergeBranch, UseBranch
 from lakevilla.transaction.state.values import Feature
 
+__all__ = [
+    "Session",
+    "Sessions",
+    "DEFAULTS",
+    "checked_limits",
+    "limits_of",
+    "refuse_higher",
+    "refuse_of_spark",
+    "setting",
+    "spelled",
+]
+
 # -------------------- session
 #
 # A session: its statements, and the transaction that is open in it.
-
-
-__all__ = ["Session"]
 
 
 class Session(Generic[Frame]):
@@ -360,9 +369,6 @@ class Session(Generic[Frame]):
 # Sessions as a verb of a lake.
 
 
-__all__ = ["Sessions"]
-
-
 class Sessions(Generic[Frame]):
     """The sessions of a lake, for texts of many statements."""
 
@@ -433,16 +439,6 @@ class Sessions(Generic[Frame]):
 #
 # The settings of a session as SQL spells them.
 
-
-__all__ = [
-    "DEFAULTS",
-    "checked_limits",
-    "limits_of",
-    "refuse_higher",
-    "refuse_of_spark",
-    "setting",
-    "spelled",
-]
 
 #: The words by which SET removes a limit, as SHOW SETTINGS spells them.
 _NO_LIMIT = ("none", "null", "default")

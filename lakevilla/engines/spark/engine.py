@@ -261,7 +261,7 @@ class SparkEngine:
         return str((yield from digested(self._jobs, self._embedded, table, where)))
 
     def meet(self, sides: Mapping[str, Side], judge: Judge, prefix: str) -> Program[Met]:
-        """Join rows of several sides in tasks; see ``engines.meeting.MeetingEngine``."""
+        """Join rows of several sides in tasks; see ``engines.staged.MeetingEngine``."""
         return (yield from met(self._jobs, sides, judge, prefix))
 
     def rows_within(

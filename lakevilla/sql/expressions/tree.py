@@ -31,7 +31,7 @@ class Column(msgspec.Struct, frozen=True, tag_field="node", tag="col", omit_defa
     """A column, by its path of names; ``table`` is the alias in a merge.
 
     ``ids`` are the ids of its field, in a tree that is kept longer than the schema that its name is
-    from: see ``fields.py``.
+    from: see ``formats.layout``.
     """
 
     path: tuple[str, ...]

@@ -72,7 +72,7 @@ def literal(value: object, what: str = "a value") -> Expr:
     Parameters
     ----------
     value : object
-        A value that ``scalars.plain`` accepts.
+        A value that ``arrow.scalars.plain`` accepts.
     what : str
         The name of the value, for messages.
 

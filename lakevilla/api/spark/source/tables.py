@@ -41,17 +41,6 @@ from lakevilla.store.backends.reach import Reach, azure_account, outside_paths
 from lakevilla.store.effects import Program
 from lakevilla.store.location import refuse_half_scheme, root_location
 
-# -------------------- tables
-#
-# A table's rows at one state of the lake: bound once, cut into bins, read in the workers.
-#
-# Everything that is kept between two calls is pickled, as Spark makes them in different
-# processes.
-
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
 __all__ = [
     "Bound",
     "ahead",
@@ -63,7 +52,27 @@ __all__ = [
     "rows",
     "scan",
     "takes_filters",
+    "Access",
+    "access_to",
+    "goes_on",
+    "lake_at",
+    "opened",
+    "opened_on",
+    "reaching",
+    "pushed",
+    "together",
 ]
+
+# -------------------- tables
+#
+# A table's rows at one state of the lake: bound once, cut into bins, read in the workers.
+#
+# Everything that is kept between two calls is pickled, as Spark makes them in different
+# processes.
+
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 
 #: The most files that are listed where only columns are requested: some milliseconds, 300 KB.
@@ -241,9 +250,6 @@ def rows(state: bytes, files: bytes) -> Iterator[pa.RecordBatch]:
 # Lakes that the processes of a Spark session can open: the arguments of ``connect``, by root.
 
 
-__all__ = ["Access", "access_to", "goes_on", "lake_at", "opened", "opened_on", "reaching"]
-
-
 @dataclass(frozen=True, slots=True)
 class Access:
     """The way to open a lake that is only read. Its ``repr`` shows no secret.
@@ -333,8 +339,6 @@ def _opened(pickled: bytes) -> LakeClient:
 #
 # Spark's filters as predicates of LakeVilla, where both mean the same for every value.
 
-
-__all__ = ["pushed", "together"]
 
 _COMPARISONS = {
     "EqualTo": "=",

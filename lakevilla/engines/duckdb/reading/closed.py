@@ -366,9 +366,9 @@ def refuse_twins(paths: Mapping[str, object]) -> None:
 #
 # Check whether a statement is one SELECT of tables and nothing else, as DuckDB itself reads it.
 #
-# ``engines.sql.select`` refuses any other statement by a parser that is not DuckDB's. Here DuckDB's
-# own tree is checked, which is the one that runs. If the tree has a node that is not known to be
-# harmless, the statement only gets a database of its own: nothing is refused here.
+# ``sql.statements.select`` refuses any other statement by a parser that is not DuckDB's. Here
+# DuckDB's own tree is checked, which is the one that runs. If the tree has a node that is not
+# known to be harmless, the statement only gets a database of its own: nothing is refused here.
 #
 # The tree also shows whether DuckDB would lose rows of the statement.
 

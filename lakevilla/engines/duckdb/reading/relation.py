@@ -512,7 +512,7 @@ def _schema_entry(
 # another comparison of ``x`` (duckdb#25992). For an OR of comparisons of one column with constants,
 # DuckDB (1.5.5) checks statistics, those of a row group in a file as well as those of its own
 # tables. These treat ``x IS DISTINCT FROM c`` as ``x <> c``: DuckDB skips row groups whose values
-# are all NULL, or ``c`` and NULL. See ``admission.Admission``.
+# are all NULL, or ``c`` and NULL. See ``closed.Admission``.
 
 
 def above(sql: str) -> str:

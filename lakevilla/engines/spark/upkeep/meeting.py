@@ -182,7 +182,7 @@ def _of_hashes(batches: Iterator[pa.RecordBatch], wanted: np.ndarray) -> Iterato
 
 
 def met(jobs: Jobs, sides: Mapping[str, Side], judge: Judge, prefix: str) -> Program[Met]:
-    """Join rows of several sides; see ``engines.meeting.MeetingEngine``."""
+    """Join rows of several sides; see ``engines.staged.MeetingEngine``."""
     sources: dict[str, SideSource] = {}
     tasks: list[tuple[int, bytes | int]] = []
     sizes: dict[str, int] = {}

@@ -54,8 +54,8 @@ class WholeAvroFile(AvroFile[D]):
     def __enter__(self) -> WholeAvroFile[D]:
         with self.input_file.open() as stream:
             # The compiled decoder does not check lengths: at the end of a file that was cut off it
-            # reads on in the memory of the process (pyiceberg 0.12). The
-            # header and the frames of blocks are few, and Python's decoder raises ``EOFError``.
+            # reads on in the memory of the process (pyiceberg 0.12). The header and the frames of
+            # blocks are few, and Python's decoder raises ``EOFError``.
             content = stream.read()
         self.decoder, self._size = StreamingBinaryDecoder(content), len(content)
         self.header = construct_reader(META_SCHEMA, {-1: _Header}).read(self.decoder)

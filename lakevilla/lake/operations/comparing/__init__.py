@@ -1,5 +1,5 @@
 """Comparing rows one by one, to apply changes to a table whose files were rewritten since.
 
-``rows`` decides what must be done to a row, ``merging`` how that is done to a table, and
-``by_tasks`` has the tasks of an engine do it, where no process holds all rows.
+``merging`` decides what must be done to a row, and how that is done to a table; ``met`` has the
+tasks of an engine do it too, where no process holds all rows.
 """

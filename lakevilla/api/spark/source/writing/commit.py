@@ -65,6 +65,17 @@ from lakevilla.transaction.verbs.read_write import (
     overwrite_by_files,
 )
 
+__all__ = [
+    "abort",
+    "abort_batch",
+    "commit",
+    "commit_batch",
+    "WritePlan",
+    "plan",
+    "Message",
+    "written",
+]
+
 # -------------------- commit
 #
 # The end of a write: its files are committed together, or given up together.
@@ -72,9 +83,6 @@ from lakevilla.transaction.verbs.read_write import (
 # Spark calls one of the two when all tasks have ended, in a process of its own, with a message of
 # one attempt of each task. It may call ``abort`` after a ``commit`` that it got no answer from: so
 # nothing is deleted before the lake's HEAD has shown that the transaction can't have committed.
-
-
-__all__ = ["abort", "abort_batch", "commit", "commit_batch"]
 
 
 def commit(state: bytes, messages: Sequence[bytes | None]) -> None:
@@ -250,7 +258,6 @@ def _keys(plan: WritePlan, files: Sequence[DataFile]) -> list[str]:
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["WritePlan", "plan"]
 
 #: The columns that show whether two lists of files have the same rows.
 _IDENTITY = ["path", "dv_id", "deletes"]
@@ -434,9 +441,6 @@ def _is_same(before: View, now: View, past: Executor, executor: Executor) -> boo
 #
 # Each attempt writes under names of its own, and reports them in its message; Spark takes one
 # message of each task. Files of the other attempts belong to no transaction, and gc deletes them.
-
-
-__all__ = ["Message", "written"]
 
 
 @dataclass(frozen=True, slots=True)
