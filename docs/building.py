@@ -19,7 +19,12 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[1]
 
 #: The pages that are made of files outside of docs/, by the file.
-OUTSIDE = {"README.md": "readme.md", "CHANGELOG.md": "changelog.md", "examples": "examples.md"}
+OUTSIDE = {
+    "README.md": "readme.md",
+    "CHANGELOG.md": "changelog.md",
+    "tests/README.md": "tests.md",
+    "examples": "examples.md",
+}
 
 LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]*)\]\((?P<target>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
 FENCE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
@@ -56,7 +61,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """Let links go to pages, wherever the file of a page lies."""
     source = page.file.src_uri
-    folder = "" if source in OUTSIDE.values() else posixpath.join("docs", posixpath.dirname(source))
+    file = {page: file for file, page in OUTSIDE.items()}.get(source, f"docs/{source}")
+    folder = posixpath.dirname(file)
 
     def moved(link: re.Match[str]) -> str:
         if "://" in link["target"] or link["target"].startswith("mailto:"):
