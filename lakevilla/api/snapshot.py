@@ -13,7 +13,7 @@ from lakevilla.api.arguments import Hinted, verbs_elsewhere
 from lakevilla.api.client.discovering import leave_out, ref_of, summary, tables_html
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
-from lakevilla.api.history import moment
+from lakevilla.api.history import utc_datetime
 from lakevilla.api.reads import Reads
 from lakevilla.display import HtmlFields
 from lakevilla.errors import (
@@ -113,7 +113,7 @@ class Snapshot(Reads[Frame], Hinted):
         state = self._executor.state_of_lake()
         if state is None or not state.commits:
             return None
-        return moment(state.commits[-1].timestamp_ms)
+        return utc_datetime(state.commits[-1].timestamp_ms)
 
     @property
     def versions(self) -> dict[str, TableVersion]:
