@@ -1,7 +1,7 @@
 """What MkDocs does beside: pages that lie outside of docs/, and links between them.
 
-README, the change log and the programs of examples/ are pages of the site, too. In the
-repository a link goes to the file; on the site it goes to the file's page.
+README and other pages at the root, and the programs of examples/, are pages of the site, too. In
+the repository a link goes to the file; on the site it goes to the file's page. A picture is a link.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ ROOT = Path(__file__).parents[1]
 OUTSIDE = {
     "README.md": "readme.md",
     "CHANGELOG.md": "changelog.md",
+    "ARCHITECTURE.md": "architecture.md",
+    "CONTRIBUTING.md": "contributing.md",
     "tests/README.md": "tests.md",
     "examples": "examples.md",
 }
 
-LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]*)\]\((?P<target>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
+LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<target>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
 FENCE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 
 
