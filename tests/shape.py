@@ -19,7 +19,6 @@ from typing import NamedTuple
 ALLOWED = {
     "packages with fewer than three modules": 1,
     "functions over 60 lines": 5,
-    "lines of CHANGELOG.md": 1,
 }
 _WORDS = """
 told tells anew whoever whatever befall befallen apart nobody nobodys somebody moment moments life
