@@ -95,7 +95,7 @@ Entry = tuple[str, Any, list[str]]
 
 
 def entries() -> list[Entry]:
-    """What the pages show: the name, the object, and those of its members that have their own."""
+    """The entries of the pages: name, object, and the members that have entries of their own."""
     found = []
     blocks = re.compile(
         r'^::: ([\w.]+)$(?:\n +options:\n +members:((?:\n +- [\w"]+)*))?', re.MULTILINE
@@ -160,7 +160,7 @@ def attributes(kind: type) -> set[str]:
     }
 
 
-def undescribed(name: str, kind: type, members: list[str]) -> list[str]:
+def undescribed(kind: type, members: list[str]) -> list[str]:
     """The public attributes of a class that its page does not describe.
 
     An attribute is described where it is a member with a docstring, or by the class's section
@@ -218,7 +218,7 @@ def test_reference_entries_describe_each_of_their_parameters(name: str, function
 def test_reference_entries_describe_each_of_their_attributes(
     name: str, kind: type, members: list[str]
 ) -> None:
-    missing = undescribed(name, kind, members)
+    missing = undescribed(kind, members)
     assert not missing, f"{name} does not describe {missing}"
     unknown = section(inspect.getdoc(kind) or "", "Attributes").keys() - attributes(kind)
     assert not unknown, f"{name} describes {sorted(unknown)}, which it does not have"
@@ -240,7 +240,7 @@ class Base:
 Base.__module__ = "lakevilla.of_a_test"
 
 
-class Told(Base):
+class HalfDescribed(Base):
     """A class of which half is described.
 
     Attributes
@@ -268,15 +268,15 @@ class Told(Base):
     def method(self) -> None: ...
 
 
-Told.__module__ = "lakevilla.of_a_test"
+HalfDescribed.__module__ = "lakevilla.of_a_test"
 
 
 def test_attributes_without_a_description_are_found() -> None:
-    assert undescribed("Told", Told, ["seen", "mute", "method"]) == [
+    assert undescribed(HalfDescribed, ["seen", "mute", "method"]) == [
         "bare",
         "below",
         "kind",
         "mute",
         "silent",
     ]
-    assert "seen" in undescribed("Told", Told, []), "its docstring is on no page"
+    assert "seen" in undescribed(HalfDescribed, []), "its docstring is on no page"
