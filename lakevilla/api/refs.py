@@ -264,6 +264,7 @@ class Refs(Generic[Frame]):
         name : str
             As in ``refs``.
         on : bool
+            False lifts the protection.
 
         Raises
         ------
@@ -294,6 +295,7 @@ class Refs(Generic[Frame]):
         Parameters
         ----------
         on : bool
+            False lifts the protection.
 
         Examples
         --------

@@ -47,7 +47,16 @@ _WRONG_WITH_ONE = (
 class TableVersion(HtmlFields):
     """A table's version in a snapshot, for use with any other reader.
 
-    ``version`` is None if no log version equals the state.
+    Attributes
+    ----------
+    uri : str
+        The location of the table's directory.
+    format : {"delta", "iceberg"}
+        The format of the table.
+    version : int or None
+        The version of the table's own log; None if no log version equals the state.
+    snapshot_id : int or None
+        The Iceberg snapshot of this state; None for Delta, and before the first snapshot.
 
     Examples
     --------

@@ -57,8 +57,6 @@ _NEW_SECONDS = 60.0
 class Event:
     """Something notable; ``on_event`` and the logger ``lakevilla`` get the same.
 
-    ``detail`` has plain values, among them the tables in question.
-
     Two kinds are sent only to ``on_event``. A ``phase`` is a stretch of a transaction's time: its
     detail has ``phase`` (``version``, ``metadata``, ``data``, ``marker``, ``wait``, ``validate``,
     ``decide``, ``publish`` or ``free``), ``table`` or None, ``began`` and ``ended`` (seconds on the
@@ -67,6 +65,25 @@ class Event:
     ``outcome`` (``committed``, ``read``, ``aborted``, ``failed`` or ``unknown``), ``error`` (the
     error's kind or None), ``features``, ``tables``, ``operations``, ``retries``, ``redos``,
     ``began``, ``ended`` and ``seconds``.
+
+    Attributes
+    ----------
+    kind : str
+        ``redo``: operations are performed again on a newer state. ``retry``: a lost race, or a
+        write without an answer. ``waiting``, ``shift``, ``stale`` and ``escalation`` are about
+        queues. ``helping``: ``recover`` published a commit of another client. ``published``: a
+        decided commit could not be published yet. ``reconcile``: a commit was replayed on another
+        client's change. ``abort``, ``gc`` and ``vacuum`` report what was ended or deleted.
+        ``left_out``: something was skipped, for a reason. ``reader``: Spark's connector could not
+        read a table. ``unsafe_store``: the store does not support conditional writes.
+        ``progress``: the rows, files and bytes of a long operation. For ``phase`` and
+        ``transaction`` see above.
+    txn_id : str or None
+        The transaction in question; None if there is none.
+    message : str
+        The event in words.
+    detail : Mapping of str to object
+        Plain values, among them the tables in question.
 
     Examples
     --------

@@ -135,6 +135,7 @@ class Session(Generic[Frame]):
         Parameters
         ----------
         text : str
+            Statements with semicolons between them.
 
         Raises
         ------
@@ -149,6 +150,7 @@ class Session(Generic[Frame]):
         Parameters
         ----------
         text : str
+            SQL, as far as it is typed.
         """
         return is_complete(script_text(text), self._dialect)
 

@@ -12,8 +12,8 @@ The rules:
 Whether it may have committed is no state of it: then its commit point was tried and no answer
 shows the outcome (``Ending.is_in_doubt``).
 
-Nothing here does I/O. ``diagram`` makes the diagram in ``docs/guarantees.md`` from the table; a
-test compares the two and prints what to paste.
+Nothing here does I/O. The picture in ``docs/images/transaction-states.svg`` shows the table; a
+test compares its arrows with the output of ``diagram``.
 """
 
 from __future__ import annotations
