@@ -7,7 +7,7 @@ each worker of a data source imports the library anew, which takes longer than m
 from __future__ import annotations
 
 import duckdb  # noqa: F401
-import pyarrow.compute  # noqa: F401
+import pyarrow.compute
 import pyarrow.parquet  # noqa: F401
 from pyspark import daemon
 
