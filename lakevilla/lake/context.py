@@ -527,6 +527,7 @@ class _Namer:
     def __call__(self, partition: str) -> str:
         if self.life:
             # The path has the partition's directories: some readers take values from paths.
+            # https://github.com/pola-rs/polars/issues/23391
             partition = f"{_BRANCH_FILES}/{self.life}/{partition}".rstrip("/")
         return file_path(partition, self.txn, self.through_head, self.ids.nonce()[:16])
 
