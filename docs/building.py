@@ -1,7 +1,8 @@
 """What MkDocs does beside: pages that lie outside of docs/, and links between them.
 
-README, the change log and the programs of examples/ are pages of the site, too. In the
-repository a link goes to the file; on the site it goes to the file's page.
+README and other pages at the root, the lab book of bench/results, and the programs of examples/ are
+pages of the site, too. In the repository a link goes to the file; on the site it goes to the file's
+page. A picture is a link.
 """
 
 from __future__ import annotations
@@ -22,11 +23,20 @@ ROOT = Path(__file__).parents[1]
 OUTSIDE = {
     "README.md": "readme.md",
     "CHANGELOG.md": "changelog.md",
+    "ARCHITECTURE.md": "architecture.md",
+    "CONTRIBUTING.md": "contributing.md",
     "tests/README.md": "tests.md",
     "examples": "examples.md",
 }
+#: The lab book is on the site for the links to it: not in the navigation, and not searched.
+LAB_BOOK = {
+    f"bench/results/{path.name}": f"measured/{path.name.replace('README', 'index')}"
+    for path in sorted((ROOT / "bench/results").glob("*.md"))
+}
+OUTSIDE |= LAB_BOOK
+UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 
-LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]*)\]\((?P<target>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
+LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<target>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
 FENCE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 
 
@@ -53,6 +63,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     made["examples.md"] = examples()
     for notebook in sorted((ROOT / "docs/notebooks").glob("*.ipynb")):
         made[f"notebooks/{notebook.stem}.md"] = notebook_page(notebook)
+    for name in LAB_BOOK.values():
+        made[name] = UNSEARCHED + made[name]
     for name, text in made.items():
         files.append(File.generated(config, name, content=text))
     return files

@@ -62,6 +62,8 @@ class LakeVillaError(Exception):
     ----------
     kind : str
         Stable name of the error, for logs and for programs.
+    message : str
+        The text of the error.
     table : str or None
         The table in question, as the caller named it.
     txn_id : str or None
@@ -191,6 +193,11 @@ class _WithResult(LakeVillaError):
 class AlreadyCommitted(_WithResult):
     """The idempotency key or transaction has committed before: nothing is left to do.
 
+    Attributes
+    ----------
+    result : CommitResult or None
+        The commit that was found; None for a key with a version, and where the commit is not kept.
+
     Examples
     --------
     >>> for _ in range(2):
@@ -207,6 +214,11 @@ class AlreadyCommitted(_WithResult):
 
 class ForeignConflict(_WithResult):
     """Committed, but a client without LakeVilla interfered before it was published.
+
+    Attributes
+    ----------
+    result : CommitResult or None
+        The commit.
 
     Examples
     --------
@@ -265,7 +277,12 @@ class _OfObject(LakeVillaError):
 
 
 class CorruptObject(_OfObject):
-    """An object in the store is damaged or missing; ``key`` names it.
+    """An object in the store is damaged or missing.
+
+    Attributes
+    ----------
+    key : str or None
+        The object's key below the lake's root; None if it is about no single object.
 
     Examples
     --------
@@ -282,7 +299,12 @@ class CorruptObject(_OfObject):
 
 
 class UnsupportedFormat(_OfObject):
-    """A newer LakeVilla wrote an object in the store; ``key`` names it.
+    """A newer LakeVilla wrote an object in the store.
+
+    Attributes
+    ----------
+    key : str or None
+        The object's key below the lake's root; None if it is about no single object.
 
     Examples
     --------
@@ -354,7 +376,10 @@ class MergeConflict(LakeVillaError):
     Attributes
     ----------
     tables : list of str
-        The tables in conflict.
+        The names of the tables in conflict, sorted.
+    by_table : dict of str to (pyarrow.Table or None)
+        For each table in conflict, its rows in conflict as ``rows`` returns them; None if the table
+        is in conflict as a whole.
 
     Examples
     --------
@@ -533,8 +558,10 @@ class InvalidOperation(LakeVillaError):
 class StoreError(LakeVillaError):
     """The store refused or failed a request; the message names it, without secrets.
 
-    If ``permanent`` is true, the store refused the request and will refuse it again; nothing
-    was written.
+    Attributes
+    ----------
+    permanent : bool
+        True if the store refused the request and will refuse it again; nothing was written.
 
     Examples
     --------

@@ -67,8 +67,19 @@ class OperationResult:
 
     Attributes
     ----------
-    rows_matched, rows_inserted, rows_updated, rows_deleted : int
-    files_added, files_removed : int
+    rows_matched : int
+        Rows of the table for which ``where`` was true, or which a merge or upsert matched with a
+        row of the source; 0 for an append.
+    rows_inserted : int
+        Rows added, those of an overwrite included.
+    rows_updated : int
+        Rows changed by an update, merge or upsert.
+    rows_deleted : int
+        Rows deleted, those that an overwrite replaces included.
+    files_added : int
+        Data files added to the table. To read it makes nothing part of the transaction.
+    files_removed : int
+        Data files removed from the table. To read it makes nothing part of the transaction.
 
     Examples
     --------
@@ -143,7 +154,14 @@ class OptimizeResult(HtmlFields):
 
     Attributes
     ----------
-    files_added, files_removed, bytes_added, bytes_removed : int
+    files_added : int
+        The number of data files that were written.
+    files_removed : int
+        The number of data files that these replace.
+    bytes_added : int
+        The size of the files that were written, in bytes.
+    bytes_removed : int
+        The size of the files that they replace, in bytes, as the table's log has it.
     partitions : int
         The number of partitions in which files were replaced.
     files_considered : int
@@ -155,6 +173,8 @@ class OptimizeResult(HtmlFields):
         The log version of the commit; None if there was nothing to do, or if it could not be
         published in time.
     global_version : int or None
+        The lake's version that the commit created; None if there was nothing to do, or if it did
+        not go through HEAD.
 
     Examples
     --------
@@ -183,7 +203,8 @@ class CommitResult(HtmlFields):
     Attributes
     ----------
     id : str
-    versions : dict of str to (int or None), or None
+        The id of the transaction, a UUIDv7.
+    versions : Mapping of str to (int or None), or None
         For each written table, the log version that holds the commit; None for a table that
         could not be published in time. With ``wait="decided"`` the whole value is None.
     global_version : int or None
@@ -213,6 +234,14 @@ class CommitResult(HtmlFields):
 class Outcome(HtmlFields):
     """The final state of a transaction; it never changes.
 
+    Attributes
+    ----------
+    state : {"committed", "aborted", "expired"}
+        ``aborted``: it has not committed and never will. ``expired``: it can't commit any more, and
+        the history that would show whether it has is not kept.
+    result : CommitResult or None
+        The commit; None unless ``state`` is ``committed``.
+
     Examples
     --------
     >>> txn = lake.transaction()
@@ -229,6 +258,17 @@ class Outcome(HtmlFields):
 @dataclass(frozen=True, slots=True)
 class LoggedOperation(HtmlFields):
     """The effect of a commit on one table, as in the table's own log.
+
+    Attributes
+    ----------
+    table : str
+        The table's present name.
+    operation : str
+        The name of the operation in the table's log, such as ``WRITE`` or ``MERGE``.
+    parameters : Mapping of str to str
+        The parameters of the operation, as the log has them.
+    metrics : Mapping of str to str
+        The counts of the operation (rows, files), as the log has them.
 
     Examples
     --------
@@ -294,8 +334,11 @@ class TableHistoryEntry(HtmlFields):
     timestamp : datetime
         Aware, in UTC; by its writer's clock.
     operation : str
-    parameters, metrics : Mapping
-        As the writer recorded them.
+        The name of the operation, as the writer recorded it.
+    parameters : Mapping
+        The parameters of the operation, as the writer recorded them.
+    metrics : Mapping
+        The counts of the operation (rows, files), as the writer recorded them.
     txn_ids : tuple of str
         The LakeVilla transactions in it, in order; empty for other clients.
     metadata : Mapping
@@ -346,7 +389,22 @@ class KeptVersion(HtmlFields):
 
 @dataclass(frozen=True, slots=True)
 class Finding(HtmlFields):
-    """One thing found or done in the lake; ``severity`` is ``note``, ``warning`` or ``error``.
+    """One thing found or done in the lake.
+
+    Attributes
+    ----------
+    severity : {"note", "warning", "error"}
+        ``note``: nothing to repair.
+    kind : str
+        A name for programs: the ``kind`` of an error, or another, such as ``empty``.
+    message : str
+        The finding in words.
+    table : str or None
+        The table in question; None if it is about no single table.
+    txn_id : str or None
+        The transaction in question.
+    key : str or None
+        The object in question: its key below the lake's root.
 
     Examples
     --------
@@ -367,12 +425,13 @@ class Finding(HtmlFields):
 class TransactionInfo(HtmlFields):
     """A transaction that has a record, because it is or was in a queue, or was saved.
 
-    Other transactions have no record and are not listed. Times are hints: each is by its
-    writer's clock.
+    Other transactions have no record and are not listed. Times are hints: they are of different
+    clocks.
 
     Attributes
     ----------
     id : str
+        The id of the transaction, a UUIDv7.
     state : str
         ``running``; ``waiting`` for other transactions; ``saved``, without a sign of life from its
         owner for one lease: ``lake.resume`` continues it; ``committed``, but not cleaned up yet;
@@ -410,9 +469,24 @@ class TransactionInfo(HtmlFields):
 class QueuePlace(HtmlFields):
     """One ticket in a table's queue.
 
-    ``state`` is the state of its transaction, or ``void`` if the transaction has no record any
-    more (no transaction waits for it), or ``unreadable`` if the marker or the record can't be read.
-    Unknown values are None.
+    Attributes
+    ----------
+    number : int
+        The number of the ticket; lower numbers go first.
+    state : str
+        The state of its transaction, as in ``TransactionInfo``; or ``void`` if the transaction has
+        no record any more (no transaction waits for it), or ``unreadable`` if the marker or the
+        record can't be read.
+    key : str
+        The key of the ticket's marker below the lake's root.
+    txn_id : str or None
+        The transaction that holds the ticket; None if the marker can't be read.
+    access : {"read", "append", "write"} or None
+        The access that the ticket is for; None if the marker can't be read.
+    owner : str or None
+        The client of the transaction: host, process and a random part; None if it is not known.
+    waits_for : tuple of str
+        The transactions for which it is waiting.
 
     Examples
     --------
@@ -435,7 +509,16 @@ class QueuePlace(HtmlFields):
 
 @dataclass(frozen=True, slots=True)
 class TableQueue(HtmlFields):
-    """The places in a table's queue, in order. Transactions in ``reserved_by`` go before all.
+    """The places in a table's queue.
+
+    Attributes
+    ----------
+    table : str
+        The table's name in the lake.
+    places : tuple of QueuePlace
+        The tickets, lowest number first.
+    reserved_by : tuple of str
+        Transactions that have reserved the table after many conflicts: they go before all places.
 
     Examples
     --------
@@ -453,10 +536,18 @@ class TableQueue(HtmlFields):
 
 @dataclass(frozen=True, slots=True)
 class Report(HtmlFields):
-    """The findings and actions of ``recover``, ``gc`` or ``doctor``.
+    """The findings and actions of ``recover``, ``gc``, ``maintain``, ``doctor`` or ``verify``.
 
-    Only ``doctor`` fills in ``queues`` (those that are not empty) and ``cycles`` (transactions
-    that wait for each other).
+    Attributes
+    ----------
+    ok : bool
+        True if nothing is left that the user must repair or decide.
+    findings : tuple of Finding
+        What was found, and what was done.
+    queues : tuple of TableQueue
+        Of ``doctor``: the tables' queues that are not empty.
+    cycles : tuple of (tuple of str)
+        Of ``doctor``: sets of transactions that wait for each other.
 
     Examples
     --------
@@ -493,6 +584,7 @@ class DiscoveredTable(HtmlFields):
     name : str
         Its path below the root.
     uri : str
+        The location of its directory.
     format : {"delta", "iceberg"} or None
         None where it can't be determined.
     version : int or None
@@ -502,6 +594,7 @@ class DiscoveredTable(HtmlFields):
         only ``register`` with its name revives it. ``refused``: it can't be added; ``reason``
         says why.
     reason : str
+        The reason for which ``register(discover=True)`` leaves it out; empty if ``new``.
 
     Examples
     --------
@@ -549,9 +642,27 @@ class MergeResult(HtmlFields):
 class Ref(HtmlFields):
     """A state of the lake that has a name and is kept, or a branch that goes on from one.
 
-    ``version`` is the global version of the state, or the one that a branch has reached.
-    ``base_version`` is the one that a branch began with. ``merged`` is the version of a branch that
-    the lake has; None before its first merge. ``created_by`` is the process that made the ref.
+    Attributes
+    ----------
+    name : str
+        Its name, which ``lake.on`` takes.
+    kind : {"tag", "branch", "clone"}
+        A state that stays; a lake to be written; or a table that is shown at another place.
+    version : int
+        The global version of the state, or the one that a branch has reached.
+    base_version : int
+        The global version from which a branch was made, or onto which it was last rebased. For a
+        tag or clone the same as ``version``.
+    created : datetime
+        Aware, in UTC; the time at which it was made.
+    created_by : str
+        The process that made it: host, process and a random part.
+    protected : bool
+        True if it can't be deleted before ``protect(name, on=False)``.
+    metadata : Mapping of str to str
+        Notes about it, as given when it was made.
+    merged : int or None
+        The version of a branch that the lake has; None before its first merge and after a rebase.
 
     Examples
     --------

@@ -104,11 +104,12 @@ class Settings(_StoreSettings):
     retry_base_seconds, retry_cap_seconds : float
         The first and the longest pause between attempts, with random variation.
     check_reads : int
+        With ``conditional_writes="check"`` on a store without conditional writes: the number of
+        times that LakeVilla reads an object again after it has written it or before it relies on
+        it.
     check_interval_seconds : float
-        With ``conditional_writes="check"`` on a store without conditional writes: how many
-        times, and at which interval, LakeVilla reads an object again after it has written it or
-        before it relies on it. Their product must be longer than a write takes from request to
-        effect.
+        The pause between two of these reads. Its product with ``check_reads`` must be longer than a
+        write takes from request to effect.
     publish_timeout_seconds : float
         The time for which ``commit`` tries to publish what it has decided.
     checked_tip_seconds : float
@@ -143,6 +144,8 @@ class Settings(_StoreSettings):
     sql_uris : bool
         Whether SQL may name tables by URIs and absolute paths that are outside of the root and not
         in the lake. Then any author of a statement reaches all that this process can.
+    trusted_tip_seconds : float
+        Read-only; the smaller of the two limits that ``checked_tip_seconds`` describes.
 
     Examples
     --------

@@ -19,10 +19,6 @@ from typing import NamedTuple
 ALLOWED = {
     "packages with fewer than three modules": 1,
     "functions over 60 lines": 5,
-    "definitions and files named in dialect": 96,
-    "lines of README.md": 1,
-    "lines of CHANGELOG.md": 1,
-    "files that a newcomer looks for": 1,
 }
 _WORDS = """
 told tells anew whoever whatever befall befallen apart nobody nobodys somebody moment moments life
@@ -98,7 +94,7 @@ def measures(root: Path) -> Iterator[Measure]:
     yield Measure("tests named without a subject", 0, list(_subjectless(root.parent / "tests")))
     testing = root / "testing"
     yield Measure("test tools in the library's package", 0, [str(testing)] * testing.exists())
-    for name, goal in (("README.md", 170), ("CHANGELOG.md", 150)):
+    for name, goal in (("README.md", 150), ("CHANGELOG.md", 150)):
         lines = len((root.parent / name).read_text().splitlines())
         yield _at_most(f"lines of {name}", goal, lines)
     missing = [name for name in NEWCOMERS if not (root.parent / name).exists()]

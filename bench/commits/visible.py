@@ -10,7 +10,7 @@ import time
 
 import deltalake
 
-from bench.commits.moments import ROWS, Watcher, counted, moments
+from bench.commits.instants import ROWS, Watcher, counted, instants
 from bench.harness.benchmark import Benchmark, Run
 from bench.harness.clients import Measured
 from bench.harness.drawing import medians
@@ -35,7 +35,7 @@ def measure(run: Run) -> None:
         run.advance(f"{count} tables")
         root, options = run.places.root(f"visible-{count}"), run.places.options
         tables = [f"t{number}" for number in range(count)]
-        for one in moments(root, options, tables, repeats, watched=True):
+        for one in instants(root, options, tables, repeats, watched=True):
             for name, until in UNTIL.items():
                 if name != "ahead" or count > 1:
                     _add(run, "LakeVilla", {"tables": count, "until": until}, one[name])

@@ -21,7 +21,7 @@ from deltalake.exceptions import DeltaError
 from matplotlib.figure import Figure
 
 import lakevilla as lv
-from bench.commits.moments import ROWS, counted, moments, timed
+from bench.commits.instants import ROWS, counted, instants, timed
 from bench.harness.benchmark import Benchmark, Run
 from bench.harness.clients import Measured
 from bench.harness.drawing import bars, figure, legend, medians
@@ -43,7 +43,7 @@ def measure(run: Run) -> None:
         run.advance(f"the window of {count} tables")
         tables = [f"t{number}" for number in range(count)]
         root = run.places.root(f"window-{count}")
-        for one in moments(root, options, tables, run.number("repeats"), watched=False):
+        for one in instants(root, options, tables, run.number("repeats"), watched=False):
             for name, what in WINDOWS.items():
                 measured = Measured(seconds=one[name])
                 measured.record("once", one[name])

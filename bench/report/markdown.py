@@ -19,7 +19,7 @@ def write(path: Path, parts: Sequence[tuple[Benchmark, Result]]) -> None:
     head = [
         "# Results",
         "Each table is from the run whose command stands above it; `lakevilla bench report` wrote "
-        "this page. What they teach is in [Performance](performance.md).",
+        "this page. `docs/performance.md` has what to expect.",
         "A value with two others in brackets is a median, with the least and the most of the "
         "repeats. n is of all repeats, requests of the last one. Times hold for the machine that "
         "is named; ratios within a table and requests hold elsewhere, too.",

@@ -27,7 +27,7 @@ __all__ = [
     "bind_to_version",
     "lake_history",
     "milliseconds",
-    "moment",
+    "utc_datetime",
     "own_version",
     "table_history",
     "table_versions",
@@ -147,7 +147,7 @@ def table_versions(client: LakeClient, uri: str, limit: int | None) -> list[Kept
     until = _until(client, location)
     found = client.run(kept_versions(client.context, location, limit, until))
     return HtmlList(
-        KeptVersion(one.version, moment(one.timestamp_ms), one.snapshot_id) for one in found
+        KeptVersion(one.version, utc_datetime(one.timestamp_ms), one.snapshot_id) for one in found
     )
 
 
@@ -173,7 +173,7 @@ def milliseconds(timestamp: datetime) -> int:
     return (timestamp - _EPOCH) // timedelta(milliseconds=1)
 
 
-def moment(stamp_ms: int) -> datetime:
+def utc_datetime(stamp_ms: int) -> datetime:
     """Return milliseconds since the epoch as an aware datetime in UTC."""
     return _EPOCH + timedelta(milliseconds=stamp_ms)
 
@@ -184,7 +184,7 @@ def _entry(one: Recorded, names: Mapping[str, str], rebuilt: int) -> HistoryEntr
     parts = {} if commit is None else commit.tables
     return HistoryEntry(
         version=summary.sequence,
-        timestamp=moment(summary.timestamp_ms),
+        timestamp=utc_datetime(summary.timestamp_ms),
         txn_id=None if summary.kind == "foreign" else summary.txn,
         tables=tuple(sorted(names.get(location, location) for location in summary.tables)),
         operations=tuple(
@@ -205,7 +205,7 @@ def _logged(entry: Entry) -> TableHistoryEntry:
     info = entry.raw_commit_info
     return TableHistoryEntry(
         version=entry.version,
-        timestamp=moment(entry.timestamp_ms),
+        timestamp=utc_datetime(entry.timestamp_ms),
         operation=entry.operation,
         parameters=_mapping(info.get("operationParameters")),
         metrics=_mapping(info.get("operationMetrics")),

@@ -128,6 +128,7 @@ class Lake(
 
     @property
     def settings(self) -> Settings:
+        """The settings with which it was connected."""
         return self._client.settings
 
     # -- life --------------------------------------------------------------------

@@ -48,6 +48,7 @@ class Reads(Generic[Frame]):
         Parameters
         ----------
         table : str
+            Its path below the root, a registered name, or its name in a catalog.
         columns : sequence of str, optional
             All columns if not given.
         where : str, optional

@@ -15,7 +15,7 @@ from lakevilla.api.arguments import (
 )
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.frame import Frame
-from lakevilla.api.history import milliseconds, moment
+from lakevilla.api.history import milliseconds, utc_datetime
 from lakevilla.branches.change import all_refs, delete_ref, protect, protect_main
 from lakevilla.branches.create import At, create_ref
 from lakevilla.display import HtmlList
@@ -264,6 +264,7 @@ class Refs(Generic[Frame]):
         name : str
             As in ``refs``.
         on : bool
+            False lifts the protection.
 
         Raises
         ------
@@ -294,6 +295,7 @@ class Refs(Generic[Frame]):
         Parameters
         ----------
         on : bool
+            False lifts the protection.
 
         Examples
         --------
@@ -368,7 +370,7 @@ def ref_of(name: str, entry: RefEntry, version: int) -> Ref:
         entry.kind,
         version,
         entry.base.sequence,
-        moment(entry.created_ms),
+        utc_datetime(entry.created_ms),
         entry.created_by,
         entry.protected,
         dict(entry.metadata),

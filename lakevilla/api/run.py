@@ -126,11 +126,11 @@ def run(client: LakeClient, begin: Begin, fn: Callable[[Executor], T], attempts:
                 and _has_committed(client, executor.id)
             ):
                 return None
-            if kept is None or kept.standing.queue is None:
+            if kept is None or kept.claims.queue is None:
                 client.run(_pause(client.context, attempt))
     finally:
         if kept is not None:
-            _let_go(client, kept)
+            _end_kept(client, kept)
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
@@ -245,7 +245,7 @@ def _attempt(
         try:
             state = client.run(rerun(kept, escalate=escalate))
         except TransactionAborted:
-            _let_go(client, kept)  # another process has resumed it
+            _end_kept(client, kept)  # another process has resumed it
             if _has_committed(client, kept.id):
                 return None
         else:
@@ -264,7 +264,7 @@ def _unless_moved(client: LakeClient, lost: TransactionState | None) -> Transact
     """Return the transaction that lost; None if its branch is in another epoch: begin a new one."""
     if lost is None or not client.follow():
         return lost
-    _let_go(client, lost)
+    _end_kept(client, lost)
     return None
 
 
@@ -294,7 +294,7 @@ def _has_committed(client: LakeClient, txn_id: str) -> bool:
     return False
 
 
-def _let_go(client: LakeClient, kept: TransactionState) -> None:
+def _end_kept(client: LakeClient, kept: TransactionState) -> None:
     """End a transaction that was kept for another attempt.
 
     Its own errors are only logged: an error that matters more may be raised meanwhile.
@@ -382,7 +382,7 @@ def begin_transaction(
         floor = NO_TXN if held is None else held.head.floor
         txn_id = client.context.ids.txn_id(above=floor, by_entry=not through_head)
         state = begin(TransactionState(client.context, txn_id, options, through_head=through_head))
-        state.standing.key = use
+        state.claims.key = use
         if client.at is not None:
             if not options.read_only:
                 raise client.only_reads()

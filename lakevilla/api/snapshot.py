@@ -13,7 +13,7 @@ from lakevilla.api.arguments import Hinted, verbs_elsewhere
 from lakevilla.api.client.discovering import leave_out, ref_of, summary, tables_html
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
-from lakevilla.api.history import moment
+from lakevilla.api.history import utc_datetime
 from lakevilla.api.reads import Reads
 from lakevilla.display import HtmlFields
 from lakevilla.errors import (
@@ -47,7 +47,16 @@ _WRONG_WITH_ONE = (
 class TableVersion(HtmlFields):
     """A table's version in a snapshot, for use with any other reader.
 
-    ``version`` is None if no log version equals the state.
+    Attributes
+    ----------
+    uri : str
+        The location of the table's directory.
+    format : {"delta", "iceberg"}
+        The format of the table.
+    version : int or None
+        The version of the table's own log; None if no log version equals the state.
+    snapshot_id : int or None
+        The Iceberg snapshot of this state; None for Delta, and before the first snapshot.
 
     Examples
     --------
@@ -113,7 +122,7 @@ class Snapshot(Reads[Frame], Hinted):
         state = self._executor.state_of_lake()
         if state is None or not state.commits:
             return None
-        return moment(state.commits[-1].timestamp_ms)
+        return utc_datetime(state.commits[-1].timestamp_ms)
 
     @property
     def versions(self) -> dict[str, TableVersion]:

@@ -49,9 +49,27 @@ __all__ = ["Capabilities", "Table", "capabilities_of", "table_of"]
 class Table(LiveRows, Restores, Hinted, Generic[Frame]):
     """A table at one time; operations work on the table's state at the time of the call.
 
-    ``version`` is the log version with which any other reader sees the same state; None if no
-    log version equals it (a commit is not published yet). ``snapshot_id`` is None for Delta.
-    ``partition_by`` has the form that ``create_table`` takes.
+    Attributes
+    ----------
+    name : str
+        The table's name in the lake.
+    uri : str
+        The location of the table's directory.
+    format : {"delta", "iceberg"}
+        The format of the table.
+    version : int or None
+        The log version with which any other reader sees the same state; None if no log version
+        equals it (a commit is not published yet).
+    snapshot_id : int or None
+        The Iceberg snapshot of this state; None for Delta, and before the first snapshot.
+    schema : pyarrow.Schema
+        The columns in order, those of partitions included.
+    partition_by : tuple of str
+        The partitioning, in the form that ``create_table`` takes; empty if there is none.
+    properties : Mapping of str to str
+        The table's properties.
+    guarded : bool
+        True if clients without LakeVilla refuse to write the table: see ``Lake.guard``.
 
     Examples
     --------
@@ -524,6 +542,7 @@ class Capabilities(HtmlFields):
     Attributes
     ----------
     guarded : bool
+        True if clients without LakeVilla refuse to write the table: see ``Lake.guard``.
     other_writers : {"refused", "reconciled"}
         The treatment of a client without LakeVilla that writes the table.
     guarantees : tuple of str

@@ -51,13 +51,6 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
     ``lake.transaction()`` returns one. It commits when its ``with`` block ends normally, and
     undoes everything if the block raises an exception. Use it in one thread at a time.
 
-    Attributes
-    ----------
-    id : str
-        A UUIDv7.
-    result : CommitResult or None
-        After the commit.
-
     Examples
     --------
     >>> with lake.transaction() as txn:
@@ -76,10 +69,12 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
 
     @property
     def id(self) -> str:
+        """The id of the transaction, a UUIDv7."""
         return self._executor.id
 
     @property
     def result(self) -> CommitResult | None:
+        """The commit; None if there is none."""
         return self._executor.result
 
     @property
@@ -172,6 +167,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         Parameters
         ----------
         table : str
+            Its path below the root, a registered name, or its name in a catalog.
         data : Arrow, pandas or polars data, a DuckDB relation, Python rows, or a generator
             Columns match by name, and only casts that lose nothing are made. A generator yields
             dicts (one per row), or batches and frames. If it raises an error, you get that
@@ -483,12 +479,14 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         Parameters
         ----------
         name : str
+            A path below the root: ``sales/orders``, or ``sales.orders``.
         data_or_schema : data, pyarrow.Schema or Mapping
             Any data that ``append`` takes, or only the columns: a schema, or a mapping of names
             to types as in ``alter``.
         format : {"delta", "iceberg"}, optional
             Delta, if not given. A table that is replaced keeps its format.
         partition_by : str or sequence of str
+            Columns; for Iceberg also transforms, such as ``day(at)``.
         properties : Mapping, optional
             Values are str, bool, int, float or Decimal.
         or_replace : bool
@@ -540,6 +538,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         Parameters
         ----------
         name : str
+            Its path below the root, a registered name, or its name in a catalog.
 
         Raises
         ------
@@ -598,22 +597,30 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         Parameters
         ----------
         table : str
+            Its path below the root, a registered name, or its name in a catalog.
         add_columns : pyarrow.Schema or Mapping, optional
             A mapping is of names to types: pyarrow's, or text such as ``"decimal(18,2)"``,
             ``"timestamp_ntz"``, ``"array<int>"``, ``"struct<a:int,b:string>"``.
-        drop_columns, drop_not_null, drop_constraints, unset_properties : sequence of str
+        drop_columns : sequence of str
+            Columns to remove, by name.
         rename_columns : Mapping, optional
             New names by the old ones.
         change_types : pyarrow.Schema or Mapping, optional
             Wider types by column, or by the dotted path of a field of a struct. Existing files
             stay, and are read as the wider type. Delta needs the property
             ``delta.enableTypeWidening``, and then readers that know the feature typeWidening.
+        drop_not_null : sequence of str
+            Columns that may hold NULL from then on.
         set_comments : Mapping, optional
             Comments by column name; None removes a comment.
         add_constraints : Mapping, optional
             Rules in SQL, by name.
+        drop_constraints : sequence of str
+            Names of rules to remove.
         set_properties : Mapping, optional
             Values are str, bool, int, float or Decimal.
+        unset_properties : sequence of str
+            Names of properties to remove.
 
         Raises
         ------

@@ -296,7 +296,7 @@ def _check_range(array: pa.Array, place: ColumnPath) -> None:
         low, high = found["min"].value, found["max"].value
         if low is not None and (low < first or high > last):
             raise InvalidOperation(
-                f"{place} can't hold a {'day' if pa.types.is_date(kind) else 'moment'} beyond the "
+                f"{place} can't hold a {'day' if pa.types.is_date(kind) else 'instant'} beyond the "
                 f"years 1 to 9999{' in UTC' if kind == _TIMESTAMP else ''}, which other clients "
                 "could not read: correct the data, or pass NULL for it",
                 reason="value",
@@ -391,7 +391,7 @@ def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(array.type) and pa.types.is_date(target):
         days = array.cast(target)
         if pc.any(pc.not_equal(days.cast(array.type), array)).as_py():
-            raise pa.ArrowInvalid("a moment that is not midnight")
+            raise pa.ArrowInvalid("a timestamp that is not midnight")
         return days
     return array.cast(target, safe=True)
 
@@ -681,20 +681,20 @@ _DAYS = (1 - _EPOCH, date.max.toordinal() - _EPOCH)
 _PER_DAY = {unit: 86_400 * 10**digits for unit, digits in (("s", 0), ("ms", 3), ("us", 6))}
 
 
-def in_years(moments: pa.Array) -> pa.Array:
+def in_years(instants: pa.Array) -> pa.Array:
     """Return dates or timestamps with null for those outside of these years."""
-    kind = moments.type
+    kind = instants.type
     if pa.types.is_timestamp(kind):
         if kind.unit == "ns":
-            return moments  # they reach from 1677 to 2262
+            return instants  # they reach from 1677 to 2262
         one = _PER_DAY[kind.unit]
     else:
         one = 1 if pa.types.is_date32(kind) else _PER_DAY["ms"]
     number = pa.int32() if pa.types.is_date32(kind) else pa.int64()
-    at = moments.cast(number)  # as a number, for the type may have a zone or none
+    at = instants.cast(number)  # as a number, for the type may have a zone or none
     first, last = (scalar(at, number) for at in (_DAYS[0] * one, (_DAYS[1] + 1) * one))
     within = pc.and_(pc.greater_equal(at, first), pc.less(at, last))
-    return pc.if_else(within, moments, scalar(None, kind))
+    return pc.if_else(within, instants, scalar(None, kind))
 
 
 # -------------------- made

@@ -82,7 +82,7 @@ def _check_in_years(value: datetime, what: str) -> None:
     except OverflowError:
         raise InvalidOperation(
             f"{what} is {value.isoformat()}, which is beyond the years 1 to 9999 in UTC: pass a "
-            "moment within them"
+            "timestamp within them"
         ) from None
 
 
@@ -109,7 +109,7 @@ def _of_subclass(value: Any, what: str) -> object:
     raise _refused(value, what, _TAKEN)
 
 
-_NO_DURATION = "compute the moment that is meant, or pass a number of seconds"
+_NO_DURATION = "compute the timestamp that is meant, or pass a number of seconds"
 
 
 # -- pandas ------------------------------------------------------------------
@@ -160,23 +160,23 @@ def _of_numpy(value: Any, what: str) -> object:
     if kind in ("U", "S"):
         return str.__str__(value) if kind == "U" else bytes(value)
     if kind == "M":
-        return _moment(value, what)
+        return _datetime64(value, what)
     if kind == "m":
         raise _refused(value, what, _NO_DURATION)
     raise _refused(value, what, _TAKEN)
 
 
-def _moment(value: Any, what: str) -> date | datetime | None:
+def _datetime64(value: Any, what: str) -> date | datetime | None:
     """Return a ``datetime64``, which has no zone; a day or a month is a date."""
     if str(value) == "NaT":
         return None
     unit = value.dtype.str.partition("[")[2].rstrip("]")
     target = "datetime64[D]" if unit in ("Y", "M", "W", "D") else "datetime64[us]"
-    moment = value.astype(target)
-    found = moment.item()
+    instant = value.astype(target)
+    found = instant.item()
     if not isinstance(found, date):
         raise InvalidOperation(f"{what} is {value}, which is beyond the years 1 to 9999")
-    if moment != value:
+    if instant != value:
         raise _finer(value, what)
     return found
 

@@ -35,7 +35,7 @@ _ADVICE = {
     "Object": "make text or numbers of it",
     "Int128": "cast it to Int64 or Decimal",
     "UInt128": "cast it to Int64 or Decimal",
-    "pandas.period": "make moments of it, .dt.to_timestamp(), or text",
+    "pandas.period": "make timestamps of it, .dt.to_timestamp(), or text",
     "pandas.interval": "store its left and its right end",
     "arrow.bool8": "cast it to bool",
 }
@@ -67,7 +67,7 @@ def refuse_zoned_times(values: Iterable[object], kind: pa.DataType, column: str)
     if _has_times(kind) and any(map(_is_zoned, values)):
         raise InvalidOperation(
             f"column {column!r} of the data has times of day with a zone, which no table can "
-            "keep: take the zone off, or store moments or text"
+            "keep: take the zone off, or store timestamps or text"
         )
 
 

@@ -16,8 +16,8 @@ from lakevilla.errors import (
     VersionNotFound,
 )
 from lakevilla.global_log.bases import Base
-from lakevilla.global_log.head import HEAD_KEY, BranchLife, Head, first_head, successor, with_refs
-from lakevilla.global_log.refs import BaseRef, RefEntry, life_of
+from lakevilla.global_log.head import HEAD_KEY, BranchEpoch, Head, first_head, successor, with_refs
+from lakevilla.global_log.refs import BaseRef, RefEntry, new_epoch
 from lakevilla.global_log.repo import HeldHead, load_head, load_refs, replace_head, store_leaves
 from lakevilla.lake.context import Context
 from lakevilla.lake.frozen.branch_head import has_ended, has_moved, is_closed, load_branch
@@ -47,36 +47,38 @@ def store_first_head(
     If the first commit made it, a commit that stalls until the branch is deleted and swept would be
     acknowledged, and lost.
     """
-    life = BranchLife(base.life, base.name, entry_id, ref, apart=bool(base.kept))
-    first = first_head(now, life, base.tables, base.names, context.ids.nonce(), clones=base.clones)
-    yield from put_first(base.life, first)
+    epoch = BranchEpoch(base.epoch, base.name, entry_id, ref, separate_bases=bool(base.kept))
+    first = first_head(now, epoch, base.tables, base.names, context.ids.nonce(), clones=base.clones)
+    yield from put_first(base.epoch, first)
 
 
-def store_again(context: Context, closed: Head, life: str) -> Program[None]:
+def store_again(context: Context, closed: Head, epoch: str) -> Program[None]:
     """Store the HEAD with which a branch goes on in another epoch, unchanged since it was closed.
 
     The objects of earlier epochs that it names stay where they are.
     """
-    before = closed.life
+    before = closed.epoch
     assert before is not None, "the HEAD of a branch"
     again = first_head(
         closed,
-        BranchLife(life, before.name, before.ref_id, before.base, apart=before.apart),
+        BranchEpoch(
+            epoch, before.name, before.ref_id, before.base, separate_bases=before.separate_bases
+        ),
         closed.tables,
         closed.names,
         context.ids.nonce(),
         closed.sequence,
         clones_of(closed),
     )
-    yield from put_first(life, again)
+    yield from put_first(epoch, again)
 
 
-def put_first(life: str, first: Head) -> Program[None]:
+def put_first(epoch: str, first: Head) -> Program[None]:
     """Store the HEAD of an epoch that no client knows yet. Raises ``StoreError``."""
     yield from store_leaves(first)
-    stored = yield from at_home(life, put(HEAD_KEY, encode(first), ABSENT))
+    stored = yield from at_home(epoch, put(HEAD_KEY, encode(first), ABSENT))
     if isinstance(stored, Unknown):
-        key = key_at(life, HEAD_KEY)
+        key = key_at(epoch, HEAD_KEY)
         raise StoreError(f"could not store {key} ({stored.reason}): try again")
 
 
@@ -90,15 +92,15 @@ def close(context: Context, entry: RefEntry, at: int | None = None) -> Program[b
     """
     for _ in range(_MAX_RACES):
         try:
-            held = yield from at_home(entry.life, load_head())
+            held = yield from at_home(entry.epoch, load_head())
         except CorruptObject:
             return True  # no client can commit on what can't be read
-        life = None if held is None else held.head.life
-        if held is None or life is None:
+        epoch = None if held is None else held.head.epoch
+        if held is None or epoch is None:
             return True
         if at is not None and held.head.sequence != at:
             return False
-        if life.closed or (yield from close_as(context, entry, held, "deleted")):
+        if epoch.closed or (yield from close_as(context, entry, held, "deleted")):
             return True
         yield from sleep(context.settings.retry_base_seconds * context.ids.jitter())
     raise StoreError(f"a branch's HEAD was replaced by others {_MAX_RACES} times in a row")
@@ -109,10 +111,10 @@ def close_as(
 ) -> Program[bool]:
     """Try once to close the HEAD of a branch, if it is still the one that was read."""
     following = successor(held.head, nonce=context.ids.nonce(), now_ms=context.now_ms())
-    assert following.life is not None, "the HEAD of a branch"
-    closed = msgspec.structs.replace(following.life, closed=why)
-    new = msgspec.structs.replace(following, life=closed)
-    return isinstance((yield from at_home(entry.life, replace_head(held, new))), Stored)
+    assert following.epoch is not None, "the HEAD of a branch"
+    closed = msgspec.structs.replace(following.epoch, closed=why)
+    new = msgspec.structs.replace(following, epoch=closed)
+    return isinstance((yield from at_home(entry.epoch, replace_head(held, new))), Stored)
 
 
 def was_made(entry: RefEntry) -> Program[bool]:
@@ -121,7 +123,7 @@ def was_made(entry: RefEntry) -> Program[bool]:
     It is checked when the lake's HEAD has no such entry: only a client that saw the entry there
     closes a branch.
     """
-    held = yield from at_home(entry.life, load_head())
+    held = yield from at_home(entry.epoch, load_head())
     return held is not None and is_closed(held)
 
 
@@ -213,21 +215,21 @@ def finish(context: Context, name: str, entry: RefEntry) -> Program[None]:
     context.refuse_foreign_root()
     yield from load_refs(None if held is None else held.head, [name])
     known = None if held is None else held.head.refs.get(name)
-    if held is None or known is None or (known.id, known.lives) != (entry.id, entry.lives):
+    if held is None or known is None or (known.id, known.epochs) != (entry.id, entry.epochs):
         return
     branch = yield from load_branch(name, known)
     new = following(context, held)
     if has_ended(branch):
         yield from replace(context, held, with_refs(new, {name: None}))
     elif has_moved(branch):
-        life = life_of(new.replacement, context.ids.nonce())
-        yield from store_again(context, branch.head, life)
-        entry = with_life(context, known, life, kept=known.lives)
+        epoch = new_epoch(new.replacement, context.ids.nonce())
+        yield from store_again(context, branch.head, epoch)
+        entry = with_epoch(context, known, epoch, kept=known.epochs)
         yield from replace(context, held, with_refs(new, {name: entry}))
 
 
-def with_life(
-    context: Context, entry: RefEntry, life: str, *, kept: Collection[str] = ()
+def with_epoch(
+    context: Context, entry: RefEntry, epoch: str, *, kept: Collection[str] = ()
 ) -> RefEntry:
     """Return the entry of a branch that has another epoch from now on.
 
@@ -236,15 +238,15 @@ def with_life(
     commit of the lake replaces. Then such a client gets the answer that the outcome is not known.
     """
     now_ms = context.now_ms()
-    closed_ms: Mapping[str, int] = {**entry.closed_ms, entry.life: now_ms}
+    closed_ms: Mapping[str, int] = {**entry.closed_ms, entry.epoch: now_ms}
     since_ms = now_ms - context.settings.outcome_retention_seconds * 1000
-    recent = [one for one in entry.lives if closed_ms.get(one, 0) >= since_ms][-MOST_RECENT:]
-    lives = tuple(one for one in entry.lives if one in kept or one in recent)
+    recent = [one for one in entry.epochs if closed_ms.get(one, 0) >= since_ms][-MOST_RECENT:]
+    epochs = tuple(one for one in entry.epochs if one in kept or one in recent)
     return msgspec.structs.replace(
         entry,
-        lives=(*lives, life),
+        epochs=(*epochs, epoch),
         reached=0,
-        closed_ms={one: closed_ms[one] for one in lives if one in closed_ms},
+        closed_ms={one: closed_ms[one] for one in epochs if one in closed_ms},
     )
 
 
@@ -262,8 +264,8 @@ def committed_before(context: Context, name: str, txn_id: str) -> Program[Commit
     committed.
     """
     _, entry = yield from find_ref(context, name)
-    for life in reversed(entry.lives[:-1]):
-        found = yield from at_home(life, _committed(context, txn_id))
+    for epoch in reversed(entry.epochs[:-1]):
+        found = yield from at_home(epoch, _committed(context, txn_id))
         if found is not None:
             return found
     return None
@@ -285,8 +287,8 @@ def refuse_begun_before(context: Context, name: str, txn_id: str) -> Program[Non
             txn_id=txn_id,
         )
     _, entry = yield from find_ref(context, name)
-    for life in entry.lives[:-1]:
-        if isinstance((yield from at_home(life, get(record_key(txn_id)))), Found):
+    for epoch in entry.epochs[:-1]:
+        if isinstance((yield from at_home(epoch, get(record_key(txn_id)))), Found):
             raise TransactionAborted(
                 f"transaction {txn_id} was saved before branch {name!r} was rebased, and stands on "
                 "what that was: run it again",

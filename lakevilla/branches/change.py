@@ -97,7 +97,7 @@ def delete_merged(context: Context, name: str, merged: Base) -> Program[bool]:
     """
     _, first = yield from find_ref(context, name)
     yield from refuse_older_head(context, f"ending branch {name!r}", waits=False)
-    if first.life != merged.life:
+    if first.epoch != merged.epoch:
         return False  # its versions may be numbered as those of the epoch before
     if not (yield from close(context, first, at=merged.sequence)):
         return False
@@ -184,7 +184,7 @@ def _version_of(entry: RefEntry) -> Program[int | None]:
 def _head_of(entry: RefEntry) -> Program[HeldHead | None]:
     """Return the HEAD of a branch, closed or not; None where it is lost or damaged."""
     try:
-        return (yield from at_home(entry.life, load_head()))
+        return (yield from at_home(entry.epoch, load_head()))
     except CorruptObject:
         return None
 
@@ -215,7 +215,7 @@ def _change(
                 return LeftAsIs(None)  # any client that finds a closed branch removes it
             raise (yield from not_found(None if held is None else held.head, name))
         is_again = True
-        if is_closed and entry.life != first.life:
+        if is_closed and entry.epoch != first.epoch:
             return LeftAsIs(entry)
         new = changed(entry)
         if new == entry:

@@ -111,7 +111,7 @@ class Copies:
 
     @property
     def _directory(self) -> str:
-        return branch_directory(self.location, self.entry.life)[len(self.location) + 1 :]
+        return branch_directory(self.location, self.entry.epoch)[len(self.location) + 1 :]
 
     def _name(self, key: str) -> str:
         """Name it as a writer on a branch would: gc knows it by that once the tag is deleted."""
@@ -152,7 +152,7 @@ def store_copies(moved: Copies) -> Program[int]:
     """Have the store copy what is not there yet. Raises ``VersionNotFound``."""
     if not moved.copies:
         return 0
-    listed = yield from list_objects(branch_directory(moved.location, moved.entry.life))
+    listed = yield from list_objects(branch_directory(moved.location, moved.entry.epoch))
     there = {info.key for info in listed}
     wanted = [(source, key) for source, key in moved.copies.items() if key not in there]
     missing = yield from copy_all(wanted)
@@ -230,7 +230,7 @@ def tables_of(head: Head, name: str) -> Program[dict[str, TableState]]:
     """Return the tables of HEAD itself at and below the place of a clone, dropped ones too."""
     yield from load_tables(head, [name])
     yield from load_tables_below(head, f"{name}/")
-    return {place: one for place, one in head.tables.at_hand().items() if is_at(place, name)}
+    return {place: one for place, one in head.tables.cached().items() if is_at(place, name)}
 
 
 def files_elsewhere(context: Context, head: Head, location: str) -> Program[set[str]]:

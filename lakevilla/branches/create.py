@@ -26,7 +26,7 @@ from lakevilla.errors import (
 )
 from lakevilla.global_log.bases import Base, seal_base, store_base
 from lakevilla.global_log.head import Head, successor, with_refs
-from lakevilla.global_log.refs import RefEntry, RefKind, check_name, life_of, parsed
+from lakevilla.global_log.refs import RefEntry, RefKind, check_name, new_epoch, parsed
 from lakevilla.global_log.repo import (
     load_head,
     load_refs,
@@ -38,7 +38,7 @@ from lakevilla.lake.frozen.branch_head import Branch, ended, has_ended, is_close
 from lakevilla.lake.frozen.frozen import Frozen
 from lakevilla.lake.frozen.states import base_of
 from lakevilla.lake.newer import refuse_older
-from lakevilla.lake.tables.surroundings import found_there, refuse_outside, refuse_place
+from lakevilla.lake.tables.overlaps import found_there, refuse_outside, refuse_place
 from lakevilla.store.effects import Program, parallel
 from lakevilla.store.location import at_home
 
@@ -158,16 +158,16 @@ def _narrowed(
 def _stored(context: Context, head: Head, base: Base, made: int) -> Program[RefEntry]:
     """Store the base of a ref, and with it a branch's first HEAD; return the entry of the ref."""
     entry_id = f"{made}-{context.ids.nonce()[:16]}"
-    life = life_of(made, context.ids.nonce()) if base.kind == "branch" else ""
-    base = msgspec.structs.replace(base, life=life)
+    epoch = new_epoch(made, context.ids.nonce()) if base.kind == "branch" else ""
+    base = msgspec.structs.replace(base, epoch=epoch)
     yield from store_leaves_of([base.tables, base.names], made)
     ref, body = seal_base(base, made)
     stores: list[Program[None]] = [store_base(ref, body)]
-    if life:
+    if epoch:
         stores.append(store_first_head(context, head, base, ref, entry_id))
     yield from parallel(stores)
-    lives = (life,) if life else ()
-    return RefEntry(entry_id, base.kind, ref, context.now_ms(), "", lives=lives)
+    epochs = (epoch,) if epoch else ()
+    return RefEntry(entry_id, base.kind, ref, context.now_ms(), "", epochs=epochs)
 
 
 def open_ref(context: Context, name: str) -> Program[Frozen | Branch]:
@@ -197,7 +197,7 @@ def open_ref(context: Context, name: str) -> Program[Frozen | Branch]:
 
 def _is_over(entry: RefEntry) -> Program[bool]:
     try:
-        held = yield from at_home(entry.life, load_head())
+        held = yield from at_home(entry.epoch, load_head())
     except CorruptObject:
         return False
     return held is not None and has_ended(held)
@@ -262,8 +262,8 @@ def _base(
             return now(new, name, kind)
         case ("version", int(version)):
             return (yield from at_version(context, head, now(head, name, kind), version))
-        case ("time", int(moment)):
-            return (yield from at_time(context, head, now(head, name, kind), moment))
+        case ("time", int(instant)):
+            return (yield from at_time(context, head, now(head, name, kind), instant))
         case ("ref", str(other)):
             other_base = yield from base_of(head, other)
             if kind == "branch" and other_base.kept:

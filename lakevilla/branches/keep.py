@@ -16,7 +16,7 @@ from lakevilla.errors import InvalidOperation, LakeVillaError, RefNotFound, Stor
 from lakevilla.formats.files import data_files, files_from_structs
 from lakevilla.global_log.bases import Base, load_base, load_base_tables, seal_base, store_base
 from lakevilla.global_log.head import with_refs
-from lakevilla.global_log.refs import BaseRef, KeptTable, RefEntry, life_of
+from lakevilla.global_log.refs import BaseRef, KeptTable, RefEntry, new_epoch
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.lake.context import Context
 from lakevilla.lake.frozen.branch_head import Branch, frozen_now
@@ -60,7 +60,7 @@ def keep(context: Context, name: str, owner: str = "") -> Program[Report]:
         return (yield from keep_clone(context, name, first))
     if first.kind == "branch":
         return (yield from keep_branch(context, name, first, owner))
-    entry = yield from _with_life(context, name, first)
+    entry = yield from _with_epoch(context, name, first)
     for _ in range(_MAX_RACES):
         base = yield from load_base(entry.base)
         found = yield from keep_tables(context, base, entry)
@@ -75,7 +75,7 @@ def keep(context: Context, name: str, owner: str = "") -> Program[Report]:
     raise StoreError(f"keep: tag {name!r} was changed by others {_MAX_RACES} times in a row")
 
 
-def _with_life(context: Context, name: str, first: RefEntry) -> Program[RefEntry]:
+def _with_epoch(context: Context, name: str, first: RefEntry) -> Program[RefEntry]:
     """Return the entry with a directory of its own: HEAD names the owner before anything is stored.
 
     If files were stored there first, gc might consider them the remains of a dead client.
@@ -85,11 +85,11 @@ def _with_life(context: Context, name: str, first: RefEntry) -> Program[RefEntry
         held: HeldHead | None, entry: RefEntry | None
     ) -> Program[LeftAsIs[RefEntry] | Next[RefEntry]]:
         held, entry = yield from _the_same(name, first, held, entry)
-        if entry.lives:
+        if entry.epochs:
             return LeftAsIs(entry)
         new = following(context, held)
-        life = life_of(new.replacement, context.ids.nonce())
-        entry = msgspec.structs.replace(entry, lives=(life,))
+        epoch = new_epoch(new.replacement, context.ids.nonce())
+        entry = msgspec.structs.replace(entry, epochs=(epoch,))
         return Next(with_refs(new, {name: entry}), entry)
 
     return (yield from until_replaced(context, name, owned))
@@ -152,7 +152,7 @@ def keep_branch(context: Context, name: str, first: RefEntry, owner: str) -> Pro
         entry = branch.entry
         since = yield from load_base(entry.bases[-1])
         yield from refuse_keys(branch, since, "keep")
-        mark = (entry.bases, entry.life)
+        mark = (entry.bases, entry.epoch)
         was = yield from frozen_now(branch)
         if mark not in ready:
             ready.clear()
@@ -273,7 +273,7 @@ def _kept_table(
     table: pa.Table = files_from_structs(lists[0])
     digest, body = kept_object(view.snapshot, table)
     through = base.sequence if entry.kind == "branch" else None
-    kept = KeptTable(entry.life, digest, through, state.table_id)
+    kept = KeptTable(entry.epoch, digest, through, state.table_id)
     if not (yield from store_kept(kept, body)):
         raise StoreError(f"could not store {kept.key}: keep it again")
     return kept, copies, copied

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from lakevilla.branches.branches import close_as, finish, put_first, replace, with_life
+from lakevilla.branches.branches import close_as, finish, put_first, replace, with_epoch
 from lakevilla.branches.states import chosen, now, those_that_fit, with_logs
 from lakevilla.errors import InvalidOperation, LakeVillaError, RefNotFound, StoreError
 from lakevilla.global_log.bases import Base, load_base, seal_base, store_base
 from lakevilla.global_log.commits import CommitObject
-from lakevilla.global_log.head import BranchLife, Head, first_head, with_refs
-from lakevilla.global_log.refs import BaseRef, RefEntry, life_of
+from lakevilla.global_log.head import BranchEpoch, Head, first_head, with_refs
+from lakevilla.global_log.refs import BaseRef, RefEntry, new_epoch
 from lakevilla.global_log.repo import HeldHead, load_refs, store_leaves, store_leaves_of
+from lakevilla.lake.applicability import paths_of
 from lakevilla.lake.context import Context, branch_of
-from lakevilla.lake.fitness import paths_of
 from lakevilla.lake.frozen.branch_head import (
     Branch,
     ended,
@@ -30,8 +30,8 @@ from lakevilla.lake.newer import refuse_older
 from lakevilla.store.base import Token
 from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.store.location import at_home
+from lakevilla.transaction.commit.together.group import Candidate, Declined, Failed
 from lakevilla.transaction.commit.together.join import admit
-from lakevilla.transaction.commit.together.lane import Candidate, Declined, Failed
 from lakevilla.transaction.commit.upload import Sealed, seal_commit, upload
 from lakevilla.transaction.state.parts import Options
 from lakevilla.transaction.state.transaction import TransactionState, conflict
@@ -162,7 +162,7 @@ def until_it_has(
         first = entry.id
         refuse_other(name, entry)
         branch = Branch(name, entry, (yield from load_branch(name, entry)))
-        if tried.intersection(entry.lives):
+        if tried.intersection(entry.epochs):
             return entry, branch.held.head.sequence  # an answer was lost
         if has_ended(branch.held):
             yield from finish(context, name, entry)
@@ -198,19 +198,19 @@ def go_on(
     """
     name, entry = branch.name, branch.entry
     made = following.replacement
-    base = msgspec.structs.replace(base, life=life_of(made, context.ids.nonce()))
+    base = msgspec.structs.replace(base, epoch=new_epoch(made, context.ids.nonce()))
     yield from store_leaves_of([base.tables, base.names], made)
     ref, body = seal_base(base, made)
     if base.kept:
         yield from store_base(ref, body)  # it shows clients where the tables are stored
     moved = yield from moved_to(context, entry, base, ref, *states, wanted)
-    stores = [put_first(base.life, moved.head), *moved.uploads]
+    stores = [put_first(base.epoch, moved.head), *moved.uploads]
     yield from parallel(stores if base.kept else [store_base(ref, body), *stores])
     if not (yield from _is_closed(context, branch)):
         return None
-    new = with_life(context, entry, base.life, kept=moved.lives)
+    new = with_epoch(context, entry, base.epoch, kept=moved.epochs)
     new = msgspec.structs.replace(new, base=ref, synced=None)
-    tried.add(base.life)
+    tried.add(base.epoch)
     if (yield from replace(context, held, with_refs(following, {name: new}))):
         return new, moved.head.sequence
     return None
@@ -266,11 +266,11 @@ class Wanted:
 class Moved:
     """A HEAD that must be stored, and with it what ``uploads`` store.
 
-    ``lives``: the epochs before whose files it names.
+    ``epochs``: the epochs before whose files it names.
     """
 
     head: Head
-    lives: frozenset[str]
+    epochs: frozenset[str]
     uploads: Sequence[Program[None]]
 
 
@@ -289,12 +289,12 @@ def moved_to(
     commit, if there is anything to do. Errors as ``apply``.
     """
     assert context.held is not None, "a branch is found by the lake's HEAD"
-    life = BranchLife(base.life, base.name, entry.id, ref, apart=bool(base.kept))
+    epoch = BranchEpoch(base.epoch, base.name, entry.id, ref, separate_bases=bool(base.kept))
     nonce = context.ids.nonce()
     # Its versions follow the earlier ones, so that each names one state of the branch.
     first = first_head(
         context.held.head,
-        life,
+        epoch,
         base.tables,
         base.names,
         nonce,
@@ -306,14 +306,14 @@ def moved_to(
     applying = apply_states(
         txn, first, since, was, None, dict(wanted.keys), wanted.settle, wanted.verb
     )
-    yield from at_home(base.life, applying)
+    yield from at_home(base.epoch, applying)
     if not txn.work.done:
         return Moved(first, frozenset(), ())
-    sealed = yield from at_home(base.life, seal_commit(txn))
+    sealed = yield from at_home(base.epoch, seal_commit(txn))
     txn.context.keep_commit(sealed.digest, sealed.commit)
-    following = yield from at_home(base.life, _following(txn, held, sealed))
+    following = yield from at_home(base.epoch, _following(txn, held, sealed))
     head = msgspec.structs.replace(following, replacement=first.replacement)
-    return Moved(head, _lives_named(sealed.commit), [at_home(base.life, upload(txn, sealed))])
+    return Moved(head, _epochs_named(sealed.commit), [at_home(base.epoch, upload(txn, sealed))])
 
 
 def _begun(own: Context, held: HeldHead, owner: str) -> TransactionState:
@@ -342,7 +342,7 @@ def _following(txn: TransactionState, held: HeldHead, sealed: Sealed) -> Program
     raise conflict(txn, "", "its state changed while it was rebased")
 
 
-def _lives_named(commit: CommitObject) -> frozenset[str]:
+def _epochs_named(commit: CommitObject) -> frozenset[str]:
     """Return the epochs in whose directories the files are stored that a commit adds."""
     found = {
         branch_of(path)
@@ -350,4 +350,4 @@ def _lives_named(commit: CommitObject) -> frozenset[str]:
         for file in part.change.adds
         for path in paths_of(location, file)
     }
-    return frozenset(life for life in found if life is not None)
+    return frozenset(epoch for epoch in found if epoch is not None)

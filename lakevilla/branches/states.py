@@ -15,8 +15,8 @@ from lakevilla.global_log.head import (
     NameMap,
     TableMap,
     TableState,
-    moment_of,
     successor,
+    timestamp_of_newest,
 )
 from lakevilla.global_log.history import Timeline
 from lakevilla.global_log.refs import RefKind, is_at
@@ -66,7 +66,7 @@ def now(head: Head, name: str, kind: RefKind) -> Base:
         name,
         kind,
         head.sequence,
-        moment_of(head),
+        timestamp_of_newest(head),
         head.tables,
         head.names,
         clones=clones_of(head),
@@ -128,7 +128,7 @@ def chosen(base: Base, patterns: Sequence[str]) -> Program[Base]:
         base,
         tables=TableMap({**ended, **own}),
         names=NameMap({name: place for name, place in base.names.items() if place in kept}),
-        kept={place: apart for place, apart in base.kept.items() if place in kept},
+        kept={place: kept_at for place, kept_at in base.kept.items() if place in kept},
     )
 
 
@@ -148,11 +148,11 @@ def below_source(head: Head, base: Base, source: str) -> Program[Base]:
         source=source,
         names=NameMap(),
         clones=clones,
-        kept={place: apart for place, apart in base.kept.items() if is_at(place, source)},
+        kept={place: kept_at for place, kept_at in base.kept.items() if is_at(place, source)},
     )
     yield from load_base_tables(base, [source])
     yield from fetch_leaves(base.tables, base.tables.missing_below(f"{source}/"))
-    own = (place for place in base.tables.at_hand() if is_at(place, source) and base.has(place))
+    own = (place for place in base.tables.cached() if is_at(place, source) and base.has(place))
     if next(own, None) is None and not (yield from mounted_in_base(base)):
         yield from load_all(head)
         near = near_names(source, [*head.names, *head.tables])
@@ -175,13 +175,13 @@ def parted(base: Base) -> Program[Base]:
     states: dict[str, TableState] = {}
     kept = dict(base.kept)
     for location in base.kept:
-        state, apart = base.tables.get(location), base.kept_of(location)
-        if state is None or apart is None:
+        state, kept_at = base.tables.get(location), base.kept_of(location)
+        if state is None or kept_at is None:
             del kept[location]
             continue
-        states[location] = msgspec.structs.replace(state, pending=beyond(apart, state))
-        through = base.sequence if apart.through is None else apart.through
-        kept[location] = msgspec.structs.replace(apart, through=through, table_id=state.table_id)
+        states[location] = msgspec.structs.replace(state, pending=beyond(kept_at, state))
+        through = base.sequence if kept_at.through is None else kept_at.through
+        kept[location] = msgspec.structs.replace(kept_at, through=through, table_id=state.table_id)
     return msgspec.structs.replace(base, tables=base.tables.updated(states), kept=kept)
 
 
@@ -229,7 +229,7 @@ def _kept_state(
     view = yield from view_at(context, past, location)
     _refuse_replaced(head, past, view, later)
     yield from _refuse_vacuumed(context, past, view, None if state is None else state.vacuumed_ms)
-    yield from _refuse_let_go(context, head, past, view)
+    yield from _refuse_unkept_files(context, head, past, view)
     known = past.head.tables[location]
     return TableState(
         known.table_id,
@@ -250,7 +250,7 @@ def _refuse_replaced(head: Head, past: Past, view: View, later: Sequence[CommitS
             raise not_kept(past, view.location, f"commit {ref.sequence} was replaced since")
 
 
-def _refuse_let_go(context: Context, head: Head, past: Past, view: View) -> Program[None]:
+def _refuse_unkept_files(context: Context, head: Head, past: Past, view: View) -> Program[None]:
     """Refuse a state with files of another table that no clone of the HEAD keeps."""
     needed = yield from context.formats.of(view.snapshot).objects_of(view.snapshot)
     foreign = outside(context, needed)
@@ -377,7 +377,7 @@ def _looked_at(
 def _below(context: Context, head: Head, place: str) -> Program[list[str]]:
     yield from load_tables(head, [place])
     yield from load_tables_below(head, f"{place}/")
-    there = [one for one in head.tables.at_hand() if is_at(one, place)]
+    there = [one for one in head.tables.cached() if is_at(one, place)]
     states = {one: head.tables[one] for one in sorted(there)}
     open_to_others = [p for p, one in states.items() if not (one.dropped or one.guarded)]
     return open_to_others if len(open_to_others) <= MOST_TABLES else _none(context)

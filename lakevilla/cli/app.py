@@ -37,8 +37,8 @@ from lakevilla.cli.command import (
     Version,
     app,
     command,
-    moment,
     open_lake,
+    parse_time,
     session_of,
     storage_options,
 )
@@ -134,7 +134,7 @@ def snapshot(
     """Show the versions of all tables at one time, for use with any other reader."""
     with (
         open_lake(root, option, profile, on=on) as lake,
-        lake.snapshot(version, moment(timestamp)) as state,
+        lake.snapshot(version, parse_time(timestamp)) as state,
     ):
         rows = [
             {"table": name, "version": table.version, "format": table.format, "uri": table.uri}

@@ -196,7 +196,7 @@ def _tell_where(name: str, where: str) -> None:
     command(tell, hidden=True)
 
 
-def moment(text: str | None, name: str = "--timestamp") -> datetime | None:
+def parse_time(text: str | None, name: str = "--timestamp") -> datetime | None:
     """Return a time in the form that ``--timestamp`` takes."""
     if text is None:
         return None

@@ -20,8 +20,8 @@ from lakevilla.cli.command import (
     Root,
     TableName,
     command,
-    moment,
     open_lake,
+    parse_time,
 )
 from lakevilla.cli.output import Output
 from lakevilla.errors import InvalidOperation, RefNotFound
@@ -160,7 +160,7 @@ def state(text: str, argument: str) -> int | datetime | str:
     """
     if text.isascii() and text.isdigit():
         return int(text)
-    found = moment(text, argument) if ":" in text else None
+    found = parse_time(text, argument) if ":" in text else None
     return text if found is None else found
 
 

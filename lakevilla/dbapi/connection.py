@@ -98,13 +98,6 @@ class Connection:
     In a ``with`` block it commits at the end, or rolls back after an exception, and is closed.
     Threads may share it, and then share its transaction.
 
-    Attributes
-    ----------
-    lake : Lake
-        The lake that it is connected to.
-    in_transaction : bool
-        True if there is a transaction for ``commit`` or ``rollback`` to end.
-
     Examples
     --------
     >>> import lakevilla.dbapi
@@ -145,10 +138,12 @@ class Connection:
 
     @property
     def lake(self) -> Lake[Any]:
+        """The lake that it is connected to."""
         return self._state.lake
 
     @property
     def in_transaction(self) -> bool:
+        """True if there is a transaction for ``commit`` or ``rollback`` to end."""
         return self._state.in_transaction
 
     @property

@@ -30,6 +30,11 @@ class Cursor:
 
     Rows stay unchanged from when the statement ran, whatever the transaction does afterwards.
 
+    Attributes
+    ----------
+    arraysize : int
+        The number of rows that ``fetchmany`` returns by default: 1, unless the caller sets it.
+
     Examples
     --------
     >>> import lakevilla.dbapi

@@ -33,6 +33,8 @@ class Error(Exception):
 
     Attributes
     ----------
+    message : str
+        The text of the error.
     kind : str
         The ``kind`` of LakeVilla's error, which is its cause; ``error`` if there is none.
     table : str or None

@@ -23,7 +23,7 @@ from lakevilla.sql.expressions.assignments import path_in
 from lakevilla.sql.expressions.syntax.parameter_names import Token, TokenType
 from lakevilla.sql.statements.conditions import conjuncts
 from lakevilla.sql.statements.dml import DeleteStatement, InsertStatement, UpdateStatement
-from lakevilla.sql.statements.merging import looks_elsewhere
+from lakevilla.sql.statements.merging import reads_other_rows
 from lakevilla.sql.statements.select import quoted, tokens_of
 from lakevilla.sql.statements.statement import parse_statement
 
@@ -386,7 +386,7 @@ def bulk_change(operation: str) -> BulkChange | None:
         return None  # its first run raises the error
     if not isinstance(one, UpdateStatement | DeleteStatement):
         return None
-    if one.common or looks_elsewhere(one, "duckdb"):
+    if one.common or reads_other_rows(one, "duckdb"):
         return None
     texts = [one.where, *(one.assignments.values() if isinstance(one, UpdateStatement) else ())]
     if any(_has_braces(tokens_of(text)) for text in texts):

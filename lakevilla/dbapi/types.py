@@ -120,8 +120,23 @@ def TimestampFromTicks(ticks: float) -> datetime:
 class ColumnDescription(NamedTuple):
     """The description of a column in ``Cursor.description``.
 
-    ``type_code`` is the name of the SQL type, as the catalog shows it: ``BIGINT``,
-    ``DECIMAL(10,2)``, ``STRUCT(a BIGINT, b VARCHAR)``.
+    Attributes
+    ----------
+    name : str
+        The name of the column.
+    type_code : str
+        The name of the SQL type, as the catalog shows it: ``BIGINT``, ``DECIMAL(10,2)``,
+        ``STRUCT(a BIGINT, b VARCHAR)``.
+    display_size : None
+        Not known; a field of PEP 249.
+    internal_size : None
+        Not known; a field of PEP 249.
+    precision : int or None
+        The number of digits of a DECIMAL; None for another type.
+    scale : int or None
+        The number of digits of a DECIMAL after the point; None for another type.
+    null_ok : None
+        Not known; a field of PEP 249.
     """
 
     name: str

@@ -110,10 +110,10 @@ def serialise_partition_value(scalar: pa.Scalar, column: str, table: str) -> str
     if pa.types.is_boolean(kind):
         return "true" if scalar.as_py() else "false"
     if pa.types.is_timestamp(kind):
-        moment = _EPOCH + datetime.timedelta(microseconds=scalar.value)
+        instant = _EPOCH + datetime.timedelta(microseconds=scalar.value)
         if kind.tz is not None:
-            return moment.isoformat("T", "microseconds") + "Z"
-        return moment.isoformat(" ", "microseconds")
+            return instant.isoformat("T", "microseconds") + "Z"
+        return instant.isoformat(" ", "microseconds")
     if pa.types.is_date(kind):
         return str(scalar.as_py().isoformat())
     if pa.types.is_decimal(kind):

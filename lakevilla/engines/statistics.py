@@ -205,8 +205,8 @@ def _parse(kind: pa.DataType, text: str) -> object:
     if pa.types.is_date(kind):
         return datetime.date.fromisoformat(text)
     if pa.types.is_timestamp(kind):
-        moment = datetime.datetime.fromisoformat(text.removesuffix("+00"))
-        return _timestamp((moment - _EPOCH) // datetime.timedelta(microseconds=1), kind)
+        instant = datetime.datetime.fromisoformat(text.removesuffix("+00"))
+        return _timestamp((instant - _EPOCH) // datetime.timedelta(microseconds=1), kind)
     return text
 
 
@@ -235,11 +235,11 @@ def _timestamp(microseconds: int, kind: pa.DataType) -> str | None:
     # Other writers cut to milliseconds, and their readers widen the maximum by one. The exact value
     # is right both for readers that widen and for readers that don't.
     try:
-        moment = _EPOCH + datetime.timedelta(microseconds=microseconds)
+        instant = _EPOCH + datetime.timedelta(microseconds=microseconds)
     except OverflowError:
         return None
-    digits = "milliseconds" if moment.microsecond % 1000 == 0 else "microseconds"
-    return moment.isoformat(timespec=digits) + ("Z" if kind.tz is not None else "")
+    digits = "milliseconds" if instant.microsecond % 1000 == 0 else "microseconds"
+    return instant.isoformat(timespec=digits) + ("Z" if kind.tz is not None else "")
 
 
 def _has_bounds(kind: pa.DataType) -> bool:

@@ -227,12 +227,12 @@ class Attempt:
 class Leftovers:
     """The objects in the log of a table whose data was deleted.
 
-    Either another table was made there since (``has_table``), or ``strays`` are the keys of
+    Either another table was made there since (``has_table``), or ``written_after`` are the keys of
     objects that clients which knew the old table have written after the deletion.
     """
 
     has_table: bool
-    strays: tuple[str, ...]
+    written_after: tuple[str, ...]
 
 
 class TableFormat(Protocol):
@@ -393,7 +393,7 @@ class TableFormat(Protocol):
         transaction commits without the other tables. Costs nothing that publishing would not cost.
         """
 
-    def stands(self, snapshot: TableSnapshot) -> Program[bool]:
+    def is_accepted(self, snapshot: TableSnapshot) -> Program[bool]:
         """Return whether a version that was just created counts: other clients continue from it.
 
         Called where numbers may be free again soon after they were taken

@@ -256,22 +256,22 @@ def _read_booleans(raws: Sequence[bytes | None], type_: str) -> pa.Array:
     return array([v if isinstance(v, bool) else None for v in _plain(raws)], pa.bool_())
 
 
-def _read_moments(raws: Sequence[bytes | None], type_: str) -> pa.Array:
+def _read_temporal(raws: Sequence[bytes | None], type_: str) -> pa.Array:
     return array(
-        [_moment(v, type_) if isinstance(v, str) else None for v in _plain(raws)],
+        [_temporal(v, type_) if isinstance(v, str) else None for v in _plain(raws)],
         arrow_type(type_),
     )
 
 
 @lru_cache(maxsize=65536)
-def _moment(text: str, type_: str) -> date | datetime | None:
+def _temporal(text: str, type_: str) -> date | datetime | None:
     try:
         if type_ == "date":
             return date.fromisoformat(text) if len(text) == 10 else None
-        moment = parse_timestamp(text)
-        if moment.tzinfo is not None and type_ == "timestamp_ntz":
+        instant = parse_timestamp(text)
+        if instant.tzinfo is not None and type_ == "timestamp_ntz":
             return None
-        value = cast_value(moment, type_)
+        value = cast_value(instant, type_)
     except (ValueError, OverflowError, InvalidOperation):
         return None
     return value if isinstance(value, datetime) else None
@@ -284,7 +284,7 @@ _READERS: dict[str, _Reader] = {
     "decimal": _read_decimals,
     "string": _read_strings,
     "boolean": _read_booleans,
-    **dict.fromkeys(("date", "timestamp", "timestamp_ntz"), _read_moments),
+    **dict.fromkeys(("date", "timestamp", "timestamp_ntz"), _read_temporal),
 }
 
 

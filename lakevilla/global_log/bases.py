@@ -26,8 +26,8 @@ class Base(msgspec.Struct, frozen=True, omit_defaults=True):
     """``_lakevilla/bases/<made>-<hash>.json``: the tables of the lake at one global version.
 
     ``tables`` and ``names`` are as in HEAD: whole, or the list of its leaves. No leaf is copied.
-    ``name``, ``kind`` and ``life`` are those of the ref that the base was stored for, so that a ref
-    can be found again if its HEAD was lost. ``kept`` has the tables, by location, that are read
+    ``name``, ``kind`` and ``epoch`` are those of the ref that the base was stored for, so that a
+    ref can be found again if its HEAD was lost. ``kept`` has the tables, by location, that are read
     from an object of their own and no longer from their logs. ``origin`` is the branch whose state
     the base is: ``sequence`` is a number in the history of that branch. ``clones`` are the clones
     of that state, by name. In the base of a clone, ``source`` is the place that the clone shows:
@@ -42,7 +42,7 @@ class Base(msgspec.Struct, frozen=True, omit_defaults=True):
     timestamp_ms: int
     tables: TableMap
     names: NameMap
-    life: str = ""
+    epoch: str = msgspec.field(default="", name="life")
     kept: dict[str, KeptTable] = {}
     origin: str = ""
     clones: dict[str, RefEntry] = {}

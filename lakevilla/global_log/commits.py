@@ -74,9 +74,9 @@ class CommitObject(msgspec.Struct, frozen=True, omit_defaults=True):
     after: int = 0
 
 
-def commit_key(txn: str, digest: str, life: str = "") -> str:
-    """Return where a commit object is stored; ``life``: the epoch of the branch that made it."""
-    return f"{home_of(life)}/commits/{txn}-{digest}.json"
+def commit_key(txn: str, digest: str, epoch: str = "") -> str:
+    """Return where a commit object is stored; ``epoch``: the epoch of the branch that made it."""
+    return f"{home_of(epoch)}/commits/{txn}-{digest}.json"
 
 
 def seal(commit: CommitObject) -> tuple[str, bytes]:

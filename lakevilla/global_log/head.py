@@ -14,7 +14,7 @@ import msgspec
 from lakevilla.formats.iceberg.metadata.file import name_in_catalog
 from lakevilla.formats.sizes import NOTHING, UNKNOWN, Size
 from lakevilla.global_log.leaves import Leaf, LeafMap
-from lakevilla.global_log.refs import BaseRef, Policy, RefEntry, RefMap, made_of_life
+from lakevilla.global_log.refs import BaseRef, Policy, RefEntry, RefMap, number_of_epoch
 from lakevilla.global_log.summaries import Summary
 from lakevilla.ids import NO_TXN
 
@@ -92,7 +92,7 @@ class PendingRef(msgspec.Struct, frozen=True, omit_defaults=True):
     """A decided commit that HEAD does not know to be in the table's log.
 
     ``base``: the log version up to which the commit was validated; only foreign entries above it
-    can make the commit inapplicable. ``life``: the owner of the commit object, the epoch of a
+    can make the commit inapplicable. ``epoch``: the owner of the commit object, the epoch of a
     branch or ``""``, the lake itself.
     """
 
@@ -100,7 +100,7 @@ class PendingRef(msgspec.Struct, frozen=True, omit_defaults=True):
     txn: str
     hash: str
     base: int
-    life: str = ""
+    epoch: str = msgspec.field(default="", name="life")
 
 
 class CommitRef(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -108,7 +108,7 @@ class CommitRef(msgspec.Struct, frozen=True, omit_defaults=True):
 
     txn: str
     hash: str
-    life: str = ""
+    epoch: str = msgspec.field(default="", name="life")
 
 
 class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -122,7 +122,7 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     of the state; None where nothing of that is known. ``changed``: the last commit that changed the
     table's rows or metadata; 0 where that was before HEAD recorded it. ``refreshed``: for an
     Iceberg table, the commit object that lists the tags of its files (docs/design/0038-reuse.md).
-    ``let_go``: the ``unregister`` that releases the table's claim
+    ``released_by``: the ``unregister`` that releases the table's claim
     (docs/design/0051-claims-let-go.md).
     """
 
@@ -139,7 +139,7 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     size: Size | None = None
     changed: int = 0
     refreshed: CommitRef | None = None
-    let_go: str = ""
+    released_by: str = msgspec.field(default="", name="let_go")
 
 
 class TableMap(LeafMap[TableState]):
@@ -174,14 +174,14 @@ class Reservation(msgspec.Struct, frozen=True):
     tables: tuple[str, ...]
 
 
-class BranchLife(msgspec.Struct, frozen=True, omit_defaults=True):
+class BranchEpoch(msgspec.Struct, frozen=True, omit_defaults=True):
     """The branch that a HEAD belongs to, in one epoch (docs/design/0031-branches.md).
 
     ``ref_id`` is the id of the branch's entry in the lake's HEAD, ``base`` the state that the
     branch was made of. ``closed``: nothing is committed on the branch any more, and the reason. A
     branch that is ``moved`` continues in another epoch (docs/design/0034-rebase.md). ``keyed``: a
-    commit of the branch has an idempotency key. ``apart``: the base keeps tables separate from
-    their logs (docs/design/0037-upkeep.md).
+    commit of the branch has an idempotency key. ``separate_bases``: the base keeps tables separate
+    from their logs (docs/design/0037-upkeep.md).
     """
 
     id: str
@@ -190,17 +190,17 @@ class BranchLife(msgspec.Struct, frozen=True, omit_defaults=True):
     base: BaseRef
     closed: Literal["", "deleted", "moved"] = ""
     keyed: bool = False
-    apart: bool = False
+    separate_bases: bool = msgspec.field(default=False, name="apart")
 
     @property
     def begins_with_base(self) -> bool:
         """True if the first HEAD had the tables of the base, and no other tables."""
-        return made_of_life(self.id) == self.base.made
+        return number_of_epoch(self.id) == self.base.made
 
     @property
     def is_first(self) -> bool:
         """True if this is the branch's first epoch."""
-        return str(made_of_life(self.id)) == self.ref_id.partition("-")[0]
+        return str(number_of_epoch(self.id)) == self.ref_id.partition("-")[0]
 
 
 class PageRef(msgspec.Struct, frozen=True):
@@ -240,7 +240,7 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     holds until a person has confirmed that too. ``crowd`` and ``listed`` are hints
     (docs/design/0029-inbox.md): the number of commits in the last HEAD that was made after listing
     the inbox, and that HEAD's ``replacement``. A client that has not listed the inbox leaves both
-    unchanged. ``life``: the epoch of the branch that the HEAD belongs to; None for the lake's own
+    unchanged. ``epoch``: the epoch of the branch that the HEAD belongs to; None for the lake's own
     HEAD. ``policy`` exists only in the lake's own HEAD.
     """
 
@@ -271,13 +271,13 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     crowd: int = 0
     listed: int = 0
     refs: RefMap = _NO_REFS
-    life: BranchLife | None = None
+    epoch: BranchEpoch | None = msgspec.field(default=None, name="life")
     policy: Policy = _NO_POLICY
 
     @property
     def home(self) -> str:
         """The epoch that HEAD's leaves and commit objects belong to."""
-        return "" if self.life is None else self.life.id
+        return "" if self.epoch is None else self.epoch.id
 
     @property
     def is_protected(self) -> bool:
@@ -298,7 +298,7 @@ def shown_names(head: Head) -> dict[str, str]:
     is shown by its name in the catalog. All other tables are shown by their location.
     """
     shown: dict[str, str] = {}
-    names, tables = head.names.at_hand(), head.tables.at_hand()
+    names, tables = head.names.cached(), head.tables.cached()
     for name, location in names.items():
         shown.setdefault(location, name)
     for location, state in tables.items():
@@ -314,7 +314,7 @@ def shown_tables(head: Head) -> dict[str, str]:
     names = shown_names(head)
     return {
         names.get(location, location): location
-        for location, state in sorted(head.tables.at_hand().items())
+        for location, state in sorted(head.tables.cached().items())
         if not state.dropped
     }
 
@@ -357,7 +357,7 @@ def successor(
     kept = head.commits
     if page is not None:
         kept = tuple(commit for commit in kept if commit.sequence > page.last_sequence)
-    last = moment_of(head)
+    last = timestamp_of_newest(head)
     sequence = head.sequence
     added: list[CommitSummary] = []
     for commit in commits:
@@ -365,7 +365,7 @@ def successor(
         assert commit.sequence == sequence, (commit.sequence, sequence)
         last = max(now_ms, last + 1)
         added.append(msgspec.structs.replace(commit, timestamp_ms=last))
-    added = _with_lives(head.tables, tables or {}, added)
+    added = _with_table_changes(head.tables, tables or {}, added)
     if tables and head.format >= FORMAT_WITH_REFS:
         tables = {name: _with_vacuum(head.tables, name, state) for name, state in tables.items()}
     tables = with_sizes(head.tables, tables or {}, added, sizes or {}, head.home)
@@ -388,16 +388,16 @@ def successor(
     )
 
 
-def moment_of(head: Head) -> int:
+def timestamp_of_newest(head: Head) -> int:
     """Return the timestamp of the newest commit that a HEAD holds; 0 for an empty lake."""
     if head.commits:
         return head.commits[-1].timestamp_ms
-    return 0 if head.life is None else head.life.base.timestamp_ms
+    return 0 if head.epoch is None else head.epoch.base.timestamp_ms
 
 
 def first_head(
     now: Head,
-    life: BranchLife,
+    epoch: BranchEpoch,
     tables: TableMap,
     names: NameMap,
     nonce: str,
@@ -410,7 +410,7 @@ def first_head(
     ``now`` is the lake's HEAD. The branch's history has nothing from before. ``clones`` are those
     of the base.
     """
-    sequence = max(sequence, life.base.sequence)
+    sequence = max(sequence, epoch.base.sequence)
     return Head(
         FORMAT_WITH_CLONES if clones else FORMAT_WITH_REFS,
         now.lake_id,
@@ -422,7 +422,7 @@ def first_head(
         names=names,
         as_log=now.as_log,
         refs=RefMap(clones),
-        life=life,
+        epoch=epoch,
     )
 
 
@@ -441,7 +441,7 @@ def with_policy(new: Head, policy: Policy) -> Head:
     return msgspec.structs.replace(new, format=max(new.format, FORMAT_WITH_REFS), policy=policy)
 
 
-def _with_lives(
+def _with_table_changes(
     before: Mapping[str, TableState],
     after: Mapping[str, TableState],
     commits: Sequence[CommitSummary],
@@ -492,7 +492,7 @@ def with_sizes(
     after: Mapping[str, TableState],
     commits: Sequence[CommitSummary],
     known: Mapping[str, Size],
-    life: str = "",
+    epoch: str = "",
 ) -> dict[str, TableState]:
     """Return the new states of tables, with their sizes and last changing and refreshing commits.
 
@@ -515,7 +515,7 @@ def with_sizes(
             if touch.adds or touch.removes or touch.metadata or touch.entered is not None:
                 changed = commit.sequence
             if touch.refreshed and state.format == "iceberg":
-                refreshed = CommitRef(commit.txn, commit.hash, life)
+                refreshed = CommitRef(commit.txn, commit.hash, epoch)
         size = UNKNOWN if size is None or state.dropped else size.possible
         sized[location] = msgspec.structs.replace(
             state,

@@ -35,9 +35,9 @@ class Timeline:
 
     def base(self) -> Program[Base]:
         """Return the base that the branch was made of: the state with which its history begins."""
-        assert self.head.life is not None, "only a branch begins with a state"
+        assert self.head.epoch is not None, "only a branch begins with a state"
         if self._base is None:
-            self._base = yield from load_base(self.head.life.base)
+            self._base = yield from load_base(self.head.epoch.base)
         return self._base
 
     @property
@@ -115,8 +115,8 @@ class Timeline:
         VersionNotFound
         """
         if sequence > self.head.sequence:
-            life = self.head.life
-            whose = "the lake" if life is None else f"branch {life.name!r}"
+            epoch = self.head.epoch
+            whose = "the lake" if epoch is None else f"branch {epoch.name!r}"
             raise VersionNotFound(
                 f"{whose} has no global version {sequence}; its newest is {self.head.sequence}"
             )
@@ -143,10 +143,10 @@ class Timeline:
             return None
 
     def _forgotten(self, sequence: int) -> VersionNotFound:
-        life = self.head.life
-        if life is not None:
+        epoch = self.head.epoch
+        if epoch is not None:
             return VersionNotFound(
-                f"branch {life.name!r} begins with version {self.head.history_start}, of which it "
+                f"branch {epoch.name!r} begins with version {self.head.history_start}, of which it "
                 f"was made, or rebased: ask for that one or a newer one (version {sequence} may be "
                 "one of the lake itself)"
             )

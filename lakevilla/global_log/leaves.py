@@ -37,17 +37,17 @@ class LeafRef(msgspec.Struct, frozen=True, array_like=True):
 
     ``made``: the number of the replacement that the leaf was made for. Once HEAD has reached this
     number and does not name the leaf, no HEAD ever will: that replacement was refused, or a later
-    one has dropped the leaf. ``life``: the epoch of the branch whose replacement it was.
+    one has dropped the leaf. ``epoch``: the epoch of the branch whose replacement it was.
     """
 
     first: str
     made: int
     hash: str
-    life: str = ""
+    epoch: str = msgspec.field(default="", name="life")
 
     @property
     def key(self) -> str:
-        return f"{home_of(self.life)}/leaves/{self.made:020}-{self.hash}.json"
+        return f"{home_of(self.epoch)}/leaves/{self.made:020}-{self.hash}.json"
 
 
 class Leaf(msgspec.Struct, Generic[V], frozen=True):
@@ -182,7 +182,7 @@ class LeafMap(Mapping[str, V]):
 
     # -- fetching -----------------------------------------------------------------
 
-    def at_hand(self) -> dict[str, V]:
+    def cached(self) -> dict[str, V]:
         """Return all entries that can be read without fetching anything."""
         changed, refs = self._lying()
         known: dict[str, V | None] = {}
@@ -274,16 +274,16 @@ class LeafMap(Mapping[str, V]):
         changed = {_leaf_of(self._refs, name) for name in self._changed} if self._refs else set()
         return [ref for ref in self._refs if ref in changed and ref.hash not in self._leaves]
 
-    def planned(self, made: int, life: str = "") -> LeafPlan[V] | None:
+    def planned(self, made: int, epoch: str = "") -> LeafPlan[V] | None:
         """Return the leaves to store before the HEAD numbered ``made``; None if HEAD holds all.
 
-        ``life``: the epoch of the branch whose HEAD that is.
+        ``epoch``: the epoch of the branch whose HEAD that is.
         """
         if not self._refs:
             if len(msgspec.json.encode(self._changed)) <= INLINE_BYTES:
                 return None
             whole = {name: value for name, value in self._changed.items() if value is not None}
-            return _laid_out([("", whole)], made, life)
+            return _laid_out([("", whole)], made, epoch)
         if not self._changed:
             return None
         changes: dict[LeafRef, dict[str, V | None]] = {}
@@ -302,7 +302,7 @@ class LeafMap(Mapping[str, V]):
             if kept == before:
                 refs.append(ref)
                 continue
-            part = _laid_out([(ref.first, kept)] if kept else [], made, life)
+            part = _laid_out([(ref.first, kept)] if kept else [], made, epoch)
             refs.extend(part.refs)
             leaves.update(part.leaves)
             bodies.update(part.bodies)
@@ -323,7 +323,8 @@ class LeafMap(Mapping[str, V]):
             return self._changed
         assert not self._changed, "leaves are stored before the HEAD that names them"
         return [
-            (ref.first, ref.made, ref.hash, *([ref.life] if ref.life else [])) for ref in self._refs
+            (ref.first, ref.made, ref.hash, *([ref.epoch] if ref.epoch else []))
+            for ref in self._refs
         ]
 
     @classmethod
@@ -347,7 +348,7 @@ def _leaf_of(refs: tuple[LeafRef, ...], name: str) -> LeafRef:
     return refs[bisect_right(refs, name, key=lambda ref: ref.first) - 1]
 
 
-def _laid_out(pieces: list[tuple[str, dict[str, V]]], made: int, life: str) -> LeafPlan[V]:
+def _laid_out(pieces: list[tuple[str, dict[str, V]]], made: int, epoch: str) -> LeafPlan[V]:
     """Lay out each piece as one leaf, or cut in half until each half fits."""
     refs: list[LeafRef] = []
     leaves: dict[str, dict[str, V]] = {}
@@ -364,7 +365,7 @@ def _laid_out(pieces: list[tuple[str, dict[str, V]]], made: int, life: str) -> L
             pieces.append((second, {name: entries[name] for name in names[middle:]}))
             pieces.append((first, {name: entries[name] for name in names[:middle]}))
             continue
-        ref = LeafRef(first, made, _digest(body), life)
+        ref = LeafRef(first, made, _digest(body), epoch)
         refs.append(ref)
         leaves[ref.hash] = entries
         bodies[ref.key] = body

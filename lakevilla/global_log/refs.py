@@ -52,21 +52,21 @@ class KeptTable(msgspec.Struct, frozen=True, omit_defaults=True):
     state; another table may have its path on a branch.
     """
 
-    life: str
+    epoch: str = msgspec.field(name="life")
     hash: str
     through: int | None = None
     table_id: str = ""
 
     @property
     def key(self) -> str:
-        return f"{home_of(self.life)}/kept/{self.hash}.parquet"
+        return f"{home_of(self.epoch)}/kept/{self.hash}.parquet"
 
 
 class RefEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A ref in HEAD.
 
     ``id`` distinguishes the ref from one of the same name that was made before or after it.
-    ``protected``: the ref is not deleted before the protection is lifted. ``lives``: the
+    ``protected``: the ref is not deleted before the protection is lifted. ``epochs``: the
     directories that a branch owns, one for each epoch, the newest last
     (docs/design/0031-branches.md). ``synced``: the state of the branch when it was last merged.
     ``only``: patterns of the tables that the ref has; all tables if there are no patterns.
@@ -84,7 +84,7 @@ class RefEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     created_by: str
     protected: bool = False
     metadata: dict[str, str] = {}
-    lives: tuple[str, ...] = ()
+    epochs: tuple[str, ...] = msgspec.field(default=(), name="lives")
     synced: BaseRef | None = None
     only: tuple[str, ...] = ()
     closed_ms: dict[str, int] = {}
@@ -98,9 +98,9 @@ class RefEntry(msgspec.Struct, frozen=True, omit_defaults=True):
         return (self.base,) if self.synced is None else (self.base, self.synced)
 
     @property
-    def life(self) -> str:
+    def epoch(self) -> str:
         """The newest epoch of a branch, or the one that `keep` has given a tag; else ``""``."""
-        return self.lives[-1] if self.lives else ""
+        return self.epochs[-1] if self.epochs else ""
 
     def having_reached(self, number: int) -> RefEntry:
         """Return the entry of a branch whose own HEAD was seen with that number."""
@@ -152,14 +152,14 @@ def parts_of(key: str) -> tuple[int, str] | None:
     return None if found is None else (int(found[1]), found[2])
 
 
-def life_of(made: int, nonce: str) -> str:
+def new_epoch(made: int, nonce: str) -> str:
     """Return the name of an epoch made for the replacement of HEAD of that number; used once."""
     return f"{made:020}-{nonce[:16]}"
 
 
-def made_of_life(life: str) -> int | None:
+def number_of_epoch(epoch: str) -> int | None:
     """Return the number in an epoch's name; None if the text is no such name."""
-    found = re.fullmatch(r"(\d{20})-[0-9a-f]{16}", life)
+    found = re.fullmatch(r"(\d{20})-[0-9a-f]{16}", epoch)
     return None if found is None else int(found[1])
 
 

@@ -192,13 +192,13 @@ def check_not_closed(head: Head) -> None:
 
     Raises ``RefNotFound`` or ``ConflictError``.
     """
-    if head.life is not None and head.life.closed == "moved":
+    if head.epoch is not None and head.epoch.closed == "moved":
         raise ConflictError(
-            f"branch {head.life.name!r} was rebased meanwhile: run the transaction again"
+            f"branch {head.epoch.name!r} was rebased meanwhile: run the transaction again"
         )
-    if head.life is not None and head.life.closed:
+    if head.epoch is not None and head.epoch.closed:
         raise RefNotFound(
-            f"branch {head.life.name!r} was {head.life.closed}: look at `refs()`; nothing is "
+            f"branch {head.epoch.name!r} was {head.epoch.closed}: look at `refs()`; nothing is "
             "committed on it any more"
         )
 
@@ -292,12 +292,12 @@ def store_leaves(head: Head) -> Program[None]:
     yield from store_leaves_of(maps_of(head), head.replacement, head.home)
 
 
-def store_leaves_of(maps: Sequence[LeafMap[Any]], made: int, life: str = "") -> Program[None]:
+def store_leaves_of(maps: Sequence[LeafMap[Any]], made: int, epoch: str = "") -> Program[None]:
     """Store the leaves that maps need, for the replacement of HEAD of that number."""
     plans: list[tuple[LeafMap[Any], LeafPlan[Any]]] = []
     for found in maps:
         yield from fetch_leaves(found, found.unread())
-        plan = found.planned(made, life)
+        plan = found.planned(made, epoch)
         if plan is not None:
             plans.append((found, plan))
     bodies = {key: body for _, plan in plans for key, body in plan.bodies.items()}
@@ -435,15 +435,15 @@ def commits_since(head: Head, sequence: int) -> Program[tuple[CommitSummary, ...
     return tuple(commit for commit in found if commit.sequence > sequence)
 
 
-def load_commit(txn: str, digest: str, life: str = "") -> Program[CommitObject]:
+def load_commit(txn: str, digest: str, epoch: str = "") -> Program[CommitObject]:
     """Return a commit object that HEAD names: it was stored before HEAD was."""
-    commit, _ = yield from load_sized_commit(txn, digest, life)
+    commit, _ = yield from load_sized_commit(txn, digest, epoch)
     return commit
 
 
-def load_sized_commit(txn: str, digest: str, life: str = "") -> Program[tuple[CommitObject, int]]:
+def load_sized_commit(txn: str, digest: str, epoch: str = "") -> Program[tuple[CommitObject, int]]:
     """Return a commit object that HEAD names, with its size in the store in bytes."""
-    key = commit_key(txn, digest, life)
+    key = commit_key(txn, digest, epoch)
     outcome = yield from get(key)
     if not isinstance(outcome, Found):
         raise CorruptObject(
@@ -515,7 +515,7 @@ def _rewritten(key: str, head: Head, ids: Ids, owner: LakeFile, token: Token) ->
             raise StoreError(f"could not settle whether {key} was stored: try again")
 
 
-def let_go(location: str, token: Token, head: Head, ids: Ids) -> Program[bool]:
+def release_claim(location: str, token: Token, head: Head, ids: Ids) -> Program[bool]:
     """Make ``lake.json`` say that no lake rules the table, if it is still the one of ``token``.
 
     The claim is not deleted: hardly any store deletes under a condition, and a late deletion

@@ -31,7 +31,7 @@ from lakevilla.global_log.repo import (
     load_sized_commit,
 )
 from lakevilla.ids import Ids
-from lakevilla.lake.lanes import Lanes
+from lakevilla.lake.groups import Groups
 from lakevilla.markers.marker import Marker, Unreadable
 from lakevilla.settings import MOST_LEASE_SECONDS, Settings
 from lakevilla.store.base import Token
@@ -57,8 +57,6 @@ _NEW_SECONDS = 60.0
 class Event:
     """Something notable; ``on_event`` and the logger ``lakevilla`` get the same.
 
-    ``detail`` has plain values, among them the tables in question.
-
     Two kinds are sent only to ``on_event``. A ``phase`` is a stretch of a transaction's time: its
     detail has ``phase`` (``version``, ``metadata``, ``data``, ``marker``, ``wait``, ``validate``,
     ``decide``, ``publish`` or ``free``), ``table`` or None, ``began`` and ``ended`` (seconds on the
@@ -67,6 +65,25 @@ class Event:
     ``outcome`` (``committed``, ``read``, ``aborted``, ``failed`` or ``unknown``), ``error`` (the
     error's kind or None), ``features``, ``tables``, ``operations``, ``retries``, ``redos``,
     ``began``, ``ended`` and ``seconds``.
+
+    Attributes
+    ----------
+    kind : str
+        ``redo``: operations are performed again on a newer state. ``retry``: a lost race, or a
+        write without an answer. ``waiting``, ``shift``, ``stale`` and ``escalation`` are about
+        queues. ``helping``: ``recover`` published a commit of another client. ``published``: a
+        decided commit could not be published yet. ``reconcile``: a commit was replayed on another
+        client's change. ``abort``, ``gc`` and ``vacuum`` report what was ended or deleted.
+        ``left_out``: something was skipped, for a reason. ``reader``: Spark's connector could not
+        read a table. ``unsafe_store``: the store does not support conditional writes.
+        ``progress``: the rows, files and bytes of a long operation. For ``phase`` and
+        ``transaction`` see above.
+    txn_id : str or None
+        The transaction in question; None if there is none.
+    message : str
+        The event in words.
+    detail : Mapping of str to object
+        Plain values, among them the tables in question.
 
     Examples
     --------
@@ -108,8 +125,8 @@ class Event:
 
 def lost_branch(known: HeldHead | None) -> RefNotFound:
     """Return the error for a branch whose HEAD does not exist any more."""
-    life = None if known is None else known.head.life
-    name = "that was opened" if life is None else repr(life.name)
+    epoch = None if known is None else known.head.epoch
+    name = "that was opened" if epoch is None else repr(epoch.name)
     return RefNotFound(
         f"branch {name} was deleted, or was rebased, and this state of it is not kept any more: "
         "look at `refs()`, and open it again by `on` (if that finds no HEAD of it, that is lost, "
@@ -157,7 +174,7 @@ class Asked:
 class OfBranch:
     """The branch of a context: the branch's epoch, and the context of the lake itself."""
 
-    life: str
+    epoch: str
     lake: Context
 
 
@@ -172,7 +189,7 @@ class Context:
     ``leases`` is what was seen of the records of other transactions.
     ``renewed`` is called with each record that a transaction has from now on.
     ``replaces`` returns whether the store replaces an object under a condition, ``proposes``
-    whether commits may be proposed to other processes. ``lanes`` has the groups that its
+    whether commits may be proposed to other processes. ``groups`` has the groups that its
     transactions join. ``expected`` has the formats of tables that transactions create here,
     ``catalogs`` the keys of the pointers of tables that were named by their catalogs, ``connected``
     the names of the connected catalogs. ``is_callers`` returns whether the running thread has the
@@ -201,14 +218,14 @@ class Context:
     markers: dict[tuple[str, Token], Marker | Unreadable] = field(default_factory=dict)
     given_up: GivenUp = field(default_factory=GivenUp)
     leases: Leases = field(init=False)
-    lanes: Lanes = field(default_factory=Lanes)
+    groups: Groups = field(default_factory=Groups)
     asked: Asked = field(default_factory=Asked)
     branch: OfBranch | None = None
 
     @property
-    def life(self) -> str:
+    def epoch(self) -> str:
         """The branch's epoch; ``""`` for the lake itself."""
-        return "" if self.branch is None else self.branch.life
+        return "" if self.branch is None else self.branch.epoch
 
     @property
     def lake(self) -> Context:
@@ -248,7 +265,7 @@ class Context:
         """
         known, started = self.held, self.clock.elapsed()
         held = yield from load_head(known)
-        if held is None and self.life:
+        if held is None and self.epoch:
             raise lost_branch(known)
         if known is not None:
             check_lineage(known.head, None if held is None else held.head)
@@ -351,7 +368,7 @@ class Context:
         known = self.known_commit(txn, digest)
         if known is not None:
             return known
-        ((found, size),) = yield from self._loaded([load_sized_commit(txn, digest, self.life)])
+        ((found, size),) = yield from self._loaded([load_sized_commit(txn, digest, self.epoch)])
         self.keep_commit(digest, found, size)
         return found
 
@@ -360,7 +377,7 @@ class Context:
         known = {ref: self.known_commit(ref.txn, ref.hash) for ref in wanted}
         missing = [ref for ref, commit in known.items() if commit is None]
         read = yield from self._loaded(
-            [load_sized_commit(ref.txn, ref.hash, ref.life) for ref in missing]
+            [load_sized_commit(ref.txn, ref.hash, ref.epoch) for ref in missing]
         )
         for (commit, size), ref in zip(read, missing, strict=True):
             self.keep_commit(ref.hash, commit, size)
@@ -378,7 +395,7 @@ class Context:
 
     def refuse_ended(self) -> Program[None]:
         """Raise ``RefNotFound`` if the missing object was of a branch that has ended."""
-        if not self.life:
+        if not self.epoch:
             return
         held = yield from self.head()
         if held is not None:
@@ -453,12 +470,12 @@ class Context:
         """Refuse to write a lake that was copied or moved here (hazard 30)."""
         if self.held is None or self.held.head.root == self.root:
             return
-        life = self.held.head.life
-        if life is not None:
+        epoch = self.held.head.epoch
+        if epoch is not None:
             raise InvalidOperation(
-                f"branch {life.name!r} was made when the lake was at {self.held.head.root}, and "
-                f"only reads at {self.root}: `rebase({life.name!r})` on the lake brings it here, "
-                f"and branch(..., at={life.name!r}) makes another one of it"
+                f"branch {epoch.name!r} was made when the lake was at {self.held.head.root}, and "
+                f"only reads at {self.root}: `rebase({epoch.name!r})` on the lake brings it here, "
+                f"and branch(..., at={epoch.name!r}) makes another one of it"
             )
         raise InvalidOperation(
             f"this lake's HEAD names the root {self.held.head.root}, not {self.root}: it was "
@@ -496,9 +513,9 @@ def file_path(partition: str, txn: str, through_head: bool, nonce: str) -> str:
     return f"{partition}/{name}" if partition else name
 
 
-def branch_directory(location: str, life: str) -> str:
+def branch_directory(location: str, epoch: str) -> str:
     """Return the directory of the files of a table that were written on a branch."""
-    return f"{location}/{_BRANCH_FILES}/{life}"
+    return f"{location}/{_BRANCH_FILES}/{epoch}"
 
 
 def branch_of(path: str) -> str | None:
@@ -514,7 +531,7 @@ def owner_of(path: str) -> tuple[str, str] | None:
 
 
 def file_namer(context: Context, txn: str, through_head: bool) -> FileNamer:
-    return _Namer(context.ids, txn, through_head, context.life)
+    return _Namer(context.ids, txn, through_head, context.epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -522,22 +539,22 @@ class _Namer:
     ids: Ids
     txn: str
     through_head: bool
-    life: str
+    epoch: str
 
     def __call__(self, partition: str) -> str:
-        if self.life:
+        if self.epoch:
             # The path has the partition's directories: some readers take values from paths.
-            partition = f"{_BRANCH_FILES}/{self.life}/{partition}".rstrip("/")
+            partition = f"{_BRANCH_FILES}/{self.epoch}/{partition}".rstrip("/")
         return file_path(partition, self.txn, self.through_head, self.ids.nonce()[:16])
 
     def __reduce__(self) -> tuple[object, ...]:
         # In another process it draws from that process's randomness: each attempt of a task
         # has names of its own, so no attempt writes over another's file.
-        return _namer, (self.txn, self.through_head, self.life)
+        return _namer, (self.txn, self.through_head, self.epoch)
 
 
-def _namer(txn: str, through_head: bool, life: str) -> _Namer:
-    return _Namer(Ids(SystemClock()), txn, through_head, life)
+def _namer(txn: str, through_head: bool, epoch: str) -> _Namer:
+    return _Namer(Ids(SystemClock()), txn, through_head, epoch)
 
 
 # -------------------- relied on

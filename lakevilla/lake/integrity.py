@@ -108,7 +108,7 @@ def _hashes_in(location: str, commits: Iterable[CommitObject | None]) -> dict[st
 
 
 def _commit(context: Context, commit: CommitSummary) -> Program[CommitObject | None]:
-    return (yield from _object(context, CommitRef(commit.txn, commit.hash, context.life)))
+    return (yield from _object(context, CommitRef(commit.txn, commit.hash, context.epoch)))
 
 
 def _object(context: Context, ref: CommitRef) -> Program[CommitObject | None]:
@@ -116,7 +116,7 @@ def _object(context: Context, ref: CommitRef) -> Program[CommitObject | None]:
     known = context.known_commit(ref.txn, ref.hash)
     if known is not None:
         return known
-    key = commit_key(ref.txn, ref.hash, ref.life)
+    key = commit_key(ref.txn, ref.hash, ref.epoch)
     outcome = yield from get(key)
     if not isinstance(outcome, Found):
         return None

@@ -152,7 +152,7 @@ def _hint(context: Context, location: str, siblings: Sequence[str]) -> str:
     if rest and catalog in of_lake - set(context.connected):
         return _connect(catalog)
     known += [name for name in in_catalogs if name.partition(".")[0] in context.connected]
-    noted = set() if context.held is None else set(context.held.head.tables.at_hand())
+    noted = set() if context.held is None else set(context.held.head.tables.cached())
     catalog_tables = [PREFIX + kind for kind in SCHEMAS] if location.startswith(PREFIX) else []
     places = [place for place in siblings if place not in noted]
     near = near_names(location, [*known, *catalog_tables, *places])
@@ -161,7 +161,7 @@ def _hint(context: Context, location: str, siblings: Sequence[str]) -> str:
 
 def _clone_around(context: Context, location: str) -> str | None:
     """Return the clone at or around a place, as far as HEAD is cached."""
-    refs = {} if context.held is None else context.held.head.refs.at_hand()
+    refs = {} if context.held is None else context.held.head.refs.cached()
     return clone_around((name for name, one in refs.items() if one.kind == "clone"), location)
 
 
@@ -176,9 +176,9 @@ def _known(context: Context) -> Iterator[str]:
     """Yield names and paths of the lake's tables, as far as HEAD is cached."""
     assert context.held is not None
     head = context.held.head
-    tables = head.tables.at_hand()
+    tables = head.tables.cached()
     there = {location for location, state in tables.items() if not state.dropped}
-    names = head.names.at_hand()
+    names = head.names.cached()
     yield from (name for name, location in names.items() if location in there)
     yield from sorted(
         location for location in there - {*names.values()} if not tables[location].catalog
@@ -188,7 +188,7 @@ def _known(context: Context) -> Iterator[str]:
 def _in_catalogs(context: Context) -> Iterator[str]:
     """Yield the lake's tables that catalogs keep, by their names there."""
     assert context.held is not None
-    for state in context.held.head.tables.at_hand().values():
+    for state in context.held.head.tables.cached().values():
         if state.catalog and not state.dropped:
             yield name_in_catalog(state.catalog)
 

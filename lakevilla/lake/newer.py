@@ -164,7 +164,7 @@ def refuse_in_doubt(context: Context, what: str) -> Program[None]:
     if held is None or not signs.in_doubt:
         return
     patience = context.clock.elapsed() + _PATIENCE_SECONDS
-    while (yield from _stands_still(context, held.head)):
+    while (yield from _is_unchanged(context, held.head)):
         if context.clock.elapsed() >= patience:
             raise ConflictError(
                 f"{what}: {signs.in_doubt[0]} was never committed: its transaction has died, or "
@@ -175,7 +175,7 @@ def refuse_in_doubt(context: Context, what: str) -> Program[None]:
         yield from sleep(_PATIENCE_SECONDS / _LOOKS)
 
 
-def _stands_still(context: Context, head: Head) -> Program[bool]:
+def _is_unchanged(context: Context, head: Head) -> Program[bool]:
     held = yield from context.head()
     return held is not None and held.head.sequence == head.sequence
 
@@ -258,7 +258,7 @@ def _of_numbers(head: Head) -> Program[Signs]:
     for (prefix, _), infos in zip(above, listed, strict=True):
         for info in infos:
             _note_number(signs, prefix, info.key)
-    yield from _look_into_lives(head, signs)
+    yield from _read_epochs(head, signs)
     return signs
 
 
@@ -278,17 +278,17 @@ def _note_number(signs: Signs, prefix: str, key: str) -> None:
         signs.next_number[key] = number
 
 
-def _look_into_lives(head: Head, signs: Signs) -> Program[None]:
+def _read_epochs(head: Head, signs: Signs) -> Program[None]:
     """Add the signs of branches with commits: such a branch was in a HEAD of the lake by then."""
     following = head.replacement + 1
-    lives = {
+    epochs = {
         key.removeprefix(f"{HOMES_PREFIX}/").partition("/")[0]: key
         for key, number in signs.next_number.items()
         if number == following and key.startswith(f"{HOMES_PREFIX}/")
     }
-    for life, key in lives.items():
+    for epoch, key in epochs.items():
         try:
-            held = yield from at_home(life, load_head())
+            held = yield from at_home(epoch, load_head())
         except (CorruptObject, UnsupportedFormat):
             continue
         if held is not None and held.head.replacement > 0:
@@ -346,7 +346,7 @@ def _unknown(head: Head, keys: Iterable[str]) -> Program[dict[str, CommitObject]
         kept = yield from commits_since(head, head.history_start)
     except (CorruptObject, UnsupportedFormat):
         kept = None
-    states = head.tables.at_hand().values()
+    states = head.tables.cached().values()
     known = {commit.txn for commit in (head.commits if kept is None else kept)}
     known |= {state.refreshed.txn for state in states if state.refreshed is not None}
     known |= {ref.txn for state in states for ref in state.pending}

@@ -236,5 +236,5 @@ def _first_without(
 
 
 def _time(timestamp_ms: int) -> str:
-    moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    instant = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    return instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")

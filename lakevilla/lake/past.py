@@ -31,7 +31,7 @@ from lakevilla.lake.table_log import (
     open_tail,
     probe,
     snapshot_at,
-    standing_at,
+    tail_at_state,
 )
 from lakevilla.lake.view import Placement, View, build_view, pending_parts
 from lakevilla.store.effects import Program, parallel
@@ -97,7 +97,7 @@ def past_at(
             f"are known here from version {now.adopted} on, where it was adopted"
         )
     own = yield from timeline.at(sequence)
-    if now.life is not None:
+    if now.epoch is not None:
         tables = yield from _tables_on_branch(timeline, sequence, only)
     else:
         later = yield from timeline.after(sequence)
@@ -134,8 +134,8 @@ def changed_on_branch(
     Where HEAD has one object in the place of many, that object is used as far as it reaches.
     """
     now = timeline.head
-    assert now.life is not None, "it is a branch's"
-    if not now.life.begins_with_base:
+    assert now.epoch is not None, "it is a branch's"
+    if not now.epoch.begins_with_base:
         return (yield from _as_it_is(now, sequence, only))
     base = yield from timeline.base()
     commits = yield from timeline.after(now.history_start)
@@ -179,10 +179,10 @@ def _as_it_is(
     now: Head, sequence: int, only: Collection[str] | None
 ) -> Program[dict[str, TableState]]:
     """Return the tables of a branch that continues after an interrupted rebase, as it had them."""
-    assert now.life is not None, "it is a branch's"
+    assert now.epoch is not None, "it is a branch's"
     if sequence != now.sequence:
         raise VersionNotFound(
-            f"branch {now.life.name!r}: version {sequence} can't be told, as a rebase of it was "
+            f"branch {now.epoch.name!r}: version {sequence} can't be told, as a rebase of it was "
             f"cut off since; ask for the newest, {now.sequence}"
         )
     yield from load_tables(now, only)
@@ -191,10 +191,10 @@ def _as_it_is(
 
 
 def _made_as(
-    state: TableState, location: str, commit: CommitSummary, life: str
+    state: TableState, location: str, commit: CommitSummary, epoch: str
 ) -> Program[TableState]:
     """Return a table with the format that it was made in; another table has its path by now."""
-    made = yield from load_commit(commit.txn, commit.hash, life)
+    made = yield from load_commit(commit.txn, commit.hash, epoch)
     metadata = made.tables[location].change.metadata or {}
     kind: FormatName = "delta" if "schemaString" in metadata else "iceberg"
     return msgspec.structs.replace(state, format=kind)
@@ -307,8 +307,8 @@ def view_at(context: Context, past: Past, location: str) -> Program[View]:
             table=location,
         )
     try:
-        if past.head.life is not None:
-            tail = yield from standing_at(context, location, state)
+        if past.head.epoch is not None:
+            tail = yield from tail_at_state(context, location, state)
             return (yield from build_view(context, past.head, location, tail))
         return (yield from _view(context, past, location, state))
     except VersionNotFound as error:

@@ -25,8 +25,8 @@ from lakevilla.formats.files import (
     restored,
 )
 from lakevilla.formats.layout import Layout, as_of, in_delta
+from lakevilla.lake.applicability import UNREADABLE, lost_for_good
 from lakevilla.lake.context import Context, Tail
-from lakevilla.lake.fitness import UNREADABLE, lost_for_good
 from lakevilla.lake.table_log import entry_at
 from lakevilla.lake.view import View
 from lakevilla.sql.expressions.tree import Expr, Literal

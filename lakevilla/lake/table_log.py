@@ -38,7 +38,7 @@ def known_tail(context: Context, location: str) -> Tail | None:
     tail = context.tails.get(location)
     if tail is None or context.is_anothers(tail):
         return None
-    if context.life:
+    if context.epoch:
         return tail
     age = context.clock.elapsed() - tail.seen_at
     return tail if age < context.settings.trusted_tip_seconds else None
@@ -52,8 +52,8 @@ def open_tail(context: Context, location: str, *, missing_ok: bool = False) -> P
     TableNotFound
         There is no log, unless ``missing_ok``: then the tip is -1.
     """
-    if context.life:
-        return (yield from _standing(context, location, missing_ok=missing_ok))
+    if context.epoch:
+        return (yield from _tail_on_branch(context, location, missing_ok=missing_ok))
     yield from load_noted(context, location)
     tail = known_tail(context, location)
     name, catalog = _kind(context, location)
@@ -145,7 +145,7 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
     Where clean-up may delete an entry within two hours, an absent number proves
     nothing even now: there the log is listed each time. On a branch a log does not advance.
     """
-    if context.life:
+    if context.epoch:
         return tail
     listed = None
     if is_cleaned_up_soon(context, tail):
@@ -188,7 +188,7 @@ def next_entry(context: Context, tail: Tail) -> Program[Tail]:
     Where the next entry is not the lake's own, all is checked that ``probe`` checks.
     """
     if (
-        context.life
+        context.epoch
         or tail.tip < 0
         or tail.snapshot.catalog
         or is_cleaned_up_soon(context, tail)
@@ -282,8 +282,8 @@ def _is_another_table(context: Context, tail: Tail) -> Program[bool]:
 
 def refresh(context: Context, location: str) -> Program[Tail]:
     """Return the log's tip now: one GET while the known tip counts, else a LIST."""
-    if context.life:
-        return (yield from _standing(context, location, missing_ok=True))
+    if context.epoch:
+        return (yield from _tail_on_branch(context, location, missing_ok=True))
     yield from load_noted(context, location)
     tail = known_tail(context, location)
     if tail is None:
@@ -301,7 +301,7 @@ def look_above(
     HEAD is old; the caller reads it and checks ``again``: from there on all entries are followed.
     ``most`` of what is pending is searched for in the first round: an entry may hold many commits.
     """
-    if context.life:
+    if context.epoch:
         return False
     tail = known_tail(context, location)
     if tail is None or is_cleaned_up_soon(context, tail):
@@ -394,7 +394,7 @@ def _is_same_log(current: Tail, tail: Tail) -> bool:
     return current.snapshot.table_id == tail.snapshot.table_id
 
 
-def _standing(context: Context, location: str, *, missing_ok: bool) -> Program[Tail]:
+def _tail_on_branch(context: Context, location: str, *, missing_ok: bool) -> Program[Tail]:
     """Return a table's log as far as a branch has it; the tip is -1 for a table made there.
 
     What is committed on a branch is published nowhere. What other clients append to the tables'
@@ -410,21 +410,21 @@ def _standing(context: Context, location: str, *, missing_ok: bool) -> Program[T
     """
     held = context.held
     assert held is not None, "a branch is opened by its HEAD"
-    head, life = held.head, held.head.life
-    assert life is not None, "a context with a life has that branch's HEAD"
+    head, epoch = held.head, held.head.epoch
+    assert epoch is not None, "a context with a life has that branch's HEAD"
     yield from load_tables(head, [location])
     state = head.tables.get(location)
     if state is None and not missing_ok:
         raise TableNotFound(
-            f"table {location} is not on branch {life.name!r}: it was not in the lake at global "
-            f"version {life.base.sequence}, of which the branch was made; "
-            f"`rebase({life.name!r})` on the lake brings tables that have joined it since",
+            f"table {location} is not on branch {epoch.name!r}: it was not in the lake at global "
+            f"version {epoch.base.sequence}, of which the branch was made; "
+            f"`rebase({epoch.name!r})` on the lake brings tables that have joined it since",
             table=location,
         )
-    return (yield from standing_at(context, location, state))
+    return (yield from tail_at_state(context, location, state))
 
 
-def standing_at(context: Context, location: str, state: TableState | None) -> Program[Tail]:
+def tail_at_state(context: Context, location: str, state: TableState | None) -> Program[Tail]:
     """Return a table's log as far as a state of a branch has it; None: it has no table.
 
     Raises
@@ -433,7 +433,7 @@ def standing_at(context: Context, location: str, state: TableState | None) -> Pr
         Another client has cleaned up what the branch needs.
     """
     known = context.tails.get(location)
-    kept = None if state is None else (yield from _kept_apart(context, location, state))
+    kept = None if state is None else (yield from _kept_by_base(context, location, state))
     if kept is not None:
         assert state is not None
         if known is not None and known.tip == state.published:
@@ -447,8 +447,8 @@ def standing_at(context: Context, location: str, state: TableState | None) -> Pr
         blank = context.formats[format_name].blank(location, location)
         return context.keep_tail(Tail(location, -1, {-1: blank}))
     assert context.held is not None, "a branch is opened by its HEAD"
-    life = context.held.head.life
-    assert life is not None, "a context with a life has that branch's HEAD"
+    epoch = context.held.head.epoch
+    assert epoch is not None, "a context with a life has that branch's HEAD"
     if known is not None and known.tip == state.published:
         return known
     try:
@@ -459,17 +459,17 @@ def standing_at(context: Context, location: str, state: TableState | None) -> Pr
         yield from context.refuse_ended()
         why = error.message.partition("; ask for")[0].partition(": ask for")[0]
         raise VersionNotFound(
-            f"table {location} can't be read on branch {life.name!r} any more: {why}; other "
+            f"table {location} can't be read on branch {epoch.name!r} any more: {why}; other "
             "clients' clean-up knows no branches (docs/branches.md tells what each of them leaves)",
             table=location,
         ) from error
     return context.keep_tail(Tail(location, state.published, {state.published: snapshot}))
 
 
-def _kept_apart(context: Context, location: str, state: TableState) -> Program[KeptTable | None]:
+def _kept_by_base(context: Context, location: str, state: TableState) -> Program[KeptTable | None]:
     """Return where the branch's base keeps a table's state, if separate from the table's log."""
-    life = None if context.held is None else context.held.head.life
-    if life is None or not life.apart:
+    epoch = None if context.held is None else context.held.head.epoch
+    if epoch is None or not epoch.separate_bases:
         return None
-    base = yield from load_base(life.base)
+    base = yield from load_base(epoch.base)
     return kept_for(base.kept, location, state)

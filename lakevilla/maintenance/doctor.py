@@ -12,8 +12,8 @@ from lakevilla.global_log.commits import COMMITS_PREFIX, commit_key, read_commit
 from lakevilla.global_log.head import CommitSummary, Head, NameMap, TableMap
 from lakevilla.global_log.keys import KEYS_PREFIX, KeyRecord
 from lakevilla.global_log.repo import LakeFile, commits_since, fetch_sound, lake_key
+from lakevilla.lake.applicability import first_unfit, unpublished
 from lakevilla.lake.context import Context
-from lakevilla.lake.fitness import first_unfit, unpublished
 from lakevilla.lake.frozen.states import AtHead
 from lakevilla.lake.newer import report_newer
 from lakevilla.lake.tables.dropped import report_emptied
@@ -109,7 +109,7 @@ def _readable(head: Head, findings: list[Finding]) -> Program[Head]:
     if not damaged:
         return head
     return msgspec.structs.replace(
-        head, tables=TableMap(head.tables.at_hand()), names=NameMap(head.names.at_hand())
+        head, tables=TableMap(head.tables.cached()), names=NameMap(head.names.cached())
     )
 
 

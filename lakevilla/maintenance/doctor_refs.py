@@ -70,13 +70,13 @@ def _ref(context: Context, name: str, entry: RefEntry) -> Program[list[Finding]]
 
 def _head_of(name: str, entry: RefEntry) -> Program[list[Finding]]:
     """Return what is wrong with a branch's own HEAD, and with the objects that it names."""
-    key = key_at(entry.life, HEAD_KEY)
+    key = key_at(entry.epoch, HEAD_KEY)
     try:
         held = yield from load_branch(name, entry)
         yield from load_tables(held.head)
         states = held.head.tables.values()
-        refs = {ref for state in states for ref in state.pending if ref.life == entry.life}
-        yield from parallel([load_commit(ref.txn, ref.hash, ref.life) for ref in refs])
+        refs = {ref for state in states for ref in state.pending if ref.epoch == entry.epoch}
+        yield from parallel([load_commit(ref.txn, ref.hash, ref.epoch) for ref in refs])
         older = yield from _older_head(name, held.head)
     except StoreError:
         raise

@@ -30,7 +30,7 @@ from lakevilla.global_log.refs import (
     BaseRef,
     RefEntry,
     RefMap,
-    made_of_life,
+    number_of_epoch,
     parts_of,
 )
 from lakevilla.global_log.repo import PREFIXES, LakeFile, claim_of, load_head
@@ -264,7 +264,7 @@ def refs_left(
     """
     refs: dict[str, RefEntry] = {}
     findings: list[Finding] = []
-    heads = yield from _heads_of_lives()
+    heads = yield from _heads_of_epochs()
     for info in (yield from list_objects(BASES_PREFIX)):
         parts = parts_of(info.key)
         outcome = yield from get(info.key)
@@ -285,7 +285,7 @@ def refs_left(
         entry = RefEntry(f"{made}-{digest[:16]}", base.kind, ref, base.timestamp_ms, "rebuild")
         if base.kind == "clone":
             entry = msgspec.structs.replace(entry, source=base.source, since=base.sequence)
-        found = _of_branch(entry, base, heads) if base.life else entry
+        found = _of_branch(entry, base, heads) if base.epoch else entry
         if found is not None:  # else it was never made, or has ended
             refs[base.name] = found
     for name in sorted(known.keys() - refs.keys()):
@@ -314,27 +314,27 @@ def _as_known(known: RefEntry | None, found: RefEntry) -> RefEntry | None:
     """Return a HEAD's entry of the ref that was found, if it is the same ref; it may have moved."""
     if known is None or known.kind != found.kind:
         return None
-    if known.base == found.base and known.life == found.life:
-        return msgspec.structs.replace(known, lives=found.lives or known.lives)
+    if known.base == found.base and known.epoch == found.epoch:
+        return msgspec.structs.replace(known, epochs=found.epochs or known.epochs)
     if found.kind == "branch" and known.id == found.id:
         return msgspec.structs.replace(
-            known, base=found.base, lives=found.lives, synced=None, reached=0
+            known, base=found.base, epochs=found.epochs, synced=None, reached=0
         )
     return None
 
 
-def _heads_of_lives() -> Program[dict[str, Head]]:
+def _heads_of_epochs() -> Program[dict[str, Head]]:
     """Return the HEAD of each epoch of a branch, as far as it can be read."""
     listed = yield from list_objects(HOMES_PREFIX)
     names = {info.key.removeprefix(f"{HOMES_PREFIX}/").partition("/")[0] for info in listed}
     heads = {}
-    for life in sorted(name for name in names if made_of_life(name) is not None):
+    for epoch in sorted(name for name in names if number_of_epoch(name) is not None):
         try:
-            held = yield from at_home(life, load_head())
+            held = yield from at_home(epoch, load_head())
         except CorruptObject:
             continue
         if held is not None:
-            heads[life] = held.head
+            heads[epoch] = held.head
     return heads
 
 
@@ -343,20 +343,20 @@ def _of_branch(entry: RefEntry, base: Base, heads: Mapping[str, Head]) -> RefEnt
 
     None if the branch has ended, or the base is none of its present epoch.
     """
-    lives = {name: head.life for name, head in heads.items() if head.life is not None}
-    own = lives.get(base.life)
+    epochs = {name: head.epoch for name, head in heads.items() if head.epoch is not None}
+    own = epochs.get(base.epoch)
     if own is None:
         return None
-    family = [name for name, life in lives.items() if life.ref_id == own.ref_id]
+    family = [name for name, epoch in epochs.items() if epoch.ref_id == own.ref_id]
     newest = _present(family, heads)
     if newest is None:
         return None
-    life = lives[newest]
-    was_its_state = own.closed or base.life == newest
-    if entry.base != life.base and not (was_its_state and entry.base.made > life.base.made):
+    epoch = epochs[newest]
+    was_its_state = own.closed or base.epoch == newest
+    if entry.base != epoch.base and not (was_its_state and entry.base.made > epoch.base.made):
         return None  # it was bound to it once, or a change to it had begun
     others = tuple(name for name in family if name != newest)
-    return msgspec.structs.replace(entry, id=life.ref_id, lives=(*others, newest))
+    return msgspec.structs.replace(entry, id=epoch.ref_id, epochs=(*others, newest))
 
 
 def _present(family: Sequence[str], heads: Mapping[str, Head]) -> str | None:
@@ -367,8 +367,8 @@ def _present(family: Sequence[str], heads: Mapping[str, Head]) -> str | None:
     made by attempts to rebase the branch that have lost their race, and no client has committed on
     those. None is open where a rebase was cut off: then it is the last that was closed.
     """
-    lives = {name: heads[name].life for name in family}
-    closed = {name: life.closed for name, life in lives.items() if life is not None}
+    epochs = {name: heads[name].epoch for name in family}
+    closed = {name: epoch.closed for name, epoch in epochs.items() if epoch is not None}
     if "deleted" in closed.values():
         return None
     is_open = [name for name in family if not closed[name]]

@@ -164,7 +164,7 @@ def _rebuilt(
     """Make HEAD from what is left, and from the content of an available HEAD: ``chosen``."""
     known = [head for head in (chosen, present) if head is not None]
     for head in known:
-        yield from _take_up(context, left, head)
+        yield from _include(context, left, head)
     claims = left.ours(context.root)
     former = {claim.lake_id for claim in claims.values()}
     former |= {lake for head in known for lake in (head.lake_id, *head.former)}
@@ -173,7 +173,7 @@ def _rebuilt(
     rebuilt = yield from _tables(context, left, claims, sorted(former))
     yield from _look_through_logs(context, left, rebuilt)
     head = _composed(context, left, rebuilt, present, chosen, tuple(sorted(former)))
-    refs, found = yield from refs_left(former, {} if chosen is None else chosen.refs.at_hand())
+    refs, found = yield from refs_left(former, {} if chosen is None else chosen.refs.cached())
     if refs:
         head = with_refs(head, refs)
     if chosen is not None and chosen.is_protected:
@@ -195,7 +195,7 @@ def _rebuilt(
     return _report(findings)
 
 
-def _take_up(context: Context, left: LeftBehind, head: Head) -> Program[None]:
+def _include(context: Context, left: LeftBehind, head: Head) -> Program[None]:
     """Note what a readable HEAD states besides what is left: all of it was decided."""
     try:
         yield from load_tables(head)
@@ -203,7 +203,7 @@ def _take_up(context: Context, left: LeftBehind, head: Head) -> Program[None]:
         yield from load_refs(head)
     except (CorruptObject, VersionNotFound) as error:
         left.findings.append(Finding("warning", error.kind, error.message, key=HEAD_KEY))
-    live = {place for place, state in head.tables.at_hand().items() if not state.dropped}
+    live = {place for place, state in head.tables.cached().items() if not state.dropped}
     left.named |= live
     for location in sorted(live - left.claims.keys()):
         claim = yield from claim_of(location)
@@ -213,7 +213,7 @@ def _take_up(context: Context, left: LeftBehind, head: Head) -> Program[None]:
     left.made = max(left.made, head.replacement)
     left.meet_id(head.floor)
     decided = [(one.sequence, one.txn, one.hash) for one in head.commits if one.hash]
-    states = head.tables.at_hand().values()
+    states = head.tables.cached().values()
     decided += [(ref.sequence, ref.txn, ref.hash) for one in states for ref in one.pending]
     for sequence, txn, digest in decided:
         left.meet_id(txn)
@@ -244,7 +244,7 @@ def confirm_head(context: Context) -> Program[Report]:
     if held is None:
         return _report([Finding("note", "confirmed", "HEAD waits for no confirmation")])
     yield from load_tables(held.head)
-    live = [place for place, state in held.head.tables.at_hand().items() if not state.dropped]
+    live = [place for place, state in held.head.tables.cached().items() if not state.dropped]
     yield from refuse_older_head(context, "recover --confirm-head", live, waits=False)
     head = yield from replace_until_stored(context, change)
     if head.replacement == held.head.replacement:
@@ -268,7 +268,7 @@ def _refuse_sound(context: Context, present: Head, former: set[str]) -> None:
     strangers = former - {present.lake_id, *present.former}
     if present.root != context.root or not strangers:
         raise _nothing_to_rebuild()
-    waiting = [location for location, state in present.tables.at_hand().items() if state.pending]
+    waiting = [location for location, state in present.tables.cached().items() if state.pending]
     if waiting:
         raise InvalidOperation(
             f"{HEAD_KEY} has decided commits that are not in the log of table {waiting[0]}: "
@@ -460,13 +460,13 @@ def _tombstones(chosen: Head | None, rebuilt: _Rebuilt) -> dict[str, TableState]
         return {}
     return {
         location: msgspec.structs.replace(state, pending=())
-        for location, state in chosen.tables.at_hand().items()
+        for location, state in chosen.tables.cached().items()
         if state.dropped and location not in rebuilt.states
     }
 
 
 def _names(left: LeftBehind, rebuilt: _Rebuilt, chosen: Head | None) -> dict[str, str | None]:
-    names = {} if chosen is None else dict(chosen.names.at_hand().items())
+    names = {} if chosen is None else dict(chosen.names.cached().items())
     names.update((name, location) for name, location in left.names.items() if name not in names)
     for location, claim in left.claims.items():
         for name in claim.aliases:

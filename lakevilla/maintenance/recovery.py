@@ -23,8 +23,8 @@ from lakevilla.global_log.head import (
 )
 from lakevilla.global_log.history import went_back
 from lakevilla.global_log.repo import LakeFile, commits_since, lake_key, load_names, load_tables
+from lakevilla.lake.applicability import is_lost
 from lakevilla.lake.context import Context, Event, Tail
-from lakevilla.lake.fitness import is_lost
 from lakevilla.lake.newer import refuse_older_head
 from lakevilla.lake.publishing import outcome
 from lakevilla.lake.publishing.outcome import void_lost

@@ -153,8 +153,8 @@ def describe(context: Context, head: Head, records: Records) -> Program[dict[str
             txn,
             state,
             record.owner,
-            _moment(started_at(txn)),
-            _moment(seen),
+            _to_datetime(started_at(txn)),
+            _to_datetime(seen),
             tuple(sorted(names.get(table, table) for table in tables)),
             waits_for,
         )
@@ -238,7 +238,7 @@ def _committed(head: Head, records: Mapping[str, TxnRecord]) -> Program[set[str]
     return known & records.keys()
 
 
-def _moment(seconds: float) -> datetime:
+def _to_datetime(seconds: float) -> datetime:
     """Return an aware datetime; an id, or a store, may claim any time."""
     try:
         return _EPOCH + timedelta(seconds=seconds)

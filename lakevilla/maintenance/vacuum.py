@@ -49,9 +49,9 @@ from lakevilla.global_log.repo import (
 )
 from lakevilla.ids import started_at
 from lakevilla.lake.absorb import absorb, counted_sizes, moved_to
+from lakevilla.lake.applicability import needed_files
 from lakevilla.lake.context import Context, Event, branch_of, owner_of
-from lakevilla.lake.fitness import needed_files
-from lakevilla.lake.frozen.kept import BranchLives, KeptByRefs, kept_of
+from lakevilla.lake.frozen.kept import BranchEpochs, KeptByRefs, kept_of
 from lakevilla.lake.frozen.mounts import mount_of
 from lakevilla.lake.newer import refuse_older, refuse_older_head
 from lakevilla.lake.table_log import entry_at, refresh
@@ -200,7 +200,7 @@ def _doomed(
     rest = yield from _not_named(location, old, named, {info.key for info in listed}, head)
     may = [info for info in rest if table_format.may_name(info.key[len(location) + 1 :])]
     unnamed = [info for info in may if not is_within(info.key, nested)]
-    doomed = yield from _nobodys(head, location, unnamed, ages)
+    doomed = yield from _unowned(head, location, unnamed, ages)
     if view.placement.overlay:
         # Another client may be about to publish the pending commits, and to name them.
         doomed = [info for info in doomed if not _MANIFEST.fullmatch(info.key, len(location) + 1)]
@@ -291,7 +291,7 @@ def _not_named(
     head: Head | None,
 ) -> Program[list[ObjectInfo]]:
     """Return the files of the table that no state of it names."""
-    lives = yield from BranchLives.of(head)
+    epochs = yield from BranchEpochs.of(head)
     # A file that is named and not listed may still be stored here, under another spelling.
     bases = {key.rsplit("/", 1)[-1] for key in named - there}
     return [
@@ -299,7 +299,7 @@ def _not_named(
         for info in files
         if info.key not in named
         and info.key.startswith(f"{location}/")
-        and not _is_hidden(info.key[len(location) + 1 :], lives)
+        and not _is_hidden(info.key[len(location) + 1 :], epochs)
         and info.key.rsplit("/", 1)[-1] not in bases
     ]
 
@@ -371,20 +371,20 @@ def _began(head: Head | None, records: Iterable[ObjectInfo]) -> list[float]:
     ]
 
 
-def _is_hidden(path: str, lives: BranchLives) -> bool:
+def _is_hidden(path: str, epochs: BranchEpochs) -> bool:
     """Return whether a file is in a directory that other programs keep their own files in.
 
     The names of these begin with ``_`` or ``.``; but a partition column's may too. No key of a lake
     has a part without a name. Files that were written on a branch that has ended are the table's
     own.
     """
-    life = branch_of(path)
-    if life is not None and lives.is_dead(life):
+    epoch = branch_of(path)
+    if epoch is not None and epochs.is_dead(epoch):
         return False
     return any(part[:1] in ("", "_", ".") and "=" not in part for part in path.split("/"))
 
 
-def _nobodys(
+def _unowned(
     head: Head | None, location: str, files: Iterable[ObjectInfo], ages: Ages
 ) -> Program[list[ObjectInfo]]:
     """Return the files that are not those of a transaction that may still commit.

@@ -19,8 +19,8 @@ The rules:
    ended, and other clients finish what it had decided.
 6. Until it is freed it can be ``aborted``. Freed and aborted are final.
 
-Nothing here does I/O. The diagram in ``docs/queues.md`` is the output of ``diagram`` for
-the table; a test compares the two and prints the text to paste.
+Nothing here does I/O. The picture in ``docs/images/ticket-states.svg`` shows the table; a test
+compares its arrows with the output of ``diagram``.
 """
 
 from __future__ import annotations

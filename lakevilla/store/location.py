@@ -316,69 +316,69 @@ HOMES_PREFIX = "_lakevilla/branches"
 _OWN = re.compile(r"_lakevilla/(?:HEAD\.json|(?:heads|pages|txns|keys)(?!/[^/]+/source-)(?:/.*)?)")
 
 
-def home_of(life: str) -> str:
-    """Return the directory of a branch epoch (``life``); the lake's own for ``""``."""
-    return f"{HOMES_PREFIX}/{life}" if life else "_lakevilla"
+def home_of(epoch: str) -> str:
+    """Return the directory of a branch epoch (``epoch``); the lake's own for ``""``."""
+    return f"{HOMES_PREFIX}/{epoch}" if epoch else "_lakevilla"
 
 
-def key_at(life: str, key: str) -> str:
+def key_at(epoch: str, key: str) -> str:
     """Return the key, for a branch epoch, of the object that programs call ``key``."""
-    if not life or _OWN.fullmatch(key) is None:
+    if not epoch or _OWN.fullmatch(key) is None:
         return key
-    return f"{home_of(life)}/{key.removeprefix('_lakevilla/')}"
+    return f"{home_of(epoch)}/{key.removeprefix('_lakevilla/')}"
 
 
-def at_home(life: str, program: Program[T]) -> Program[T]:
+def at_home(epoch: str, program: Program[T]) -> Program[T]:
     """Return a program as it runs at another home; unchanged for ``""``."""
-    return program if not life else _at_home(life, program)
+    return program if not epoch else _at_home(epoch, program)
 
 
-def _at_home(life: str, program: Program[T]) -> Program[T]:
+def _at_home(epoch: str, program: Program[T]) -> Program[T]:
     def named(effect: Effect, answer: Any) -> Any:
-        return [_named(life, info) for info in answer] if isinstance(effect, List) else answer
+        return [_named(epoch, info) for info in answer] if isinstance(effect, List) else answer
 
     try:
-        return (yield from exchanged(program, partial(_moved, life), named))
+        return (yield from exchanged(program, partial(_moved, epoch), named))
     except LakeVillaError as failed:
-        _name_its_place(life, failed)
+        _name_its_place(epoch, failed)
         raise
 
 
-def _moved(life: str, effect: Effect) -> Effect:
+def _moved(epoch: str, effect: Effect) -> Effect:
     match effect:
         case Sleep() | Await():
             return effect
         case Parallel(parts):
             return Parallel(
                 tuple(
-                    _at_home(life, part if isinstance(part, Generator) else _one(part))
+                    _at_home(epoch, part if isinstance(part, Generator) else _one(part))
                     for part in parts
                 )
             )
         case List(prefix, start_after):
-            after = None if start_after is None else key_at(life, start_after)
-            return List(key_at(life, prefix), after)
+            after = None if start_after is None else key_at(epoch, start_after)
+            return List(key_at(epoch, prefix), after)
         case ListNames(prefix):
-            return ListNames(key_at(life, prefix))
-    return dataclasses.replace(effect, key=key_at(life, effect.key))
+            return ListNames(key_at(epoch, prefix))
+    return dataclasses.replace(effect, key=key_at(epoch, effect.key))
 
 
-def _name_its_place(life: str, error: LakeVillaError) -> None:
+def _name_its_place(epoch: str, error: LakeVillaError) -> None:
     """Make an error about an object of the branch name that object's place."""
     key = getattr(error, "key", None)
-    if isinstance(key, str) and key_at(life, key) != key:
-        error.message = error.message.replace(key, key_at(life, key))
+    if isinstance(key, str) and key_at(epoch, key) != key:
+        error.message = error.message.replace(key, key_at(epoch, key))
         error.args = (error.message,)
-        error.key = key_at(life, key)  # type: ignore[attr-defined]
+        error.key = key_at(epoch, key)  # type: ignore[attr-defined]
 
 
 def _one(effect: Effect) -> Program[Any]:
     return (yield effect)
 
 
-def _named(life: str, info: ObjectInfo) -> ObjectInfo:
+def _named(epoch: str, info: ObjectInfo) -> ObjectInfo:
     """Return an object with the name by which programs know it."""
-    home = home_of(life)
+    home = home_of(epoch)
     if not info.key.startswith(f"{home}/"):
         return info
     return dataclasses.replace(info, key=f"_lakevilla/{info.key.removeprefix(home + '/')}")

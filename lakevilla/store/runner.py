@@ -156,7 +156,7 @@ class Runner:
         self.replaces = True
         self.requests = RequestCounter()
         self.cached = CachedObjects()
-        self.life = ""
+        self.epoch = ""
         self._ids = ids
         self._settings = settings
         self._on_failure = on_failure
@@ -168,7 +168,7 @@ class Runner:
         the program may handle it. Ctrl-C is such an exception: requests under way end first
         (a second Ctrl-C does not wait for them).
         """
-        program = at_home(self.life, program)
+        program = at_home(self.epoch, program)
         value: Any = None
         error: BaseException | None = None
         try:
@@ -190,10 +190,10 @@ class Runner:
         finally:
             program.close()
 
-    def at(self, life: str) -> Runner:
+    def at(self, epoch: str) -> Runner:
         """Return the same runner at the home of a branch."""
         other = copy.copy(self)
-        other.life = life
+        other.epoch = epoch
         return other
 
     def without_retries(self) -> Runner:

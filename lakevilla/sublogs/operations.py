@@ -320,7 +320,7 @@ class Transplant(msgspec.Struct, frozen=True, tag="transplant", omit_defaults=Tr
     def takes_back(self) -> bool:
         """True if it undoes what was done, and does nothing else."""
         known = self.since != self.until and self.until.keys() <= self.since.keys()
-        return known and all(self.until.get(life, 0) <= self.since[life] for life in self.since)
+        return known and all(self.until.get(epoch, 0) <= self.since[epoch] for epoch in self.since)
 
 
 Operation = Union[

@@ -342,7 +342,7 @@ def _finish(world: World) -> None:
     if world.plan.followers:
         verdict.copies_are_right(world)
     if world.plan.keepers:
-        _let_go(world)
+        _release(world)
     # Long after, when no transaction that began back then may still commit. Clocks are off by
     # hours, and by a tenth of the time that has passed.
     simulation.now = 1.3 * (simulation.now + world.plan.settings.max_age_seconds) + 4 * 3600
@@ -366,7 +366,7 @@ def _confirm(world: World, name: str) -> None:
     alone(world, name, lambda client: confirm_head(context_of(client)))
 
 
-def _let_go(world: World) -> None:
+def _release(world: World) -> None:
     """Check that refs keep their states after all clean-ups of the lake; then delete the refs."""
     plan = world.plan
     verdict.refs_are_kept(world)

@@ -17,7 +17,7 @@ from lakevilla.global_log import head, leaves
 from lakevilla.global_log.rules import Isolation, Validation
 from lakevilla.lake import context as tail
 from lakevilla.settings import Settings
-from lakevilla.transaction.commit.together import lane
+from lakevilla.transaction.commit.together import group
 from lakevilla.transaction.state.values import Feature
 
 TABLES = ("a", "b", "c")
@@ -359,9 +359,9 @@ def small_limits(short: bool, *, crowded: bool = False) -> Iterator[None]:
     """
     before = head.PAGE_LENGTH, head.COMMITS_IN_HEAD, tail._KEPT
     whole = leaves.INLINE_BYTES, leaves.LEAF_BYTES
-    crowd = lane.CROWD, lane.DOUBTFUL_SECONDS
+    crowd = group.CROWD, group.DOUBTFUL_SECONDS
     if crowded:
-        lane.CROWD, lane.DOUBTFUL_SECONDS = 0, 0.0
+        group.CROWD, group.DOUBTFUL_SECONDS = 0, 0.0
     if short:
         head.PAGE_LENGTH, head.COMMITS_IN_HEAD, tail._KEPT = 3, 6, 2
         leaves.INLINE_BYTES, leaves.LEAF_BYTES = 200, 300
@@ -370,4 +370,4 @@ def small_limits(short: bool, *, crowded: bool = False) -> Iterator[None]:
     finally:
         head.PAGE_LENGTH, head.COMMITS_IN_HEAD, tail._KEPT = before
         leaves.INLINE_BYTES, leaves.LEAF_BYTES = whole
-        lane.CROWD, lane.DOUBTFUL_SECONDS = crowd
+        group.CROWD, group.DOUBTFUL_SECONDS = crowd

@@ -76,8 +76,8 @@ def check(world: World) -> None:
     void = {txn for _, txn in made_void}
     if plan.reshaped:
         reshaping.marks_are_kept(world, rows)
-        standing = {txn: attempt for txn, attempt in winners.items() if txn not in void}
-        reshaping.columns_are_filled(world, rows, standing)
+        claims = {txn: attempt for txn, attempt in winners.items() if txn not in void}
+        reshaping.columns_are_filled(world, rows, claims)
     if plan.reshaped and not void and not {"reshape", "restore"} & set(plan.foreign):
         reshaping.renames_are_seen(world, rows, winners)
     _void_for_a_reason(plan, made_void)

@@ -32,15 +32,15 @@ from lakevilla.sql.expressions.render import render_sql
 from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.sublogs.operations import Update
 from lakevilla.transaction.commit.commit import commit
-from lakevilla.transaction.state.life import Life
 from lakevilla.transaction.state.parts import Options
+from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature, KeyUse
 from lakevilla.transaction.verbs import save
 from lakevilla.transaction.verbs.abort import abort, rerun
 from lakevilla.transaction.verbs.begin import begin
 from lakevilla.transaction.verbs.bind import bind_to_head
-from lakevilla.transaction.verbs.carry import carried, taken_up
+from lakevilla.transaction.verbs.carry import carried, resumed
 from lakevilla_testing.histories.attempts import Hand, Try, World, context_of
 from lakevilla_testing.histories.kinds import BODIES, lists
 from lakevilla_testing.histories.plan import Level
@@ -58,10 +58,10 @@ def user(world: World) -> Callable[[Client], Program[None]]:
         context.notify = world.notice
         heartbeat = SimulatedHeartbeat(client, context.settings.lease_seconds)
         context.renewed = heartbeat.add
-        lives = client.name.count("'")
-        if lives >= 3:
+        epochs = client.name.count("'")
+        if epochs >= 3:
             client.restart = None
-        if lives:
+        if epochs:
             yield from _quietly(recovery.recover(context))
         threads = [_thread(world, context, client, heartbeat) for _ in range(world.plan.threads)]
         yield from parallel(threads)
@@ -112,7 +112,7 @@ def _run(
             heartbeat.drop(core)
         if ending == "over":
             return
-        if kept is None or kept.core.standing.queue is None:
+        if kept is None or kept.core.claims.queue is None:
             yield from sleep(0.2 * 2**number * context.ids.jitter())
     if kept is not None:
         heartbeat.drop(kept.core)
@@ -152,7 +152,7 @@ def _begin(
     )
     core = begin(TransactionState(context, context.ids.txn_id(above=floor), options))
     core.through_head = bool(features & (Feature.I | Feature.CT)) or key is not None
-    core.standing.key = None if key is None else KeyUse(*key)
+    core.claims.key = None if key is None else KeyUse(*key)
     return core
 
 
@@ -184,7 +184,7 @@ def _once(
             if client.random.random() < 0.5:
                 yield from think(core, 3 * client.random.random())
                 yield from lists(Hand(world, attempt), client)
-        if kind == "carried" and core.work.done and core.standing.queue is None:
+        if kind == "carried" and core.work.done and core.claims.queue is None:
             attempt.core = yield from _carried(core, client)
         return attempt.core
 
@@ -197,7 +197,7 @@ def _carried(core: TransactionState, client: Client) -> Program[TransactionState
     if client.random.random() < 0.2:
         raise _GoneAwayError
     yield from sleep(client.random.choice((0.1, 10.0, 200.0)) * client.random.random())
-    return (yield from taken_up(context_of(client), bundle, client.name))
+    return (yield from resumed(context_of(client), bundle, client.name))
 
 
 class _GoneAwayError(Exception):
@@ -224,7 +224,7 @@ def _conclude(
         return "over"
     except ConflictError:
         world.end(attempt, "aborted")
-        if core.state is Life.FAILED and attempt.kind != "resumed":
+        if core.state is Status.FAILED and attempt.kind != "resumed":
             return "lost"
     except TransactionAborted:
         world.end(attempt, "aborted")
@@ -256,10 +256,10 @@ def _conclude(
             return "over"
         world.end(attempt, "aborted")
     except StoreError:
-        if core.state is Life.COMMITTED:
+        if core.state is Status.COMMITTED:
             world.end(attempt, "committed")
             return "over"
-        if core.ending.tried and core.state is not Life.FAILED:
+        if core.ending.tried and core.state is not Status.FAILED:
             return "over"  # it was not the commit that refused
         world.end(attempt, "aborted")
         again = "over"
@@ -284,19 +284,19 @@ def _commit(
     for number in range(1, _COMMITS + 1):
         strikes = number < _COMMITS and source.random() < 0.5
         at = source.randint(1, _REQUESTS) if strikes else 0
-        moment: Moment = source.choice(("before", "after"))
+        instant: Moment = source.choice(("before", "after"))
         try:
-            yield from interrupted(commit(core, publish=publish), at, moment)
+            yield from interrupted(commit(core, publish=publish), at, instant)
             return
         except KeyboardInterrupt:
             world.events["interrupted"] += 1
-            if core.state is Life.COMMITTED:
+            if core.state is Status.COMMITTED:
                 return  # interrupted while publishing: the next client continues it
             if source.random() < 0.2:
                 yield from _quietly(_undo(core) if source.random() < 0.5 else core.context.head())
                 raise _GoneAwayError from None
         except CommitOutcomeUnknown:
-            if number == _COMMITS or core.state is not Life.OPEN:
+            if number == _COMMITS or core.state is not Status.OPEN:
                 raise
         world.events["commit again"] += 1
         if source.random() < 0.6:

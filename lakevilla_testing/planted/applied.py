@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from lakevilla.lake import fitness, view
+from lakevilla.lake import applicability, view
 from lakevilla.lake.operations import transplant
 from lakevilla.lake.operations.comparing import computed, dropped_columns
 from lakevilla.store.effects import Program
@@ -114,12 +114,12 @@ def equal_changes_kept() -> Iterator[None]:
         yield from ()
         return frozenset()
 
-    with instead(computed.computed_apart, nothing_computed):
+    with instead(computed.columns_computed_separately, nothing_computed):
         yield
 
 
 @planted(for_histories=False)
 def nosources() -> Iterator[None]:
     """Files that a pending commit removes, and that a replay may read, are not kept."""
-    with attribute(fitness, "source_files", lambda operation: ()):
+    with attribute(applicability, "source_files", lambda operation: ()):
         yield

@@ -16,7 +16,7 @@ from lakevilla.global_log import refs, repo
 from lakevilla.lake import past, table_log
 from lakevilla.lake.context import Tail
 from lakevilla.lake.frozen import branch_head
-from lakevilla.lake.frozen.kept import BranchLives
+from lakevilla.lake.frozen.kept import BranchEpochs
 from lakevilla.maintenance import vacuum
 from lakevilla.maintenance.gc import garbage as dead_lives
 from lakevilla.store.effects import Program
@@ -25,7 +25,7 @@ from lakevilla.transaction.commit import squash
 from lakevilla.transaction.commit.together import join as behind
 from lakevilla.transaction.commit.together import join as merging
 from lakevilla.transaction.commit.together import replacing
-from lakevilla.transaction.commit.together.lane import Failed
+from lakevilla.transaction.commit.together.group import Failed
 from lakevilla.transaction.validation import checks as merged
 from lakevilla.transaction.verbs import idempotency
 from lakevilla.transaction.verbs import idempotency as branch_keys
@@ -63,7 +63,7 @@ def closed_is_not_looked_at() -> Iterator[None]:
 @planted(for_histories=False)
 def branch_follows_logs() -> Iterator[None]:
     """A branch shows what was added to a table's log since."""
-    original = table_log._standing
+    original = table_log._tail_on_branch
 
     def newest(context: Any, location: str, *, missing_ok: bool) -> Program[Any]:
         tail = yield from original(context, location, missing_ok=missing_ok)
@@ -75,9 +75,9 @@ def branch_follows_logs() -> Iterator[None]:
         yield
 
 
-def _none_owned(_: Any, head: Any) -> Program[BranchLives]:
+def _none_owned(_: Any, head: Any) -> Program[BranchEpochs]:
     yield from ()
-    return BranchLives(frozenset(), -1 if head is None else head.replacement)
+    return BranchEpochs(frozenset(), -1 if head is None else head.replacement)
 
 
 @planted(for_histories=False)
@@ -85,7 +85,7 @@ def squash_takes_what_came_since() -> Iterator[None]:
     """A squash replaces all pending commits, also those that were committed since it was made."""
 
     def within(found: Any, pending: Any) -> Any:
-        return (*(ref for ref in pending if not ref.life), found.ref)
+        return (*(ref for ref in pending if not ref.epoch), found.ref)
 
     with attribute(squash.Squash, "within", within):
         yield
@@ -94,7 +94,7 @@ def squash_takes_what_came_since() -> Iterator[None]:
 @planted(for_histories=False)
 def gc_knows_no_lives() -> Iterator[None]:
     """Gc takes the directories of all branches for those of branches that have ended."""
-    with attribute(BranchLives, "of", classmethod(_none_owned)):
+    with attribute(BranchEpochs, "of", classmethod(_none_owned)):
         yield
 
 
@@ -112,12 +112,12 @@ def vacuum_knows_no_lives() -> Iterator[None]:
 @planted(for_histories=False)
 def samelife() -> Iterator[None]:
     """An epoch has the number of the attempt before, which gc may have listed."""
-    original = refs.life_of
+    original = refs.new_epoch
 
-    def life_of(_: int, nonce: str) -> str:
+    def new_epoch(_: int, nonce: str) -> str:
         return original(0, nonce)
 
-    with instead(original, life_of):
+    with instead(original, new_epoch):
         yield
 
 
@@ -224,7 +224,7 @@ def droplives() -> Iterator[None]:
     def none(_: Any) -> frozenset[str]:
         return frozenset()
 
-    with instead(moved._lives_named, none):
+    with instead(moved._epochs_named, none):
         yield
 
 
@@ -234,7 +234,7 @@ def movedlost() -> Iterator[None]:
     original = behind.look_for
 
     def look_for(candidate: Any, base: Any) -> Program[Any]:
-        if base.head.life is None or not base.head.life.closed:
+        if base.head.epoch is None or not base.head.epoch.closed:
             return (yield from original(candidate, base))
         candidate.held = base
         candidate.txn.note_not_in(base.head)
@@ -247,14 +247,14 @@ def movedlost() -> Iterator[None]:
 @planted(for_histories=False)
 def shortlives() -> Iterator[None]:
     """A branch releases an epoch at once when nothing of it is named any more."""
-    original = entries.with_life
+    original = entries.with_epoch
 
-    def with_life(context: Any, entry: Any, life: str, *, kept: Any = ()) -> Any:
-        new = original(context, entry, life, kept=kept)
-        lives = tuple(one for one in new.lives if one in kept)
-        return msgspec.structs.replace(new, lives=(*lives, life))
+    def with_epoch(context: Any, entry: Any, epoch: str, *, kept: Any = ()) -> Any:
+        new = original(context, entry, epoch, kept=kept)
+        epochs = tuple(one for one in new.epochs if one in kept)
+        return msgspec.structs.replace(new, epochs=(*epochs, epoch))
 
-    with instead(original, with_life):
+    with instead(original, with_epoch):
         yield
 
 
@@ -263,7 +263,7 @@ def moved_is_ended() -> Iterator[None]:
     """A branch whose rebase was cut off is removed from HEAD, as one that was deleted."""
 
     def has_ended(held: Any) -> bool:
-        return held.head.life is not None and bool(held.head.life.closed)
+        return held.head.epoch is not None and bool(held.head.epoch.closed)
 
     with instead(branch_head.has_ended, has_ended):
         yield
@@ -277,7 +277,7 @@ def dereg_moved() -> Iterator[None]:
     def in_any_life(
         context: Any, name: str, first: Any, changed: Any, **options: Any
     ) -> Program[Any]:
-        known: Any = Whichever(first.id, EqualToAll(first.life))
+        known: Any = Whichever(first.id, EqualToAll(first.epoch))
         return (yield from original(context, name, known, changed, **options))
 
     with instead(original, in_any_life):
@@ -324,7 +324,7 @@ def merged_keys_not_bound() -> Iterator[None]:
     original = idempotency.bind_key
 
     def bind_key(txn: Any, use: Any) -> Program[None]:
-        if use is txn.standing.key:
+        if use is txn.claims.key:
             yield from original(txn, use)
 
     with instead(original, bind_key):

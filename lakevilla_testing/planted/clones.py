@@ -10,7 +10,7 @@ from lakevilla.global_log import bases
 from lakevilla.global_log.repo import load_refs
 from lakevilla.lake.frozen import kept, mounts
 from lakevilla.lake.frozen import kept as still_kept
-from lakevilla.lake.tables import surroundings as mount_places
+from lakevilla.lake.tables import overlaps as mount_places
 from lakevilla.store.effects import Program, parallel
 from lakevilla.transaction.redo import rebase
 from lakevilla.transaction.validation import checks as mounted
@@ -104,7 +104,7 @@ def restored_from_a_clone_that_ended() -> Iterator[None]:
     def none(*_: Any) -> set[str]:
         return set()
 
-    with instead(still_kept._refuse_let_go, refuse_let_go), instead(kept.outside, none):
+    with instead(still_kept._refuse_unkept_files, refuse_let_go), instead(kept.outside, none):
         yield
 
 

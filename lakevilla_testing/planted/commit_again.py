@@ -11,13 +11,13 @@ from typing import Any
 from lakevilla.api.execution import turns as idle
 from lakevilla.api.execution.turns import IdleEnd
 from lakevilla.errors import TransactionAborted
-from lakevilla.lake import fitness
+from lakevilla.lake import applicability
 from lakevilla.lake.publishing import replay_pending
 from lakevilla.maintenance import recovery
 from lakevilla.store.effects import Program, delete, parallel
 from lakevilla.transaction.commit import by_log_entry
 from lakevilla.transaction.commit import commit as doubt
-from lakevilla.transaction.state.life import Life
+from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.verbs import carry
@@ -49,14 +49,14 @@ def composed_away_forgotten() -> Iterator[None]:
     def given_files(operation: Any) -> tuple[()]:
         return ()
 
-    with attribute(fitness, "given_files", given_files):
+    with attribute(applicability, "given_files", given_files):
         yield
 
 
 @planted(kinds=("add", "revise"), neglected="others", transactions=3)
 def missing_files_published() -> Iterator[None]:
     """Decided commits are published though their files were deleted long since."""
-    with attribute(fitness, "is_old", lambda context, ref: False):
+    with attribute(applicability, "is_old", lambda context, ref: False):
         yield
 
 
@@ -104,15 +104,15 @@ def replay_needs_its_base() -> Iterator[None]:
 @planted(kinds=("carried", "lists"), transactions=5)
 def carried_past_what_came_between() -> Iterator[None]:
     """A client that takes over a transaction counts it as bound to the HEAD that it finds."""
-    original = carry.taken_up
+    original = carry.resumed
 
-    def taken_up(*given: Any, **named: Any) -> Program[Any]:
+    def resumed(*given: Any, **named: Any) -> Program[Any]:
         txn = yield from original(*given, **named)
         assert txn.head is not None
         txn.bound.sequence = txn.head.sequence
         return txn
 
-    with instead(original, taken_up):
+    with instead(original, resumed):
         yield
 
 
@@ -156,7 +156,7 @@ def ended_although_it_may_have_committed() -> Iterator[None]:
     """The end checks the state alone: it deletes the files of a commit that got no answer."""
 
     def is_beyond(state: TransactionState) -> bool:
-        return state.state is not Life.OPEN
+        return state.state is not Status.OPEN
 
     with attribute(idle, "_is_beyond", is_beyond):
         yield

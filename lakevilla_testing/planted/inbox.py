@@ -17,7 +17,7 @@ from lakevilla.global_log.inbox.proposal import Claim, Proposal
 from lakevilla.store.effects import Program
 from lakevilla.transaction.commit.together import crowd, join, replacing
 from lakevilla.transaction.commit.together import replacing as proposed
-from lakevilla.transaction.commit.together.lane import CommitLane
+from lakevilla.transaction.commit.together.group import CommitGroup
 from lakevilla.transaction.state.parts import Ending
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla_testing.planted.bugs import attribute, instead, planted
@@ -144,7 +144,7 @@ def no_while_it_lives() -> Iterator[None]:
 @planted(for_histories=False)
 def crowd_not_noticed() -> Iterator[None]:
     """However many clients replace HEAD at once, each continues to do it alone."""
-    with attribute(CommitLane, "is_crowded", lambda self, context: False):
+    with attribute(CommitGroup, "is_crowded", lambda self, context: False):
         yield
 
 

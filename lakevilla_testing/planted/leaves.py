@@ -43,8 +43,8 @@ def leaf_not_rewritten() -> Iterator[None]:
     """The change of a commit in a leaf stays in the memory of the client that has made it."""
     original = LeafMap.planned
 
-    def planned(self: LeafMap[Any], made: int, life: str = "") -> LeafPlan[Any] | None:
-        plan = original(self, made, life)
+    def planned(self: LeafMap[Any], made: int, epoch: str = "") -> LeafPlan[Any] | None:
+        plan = original(self, made, epoch)
         if plan is None or not self.refs:
             return plan
         return LeafPlan(self.refs, self._leaves, {})
@@ -58,8 +58,8 @@ def leaf_beside_its_place() -> Iterator[None]:
     """Only the last leaf that a commit changes is named by its HEAD."""
     original = LeafMap.planned
 
-    def planned(self: LeafMap[Any], made: int, life: str = "") -> LeafPlan[Any] | None:
-        plan = original(self, made, life)
+    def planned(self: LeafMap[Any], made: int, epoch: str = "") -> LeafPlan[Any] | None:
+        plan = original(self, made, epoch)
         if plan is None or len(plan.refs) != len(self.refs) or len(plan.bodies) < 2:
             return plan
         refs = list(plan.refs)

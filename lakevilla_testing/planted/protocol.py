@@ -14,7 +14,7 @@ from lakevilla.global_log import repo
 from lakevilla.global_log.head import HEAD_KEY
 from lakevilla.global_log.keys import bound, key_object, new_record
 from lakevilla.ids import Ids
-from lakevilla.lake import fitness, past, view
+from lakevilla.lake import applicability, past, view
 from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.publishing import publish, replay_pending
 from lakevilla.lake.publishing import publish as turn
@@ -28,9 +28,9 @@ from lakevilla.store.base import ABSENT, ANY, Found, GetOutcome, Refused
 from lakevilla.store.codec import encode
 from lakevilla.store.effects import Program, delete, put
 from lakevilla.transaction.commit import by_log_entry, decide, upload
+from lakevilla.transaction.commit.together import group as candidate
 from lakevilla.transaction.commit.together import join, replacing
 from lakevilla.transaction.commit.together import join as behind
-from lakevilla.transaction.commit.together import lane as candidate
 from lakevilla.transaction.redo import rebase, replay
 from lakevilla.transaction.state.files import store_files
 from lakevilla.transaction.state.transaction import TransactionState
@@ -187,11 +187,11 @@ def answered_for_all() -> Iterator[None]:
     """A commit that was lost with its leader's attempt is reported as committed with it."""
     original = replacing._lost
 
-    def lost(context: Any, lane: Any, attempt: Any, newer: Any, **options: Any) -> Program[None]:
-        yield from original(context, lane, attempt, newer, **options)
+    def lost(context: Any, group: Any, attempt: Any, newer: Any, **options: Any) -> Program[None]:
+        yield from original(context, group, attempt, newer, **options)
         _, *others = attempt.candidates.items()
         won = {one: candidate.Settled(newer, mine) for one, mine in others if one.answer is None}
-        lane.answer(won)
+        group.answer(won)
 
     with attribute(replacing, "_lost", lost):
         yield
@@ -481,7 +481,7 @@ def clock_stops_in_suspend() -> Iterator[None]:
 @planted(kinds=("transfer", "lists", "add"))
 def own_entry_first() -> Iterator[None]:
     """The newest pending commit is published before the earlier ones."""
-    original = fitness.unpublished
+    original = applicability.unpublished
 
     def unpublished(head: Any, location: str, tail: Tail) -> Any:
         return tuple(reversed(original(head, location, tail)))
@@ -530,13 +530,13 @@ def unfit_is_published() -> Iterator[None]:
 @planted(for_histories=False)
 def unfit_by_last_entry() -> Iterator[None]:
     """A file that RESTORE has brought back counts as never removed."""
-    original = fitness.first_unfit
+    original = applicability.first_unfit
 
     def first_unfit(
         context: Any, head: Any, location: str, tail: Tail, waiting: Any, parts: Any
     ) -> Program[int | None]:
         found = yield from original(context, head, location, tail, waiting, parts)
-        if found is None or (yield from fitness.is_lost(context, head, location, tail)):
+        if found is None or (yield from applicability.is_lost(context, head, location, tail)):
             return found
         missing = yield from tail.snapshot.missing([r.ref for r in parts[found].change.removes])
         return found if missing else None

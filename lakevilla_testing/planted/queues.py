@@ -16,7 +16,7 @@ from lakevilla.sublogs.record import Edge, TxnRecord
 from lakevilla.transaction.queue import ahead, give_way, late, places, reservation, stale
 from lakevilla.transaction.queue import wait as waiting
 from lakevilla.transaction.state import late_reads, record
-from lakevilla.transaction.state.life import Life
+from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.values import Feature, HeldTicket
 from lakevilla.transaction.verbs import abort as rerun
 from lakevilla.transaction.verbs import bind, save
@@ -87,11 +87,8 @@ def time_out_shifts() -> Iterator[None]:
 
     def wait_for_turn(txn: Any, *given: Any) -> Program[bool]:
         waited = yield from original(txn, *given)
-        if (
-            txn.standing.queue is not None
-            and txn.context.clock.elapsed() >= txn.standing.patience_ends
-        ):
-            yield from parallel([give_way.shift(txn, table) for table in txn.standing.queue.tables])
+        if txn.claims.queue is not None and txn.context.clock.elapsed() >= txn.claims.patience_ends:
+            yield from parallel([give_way.shift(txn, table) for table in txn.claims.queue.tables])
             txn.context.notify(Event("shift", txn.id, f"transaction {txn.id} gives way"))
         return waited
 
@@ -156,7 +153,7 @@ def heartbeat_leaves_marker() -> Iterator[None]:
 
     def place_reads(txn: Any) -> Program[None]:
         yield from original(txn)
-        txn.standing.queue = None
+        txn.claims.queue = None
 
     original = places.place_reads
     with instead(original, place_reads):
@@ -191,7 +188,7 @@ def nobody_steps_back() -> Iterator[None]:
         met_nobody = yield from original(txn, table, access)
         guess = yield from place_first(table, txn.id, access, txn.context.ids)
         if not met_nobody and guess.is_held:
-            txn.standing.queue.places.append(HeldTicket(guess.ticket, State.FIRST))
+            txn.claims.queue.places.append(HeldTicket(guess.ticket, State.FIRST))
         return met_nobody
 
     original = places._take_place
@@ -257,7 +254,7 @@ def failed_is_not_renewed() -> Iterator[None]:
     """The heartbeat of a transaction stops when an attempt has lost."""
 
     def renew(txn: Any) -> Program[bool]:
-        return (yield from original(txn)) if txn.state is Life.OPEN else False
+        return (yield from original(txn)) if txn.state is Status.OPEN else False
 
     original = record.renew
     with instead(original, renew):
@@ -284,7 +281,7 @@ def rerun_while_it_can_be_resumed() -> Iterator[None]:
 
     def unsave(txn: Any) -> Program[None]:
         yield from ()
-        txn.standing.saved, txn.ending.shared = None, False
+        txn.claims.saved, txn.ending.shared = None, False
 
     with instead(save.unsave, unsave):
         yield

@@ -13,14 +13,14 @@ from lakevilla.branches import keep as keep_branch
 from lakevilla.branches.branches import find_ref
 from lakevilla.global_log import bases
 from lakevilla.global_log.inbox import fold
-from lakevilla.global_log.refs import RefEntry, life_of
+from lakevilla.global_log.refs import RefEntry, new_epoch
 from lakevilla.global_log.repo import maps_of
 from lakevilla.lake.frozen import frozen, kept
 from lakevilla.lake.frozen.states import SeenBase
 from lakevilla.lake.table_log import open_tail
 from lakevilla.maintenance import vacuum
 from lakevilla.maintenance.gc import garbage
-from lakevilla.maintenance.gc import garbage as dead_lives
+from lakevilla.maintenance.gc import garbage as dead_epochs
 from lakevilla.maintenance.gc import gc as fence
 from lakevilla.maintenance.gc import listing as store_time
 from lakevilla.maintenance.gc.listing import Listing
@@ -140,7 +140,7 @@ class Whichever:
     """The known identity of a ref that a change is meant for."""
 
     id: str
-    life: str
+    epoch: str
 
 
 class EqualToAll(str):
@@ -161,7 +161,7 @@ def nameagain() -> Iterator[None]:
     original = change._change
 
     def by_name(context: Any, name: str, first: Any, changed: Any, **options: Any) -> Program[Any]:
-        whichever: Any = Whichever(EqualToAll(first.id), EqualToAll(first.life))
+        whichever: Any = Whichever(EqualToAll(first.id), EqualToAll(first.epoch))
         return (yield from original(context, name, whichever, changed, **options))
 
     with instead(original, by_name):
@@ -186,12 +186,12 @@ def protection_unknown_to_who_takes_along() -> Iterator[None]:
 def copies_before_a_life() -> Iterator[None]:
     """Copies are stored before HEAD names their owner: it is recorded at the end, with the base."""
 
-    def with_life(context: Any, name: str, first: RefEntry) -> Program[RefEntry]:
+    def with_epoch(context: Any, name: str, first: RefEntry) -> Program[RefEntry]:
         head, entry = yield from find_ref(context, name)
-        life = life_of(head.replacement, context.ids.nonce())
-        return entry if entry.lives else msgspec.structs.replace(entry, lives=(life,))
+        epoch = new_epoch(head.replacement, context.ids.nonce())
+        return entry if entry.epochs else msgspec.structs.replace(entry, epochs=(epoch,))
 
-    with instead(keep._with_life, with_life):
+    with instead(keep._with_epoch, with_epoch):
         yield
 
 
@@ -202,7 +202,7 @@ def kept_goes_with_its_life() -> Iterator[None]:
     def none(_: Any) -> set[str]:
         return set()
 
-    with instead(dead_lives._kept_apart, none):
+    with instead(dead_epochs._kept_by_bases, none):
         yield
 
 

@@ -112,11 +112,11 @@ def entries_by_an_old_head() -> Iterator[None]:
 def claims_let_go_late() -> Iterator[None]:
     """A client that releases a table deletes the present claim, whatever its owner is (note 51)."""
 
-    def let_go(location: str, *_: Any) -> Program[bool]:
+    def release_claim(location: str, *_: Any) -> Program[bool]:
         yield from delete(lake_key(location))
         return True
 
-    with instead(repo.let_go, let_go):
+    with instead(repo.release_claim, release_claim):
         yield
 
 
@@ -137,7 +137,7 @@ def claims_given_away_unseen() -> Iterator[None]:
 
     def successor(old: Any, *, tables: Any = None, **named: Any) -> Any:
         without = {
-            place: msgspec.structs.replace(state, let_go="")
+            place: msgspec.structs.replace(state, released_by="")
             for place, state in (tables or {}).items()
         }
         return original(old, tables=without, **named)

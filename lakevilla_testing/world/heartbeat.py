@@ -45,10 +45,10 @@ class SimulatedHeartbeat:
             yield from sleep(self._pause)
             for record in list(self._beating):
                 try:
-                    lives = yield from record.renew()
+                    epochs = yield from record.renew()
                 except LakeVillaError:
                     continue  # the store fails at present: again in a third of a lease
-                if not lives:
+                if not epochs:
                     self._forget(record.key)
         self._runs = False
 
@@ -67,6 +67,6 @@ def think(txn: TransactionState, seconds: float) -> Program[None]:
                 yield from place_reads(txn)
             except LakeVillaError:
                 continue  # the store fails at present: again at the next check
-        if txn.standing.queue is not None:
+        if txn.claims.queue is not None:
             break
     yield from sleep(seconds)

@@ -12,7 +12,7 @@ T = TypeVar("T")
 Moment = Literal["before", "after"]
 
 
-def interrupted(program: Program[T], number: int, moment: Moment) -> Program[T]:
+def interrupted(program: Program[T], number: int, instant: Moment) -> Program[T]:
     """Run ``program``, interrupted at its effect of that number (from 1), if it has so many.
 
     As the runner does: ``KeyboardInterrupt`` is raised where the program waits, and its handlers
@@ -29,7 +29,7 @@ def interrupted(program: Program[T], number: int, moment: Moment) -> Program[T]:
             return result
         count += 1
         answer, error = None, None
-        if count == number and moment == "before":
+        if count == number and instant == "before":
             error = KeyboardInterrupt()
             continue
         try:

@@ -264,12 +264,12 @@ class Simulation:
     def _jump(self) -> bool:
         """Advance to the next time at which a client can move, when none can move now."""
         running = [client for client in self.clients if client.status == "running"]
-        moments = [client.paused_until for client in running if client.paused_until > self.now]
+        instants = [client.paused_until for client in running if client.paused_until > self.now]
         if self._timers and (running or self._starting):
-            moments.append(self._timers[0][0])
-        if not moments:
+            instants.append(self._timers[0][0])
+        if not instants:
             return False
-        self.now = max(self.now, min(moments))
+        self.now = max(self.now, min(instants))
         return True
 
     def _wake(self) -> None:

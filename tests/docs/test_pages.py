@@ -15,8 +15,8 @@ from tests.fixtures.s3 import S3Server
 
 BLOCK = re.compile(r"^```(\w*)$(?:.*?)^```$", re.MULTILINE | re.DOTALL)
 
-#: Blocks in these are shown only: source of the project, and diagrams.
-SHOWN = {"mermaid", ""}
+#: Blocks in these are shown only: source of the project.
+SHOWN = {""}
 
 
 def blocks(page: Path) -> list[str]:

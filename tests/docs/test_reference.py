@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import doctest
 import importlib
 import inspect
 import re
+import textwrap
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 import lakevilla as lv
 from lakevilla import dbapi
+from lakevilla.api.merge import MergeBuilder
 from lakevilla.opentelemetry import listener
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
@@ -87,8 +91,11 @@ def test_the_reference_has_every_public_name_once() -> None:
     assert sorted(named) == sorted(lv.__all__)
 
 
-def shown() -> list[tuple[str, Any]]:
-    """The functions and methods that the reference shows, by their names."""
+Entry = tuple[str, Any, list[str]]
+
+
+def entries() -> list[Entry]:
+    """The entries of the pages: name, object, and the members that have entries of their own."""
     found = []
     blocks = re.compile(
         r'^::: ([\w.]+)$(?:\n +options:\n +members:((?:\n +- [\w"]+)*))?', re.MULTILINE
@@ -97,33 +104,179 @@ def shown() -> list[tuple[str, Any]]:
         for path, members in blocks.findall(page.read_text()):
             module, _, name = path.rpartition(".")
             value = getattr(importlib.import_module(module), name)
-            if inspect.isfunction(value):
-                found.append((name, value))
-            found += [(f"{name}.{m}", getattr(value, m)) for m in re.findall(r'- "?(\w+)', members)]
+            found.append((name, value, re.findall(r'- "?(\w+)', members)))
     return found
 
 
+def shown() -> list[tuple[str, Any]]:
+    """The functions and methods that the reference shows, by their names."""
+    found = []
+    for name, value, members in entries():
+        if inspect.isfunction(value):
+            found.append((name, value))
+        found += [(f"{name}.{member}", getattr(value, member)) for member in members]
+    return found
+
+
+CLASSES = [entry for entry in entries() if inspect.isclass(entry[1])]
+
+
+def section(text: str, title: str) -> dict[str, str]:
+    """The entries of a section of a docstring, by name, each with its description."""
+    found = re.search(rf"^{title}\n-+\n(.*?)(?=\n\n\S[^\n]*\n-+\n|\Z)", text, re.M | re.S)
+    described: dict[str, str] = {}
+    names: list[str] = []
+    for line in found[1].splitlines() if found else ():
+        if line and not line[0].isspace():
+            names = [name.strip(" *") for name in line.partition(" :")[0].split(",")]
+            described |= dict.fromkeys(names, "")
+        else:
+            described |= {name: described[name] + line.strip() for name in names}
+    return described
+
+
+def set_by_init(kind: type) -> set[str]:
+    """The attributes that the source of ``__init__`` sets."""
+    init = kind.__dict__.get("__init__")
+    if init is None or dataclasses.is_dataclass(kind):
+        return set()
+    nodes = ast.walk(ast.parse(textwrap.dedent(inspect.getsource(init))))
+    stored = (n for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store))
+    return {n.attr for n in stored if isinstance(n.value, ast.Name) and n.value.id == "self"}
+
+
+def attributes(kind: type) -> set[str]:
+    """The public attributes of a class, those of its bases in LakeVilla included."""
+    found: set[str] = set()
+    for one in kind.__mro__:
+        if one.__module__.startswith("lakevilla"):
+            found |= one.__dict__.keys() | inspect.get_annotations(one).keys() | set_by_init(one)
+    return {
+        name
+        for name in found
+        if not name.startswith("_")
+        and not inspect.isroutine(value := inspect.getattr_static(kind, name, None))
+        and not inspect.isclass(value)
+    }
+
+
+def undescribed(kind: type, members: list[str]) -> list[str]:
+    """The public attributes of a class that its page does not describe.
+
+    An attribute is described where it is a member with a docstring, or by the class's section
+    "Attributes", or by that of a base that has an entry in the reference.
+    """
+    in_reference = {value for _, value, _ in CLASSES} | {kind}
+    described: dict[str, str] = {}
+    for one in kind.__mro__:
+        if one in in_reference:
+            described = section(inspect.getdoc(one) or "", "Attributes") | described
+    for member in members:
+        value = inspect.getattr_static(kind, member)
+        described[member] = inspect.getdoc(value) or "" if isinstance(value, property) else member
+    return sorted(one for one in attributes(kind) if not described.get(one))
+
+
 @pytest.mark.parametrize(
-    "kind", [lv.Lake, lv.Transaction, lv.Snapshot, lv.Table, dbapi.Connection, dbapi.Cursor]
+    "kind",
+    [
+        lv.Lake,
+        lv.Transaction,
+        lv.Session,
+        lv.Snapshot,
+        lv.Table,
+        lv.Diff,
+        lv.MergeConflict,
+        MergeBuilder,
+        dbapi.Connection,
+        dbapi.Cursor,
+    ],
 )
 def test_the_reference_shows_all_that_users_call(kind: type) -> None:
-    in_reference = {name for name, _ in shown() if name.startswith(f"{kind.__name__}.")}
+    (members,) = [members for _, value, members in CLASSES if value is kind]
+    described = section(inspect.getdoc(kind) or "", "Attributes")
     for name, value in inspect.getmembers(kind):
         if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, property)):
-            assert f"{kind.__name__}.{name}" in in_reference
+            assert name in members or name in described, f"{kind.__name__}.{name}"
 
 
 @pytest.mark.parametrize(("name", "function"), [pytest.param(*x, id=x[0]) for x in shown()])
 def test_reference_entries_describe_each_of_their_parameters(name: str, function: Any) -> None:
     text = inspect.getdoc(function) or ""
+    assert text, f"{name} says nothing"
     if not inspect.isfunction(function):
         return  # a property: its type tells
-    assert text, f"{name} says nothing"
     parameters = [p for p in inspect.signature(function).parameters if p not in ("self", "unknown")]
-    section = re.search(
-        r"^Parameters\n-+\n(.*?)(?=\n\n\w+\n-+\n|\Z)", text, re.MULTILINE | re.DOTALL
-    )
-    entries = re.findall(r"^(\S.*?) ?(?::|$)", section[1] if section else "", re.MULTILINE)
-    named = {part.strip(" *") for entry in entries for part in entry.split(",")}
-    missing = [p for p in parameters if p not in named]
-    assert not missing, f"{name} does not tell of {missing}"
+    described = section(text, "Parameters")
+    missing = [p for p in parameters if not described.get(p)]
+    assert not missing, f"{name} does not describe {missing}"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "members"), [pytest.param(*entry, id=entry[0]) for entry in CLASSES]
+)
+def test_reference_entries_describe_each_of_their_attributes(
+    name: str, kind: type, members: list[str]
+) -> None:
+    missing = undescribed(kind, members)
+    assert not missing, f"{name} does not describe {missing}"
+    unknown = section(inspect.getdoc(kind) or "", "Attributes").keys() - attributes(kind)
+    assert not unknown, f"{name} describes {sorted(unknown)}, which it does not have"
+
+
+class Base:
+    """A base that the reference does not have.
+
+    Attributes
+    ----------
+    below : int
+        Not seen by a reader of the reference.
+    """
+
+    below: int = 0
+
+
+# As if it were one of LakeVilla's.
+Base.__module__ = "lakevilla.of_a_test"
+
+
+class HalfDescribed(Base):
+    """A class of which half is described.
+
+    Attributes
+    ----------
+    named : int
+        Described.
+    bare : int
+    """
+
+    kind: ClassVar[str] = ""
+
+    def __init__(self) -> None:
+        self.named = self.bare = self.silent = 1
+        self._own = 1
+
+    @property
+    def seen(self) -> int:
+        """Described."""
+        return 1
+
+    @property
+    def mute(self) -> int:
+        return 1
+
+    def method(self) -> None: ...
+
+
+HalfDescribed.__module__ = "lakevilla.of_a_test"
+
+
+def test_attributes_without_a_description_are_found() -> None:
+    assert undescribed(HalfDescribed, ["seen", "mute", "method"]) == [
+        "bare",
+        "below",
+        "kind",
+        "mute",
+        "silent",
+    ]
+    assert "seen" in undescribed(HalfDescribed, []), "its docstring is on no page"

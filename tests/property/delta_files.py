@@ -263,8 +263,8 @@ def write_parquet(data: pa.Table, path: Path, rng: Random) -> None:
 def _within_nanoseconds(data: pa.Table) -> bool:
     if any(pa.types.is_nested(column.type) for column in data.schema):
         return False
-    moments = [v for c in data.columns for v in c.to_pylist() if isinstance(v, datetime)]
-    return all(1700 < moment.year < 2200 for moment in moments)
+    instants = [v for c in data.columns for v in c.to_pylist() if isinstance(v, datetime)]
+    return all(1700 < instant.year < 2200 for instant in instants)
 
 
 def partition_text(value: Any, rng: Random) -> str | None:

@@ -99,8 +99,8 @@ def _value(type_: str, rng: Random) -> Any:
     day = rng.choice([*_DAYS, date(2023, 1, 1) + timedelta(days=rng.randint(0, 90))])
     if type_ == "date":
         return day
-    moment = datetime(day.year, day.month, day.day) + rng.choice(_TIMES)
-    return moment.replace(tzinfo=UTC) if type_ == "timestamp" else moment
+    instant = datetime(day.year, day.month, day.day) + rng.choice(_TIMES)
+    return instant.replace(tzinfo=UTC) if type_ == "timestamp" else instant
 
 
 def _single(value: float) -> float:
@@ -161,9 +161,9 @@ def neighbours(value: Any, type_: str = "") -> list[Any]:
         steps = (timedelta(microseconds=1), timedelta(milliseconds=1), timedelta(days=1))
         whole = value.replace(microsecond=value.microsecond // 1000 * 1000)
         return [value, whole, *_moved(value, steps), value.date()]
-    moment = datetime(value.year, value.month, value.day)
-    zoned = [moment.replace(tzinfo=UTC), moment.replace(tzinfo=UTC) + timedelta(hours=1)]
-    return [value, *_moved(value, (timedelta(days=1),)), moment, *zoned]
+    instant = datetime(value.year, value.month, value.day)
+    zoned = [instant.replace(tzinfo=UTC), instant.replace(tzinfo=UTC) + timedelta(hours=1)]
+    return [value, *_moved(value, (timedelta(days=1),)), instant, *zoned]
 
 
 def between(values: Sequence[Any], rng: Random) -> Any:

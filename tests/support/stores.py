@@ -124,7 +124,7 @@ def interrupted(
         yield
     finally:
         inside(lake).store = inner
-    assert store.happened, "the moment never came"
+    assert store.happened, "the timestamp never came"
 
 
 @contextmanager

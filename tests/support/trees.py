@@ -96,7 +96,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "bin": st.binary(max_size=3),
     "bo": st.booleans(),
     "d": _DATES,
-    "ts": _MOMENTS.map(lambda moment: moment.replace(tzinfo=UTC)),
+    "ts": _MOMENTS.map(lambda instant: instant.replace(tzinfo=UTC)),
     "tn": _MOMENTS,
 }
 

@@ -240,12 +240,3 @@ def names_in(body: list[ast.stmt]) -> Iterator[str]:
             yield node.name
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         yield from (target.id for target in targets if isinstance(target, ast.Name))
-
-
-def test_each_step_of_a_commit_is_told_where_it_is() -> None:
-    _, _, part = (ROOT / "docs/protocol.md").read_text().partition("\n## Where the code is\n")
-    lines = [line for line in part.partition("\n## ")[0].splitlines() if line.startswith("|")][2:]
-    rows = re.findall(r"(?m)^\|(?: (\d))? \|[^|]*\| `(.+)` \|$", "\n".join(lines))
-    assert len(rows) == len(lines), "the last cell of a row has functions and nothing else"
-    assert [step for step, _ in rows if step] == list("1234567")
-    assert all(is_there(*named.split("::")) for _, told in rows for named in told.split("`, `"))

@@ -311,8 +311,8 @@ def _target(client: LakeClient, to: object) -> OwnVersion | StateName:
     match found:
         case ("version", int(version)):
             return OwnVersion(version=version)
-        case ("time", int(moment)):
-            return OwnVersion(timestamp_ms=moment)
+        case ("time", int(instant)):
+            return OwnVersion(timestamp_ms=instant)
     return found
 
 

@@ -81,6 +81,7 @@ class Rebases(Generic[Frame]):
         Parameters
         ----------
         branch : str
+            Its name, as in ``refs``.
         keys : Mapping, optional
             By table, the columns that identify its rows. Then only rows that both sides have
             changed are in conflict.
@@ -173,6 +174,7 @@ class Merges(Rebases[Frame], Generic[Frame]):
         Parameters
         ----------
         branch : str
+            Its name, as in ``refs``.
         tables : sequence of str, optional
             Names or paths, in which ``*`` and ``?`` stand for anything; other tables stay to be
             merged. All tables if not given.

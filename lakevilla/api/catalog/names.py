@@ -256,7 +256,24 @@ _FORMAT = 1
 class ListedTable(HtmlFields):
     """A table that was not opened, as the lake's HEAD describes it.
 
-    ``files``, ``rows`` and ``bytes`` are None where they are not known.
+    Attributes
+    ----------
+    name : str
+        The table's name in the lake.
+    uri : str
+        The location of the table's directory.
+    format : {"delta", "iceberg"}
+        The format of the table.
+    table_id : str
+        The table's own id in its format. A table that is dropped and made again has another.
+    guarded : bool
+        True if clients without LakeVilla refuse to write the table: see ``Lake.guard``.
+    files : int or None
+        The number of live data files; None if it is not known.
+    rows : int or None
+        The number of rows; None if it is not known.
+    bytes : int or None
+        The size of the live data files, in bytes; None if it is not known.
 
     Examples
     --------
@@ -275,7 +292,12 @@ class ListedTable(HtmlFields):
 
 
 class TablePage(HtmlList[T]):
-    """Some of the lake's tables; ``next`` goes on after them, and is None where there are no more.
+    """A list of some of the lake's tables.
+
+    Attributes
+    ----------
+    next : str or None
+        The value of ``after`` for the next page; None if no table follows.
 
     Examples
     --------

@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from weakref import WeakValueDictionary
 
 from lakevilla.forked import lock
-from lakevilla.lake.lanes import Lanes
+from lakevilla.lake.groups import Groups
 from lakevilla.store.effects import Program
 from lakevilla.store.runner import Runner
-from lakevilla.transaction.state.life import TERMINAL
+from lakevilla.transaction.state.status import TERMINAL
 from lakevilla.transaction.state.transaction import TransactionState
 
 # -------------------- background
@@ -65,17 +65,17 @@ class Background:
 # State that a forked child must begin again: it has its parent's objects, and none of its threads.
 
 
-_ALL: weakref.WeakSet[Lanes] = weakref.WeakSet()
+_ALL: weakref.WeakSet[Groups] = weakref.WeakSet()
 
 
-def empty_after_fork(lanes: Lanes) -> None:
+def empty_after_fork(groups: Groups) -> None:
     """Empty the commit groups in a forked child: leaders and waiting threads stay behind."""
-    _ALL.add(lanes)
+    _ALL.add(groups)
 
 
 def _empty_all() -> None:
-    for lanes in list(_ALL):
-        lanes.empty()
+    for groups in list(_ALL):
+        groups.empty()
 
 
 if hasattr(os, "register_at_fork"):

@@ -138,7 +138,7 @@ def catalog_names(context: Context) -> dict[str, str]:
     names = {place: name_in_catalog(key) for place, key in context.catalogs.items()}
     if context.held is not None:
         shown = shown_names(context.held.head)
-        tables = context.held.head.tables.at_hand()
+        tables = context.held.head.tables.cached()
         names |= {place: name for place, name in shown.items() if _is_catalogs(tables.get(place))}
     return names
 

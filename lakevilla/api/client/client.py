@@ -18,8 +18,8 @@ from weakref import ReferenceType
 from lakevilla.api.client.background import Background, empty_after_fork, is_callers
 from lakevilla.api.client.bars import Bars
 from lakevilla.api.client.catalogs import Catalogs, locate, pointer_of
+from lakevilla.api.client.epochs import ClientOfEpoch
 from lakevilla.api.client.heartbeat import Heartbeat
-from lakevilla.api.client.lives import ClientOfLife
 from lakevilla.api.client.names import TableNames, named, resolve
 from lakevilla.api.client.progress import Progress, phase_event, transaction_event
 from lakevilla.branches.create import open_ref
@@ -70,7 +70,7 @@ _LOCATED_SECONDS = 60.0
 LOOK_AT_IDLE_SECONDS = 1.0
 
 
-class LakeClient(ClientOfLife):
+class LakeClient(ClientOfEpoch):
     """One process at one lake. Safe across threads and fork; pickles as its arguments.
 
     Attributes
@@ -166,7 +166,7 @@ class LakeClient(ClientOfLife):
         self.saver = self._thread("lakevilla-saver", settings.save_interval_seconds)
         self.placer = self._thread("lakevilla-placer", PLACE_AFTER_SECONDS)
         self.idlers = self._thread("lakevilla-idle", LOOK_AT_IDLE_SECONDS)
-        empty_after_fork(self.context.lanes)
+        empty_after_fork(self.context.groups)
         self.context.is_callers = is_callers
 
     def _thread(self, name: str, interval_seconds: float) -> Heartbeat:
@@ -204,7 +204,7 @@ class LakeClient(ClientOfLife):
     def _go_to(self, branch: Branch) -> None:
         """Work on a branch from now on: with a HEAD, logs, records and threads of its own."""
         self.branch = branch.name
-        self.runner = self.runner.at(branch.entry.life)
+        self.runner = self.runner.at(branch.entry.epoch)
         self.context = self.context.of_branch(branch.held)
         self._begin_threads()
 

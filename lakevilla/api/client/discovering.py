@@ -132,7 +132,7 @@ def summary(head: Head | None) -> str:
     """Return a state of a lake in few words; empty if none is known."""
     if head is None:
         return ""
-    count = sum(not table.dropped for table in head.tables.at_hand().values())
+    count = sum(not table.dropped for table in head.tables.cached().values())
     more = " and more" if head.tables.missing() else ""
     return f", version {head.sequence}, {count} table{'' if count == 1 else 's'}{more}"
 

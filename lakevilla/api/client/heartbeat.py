@@ -165,7 +165,7 @@ class Heartbeat:
             return
         record = entry.record
         try:
-            lives = self._runner.run(record.renew())
+            epochs = self._runner.run(record.renew())
         except Exception as error:
             # The store may be back soon. If a record can't be read, its own transaction finds out.
             # The thread serves other transactions as well.
@@ -174,7 +174,7 @@ class Heartbeat:
             soon = self._clock.elapsed() + self._third_seconds / 4
             self._replace(key, entry, _Entry(record, soon))
             return
-        if not lives:
+        if not epochs:
             self._replace(key, entry, None)
 
     def _replace(self, key: int, old: _Entry, new: _Entry | None) -> None:

@@ -102,7 +102,7 @@ def refuse_link(root: str, table: str, location: str) -> None:
 
 def renamed(names: Mapping[str, str], table: str, location: str) -> str:
     """Return the message for a path whose table has another name by now."""
-    known = names.at_hand() if isinstance(names, NameMap) else names
+    known = names.cached() if isinstance(names, NameMap) else names
     now = [name for name, place in known.items() if place == location]
     return (
         f"there is no table {table}: it was renamed"

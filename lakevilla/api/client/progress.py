@@ -15,7 +15,7 @@ from lakevilla.errors import LakeVillaError
 from lakevilla.lake.context import Event
 from lakevilla.meter import Meter, Tally, measured, running
 from lakevilla.phases import Phases, Span
-from lakevilla.transaction.state.life import Life
+from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState
 
 # -------------------- progress
@@ -208,7 +208,7 @@ _WORDS = {
 
 
 def _outcome(state: TransactionState, error: LakeVillaError | None) -> str:
-    if state.state is Life.COMMITTED:
+    if state.state is Status.COMMITTED:
         return "committed" if state.work.done else "read"
     if state.ending.is_in_doubt:
         return "unknown"

@@ -42,8 +42,8 @@ from lakevilla.sublogs.record import Access
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.queue.late import perform_late
 from lakevilla.transaction.state.late_reads import is_due_in_verb
-from lakevilla.transaction.state.life import TERMINAL, Life
 from lakevilla.transaction.state.parts import Done
+from lakevilla.transaction.state.status import TERMINAL, Status
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.validation.checks import refuse_direct
@@ -145,17 +145,17 @@ class ExecutorBase(Generic[Frame]):
 
         That is so if it was used, and nothing can end it any more.
         """
-        work, standing, ending = self.state.work, self.state.standing, self.state.ending
+        work, claims, ending = self.state.work, self.state.claims, self.state.ending
         if self.keeps_place or self.state.options.read_only or not self._use.is_of_this_process:
             return False  # it is run again under its id, is a snapshot, or is the parent's
-        if self.state.state is not Life.OPEN or ending.tried:
+        if self.state.state is not Status.OPEN or ending.tried:
             return False
-        if standing.saved is not None and standing.saved.operations == len(work.done):
+        if claims.saved is not None and claims.saved.operations == len(work.done):
             return False  # saved in this state: another process may continue it
-        return bool(self.state.bound.is_bound or work.done or standing.queue)
+        return bool(self.state.bound.is_bound or work.done or claims.queue)
 
     def __enter__(self) -> Self:
-        if self.state.standing.key is not None:
+        if self.state.claims.key is not None:
             try:
                 with self.alone():
                     # A key that is done already must be reported before the body runs.
@@ -187,8 +187,8 @@ class ExecutorBase(Generic[Frame]):
         a failed transaction ever will. Between these two, another ``commit``, or ``outcome``, may
         determine the outcome: only its places are given back.
         """
-        life = self.state.state
-        if life is Life.FAILED or (life is Life.OPEN and not self.state.ending.tried):
+        status = self.state.state
+        if status is Status.FAILED or (status is Status.OPEN and not self.state.ending.tried):
             self._undo()
         elif self.state.ending.is_in_doubt:
             self.give_back()
@@ -224,22 +224,22 @@ class ExecutorBase(Generic[Frame]):
                         table=merge.table,
                         txn_id=self.id,
                     )
-            if self.state.work.done or self.state.standing.key is not None:
+            if self.state.work.done or self.state.claims.key is not None:
                 self.client.ensure_safe_store()
             publish = self.wait == "published"
             try:
                 with self.client.measured("commit", None, self.state.id):
                     result = self.run(commit(self.state, publish=publish))
             except BaseException:
-                ended = self.state.state is Life.FAILED or self.state.ending.is_in_doubt
+                ended = self.state.state is Status.FAILED or self.state.ending.is_in_doubt
                 if ended and not self.keeps_place:
                     # The caller may keep the object for long; nothing must wait for it.
                     self.give_back()
-                if self.state.state is Life.FAILED:
+                if self.state.state is Status.FAILED:
                     self.client.tell_end(self.state)
                 raise
             finally:
-                if self.state.state is Life.COMMITTED:
+                if self.state.state is Status.COMMITTED:
                     self.client.tell_end(self.state)
                 self.client.after_commit(self.state, publish=publish)
             return self.client.named(result)
@@ -300,7 +300,7 @@ class ExecutorBase(Generic[Frame]):
         except LakeVillaError as error:
             error.txn_id = error.txn_id or self.id
             held = self.client.context.held
-            names = {} if held is None else held.head.names.at_hand()
+            names = {} if held is None else held.head.names.cached()
             if isinstance(error, TableNotFound) and isinstance(table, str):
                 hint = catalog_hint(self.client.context, table)
                 if hint is not None and "catalog" not in error.message:
@@ -335,7 +335,7 @@ class ExecutorBase(Generic[Frame]):
             done.observed = True
 
         def settled() -> bool:
-            return done.observed or self.state.state is Life.COMMITTED
+            return done.observed or self.state.state is Status.COMMITTED
 
         return OperationResult(counts, observe, settled)
 
@@ -379,9 +379,9 @@ class ExecutorBase(Generic[Frame]):
     def _watch_reads(self) -> None:
         """Have the places of its reads taken once it lasts; most transactions end before that."""
         state = self.state
-        if not state.queues or state.standing.queue is not None or not state.work.reads:
+        if not state.queues or state.claims.queue is not None or not state.work.reads:
             return
-        if self._places_are_watched or state.state is not Life.OPEN or state.ending.tried:
+        if self._places_are_watched or state.state is not Status.OPEN or state.ending.tried:
             return
         self._places_are_watched = True
         self.client.placer.add(LatePlaces(self))
@@ -429,7 +429,7 @@ class ExecutorBase(Generic[Frame]):
     def _is_new(self, location: str) -> bool:
         """Return whether the HEAD known here has no such table: a newer HEAD may have the name."""
         held = self.client.context.held
-        return held is not None and location not in held.head.tables.at_hand()
+        return held is not None and location not in held.head.tables.cached()
 
     def _resolve_by_log(self, table: str) -> str:
         """Return the table's location for a transaction that commits by the table's own entry.
@@ -456,7 +456,7 @@ class ExecutorBase(Generic[Frame]):
         self.client.ensure_safe_store()
         if verb not in _UPKEEP:
             self.run(refuse_direct(self.state, location, verb))
-        if not (self.state.puts_off and verb in _PUT_OFF):
+        if not (self.state.defers and verb in _PUT_OFF):
             access: Access = "append" if verb == "append" else "write"
             self.run(take_places(self.state, [location], access))
         return location

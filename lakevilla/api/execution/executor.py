@@ -252,7 +252,7 @@ class Executor(Queries[Frame]):
         A deferred verb uses the layout that is known already. If it does not fit that, the current
         layout is read and used.
         """
-        if self.state.puts_off:
+        if self.state.defers:
             try:
                 return made(self.run(layout_of(self.state, location)))
             except InvalidOperation:
@@ -434,7 +434,7 @@ class Executor(Queries[Frame]):
             # A deferred merge must raise the errors of its query now.
             within = statement.within if _is_read_once(source, location) else None
             own = None if within is None else (location, within)
-            alone = not self.state.puts_off
+            alone = not self.state.defers
             reading = read_source(
                 self.client.context, source, self.state.lookup, own, columns_alone=alone
             )

@@ -163,7 +163,7 @@ def _used(executor: Executor[Frame], text: str, params: Mapping[str, object]) ->
 def outcome_in_base(client: LakeClient, key: str) -> Outcome:
     """Return the outcome of a key in the base of a branch; expired, also on the lake itself."""
     held, lake = client.context.held, client.lake
-    if held is None or lake is None or held.head.life is None:
+    if held is None or lake is None or held.head.epoch is None:
         return Outcome("expired")
     result = lake.run(committed_in_base(lake.context, held.head, key))
     if result is None:

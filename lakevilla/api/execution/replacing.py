@@ -12,7 +12,7 @@ from lakevilla.errors import InvalidOperation, TableNotFound
 from lakevilla.sublogs.operations import Replace
 from lakevilla.transaction.verbs.create_table import drop_taken_back, is_dropped_here
 from lakevilla.transaction.verbs.read_write import layout_of, layout_to_replace, replace
-from lakevilla.transaction.verbs.take_up import can_be_taken_up, taken_up
+from lakevilla.transaction.verbs.reuse import can_be_reused, reused
 
 __all__ = ["Place", "is_there", "place_of", "replace_table"]
 
@@ -51,8 +51,8 @@ def place_of(executor: Executor[Frame], name: str, *, replaces: bool) -> Place |
         return Place(drop_taken_back(state, location))
     if replaces and is_there(executor, name):
         return Place(nullcontext())
-    if replaces and executor.run(can_be_taken_up(state, location, name)):
-        return Place(taken_up(state, location, executor.run), revives=True)
+    if replaces and executor.run(can_be_reused(state, location, name)):
+        return Place(reused(state, location, executor.run), revives=True)
     return None
 
 

@@ -25,7 +25,7 @@ from lakevilla.sql.statements.dml import (
     UpdateStatement,
 )
 from lakevilla.sql.statements.meaning.duckdb import OtherMeaning, meaning_in
-from lakevilla.sql.statements.merging import looks_elsewhere, merge_verb, merges_of
+from lakevilla.sql.statements.merging import merge_verb, merges_of, reads_other_rows
 from lakevilla.sql.statements.select import Select
 from lakevilla.sql.statements.statement import Statement, parse_statement
 
@@ -59,7 +59,7 @@ def run_statement(
     if not isinstance(statement, Select):
         refuse_places(executor.client, statement.table, executor.state.work.tables)
     if isinstance(statement, UpdateStatement | DeleteStatement):
-        if looks_elsewhere(statement, executor.dialect):
+        if reads_other_rows(statement, executor.dialect):
             return _as_merge(executor, statement, params, views)
         if views:
             raise InvalidOperation(

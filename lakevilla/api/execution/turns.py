@@ -18,7 +18,7 @@ from lakevilla.transaction.state.late_reads import (
     is_due_for_places,
     unplaced_reads,
 )
-from lakevilla.transaction.state.life import Life
+from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.abort import delete_its_files
 from lakevilla.transaction.verbs.save import forget, save
@@ -140,7 +140,7 @@ class LazySave:
                     # If the transaction can't continue, its next verb raises: the state has noted
                     # it.
                     client.log(f"could not save transaction {state.id} now: {error}", state.id)
-        saved = state.standing.saved
+        saved = state.claims.saved
         now = client.context.clock.elapsed()
         # If a verb has saved it meanwhile, the next save is due that much later.
         fresh = saved is not None and now - saved.at < self._seconds
@@ -190,7 +190,7 @@ def _needs_places(state: TransactionState) -> bool:
 
 
 def _is_over(state: TransactionState) -> bool:
-    return state.state is not Life.OPEN
+    return state.state is not Status.OPEN
 
 
 # -------------------- idle
@@ -224,7 +224,7 @@ class IdleEnd:
         if self._seconds == math.inf or executor is None:
             return
         self._used_at = executor.client.context.clock.elapsed()
-        if not self._is_watched and executor.state.state is Life.OPEN:
+        if not self._is_watched and executor.state.state is Status.OPEN:
             self._is_watched = True
             executor.client.idlers.add(self)
 
@@ -265,4 +265,4 @@ class IdleEnd:
 
 def _is_beyond(state: TransactionState) -> bool:
     """Return whether it has ended, or may have committed: then only its caller may end it."""
-    return state.state is not Life.OPEN or state.ending.tried or state.ending.is_in_doubt
+    return state.state is not Status.OPEN or state.ending.tried or state.ending.is_in_doubt

@@ -49,7 +49,7 @@ class Absorber:
             True if HEAD was replaced.
         """
         for _ in range(_TRIES):
-            found = yield from _taken_in(self.context, self._next)
+            found = yield from _try_absorb(self.context, self._next)
             if found is not None:
                 self.last = found.looked_at[-1] if found.looked_at else ""
                 return bool(found.tables)
@@ -75,7 +75,7 @@ def absorb_all(context: Context, chosen: Chosen = ALL) -> Program[frozenset[str]
     last = ""
     races = 0
     while races < _MAX_RACES:
-        found = yield from _taken_in(context, partial(_after, last, chosen))
+        found = yield from _try_absorb(context, partial(_after, last, chosen))
         if found is None:
             races += 1
             continue
@@ -94,7 +94,7 @@ class _Found:
     tables: frozenset[str] = frozenset()
 
 
-def _taken_in(context: Context, choose: Callable[[Head], list[str]]) -> Program[_Found | None]:
+def _try_absorb(context: Context, choose: Callable[[Head], list[str]]) -> Program[_Found | None]:
     """Try once to absorb what the logs of some tables have; None if a race was lost.
 
     This is as safe as any commit: HEAD is replaced only if it is the one against which the logs

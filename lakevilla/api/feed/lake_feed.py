@@ -290,10 +290,10 @@ def _refuse_closed(head: Head) -> None:
 
     Raises ``RefNotFound``, ``VersionNotFound``.
     """
-    life = head.life
-    if life is not None and life.closed == "moved":
+    epoch = head.epoch
+    if epoch is not None and epoch.closed == "moved":
         raise VersionNotFound(
-            f"branch {life.name!r} was rebased after version {head.sequence}, so its changes end "
+            f"branch {epoch.name!r} was rebased after version {head.sequence}, so its changes end "
             "there: take it as it is, by snapshot(), and follow it from that version on"
         )
     check_not_closed(head)

@@ -10,7 +10,7 @@ from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.feed.walk import AT_ONCE, AskedColumns, Chosen, Noted, Stretch, noted_of
 from lakevilla.api.frame import Frame
-from lakevilla.api.history import moment
+from lakevilla.api.history import utc_datetime
 from lakevilla.errors import LakeVillaError
 from lakevilla.lake.operations.feed_rows import AskedRows, Shapes, Step, TouchedTable
 from lakevilla.results import Version
@@ -100,7 +100,7 @@ class Teller(Generic[Frame]):
         return Version(
             version=commit.sequence,
             since=step.since,
-            timestamp=moment(commit.timestamp_ms),
+            timestamp=utc_datetime(commit.timestamp_ms),
             txn_id=None if step.net or commit.kind == "foreign" else commit.txn,
             kind="net" if step.net else commit.kind,
             metadata=noted.metadata,

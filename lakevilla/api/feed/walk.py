@@ -18,7 +18,7 @@ from lakevilla.global_log.history import Timeline
 from lakevilla.global_log.refs import MAIN
 from lakevilla.global_log.repo import load_head, load_names, load_tables
 from lakevilla.lake.context import Context
-from lakevilla.lake.operations.feed_rows import Lives, Step, in_steps
+from lakevilla.lake.operations.feed_rows import Step, TableTracker, in_steps
 from lakevilla.lake.past import recorded
 from lakevilla.settings import MOST_SECONDS, shown
 from lakevilla.store.effects import Program, parallel
@@ -60,10 +60,10 @@ class Stretch:
         found = list(self.in_range)
         steps = [Step(tuple(found), net=True)] if net and found else in_steps(found)
         now = {location: _live_id(self.timeline.head, location) for location in self.names}
-        lives = Lives(now, self.commits)
+        epochs = TableTracker(now, self.commits)
         called = names_by_location(self.timeline.head)
         for step in steps:
-            tables = lives.past(step, shapes)
+            tables = epochs.past(step, shapes)
             mine = tuple(t for t in tables if chosen.has(t.location, called))
             if mine:
                 yield Step(step.commits, mine, step.net)
@@ -108,9 +108,9 @@ def check_kept(head: Head, since: int) -> None:
     VersionNotFound
     """
     first = max(head.history_start, head.rebuilt, head.adopted)
-    if since < first and head.life is not None:
+    if since < first and head.epoch is not None:
         raise VersionNotFound(
-            f"branch {head.life.name!r} begins with version {first}, of which it was made, or "
+            f"branch {head.epoch.name!r} begins with version {first}, of which it was made, or "
             f"rebased: its changes can be had since that (lake.on('{MAIN}') has those before it)"
         )
     if since < first:
@@ -192,7 +192,7 @@ def fits(pattern: str, location: str, called: Mapping[str, Sequence[str]]) -> bo
 def names_by_location(head: Head) -> dict[str, list[str]]:
     """Return the names of each table in HEAD, whose names must be cached."""
     called: dict[str, list[str]] = {}
-    for name, location in head.names.at_hand().items():
+    for name, location in head.names.cached().items():
         called.setdefault(location, []).append(name)
     return called
 

@@ -269,21 +269,21 @@ def _value(kind: str, value: Node) -> object:
         case "Decimal", [int(digits), int(), int(scale)]:
             return Decimal(digits).scaleb(-scale)
         case "Datetime", [int(count), str(unit), zone] if unit in _PER_SECOND:
-            return _moment(count, _PER_SECOND[unit], zone)
+            return _to_datetime(count, _PER_SECOND[unit], zone)
         case _, int() if kind in _INTEGERS and not isinstance(value, bool):
             return value
     raise _NotTranslated
 
 
-def _moment(count: int, per_second: int, zone: Node) -> datetime:
+def _to_datetime(count: int, per_second: int, zone: Node) -> datetime:
     microseconds, rest = divmod(count * 10**6, per_second)
     if rest:
         raise _NotTranslated  # a constant of LakeVilla has no more than six decimals
     try:
-        moment = _EPOCH + timedelta(microseconds=microseconds)
+        instant = _EPOCH + timedelta(microseconds=microseconds)
     except OverflowError:
         raise _NotTranslated from None
-    return moment.replace(tzinfo=None) if zone is None else moment
+    return instant.replace(tzinfo=None) if zone is None else instant
 
 
 def _listed(stream: list[int]) -> list[object]:

@@ -27,7 +27,7 @@ from lakevilla.sql.statements.dml import (
     MergeStatement,
     UpdateStatement,
 )
-from lakevilla.sql.statements.merging import has_query, looks_elsewhere
+from lakevilla.sql.statements.merging import has_query, reads_other_rows
 from lakevilla.sql.statements.script.control import used_in
 from lakevilla.sql.statements.script.parsing import Parsed
 from lakevilla.sql.statements.script.showing import Explain
@@ -102,7 +102,7 @@ def _of_change(
     verb = "delete from" if isinstance(statement, DeleteStatement) else "update"
     yield verb, statement.table
     schema = _schema(executor, statement.table)
-    elsewhere = looks_elsewhere(statement, executor.dialect)
+    elsewhere = reads_other_rows(statement, executor.dialect)
     reading = compiler_of(executor, params, schema, statement.called)
     terms = [reading.term(text) for text in _conditions(statement.where, executor.dialect)]
     values = statement.assignments if isinstance(statement, UpdateStatement) else {}

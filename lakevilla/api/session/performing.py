@@ -28,7 +28,7 @@ from lakevilla.sql.statements.script.definitions import (
     RenameTable,
     Truncate,
 )
-from lakevilla.sql.statements.script.parsing import Apart, OfRows, Parsed
+from lakevilla.sql.statements.script.parsing import OfRows, Parsed, Separate
 from lakevilla.sql.statements.script.refs import CreateRef, DropRef, Marked, MergeBranch, UseBranch
 from lakevilla.sql.statements.script.showing import (
     Describe,
@@ -44,7 +44,7 @@ from lakevilla.transaction.verbs.read_write import layout_of
 __all__ = [
     "perform",
     "tell",
-    "apart",
+    "run_separately",
     "create_table",
 ]
 
@@ -119,7 +119,7 @@ _FILES = pa.schema([("path", pa.string())])
 _OPTIMIZED = ("files_added", "files_removed", "bytes_added", "bytes_removed", "partitions")
 
 
-def apart(lake: Host[Frame], node: Apart) -> Frame | None:
+def run_separately(lake: Host[Frame], node: Separate) -> Frame | None:
     """Do the statement, and return its effect as rows."""
     match node:
         case CreateRef():

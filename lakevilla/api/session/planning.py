@@ -20,10 +20,10 @@ from lakevilla.results import MergeResult, Outcome, Ref, TransactionInfo
 from lakevilla.settings import is_unicode, shown
 from lakevilla.sql.expressions.syntax.slips import place_behind, place_within
 from lakevilla.sql.statements.dml import DeleteStatement, UpdateStatement
-from lakevilla.sql.statements.merging import looks_elsewhere
+from lakevilla.sql.statements.merging import reads_other_rows
 from lakevilla.sql.statements.script.control import Begin, Commit, Rollback, SetOption, used_in
 from lakevilla.sql.statements.script.cutting import ScriptStatement
-from lakevilla.sql.statements.script.parsing import Apart, Block, Node, OfRows, Parsed, Telling
+from lakevilla.sql.statements.script.parsing import Block, Node, OfRows, Parsed, Separate, Telling
 from lakevilla.sql.statements.script.refs import Marked, PastTable, State, state_of
 from lakevilla.sql.statements.select import Dialect
 
@@ -173,7 +173,7 @@ def refuse_in_transaction(statement: Parsed) -> None:
             f"a transaction keeps the {node.name} that it began with: SET it before, or give it "
             "to BEGIN"
         )
-    if isinstance(node, Apart):
+    if isinstance(node, Separate):
         raise InvalidOperation(
             f"{_words(statement.text)} takes effect by itself, and can't be part of a transaction: "
             "run it alone"
@@ -260,7 +260,7 @@ class Given(Generic[Frame]):
         if isinstance(node, OfRows) and isinstance(
             node.statement, UpdateStatement | DeleteStatement
         ):
-            found = found if looks_elsewhere(node.statement, self.dialect) else {}
+            found = found if reads_other_rows(node.statement, self.dialect) else {}
         found.update({past.view: self._rows(past) for past in statement.pasts})
         return found or None
 
@@ -275,9 +275,9 @@ class Given(Generic[Frame]):
     def _rows(self, past: PastTable) -> object:
         at = self.state(past.at)
         if past.own:
-            version, moment = (None, at) if isinstance(at, datetime) else (at, None)
+            version, instant = (None, at) if isinstance(at, datetime) else (at, None)
             assert not isinstance(version, str), "no table has a ref of the lake's"
-            executor = self.lake.table(past.table)._reading_at(version, moment)
+            executor = self.lake.table(past.table)._reading_at(version, instant)
         else:
             # All tables of one state are of one timestamp.
             if at not in self._snapshots:

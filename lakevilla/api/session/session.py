@@ -15,7 +15,7 @@ from lakevilla.api.arguments import check_choice, check_number, check_views, par
 from lakevilla.api.client.discovering import refuse_places
 from lakevilla.api.frame import Frame
 from lakevilla.api.run import begin_transaction, check_timeout
-from lakevilla.api.session.performing import apart, perform, tell
+from lakevilla.api.session.performing import perform, run_separately, tell
 from lakevilla.api.session.planning import (
     Given,
     Host,
@@ -43,7 +43,7 @@ from lakevilla.sql.statements.script.control import (
     refuse_unmatched,
 )
 from lakevilla.sql.statements.script.cutting import ScriptStatement, is_complete, statements_of
-from lakevilla.sql.statements.script.parsing import Apart, Parsed, named_tables, parsed
+from lakevilla.sql.statements.script.parsing import Parsed, Separate, named_tables, parsed
 from lakevilla.sql.statements.script.refs import CreateRef, DropRef, MergeBranch, UseBranch
 from lakevilla.transaction.state.values import Feature
 
@@ -135,6 +135,7 @@ class Session(Generic[Frame]):
         Parameters
         ----------
         text : str
+            Statements with semicolons between them.
 
         Raises
         ------
@@ -149,6 +150,7 @@ class Session(Generic[Frame]):
         Parameters
         ----------
         text : str
+            SQL, as far as it is typed.
         """
         return is_complete(script_text(text), self._dialect)
 
@@ -259,8 +261,8 @@ class Session(Generic[Frame]):
 
     def _alone(self, statement: Parsed, given: Given[Frame]) -> Frame | OperationResult | None:
         """Run a statement outside a transaction."""
-        if isinstance(statement.node, Apart):
-            return self._apart(statement.node, given)
+        if isinstance(statement.node, Separate):
+            return self._run_separately(statement.node, given)
         if only_reads(statement):
             with once(self._lake.snapshot()) as state, self._limited():
                 return tell(state, statement, given)
@@ -272,7 +274,7 @@ class Session(Generic[Frame]):
 
         return self._lake.run(body, **self._of_transactions())
 
-    def _apart(self, node: Apart, given: Given[Frame]) -> Frame | None:
+    def _run_separately(self, node: Separate, given: Given[Frame]) -> Frame | None:
         """Run a statement that takes effect by itself; USE moves the session to a branch."""
         if isinstance(node, CreateRef) and node.at is not None:
             node = replace(node, at=given.state(node.at))
@@ -284,7 +286,7 @@ class Session(Generic[Frame]):
             return None
         # Statements on refs are the same on a branch: there is one set of refs, the lake's.
         is_of_refs = isinstance(node, CreateRef | DropRef | MergeBranch)
-        return apart(self._lake.on("main") if is_of_refs else self._lake, node)
+        return run_separately(self._lake.on("main") if is_of_refs else self._lake, node)
 
     def _whole(
         self, part: Whole, given: Given[Frame]

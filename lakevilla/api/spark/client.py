@@ -21,7 +21,7 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.formats.files import paths_elsewhere
 from lakevilla.ids import Ids
 from lakevilla.lake.context import Event
-from lakevilla.lake.frozen.mounts import places_at_hand
+from lakevilla.lake.frozen.mounts import known_places
 from lakevilla.store.data_files import DataFiles
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class SparkClient(LakeClient):
         DataFiles(self.runner).admit(paths_elsewhere(table.files), table.layout.table)
 
     def _address(self) -> LakeAddress:
-        return replace(self._workers(), elsewhere=places_at_hand(self.context, self.reach))
+        return replace(self._workers(), elsewhere=known_places(self.context, self.reach))
 
     def _could_not_read(self, table: str, reason: str) -> None:
         message = (

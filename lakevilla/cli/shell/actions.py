@@ -232,8 +232,8 @@ def _set(desk: Desk, argument: str | None) -> None:
     _show(desk, {"name": names, "value": [repr(desk.values[name]) for name in names]})
 
 
-def _when(moment: datetime) -> str:
-    return moment.isoformat(sep=" ", timespec="seconds")
+def _when(instant: datetime) -> str:
+    return instant.isoformat(sep=" ", timespec="seconds")
 
 
 def _on_or_off(state: bool) -> str:

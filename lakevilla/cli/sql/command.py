@@ -22,8 +22,8 @@ from lakevilla.cli.command import (
     Version,
     command,
     limits_of,
-    moment,
     open_lake,
+    parse_time,
 )
 from lakevilla.cli.output import Output
 from lakevilla.cli.values import Format
@@ -78,7 +78,7 @@ def sql(
     limits = limits_of(max_rows, max_bytes, timeout)
     with open_lake(root, option, profile, on=on) as lake:
         if version is not None or timestamp is not None:
-            read_past(lake, scripts, values, version, moment(timestamp), output, limit, limits)
+            read_past(lake, scripts, values, version, parse_time(timestamp), output, limit, limits)
         elif not run_scripts(
             lake, scripts, values, output, limit, limits, write=write, atomic=atomic
         ):

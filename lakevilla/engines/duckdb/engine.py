@@ -353,7 +353,7 @@ class DuckDBEngine:
                 if not table.verify:
                     inputs[table_name] = yield from self._given.files(table)
                     continue
-                files = yield from self._given.apart(table)
+                files = yield from self._given.unkept_files(table)
                 copies = compared(
                     self._data, self._database, table, files, self._given.names.give_copy
                 )

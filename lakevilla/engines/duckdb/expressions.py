@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from lakevilla.engines.duckdb.functions import RENDERED
 from lakevilla.engines.duckdb.sqltext import (
     duckdb_type,
-    moment_of,
     quote_name,
     quote_text,
     to_type,
     utc,
+    wall_clock_literal,
     within_years,
 )
 from lakevilla.errors import InvalidOperation
@@ -362,7 +362,9 @@ def _part(call: Call, args: list[str], types: list[str], type_: str) -> str:
 def _date_trunc(call: Call, args: list[str], types: list[str], type_: str) -> str:
     # Hide it from the optimizer: where no value can be equal to a constant, DuckDB (1.5) makes a
     # comparison with it false, for NULL too, and then `not` true.
-    return moment_of(f"list_extract([date_trunc({args[0]}, {utc(args[1], type_)})], 1)", type_)
+    return wall_clock_literal(
+        f"list_extract([date_trunc({args[0]}, {utc(args[1], type_)})], 1)", type_
+    )
 
 
 _INTERVALS = {
@@ -381,7 +383,7 @@ def _add_interval(call: Call, args: list[str], types: list[str], type_: str) -> 
     count, unit = (evaluate(arg, {}) for arg in call.args[1:])
     function, factor = _INTERVALS[unit]
     moved = within_years(f"{utc(args[0], type_)} + {function}({count * factor})", render_sql(call))
-    return moment_of(moved, type_)
+    return wall_clock_literal(moved, type_)
 
 
 def _date_add(call: Call, args: list[str], types: list[str], type_: str) -> str:

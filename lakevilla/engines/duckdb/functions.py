@@ -10,16 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lakevilla.engines.duckdb.sqltext import moment_of, quote_text, to_type, utc, within_years
+from lakevilla.engines.duckdb.sqltext import (
+    quote_text,
+    to_type,
+    utc,
+    wall_clock_literal,
+    within_years,
+)
 from lakevilla.sql.expressions.evaluate import evaluate
-from lakevilla.sql.expressions.functions.moments import (
+from lakevilla.sql.expressions.functions.patterns import LAST_BREAK, Pattern, pattern, replacement
+from lakevilla.sql.expressions.functions.temporal import (
     Format,
     canonical,
     form_of,
     format_of,
     read_format,
 )
-from lakevilla.sql.expressions.functions.patterns import LAST_BREAK, Pattern, pattern, replacement
 from lakevilla.sql.expressions.render import render_sql
 from lakevilla.sql.expressions.tree import Call
 from lakevilla.sql.expressions.types import arrow_type, element_type, type_name
@@ -143,7 +149,7 @@ def _read_format(call: Call, args: list[str], types: list[str], type_: str) -> s
     found: Format = read_format(_constant(call, 1), "fraction" if timed else "day")
     form = quote_text(form_of(found))
     iso = f"regexp_replace({args[0]}, {form}, {quote_text(canonical(found, timed))})"
-    value = moment_of(f"CAST({iso} AS TIMESTAMP)", type_) if timed else to_type(iso, type_)
+    value = wall_clock_literal(f"CAST({iso} AS TIMESTAMP)", type_) if timed else to_type(iso, type_)
     wrong = _error(call, "reads a text of another form: correct it, or leave such rows out")
     return f"CASE WHEN NOT regexp_full_match({args[0]}, {form}) THEN {wrong} ELSE {value} END"
 

@@ -210,7 +210,7 @@ def utc(sql: str, type_: str) -> str:
     return f"({sql} AT TIME ZONE 'UTC')" if type_ == "timestamp" else sql
 
 
-def moment_of(sql: str, type_: str) -> str:
+def wall_clock_literal(sql: str, type_: str) -> str:
     """Return the wall clock in UTC as a value of the type."""
     return f"({sql}) AT TIME ZONE 'UTC'" if type_ == "timestamp" else to_type(sql, type_)
 

@@ -210,8 +210,8 @@ def _constant(value: object, name: str) -> str:
         case datetime():
             if value.tzinfo is None:
                 return f"TIMESTAMP_NTZ'{value.isoformat(' ', 'microseconds')}'"
-            moment = value.astimezone(UTC).replace(tzinfo=None)
-            return f"TIMESTAMP'{moment.isoformat(' ', 'microseconds')}Z'"
+            instant = value.astimezone(UTC).replace(tzinfo=None)
+            return f"TIMESTAMP'{instant.isoformat(' ', 'microseconds')}Z'"
         case date():
             return f"DATE'{value.isoformat()}'"
         case list() | tuple():

@@ -120,7 +120,10 @@ _STRAY = re.compile(r"\d{20}\.(?:json|crc)|_last_checkpoint")
 
 
 def leftovers(location: str) -> Program[Leftovers]:
-    """List the log: a table has entry 0 or a checkpoint; without either, entries are strays."""
+    """List the log: a table has entry 0 or a checkpoint.
+
+    Without either, its entries were written after the data was deleted.
+    """
     directory = f"{log_directory(location)}/"
     listed = yield from list_objects(directory.rstrip("/"))
     names = [info.key.removeprefix(directory) for info in listed]

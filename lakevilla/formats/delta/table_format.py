@@ -199,7 +199,7 @@ class DeltaFormat:
         """Do nothing: an entry needs nothing of the entries before it."""
         yield from ()
 
-    def stands(self, snapshot: TableSnapshot) -> Program[bool]:
+    def is_accepted(self, snapshot: TableSnapshot) -> Program[bool]:
         """Return True: log clean-up deletes entries by their age, never within minutes."""
         yield from ()
         return True

@@ -186,7 +186,10 @@ def _refuse_gap(
 
 
 def leftovers(location: str, table_id: str) -> Program[Leftovers]:
-    """List a deleted table's log: another table's metadata file is a table, all else are strays."""
+    """List a deleted table's log: it holds a table if a metadata file is another table's.
+
+    All other objects were written after the data was deleted.
+    """
     directory = metadata_directory(location)
     listed = yield from list_objects(directory)
     names = {info.key[len(directory) + 1 :]: info.key for info in listed}

@@ -306,7 +306,7 @@ class IcebergFormat:
         with suppress(VersionNotFound):  # a newer version exists, and is reported when found
             yield from manifests_of(_iceberg(snapshot))
 
-    def stands(self, snapshot: TableSnapshot) -> Program[bool]:
+    def is_accepted(self, snapshot: TableSnapshot) -> Program[bool]:
         """Return whether the newest version is this one, or was made on top of it.
 
         The successor of a version holds its snapshot, or its note; a stray version below other

@@ -26,7 +26,7 @@ from lakevilla.global_log.head import (
     successor,
 )
 from lakevilla.global_log.inbox.proposal import Claim, Proposal, ProposedCommit, is_over
-from lakevilla.global_log.inbox.reliance import Asked, Reliance, relied, tells_all, why_touched
+from lakevilla.global_log.inbox.reliance import Asked, Reliance, relied, states_all, why_touched
 from lakevilla.global_log.repo import load_tables, make_room
 from lakevilla.ids import Ids, started_at
 from lakevilla.store.effects import Program
@@ -199,7 +199,7 @@ def _why_unfit(
         return "another has reserved it"
     if not _only_changes_rows(part):
         return "more than rows is changed"
-    if not tells_all(claim.touch, part.change):
+    if not states_all(claim.touch, part.change):
         return "it does more than HEAD would tell"
     most = MOST_PENDING_ALONE if claim.alone else MOST_PENDING
     if len(_moved(state, claim).pending) >= most:

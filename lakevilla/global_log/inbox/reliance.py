@@ -129,7 +129,7 @@ def _may_hold(asked: Asked, reliance: Reliance, added: Sequence[Added]) -> bool:
     return may_hold(layout, asked, map(known_of, added))
 
 
-def tells_all(touch: Touch, change: Change) -> bool:
+def states_all(touch: Touch, change: Change) -> bool:
     """Return whether HEAD's statement of a commit covers all it does: clients rely on that."""
     if touch.adds != bool(change.adds) or touch.removes != bool(change.removes):
         return False

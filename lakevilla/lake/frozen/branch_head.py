@@ -8,7 +8,7 @@ import msgspec
 
 from lakevilla.errors import CorruptObject, RefNotFound
 from lakevilla.global_log.bases import Base, load_base
-from lakevilla.global_log.head import HEAD_KEY, moment_of
+from lakevilla.global_log.head import HEAD_KEY, timestamp_of_newest
 from lakevilla.global_log.history import Timeline
 from lakevilla.global_log.refs import KeptTable, RefEntry
 from lakevilla.global_log.repo import HeldHead, load_head, load_refs
@@ -36,10 +36,10 @@ def load_branch(name: str, entry: RefEntry) -> Program[HeldHead]:
     CorruptObject
         The HEAD is missing, damaged, or another branch's.
     """
-    key = key_at(entry.life, HEAD_KEY)
+    key = key_at(entry.epoch, HEAD_KEY)
     remedy = f"restore it from a copy, or delete_ref({name!r})"
     try:
-        held = yield from at_home(entry.life, load_head())
+        held = yield from at_home(entry.epoch, load_head())
     except CorruptObject as error:
         message = f"the HEAD of branch {name!r}: {error.message.partition('; ')[0]}; {remedy}"
         raise CorruptObject(message, key=key) from error
@@ -47,8 +47,8 @@ def load_branch(name: str, entry: RefEntry) -> Program[HeldHead]:
         raise CorruptObject(
             f"{key} is missing although the lake has branch {name!r}: {remedy}", key=key
         )
-    life = held.head.life
-    if life is None or life.id != entry.life or life.ref_id != entry.id:
+    epoch = held.head.epoch
+    if epoch is None or epoch.id != entry.epoch or epoch.ref_id != entry.id:
         raise CorruptObject(
             f"{key} is not the HEAD of branch {name!r}: it was replaced by hand; {remedy}", key=key
         )
@@ -79,20 +79,20 @@ def frozen_now(branch: Branch) -> Program[Base]:
     """Return what a branch shows, as a base. Its refs, which are clones, are cached."""
     head = branch.held.head
     kept: dict[str, KeptTable] = {}
-    if head.life is not None and head.life.apart:
-        kept = (yield from load_base(head.life.base)).kept
+    if head.epoch is not None and head.epoch.separate_bases:
+        kept = (yield from load_base(head.epoch.base)).kept
     return Base(
         FORMAT,
         head.lake_id,
         branch.name,
         "branch",
         head.sequence,
-        moment_of(head),
+        timestamp_of_newest(head),
         head.tables,
         head.names,
-        life=branch.entry.life,
+        epoch=branch.entry.epoch,
         kept=kept,
-        origin=branch.entry.life,
+        origin=branch.entry.epoch,
         clones=clones_of(head),
     )
 
@@ -118,17 +118,17 @@ def branch_at(branch: Branch, version: int) -> Program[Base]:
 
 def is_closed(held: HeldHead) -> bool:
     """Return whether this epoch of a branch takes no commits any more."""
-    return held.head.life is not None and bool(held.head.life.closed)
+    return held.head.epoch is not None and bool(held.head.epoch.closed)
 
 
 def has_ended(held: HeldHead) -> bool:
     """Return whether the branch was deleted."""
-    return held.head.life is not None and held.head.life.closed == "deleted"
+    return held.head.epoch is not None and held.head.epoch.closed == "deleted"
 
 
 def has_moved(held: HeldHead) -> bool:
     """Return whether the branch continues in another epoch, which may not have been made yet."""
-    return held.head.life is not None and held.head.life.closed == "moved"
+    return held.head.epoch is not None and held.head.epoch.closed == "moved"
 
 
 def ended(name: str) -> RefNotFound:

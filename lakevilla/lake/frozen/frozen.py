@@ -156,7 +156,7 @@ def not_kept_now(
     yield from load_refs(head, [name])
     entry = None if head is None else head.refs.get(name)
     is_same = entry is not None and entry.base.sequence == frozen.base.sequence
-    if is_same or (entry is not None and entry.life == frozen.base.life and version is not None):
+    if is_same or (entry is not None and entry.epoch == frozen.base.epoch and version is not None):
         return error
     kind = frozen.base.kind
     return VersionNotFound(
@@ -168,9 +168,9 @@ def not_kept_now(
 
 def _meant(base: Base, location: str) -> str:
     """Return names that are near to a name which a base does not have, for a message."""
-    tables = base.tables.at_hand()
+    tables = base.tables.cached()
     there = {place for place, state in tables.items() if not state.dropped}
-    names = [name for name, place in base.names.at_hand().items() if place in there]
+    names = [name for name, place in base.names.cached().items() if place in there]
     near = near_names(location, [*names, *sorted(there)])
     return f"; did you mean {', '.join(near)}?" if near else ""
 
@@ -293,7 +293,7 @@ def _followed(
         published = None if entry is None else entry.applications.get(application)
         # On a branch its own commits are pending, too; the lake uses their numbers for other
         # commits.
-        last = max((ref.sequence for ref in waiting if not ref.life), default=-1)
+        last = max((ref.sequence for ref in waiting if not ref.epoch), default=-1)
         if published is None or published > min(sequence, last):
             break
         logged += 1

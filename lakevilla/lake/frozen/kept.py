@@ -9,10 +9,10 @@ from lakevilla.errors import InvalidOperation, TableNotFound, VersionNotFound
 from lakevilla.formats.files import DataFile, data_files, file_key
 from lakevilla.global_log.bases import Base, load_base_tables, load_bases
 from lakevilla.global_log.head import Head
-from lakevilla.global_log.refs import is_at, made_of_life
+from lakevilla.global_log.refs import is_at, number_of_epoch
 from lakevilla.global_log.repo import load_refs
+from lakevilla.lake.applicability import paths_of
 from lakevilla.lake.context import Context, Tail, branch_of, owner_of
-from lakevilla.lake.fitness import paths_of
 from lakevilla.lake.frozen.frozen import frozen_views, source_of_clone, uri_at
 from lakevilla.lake.table_log import refresh
 from lakevilla.store.base import Missing, ObjectInfo
@@ -149,15 +149,15 @@ def refuse_unkept(
     """
     if not files:
         return False
-    of_clone = yield from _refuse_let_go(context, head, location, files)
+    of_clone = yield from _refuse_unkept_files(context, head, location, files)
     tail = yield from refresh(context, location)
     wanted = yield from _not_live(tail, files)
     if not wanted:
         return of_clone
     # All files of an epoch that a ref owns stay.
-    lives = yield from BranchLives.of(head)
-    by_branch = any(lives.owns(file.path) for file in wanted)
-    wanted = [file for file in wanted if not lives.owns(file.path)]
+    epochs = yield from BranchEpochs.of(head)
+    by_branch = any(epochs.owns(file.path) for file in wanted)
+    wanted = [file for file in wanted if not epochs.owns(file.path)]
     if of_clone:
         wanted = [file for file in wanted if not outside(context, _keys(location, file))]
     if not wanted:
@@ -176,7 +176,7 @@ def refuse_unkept(
     raise _not_kept(location, why)
 
 
-def _refuse_let_go(
+def _refuse_unkept_files(
     context: Context, head: Head, location: str, files: Sequence[DataFile]
 ) -> Program[bool]:
     """Refuse files of another table that no clone keeps; return whether a clone keeps any.
@@ -248,30 +248,30 @@ def _not_kept(location: str, why: str) -> VersionNotFound:
 
 
 @dataclass(frozen=True, slots=True)
-class BranchLives:
+class BranchEpochs:
     """The epochs that the refs of a HEAD own, and the number that HEAD has reached."""
 
     owned: frozenset[str]
     replacement: int
 
     @classmethod
-    def of(cls, head: Head | None) -> Program[BranchLives]:
+    def of(cls, head: Head | None) -> Program[BranchEpochs]:
         """Return the epochs of a HEAD, whose refs are fetched; without a HEAD none is known."""
         yield from load_refs(head)
         if head is None:
             return cls(frozenset(), -1)
-        owned = {life for entry in head.refs.values() for life in entry.lives}
+        owned = {epoch for entry in head.refs.values() for epoch in entry.epochs}
         return cls(frozenset(owned), head.replacement)
 
-    def is_dead(self, life: str) -> bool:
+    def is_dead(self, epoch: str) -> bool:
         """True if no branch owns an epoch, nor ever will.
 
         HEAD has reached the number that the epoch was made for, and no ref of it owns the epoch.
         """
-        made = made_of_life(life)
-        return made is not None and made <= self.replacement and life not in self.owned
+        made = number_of_epoch(epoch)
+        return made is not None and made <= self.replacement and epoch not in self.owned
 
     def owns(self, path: str) -> bool:
         """True if a file, by its path in a table, was written on a branch that may still exist."""
-        life = branch_of(path)
-        return life is not None and not self.is_dead(life)
+        epoch = branch_of(path)
+        return epoch is not None and not self.is_dead(epoch)

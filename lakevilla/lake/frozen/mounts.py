@@ -235,7 +235,7 @@ def find_place(context: Context, reach: Reach, key: str) -> Program[None]:
         yield from _admit_clones(reach, (yield from load_clones(held.head)))
 
 
-def places_at_hand(context: Context, reach: Reach) -> tuple[str, ...]:
+def known_places(context: Context, reach: Reach) -> tuple[str, ...]:
     """Return the places beyond the root that are known without a request, for a worker."""
     if context.held is not None:
         admit_known(reach, context.held.head)
@@ -244,11 +244,11 @@ def places_at_hand(context: Context, reach: Reach) -> tuple[str, ...]:
 
 def admit_known(reach: Reach, head: Head, places: list[str] | None = None) -> None:
     """Admit the tables that a HEAD has beyond the root, as far as it is cached."""
-    known = head.tables.at_hand()
+    known = head.tables.cached()
     for place in known if places is None else places:
         if known.get(place) is not None:
             reach.admit(place)
-    admit_sources(reach, head.refs.at_hand())
+    admit_sources(reach, head.refs.cached())
 
 
 def admit_sources(reach: Reach, clones: Mapping[str, RefEntry]) -> None:

@@ -212,8 +212,8 @@ def state_of(head: Head, name: StateName) -> Program[LakeState]:
         case ("version", int(version)):
             timeline.check(version)
             return AtVersion(timeline, version)
-        case ("time", int(moment)):
-            return AtVersion(timeline, (yield from timeline.by(moment)))
+        case ("time", int(instant)):
+            return AtVersion(timeline, (yield from timeline.by(instant)))
         case ("ref", str(ref)):
             return AtBase((yield from base_of(head, ref)))
     raise AssertionError(name)
@@ -251,7 +251,7 @@ def base_of(head: Head, ref: str) -> Program[Base]:
     branch = yield from open_branch(name, entry)
     if version is None:
         return (yield from frozen_now(branch))
-    return (yield from at_home(entry.life, branch_at(branch, version)))
+    return (yield from at_home(entry.epoch, branch_at(branch, version)))
 
 
 def not_found(head: Head | None, name: str) -> Program[RefNotFound]:
@@ -346,9 +346,9 @@ def _made(head: Head, before: LakeState, after: LakeState) -> Program[frozenset[
     made: set[str] = set()
     for state in (before, after):
         if isinstance(state, AtBase):
-            at_hand = state.base.tables.at_hand()
+            cached = state.base.tables.cached()
             # The entry is a tombstone: the table was dropped there.
-            made |= {p for p, known in at_hand.items() if known.published < 0 or known.dropped}
+            made |= {p for p, known in cached.items() if known.published < 0 or known.dropped}
     first = min(before.version, after.version)
     try:
         commits = yield from Timeline.of(head).after(first)

@@ -18,9 +18,9 @@ from lakevilla.engines.staged import MeetingEngine
 from lakevilla.formats.base import TableSnapshot
 from lakevilla.formats.files import DataFile, file_key, files_from_structs
 from lakevilla.formats.layout import Layout
+from lakevilla.lake.applicability import lost_for_good
 from lakevilla.lake.context import Context
-from lakevilla.lake.fitness import lost_for_good
-from lakevilla.lake.operations.comparing.computed import Beneath, computed_apart
+from lakevilla.lake.operations.comparing.computed import Beneath, columns_computed_separately
 from lakevilla.lake.operations.comparing.merging import (
     ACT,
     CHANGED_BY_OTHERS,
@@ -134,7 +134,7 @@ def _by_keys(
         rows = pa.Table.from_pylist(conflicts, conflict_schema(layout, keys))
         raise conflict(layout, keys, rows, len(conflicts))
     if equal and asks_of_equal(operation):
-        computed = yield from computed_apart(context, operation, layout, beneath)
+        computed = yield from columns_computed_separately(context, operation, layout, beneath)
         twice = [row for both, row in equal if may_be_two(both, computed)]
         if twice:
             rows = pa.Table.from_pylist(twice, conflict_schema(layout, keys))
@@ -180,7 +180,7 @@ def _as_bags(
     Each row to remove must exist as often as it is removed; other transactions may have moved it.
     """
     layout = snapshot.layout
-    going, coming = _apart(old, new), _apart(new, old)
+    going, coming = _surplus(old, new), _surplus(new, old)
     rows = {text_of(row): row for row in (*old, *new)}
     found, files = yield from _there(context, snapshot, [rows[text] for text in going])
     if found is None:
@@ -245,7 +245,7 @@ def _is_like(layout: Layout, rows: Sequence[Row]) -> Expr | None:
     return is_one_of(layout, whole, [tuple(row[key] for key in whole) for row in rows])
 
 
-def _apart(rows: Iterable[Row], others: Iterable[Row]) -> Counter[str]:
+def _surplus(rows: Iterable[Row], others: Iterable[Row]) -> Counter[str]:
     return Counter(map(text_of, rows)) - Counter(map(text_of, others))
 
 

@@ -244,11 +244,11 @@ def _net(
     new = yield from view_at(context, after, location)
     was = yield from old.snapshot.files()
     now = yield from new.snapshot.files()
-    added, removed = _apart(now, was), _apart(was, now)
+    added, removed = _files_not_among(now, was), _files_not_among(was, now)
     return Change(adds=tuple(added), removes=tuple(removal(file) for file in removed))
 
 
-def _apart(files: pa.Table, others: pa.Table) -> list[DataFile]:
+def _files_not_among(files: pa.Table, others: pa.Table) -> list[DataFile]:
     """Return the files that are not among the others."""
     known = set(file_refs(others))
     numbers = [number for number, ref in enumerate(file_refs(files)) if ref not in known]

@@ -53,14 +53,14 @@ def difference(before: TableSnapshot, after: TableSnapshot) -> Program[Differenc
     old = Defined(dict(before.metadata), dict(before.protocol))
     new = Defined(dict(after.metadata), dict(after.protocol))
     return Difference(
-        tuple(data_files(_apart(was, now))),
-        tuple(data_files(_apart(now, was))),
+        tuple(data_files(_files_not_among(was, now))),
+        tuple(data_files(_files_not_among(now, was))),
         old,
         None if old == new else new,
     )
 
 
-def _apart(files: pa.Table, others: pa.Table) -> pa.Table:
+def _files_not_among(files: pa.Table, others: pa.Table) -> pa.Table:
     """Return the files that are not among the others, by path and deletes."""
     known = _identities(others)
     return files.filter(pc.invert(pc.is_in(_identities(files), value_set=known)))

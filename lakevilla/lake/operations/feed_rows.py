@@ -243,7 +243,7 @@ def in_steps(commits: Sequence[CommitSummary]) -> list[Step]:
     return list(reversed(steps))
 
 
-class Lives:
+class TableTracker:
     """The tables that the lake has, followed along the commits.
 
     Parameters
@@ -287,8 +287,8 @@ def may_reshape(commit: CommitSummary, touch: Touch) -> bool:
 
     A ``reconcile`` may have taken a change of them back.
     """
-    lives = touch.left is not None or touch.entered is not None
-    return touch.metadata or lives or commit.kind == "reconcile"
+    epochs = touch.left is not None or touch.entered is not None
+    return touch.metadata or epochs or commit.kind == "reconcile"
 
 
 def _followed(

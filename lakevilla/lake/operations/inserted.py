@@ -85,7 +85,7 @@ def assigned(
         if pa.types.is_date(source) or (literals and _has_no_zone(source)):
             return pc.assume_timezone(column.cast(pa.timestamp("us")), "UTC")
         if literals and pa.types.is_string(source):
-            return _moments(column)
+            return _timestamps(column)
     if pa.types.is_nested(source) and pa.types.is_nested(target):
 
         def within(values: pa.Array, type_: pa.DataType) -> pa.Array:
@@ -120,7 +120,7 @@ def _check_text(column: pa.ChunkedArray, target: pa.DataType, name: str, table: 
 
 def _is_read(text: pa.Scalar, target: pa.DataType) -> bool:
     try:
-        _moment(text.as_py()) if target == _MOMENT else _cast(pa.chunked_array([[text]]), target)
+        _timestamp(text.as_py()) if target == _MOMENT else _cast(pa.chunked_array([[text]]), target)
     except pa.ArrowException:
         return False
     return True
@@ -161,15 +161,15 @@ def _has_no_zone(source: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(source) and source.tz is None)
 
 
-def _moments(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _timestamps(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return texts as timestamps; those without a zone are in UTC."""
     try:
-        return pa.chunked_array([_moment(text) for text in column.to_pylist()], _MOMENT)
+        return pa.chunked_array([_timestamp(text) for text in column.to_pylist()], _MOMENT)
     except pa.ArrowException:
         return column
 
 
-def _moment(text: str | None) -> pa.Array:
+def _timestamp(text: str | None) -> pa.Array:
     given = pa.array([text], pa.string())
     if text is None or text.endswith(("Z", "z")) or any(mark in text[10:] for mark in "+-"):
         return given.cast(_MOMENT)

@@ -17,8 +17,8 @@ from lakevilla.global_log.commits import commit_key
 from lakevilla.global_log.head import CommitSummary, Head, PendingRef, find_commit, successor
 from lakevilla.global_log.repo import HeldHead, load_tables, pages_before, replace_head
 from lakevilla.ids import is_by_entry, is_txn_id
+from lakevilla.lake.applicability import first_unfit, is_lost, unpublished
 from lakevilla.lake.context import Context, Event, Tail
-from lakevilla.lake.fitness import first_unfit, is_lost, unpublished
 from lakevilla.lake.publishing.reconcile import decided, reconcile
 from lakevilla.lake.table_log import open_tail, opened_again, probe
 from lakevilla.results import CommitResult, Outcome
@@ -192,7 +192,7 @@ def fence(context: Context, *txn_ids: str) -> Program[CommitSummary | None]:
         except VersionNotFound:
             continue  # gc was faster: a newer HEAD has the answer
         fresh = tuple(sorted(txn_id for txn_id in txn_ids if not head.is_fenced(txn_id)))
-        if not fresh or (head.life is not None and head.life.closed):
+        if not fresh or (head.epoch is not None and head.epoch.closed):
             return None  # a closed branch takes no commits any more
         context.refuse_foreign_root()
         new = successor(

@@ -13,9 +13,9 @@ from lakevilla.formats.files import FileRef
 from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import Head, PendingRef, application_id
 from lakevilla.global_log.repo import load_tables
+from lakevilla.lake.applicability import first_unfit, is_lost, is_old, unpublished
 from lakevilla.lake.context import Context, Event, Tail
-from lakevilla.lake.fitness import first_unfit, is_lost, is_old, unpublished
-from lakevilla.lake.lanes import Lane, Member, pass_through
+from lakevilla.lake.groups import Group, Member, pass_through
 from lakevilla.lake.publishing.reconcile import reconcile
 from lakevilla.lake.row_changes import compose
 from lakevilla.lake.table_log import is_cleaned_up_soon, next_entry, open_tail, opened_again, probe
@@ -236,7 +236,9 @@ def _create(
     # The creation says nothing about the entries below: the tip counts from when these were seen.
     state = table_format.advance(tail.snapshot, ready.entry)
     newer = tail.extended(ready.entry, state, tail.seen_at)
-    if is_cleaned_up_soon(context, tail) and not (yield from table_format.stands(newer.snapshot)):
+    if is_cleaned_up_soon(context, tail) and not (
+        yield from table_format.is_accepted(newer.snapshot)
+    ):
         context.tails.pop(tail.location, None)
         return (yield from open_tail(context, tail.location, missing_ok=True)), False
     tail = context.keep_tail(newer)
@@ -305,18 +307,18 @@ def publish_once(
     An error is returned, not raised: all programs that wait get it.
     """
     wish = Wish(head, ours)
-    lane = _lane(context, location)
-    yield from pass_through(lane, wish, partial(_publish, context, lane, location))
+    group = _publishing_group(context, location)
+    yield from pass_through(group, wish, partial(_publish, context, group, location))
     assert wish.answer is not None
     return wish.answer
 
 
-def _lane(context: Context, location: str) -> Lane[Wish]:
-    return context.lanes.named(f"publishing {location}")
+def _publishing_group(context: Context, location: str) -> Group[Wish]:
+    return context.groups.named(f"publishing {location}")
 
 
-def _publish(context: Context, lane: Lane[Wish], location: str) -> Program[None]:
-    wishes = lane.present()  # one walk of the log grants any number of wishes
+def _publish(context: Context, group: Group[Wish], location: str) -> Program[None]:
+    wishes = group.present()  # one walk of the log grants any number of wishes
     newest = max((wish.head for wish in wishes), key=lambda head: head.replacement)
     known = context.held
     if (
@@ -330,14 +332,14 @@ def _publish(context: Context, lane: Lane[Wish], location: str) -> Program[None]
     # All that is pending in an older HEAD is pending in a newer one, unless the log holds it by now
     # or a reconcile commit has replaced it: so all the wishes are granted.
     def is_ours(txn: str) -> bool:
-        return any(not wish.ours or txn in wish.ours for wish in lane.present())
+        return any(not wish.ours or txn in wish.ours for wish in group.present())
 
     answer: Published | LakeVillaError
     try:
         answer = yield from publish_table(context, newest, location, Turn(is_ours))
     except LakeVillaError as error:
         answer = error
-    lane.answer(dict.fromkeys(wishes, answer))
+    group.answer(dict.fromkeys(wishes, answer))
 
 
 # -------------------- turn

@@ -27,8 +27,8 @@ from lakevilla.global_log.head import (
     successor,
 )
 from lakevilla.global_log.repo import HeldHead, load_tables, make_room, replace_head
+from lakevilla.lake.applicability import first_unfit, is_lost, unpublished
 from lakevilla.lake.context import Context, Event, Tail
-from lakevilla.lake.fitness import first_unfit, is_lost, unpublished
 from lakevilla.lake.publishing.replay_pending import Replay, is_among, replay_pending
 from lakevilla.lake.table_log import open_tail, probe
 from lakevilla.store.base import Stored
@@ -150,7 +150,7 @@ def _successor(
         dropped=state.dropped or lost or tail.tip < 0,
         format=state.format,
         catalog=state.catalog,
-        let_go=state.let_go,
+        released_by=state.released_by,
     )
     known = size_from(tail.snapshot.known_size()) + growth_of(change)
     return successor(

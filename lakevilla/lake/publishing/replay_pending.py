@@ -22,8 +22,8 @@ from lakevilla.global_log.head import (
     PendingRef,
     application_id,
 )
+from lakevilla.lake.applicability import UNREADABLE, is_lost, lost_for_good
 from lakevilla.lake.context import Context, Tail, file_namer
-from lakevilla.lake.fitness import UNREADABLE, is_lost, lost_for_good
 from lakevilla.lake.operations.changes import in_one_entry
 from lakevilla.lake.operations.comparing.computed import Beneath, layout_before
 from lakevilla.lake.operations.comparing.dropped_columns import named, value_that_came

@@ -13,9 +13,9 @@ from lakevilla.global_log.repo import (
     claim_table,
     held_claim,
     lake_key,
-    let_go,
     load_names,
     load_tables,
+    release_claim,
 )
 from lakevilla.lake.context import Context
 from lakevilla.results import Finding
@@ -153,7 +153,7 @@ def _restore(
             made = outcome.token if isinstance(outcome, Stored) else None
         if (yield from _is_out(context, location)):
             if made is not None:
-                yield from let_go(location, made, head, ids)
+                yield from release_claim(location, made, head, ids)
             return None
         yield from _note(context, location)
     except LakeVillaError as error:

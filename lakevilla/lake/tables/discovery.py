@@ -18,7 +18,7 @@ from lakevilla.lake.context import Context
 from lakevilla.lake.frozen.mounts import mounted, mounted_between
 from lakevilla.lake.missing_tables import kept_by_a_catalog, names_in, wrong_root
 from lakevilla.lake.tables.dotted_names import path_of, refuse_twin
-from lakevilla.lake.tables.dropped import is_emptied, refuse_strays
+from lakevilla.lake.tables.dropped import is_emptied, refuse_written_after
 from lakevilla.lake.tables.exporting import MARK
 from lakevilla.store.base import Missing
 from lakevilla.store.effects import Program, list_names, parallel, stat
@@ -179,7 +179,7 @@ def _judged(
             reason = "was dropped from this lake: `register` it by its name to revive it"
             return FoundTable(location, "dropped", reason, "", snapshot.format, snapshot)
         if state is not None:
-            yield from refuse_strays(context, [location])
+            yield from refuse_written_after(context, [location])
         _refuse_taken_name(head, location)
         yield from refuse_twin(head, location)
         yield from refuse_two_tables(snapshot)

@@ -17,7 +17,7 @@ from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError, Table
 from lakevilla.global_log.head import NOWHERE, Head, TableState, successor
 from lakevilla.global_log.repo import check_lake, lake_key, load_names, load_tables
 from lakevilla.lake.context import Context
-from lakevilla.lake.frozen.kept import BranchLives, refuse_kept
+from lakevilla.lake.frozen.kept import BranchEpochs, refuse_kept
 from lakevilla.lake.publishing.publish import publish_table
 from lakevilla.lake.table_log import open_tail
 from lakevilla.lake.tables.dropped import (
@@ -62,11 +62,11 @@ def delete_data(context: Context, location: str) -> Program[list[str]]:
     yield from load_tables(head)
     nested = nested_tables(location, [info.key for info in listed], head)
     # A branch may have made a table of its own there: its files are not this table's.
-    lives = yield from BranchLives.of(head)
+    epochs = yield from BranchEpochs.of(head)
     paths = [
         info.key[len(location) + 1 :]
         for info in listed
-        if not (is_within(info.key, nested) or lives.owns(info.key[len(location) + 1 :]))
+        if not (is_within(info.key, nested) or epochs.owns(info.key[len(location) + 1 :]))
     ]
     doomed = [path for path in paths if path in named or is_of_a_table(path)]
     if doomed:
@@ -106,14 +106,14 @@ def _named(context: Context, location: str) -> Program[set[str]]:
 
 
 def make_free(context: Context, location: str) -> Program[bool]:
-    """Refuse to create a table on a path too early; delete the strays that are stored there.
+    """Refuse to create a table on a path too early; delete the written_after that are stored there.
 
     Return whether HEAD was replaced for that.
 
     Raises
     ------
     TableExists
-        A request to the earlier table may be under way, or a deletion of strays.
+        A request to the earlier table may be under way, or a deletion of written_after.
     """
     held = yield from context.head()
     head = None if held is None else held.head
@@ -123,18 +123,18 @@ def make_free(context: Context, location: str) -> Program[bool]:
         return False
     refuse_until_free(context, location, state)
     found = yield from leftovers(context, location, state)
-    if not found.strays:
+    if not found.written_after:
         return False
     yield from check_lake(location, head, context.root)
     yield from refuse_held_back(context, head, location, state.table_id)
-    yield from _delete_strays(context, location, state)
+    yield from _delete_written_after(context, location, state)
     return (yield from make_free(context, location)) or True
 
 
 def clean_emptied(
     context: Context, head: Head, now_ms: int, *, dry_run: bool
 ) -> Program[list[Finding]]:
-    """Finish, for gc, deletions that were interrupted, and delete strays."""
+    """Finish, for gc, deletions that were interrupted, and delete written_after."""
     findings: list[Finding] = []
     for location, state in list(head.tables.items()):
         if not is_emptied(state):
@@ -168,11 +168,15 @@ def _cleaned(
         finished = Finding("note", "half_deleted", message, table=location)
         return [finished, *(_left(location, key) for key in left)]
     found = yield from leftovers(context, location, state)
-    if not found.strays:
+    if not found.written_after:
         return []
     yield from check_lake(location, head, context.root)
     yield from refuse_held_back(context, head, location, state.table_id)
-    strays = found.strays if dry_run else (yield from _delete_strays(context, location, state))
+    written_after = (
+        found.written_after
+        if dry_run
+        else (yield from _delete_written_after(context, location, state))
+    )
     return [
         Finding(
             "note",
@@ -182,7 +186,7 @@ def _cleaned(
             table=location,
             key=key,
         )
-        for key in strays
+        for key in written_after
     ]
 
 
@@ -191,16 +195,18 @@ def _left(location: str, key: str) -> Finding:
     return Finding("note", "left", message, table=location, key=key)
 
 
-def _delete_strays(context: Context, location: str, state: TableState) -> Program[tuple[str, ...]]:
+def _delete_written_after(
+    context: Context, location: str, state: TableState
+) -> Program[tuple[str, ...]]:
     started = context.clock.elapsed()
     if not (yield from _note(context, location, was=False, now=False)):
         return ()
     # Listed after the note: a table that LakeVilla has made there is in HEAD, or seen here.
     found = yield from leftovers(context, location, state)
-    if not (yield from _delete(context, location, found.strays, started, emptying=False)):
+    if not (yield from _delete(context, location, found.written_after, started, emptying=False)):
         return ()
     yield from _note(context, location, was=False, now=False)
-    return found.strays
+    return found.written_after
 
 
 def _delete(

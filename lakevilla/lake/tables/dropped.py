@@ -127,7 +127,7 @@ def refuse_half_deleted(location: str, state: TableState | None) -> None:
         )
 
 
-def refuse_strays(context: Context, locations: Iterable[str]) -> Program[None]:
+def refuse_written_after(context: Context, locations: Iterable[str]) -> Program[None]:
     """Refuse to register what clients of a table have written to its log after it was deleted.
 
     Raises
@@ -143,17 +143,17 @@ def refuse_strays(context: Context, locations: Iterable[str]) -> Program[None]:
         if state is None or not is_emptied(state):
             continue
         found = yield from leftovers(context, location, state)
-        if found.strays:
+        if found.written_after:
             raise TableNotFound(
                 f"there is no table {location}: its data was deleted at "
-                f"{_time(state.emptied_ms)}, and {found.strays[0]} was written by a client of it "
-                "after that; `lakevilla gc` deletes it",
+                f"{_time(state.emptied_ms)}, and {found.written_after[0]} was written by a client "
+                "of it after that; `lakevilla gc` deletes it",
                 table=location,
             )
 
 
 def report_emptied(context: Context, head: Head) -> Program[list[Finding]]:
-    """Report, for the doctor, deletions that have not ended, and strays: later objects in logs."""
+    """Report, for the doctor, deletions that have not ended, and objects written after one."""
     emptied = [(place, state) for place, state in head.tables.items() if is_emptied(state)]
     lie_there = yield from parallel([leftovers(context, place, state) for place, state in emptied])
     findings = []
@@ -180,7 +180,7 @@ def report_emptied(context: Context, head: Head) -> Program[list[Finding]]:
                 table=location,
                 key=key,
             )
-            for key in found.strays
+            for key in found.written_after
         ]
     return findings
 
@@ -191,10 +191,10 @@ def _free_ms(context: Context, state: TableState) -> int:
 
 def _time(milliseconds: int | None) -> str:
     try:
-        moment = datetime.fromtimestamp((milliseconds or 0) / 1000, UTC)
+        instant = datetime.fromtimestamp((milliseconds or 0) / 1000, UTC)
     except (OverflowError, ValueError, OSError):
         return f"{milliseconds} ms after 1970"
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return instant.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 # -------------------- nested tables
@@ -225,7 +225,7 @@ def nested_tables(location: str, keys: Iterable[str], head: Head | None) -> tupl
 
 def inner_tables(location: str, head: Head | None) -> list[str]:
     """Return the tables of HEAD inside ``location``, also dropped ones whose data stays."""
-    tables = {} if head is None else head.tables.at_hand()
+    tables = {} if head is None else head.tables.cached()
     return sorted(
         one
         for one, state in tables.items()

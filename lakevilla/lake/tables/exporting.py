@@ -29,7 +29,7 @@ from lakevilla.formats.files import (
 from lakevilla.global_log.head import Head
 from lakevilla.lake.context import Context
 from lakevilla.lake.frozen.frozen import HISTORY, unguarded
-from lakevilla.lake.tables.surroundings import in_the_way, refuse_surroundings
+from lakevilla.lake.tables.overlaps import in_the_way, refuse_overlaps
 from lakevilla.store.base import Stored
 from lakevilla.store.effects import Program, copy_all, put
 
@@ -129,7 +129,7 @@ def _current(context: Context, what: Export) -> Program[TableSnapshot]:
     try:
         found = yield from context.formats.open(target, target)
     except TableNotFound:
-        yield from refuse_surroundings(target, head, "")
+        yield from refuse_overlaps(target, head, "")
         return context.formats.of(what.snapshot).blank(target, target)
     mark = found.layout.properties.get(MARK)
     if mark != _mark(what):

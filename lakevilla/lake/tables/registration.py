@@ -31,10 +31,10 @@ from lakevilla.global_log.repo import (
     LakeFile,
     claim_table,
     lake_key,
-    let_go,
     load_names,
     load_tables,
     make_room,
+    release_claim,
     replace_head,
 )
 from lakevilla.lake.context import Context, Tail
@@ -45,8 +45,8 @@ from lakevilla.lake.table_log import open_tail, probe
 from lakevilla.lake.tables.claims import note_names
 from lakevilla.lake.tables.discovery import FoundTable
 from lakevilla.lake.tables.dotted_names import is_in_lake, refuse_twin
-from lakevilla.lake.tables.dropped import refuse_half_deleted, refuse_strays
-from lakevilla.lake.tables.surroundings import refuse_shown
+from lakevilla.lake.tables.dropped import refuse_half_deleted, refuse_written_after
+from lakevilla.lake.tables.overlaps import refuse_shown
 from lakevilla.results import CommitResult, Outcome
 from lakevilla.sql.catalog import refuse_reserved
 from lakevilla.store.base import Found, Stored, Token
@@ -116,12 +116,12 @@ def register(
         ]
     )
     yield from load_tables(head, tails)
-    known = {location: _let_go_by(head, location) for location in tails}
+    known = {location: _released_by(head, location) for location in tails}
 
     def change(head: Head) -> Program[Head | None]:
         yield from load_tables(head, tails)
         for location, going in known.items():
-            known[location] = _let_go_by(head, location)
+            known[location] = _released_by(head, location)
             if known[location] != going:  # changed since the claim: it may be given away
                 table_id = tails[location].snapshot.table_id
                 yield from claim_table(location, head, context.ids, table_id)
@@ -131,10 +131,10 @@ def register(
     yield from note_names(context, aliases)
 
 
-def _let_go_by(head: Head, location: str) -> str:
+def _released_by(head: Head, location: str) -> str:
     """Return the ``unregister`` that has released a table; ``""`` where none has."""
     state = head.tables.get(location)
-    return "" if state is None or not state.dropped else state.let_go
+    return "" if state is None or not state.dropped else state.released_by
 
 
 def register_found(context: Context, found: Sequence[FoundTable]) -> Program[list[FoundTable]]:
@@ -201,7 +201,7 @@ def _found(
     context: Context, locations: Mapping[str, str], own_paths: Mapping[str, Sequence[str]]
 ) -> Program[dict[str, Tail]]:
     """Return the tables' logs; refuse a location without a table, or a name that may mean two."""
-    yield from refuse_strays(context, locations.values())
+    yield from refuse_written_after(context, locations.values())
     tails = yield from parallel(
         [_opened(context, name, place, own_paths[name]) for name, place in locations.items()]
     )
@@ -371,10 +371,10 @@ def _taken_out(context: Context, name: str, location: str, *, by_name: bool) -> 
     token = claims[-1]
     if token is None:
         return True
-    return (yield from let_go(location, token, head, context.ids))
+    return (yield from release_claim(location, token, head, context.ids))
 
 
-def _claim_to_let_go(location: str, head: Head) -> Program[Token | None]:
+def _claim_to_release(location: str, head: Head) -> Program[Token | None]:
     """Return the token of a claim that names this lake, or can't be read; None if there is none."""
     outcome = yield from get(lake_key(location))
     if not isinstance(outcome, Found):
@@ -420,12 +420,12 @@ def _without_name(
         return (yield from _without_name(context, head, name, location, claims, by_name=by_name))
     if state is None:
         return None
-    claims.append((yield from _claim_to_let_go(location, head)))
+    claims.append((yield from _claim_to_release(location, head)))
     going = context.ids.nonce()
     if state.dropped:
         if claims[-1] is None:
             return None
-        again = msgspec.structs.replace(state, let_go=going)
+        again = msgspec.structs.replace(state, released_by=going)
         now_ms, nonce = context.now_ms(), context.ids.nonce()
         return successor(head, nonce=nonce, now_ms=now_ms, tables={location: again})
     touch = Touch(published=tail.tip, metadata=True, data_change=False, first=state.published + 1)
@@ -435,7 +435,7 @@ def _without_name(
         dropped=True,
         format=state.format,
         catalog=state.catalog,
-        let_go=going,
+        released_by=going,
     )
     return (
         yield from _registered(

@@ -13,9 +13,9 @@ from lakevilla.global_log.inbox.proposal import is_over, number_of
 from lakevilla.global_log.leaves import LeafMark, is_mark, made_of
 from lakevilla.global_log.refs import parts_of
 from lakevilla.global_log.repo import commits_since, load_head, load_tables
+from lakevilla.lake.applicability import needed_files, unpublished
 from lakevilla.lake.context import Context, branch_directory, branch_of
-from lakevilla.lake.fitness import needed_files, unpublished
-from lakevilla.lake.frozen.kept import BranchLives, kept_by
+from lakevilla.lake.frozen.kept import BranchEpochs, kept_by
 from lakevilla.lake.table_log import open_tail, probe
 from lakevilla.lake.tables.dropped import held_back, is_within, nested_tables
 from lakevilla.maintenance.gc.listing import Listing, named_pages
@@ -53,10 +53,10 @@ def garbage(
     commits = listed.commits
     if kept is None:  # another gc is at work: it determines the owners of the commit objects
         kept, commits = head.commits, []
-    lives = yield from BranchLives.of(head)
+    epochs = yield from BranchEpochs.of(head)
     doomed: list[str] = []
     for location, files in listed.data.items():
-        doomed.extend((yield from _orphans(context, head, lives, bases, location, files)))
+        doomed.extend((yield from _orphans(context, head, epochs, bases, location, files)))
     doomed.extend((yield from _old_commits(head, bases, kept, commits)))
     sources = yield from _sources(context, head)
     # Where a pending commit can't be read, it may need any of them.
@@ -92,7 +92,7 @@ def _old_bases(head: Head, named: Collection[str], listed: Iterable[str]) -> lis
 def _orphans(
     context: Context,
     head: Head,
-    lives: BranchLives,
+    epochs: BranchEpochs,
     bases: Sequence[Base],
     location: str,
     files: Collection[tuple[str, str]],
@@ -104,7 +104,7 @@ def _orphans(
     candidates = {
         path
         for path, txn in files
-        if _is_nobodys(head, lives, path, txn) and not is_within(f"{location}/{path}", nested)
+        if _is_unowned(head, epochs, path, txn) and not is_within(f"{location}/{path}", nested)
     }
     if not candidates:
         return []
@@ -132,13 +132,13 @@ def _orphans(
     return [] if kept.lost else sorted(orphans - kept.keys)
 
 
-def _is_nobodys(head: Head, lives: BranchLives, path: str, txn: str) -> bool:
+def _is_unowned(head: Head, epochs: BranchEpochs, path: str, txn: str) -> bool:
     """Return whether no client will commit a file any more.
 
     A file that was written on a branch belongs to the branch.
     """
-    life = branch_of(path)
-    return head.is_fenced(txn) if life is None else lives.is_dead(life)
+    epoch = branch_of(path)
+    return head.is_fenced(txn) if epoch is None else epochs.is_dead(epoch)
 
 
 def _sources(context: Context, head: Head) -> Program[set[str] | None]:
@@ -218,18 +218,18 @@ def left_of_branches(
     are deleted after them.
     """
     of: dict[str, list[str]] = {}
-    lives = yield from BranchLives.of(head)
+    epochs = yield from BranchEpochs.of(head)
     for key in listed:
-        life = key.removeprefix(f"{HOMES_PREFIX}/").partition("/")[0]
-        if lives.is_dead(life):
-            of.setdefault(life, []).append(key)
+        epoch = key.removeprefix(f"{HOMES_PREFIX}/").partition("/")[0]
+        if epochs.is_dead(epoch):
+            of.setdefault(epoch, []).append(key)
     if not of:
         return [], []
-    kept = {*named, *(yield from _commits_of(bases)), *_kept_apart(bases)}
+    kept = {*named, *(yield from _commits_of(bases)), *_kept_by_bases(bases)}
     first: list[str] = []
     last: list[str] = []
-    for life, keys in sorted(of.items()):
-        files, held = yield from _files(context, head, bases, life, left)
+    for epoch, keys in sorted(of.items()):
+        files, held = yield from _files(context, head, bases, epoch, left)
         heads = [key for key in keys if is_head(key)]
         rest = [key for key in keys if key not in kept and not is_head(key)]
         first += [*files, *rest]
@@ -244,24 +244,24 @@ def _commits_of(bases: Iterable[Base]) -> Program[set[str]]:
     for base in bases:
         yield from load_base_tables(base)
         for state in base.tables.values():
-            keys |= {commit_key(ref.txn, ref.hash, ref.life) for ref in state.pending if ref.life}
+            keys |= {commit_key(ref.txn, ref.hash, ref.epoch) for ref in state.pending if ref.epoch}
     return keys
 
 
-def _kept_apart(bases: Iterable[Base]) -> set[str]:
+def _kept_by_bases(bases: Iterable[Base]) -> set[str]:
     """Return the states that bases keep separate from the tables' logs, of any epoch."""
     return {kept.key for base in bases for kept in base.kept.values()}
 
 
 def _files(
-    context: Context, head: Head, bases: Sequence[Base], life: str, left: dict[str, str]
+    context: Context, head: Head, bases: Sequence[Base], epoch: str, left: dict[str, str]
 ) -> Program[tuple[list[str], bool]]:
     """Return the files of tables that the lake lacks, and whether any of them is still needed.
 
     The files of the epoch's own tables are among the objects in their directories.
     """
     try:
-        held = yield from at_home(life, load_head())
+        held = yield from at_home(epoch, load_head())
         yield from load_tables(None if held is None else held.head)
     except (CorruptObject, UnsupportedFormat):
         return [], False  # the tables that the branch touched are not known any more
@@ -275,7 +275,7 @@ def _files(
         if why := (yield from held_back(context, head, location, state.table_id)):
             left[location] = why
             continue
-        listed = yield from list_objects(branch_directory(location, life))
+        listed = yield from list_objects(branch_directory(location, epoch))
         needed = yield from kept_by(context, bases, location)
         keys = {info.key for info in listed}
         kept = kept or bool(needed.lost) or bool(keys & needed.keys)

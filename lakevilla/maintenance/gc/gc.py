@@ -194,7 +194,7 @@ def _reached(head: Head) -> Program[dict[str, RefEntry | None]]:
 def _number_of(entry: RefEntry) -> Program[int]:
     """Return the number of a branch's own HEAD; 0 where it is lost or damaged."""
     try:
-        held = yield from at_home(entry.life, load_head())
+        held = yield from at_home(entry.epoch, load_head())
     except (CorruptObject, UnsupportedFormat):
         return 0
     return 0 if held is None else held.head.replacement

@@ -307,8 +307,8 @@ def _task(task: str) -> Program[Finding | None]:
 def _summary_of_upkeep(record: TaskRecord) -> str:
     parts = []
     if record.result is not None:
-        moment = datetime.fromtimestamp(record.done_ms / 1000, UTC)
-        when = moment.isoformat(sep=" ", timespec="seconds")
+        instant = datetime.fromtimestamp(record.done_ms / 1000, UTC)
+        when = instant.isoformat(sep=" ", timespec="seconds")
         well = "" if record.result.ok else ", with findings"
         parts.append(f"last done {when} by {record.result.by}{well}: {record.result.message}")
     if record.owner:

@@ -63,7 +63,7 @@ def _all_named(head: Head) -> Program[tuple[list[_Named], list[Finding]]]:
 
     yield from fetch_sound(head)  # damage is reported with the leaf itself
     take((yield from _named_by(head, findings)))
-    for name, entry in sorted(head.refs.at_hand().items()):
+    for name, entry in sorted(head.refs.cached().items()):
         take((yield from _named_by_ref(name, entry, findings)))
     return list(named.values()), findings
 
@@ -96,8 +96,8 @@ def _is_kept(commit: CommitSummary, head: Head) -> bool:
     return commit.sequence > head.history_start
 
 
-def _of_commit(commit: CommitSummary, life: str) -> _Named:
-    return _Named(commit_key(commit.txn, commit.hash, life), commit.hash, commit.txn)
+def _of_commit(commit: CommitSummary, epoch: str) -> _Named:
+    return _Named(commit_key(commit.txn, commit.hash, epoch), commit.hash, commit.txn)
 
 
 def _leaves(found: LeafMap[Any]) -> Iterator[_Named]:
@@ -105,9 +105,9 @@ def _leaves(found: LeafMap[Any]) -> Iterator[_Named]:
 
 
 def _pending(tables: TableMap) -> Iterator[_Named]:
-    for state in tables.at_hand().values():
+    for state in tables.cached().values():
         for ref in state.pending:
-            yield _Named(commit_key(ref.txn, ref.hash, ref.life), ref.hash, ref.txn)
+            yield _Named(commit_key(ref.txn, ref.hash, ref.epoch), ref.hash, ref.txn)
 
 
 def _named_by_ref(name: str, entry: RefEntry, findings: list[Finding]) -> Program[list[_Named]]:
@@ -128,8 +128,8 @@ def _named_by_ref(name: str, entry: RefEntry, findings: list[Finding]) -> Progra
     if entry.kind == "branch":
         try:
             held = yield from load_branch(name, entry)
-            yield from at_home(entry.life, fetch_sound(held.head))
-            named += yield from at_home(entry.life, _named_by(held.head, findings))
+            yield from at_home(entry.epoch, fetch_sound(held.head))
+            named += yield from at_home(entry.epoch, _named_by(held.head, findings))
         except StoreError:
             raise
         except LakeVillaError as error:

@@ -75,7 +75,7 @@ def readable(head: Head) -> Program[Head]:
     if not (yield from fetch_sound(head)):
         return head
     return msgspec.structs.replace(
-        head, tables=TableMap(head.tables.at_hand()), names=NameMap(head.names.at_hand())
+        head, tables=TableMap(head.tables.cached()), names=NameMap(head.names.cached())
     )
 
 
@@ -85,7 +85,7 @@ def states_of_refs(head: Head) -> Program[list[LakeState]]:
     Damaged states are left out: ``look_at_refs`` reports them.
     """
     found: list[LakeState] = []
-    for name, entry in sorted(head.refs.at_hand().items()):
+    for name, entry in sorted(head.refs.cached().items()):
         loads: list[Program[Base]] = [load_base(ref) for ref in entry.bases]
         if entry.kind == "branch":
             loads.append(_now(name, entry))

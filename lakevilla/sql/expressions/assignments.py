@@ -457,10 +457,10 @@ def _day(arg: Literal, to: str) -> Literal | None:
     """Return a timestamp without a zone at midnight as the day that it begins; else None."""
     if to != "date" or arg.type not in ("timestamp", "timestamp_ntz") or arg.value is None:
         return None
-    moment = value_of(arg)
-    if not isinstance(moment, datetime) or arg.value.endswith("Z") or moment.time() != time():
+    instant = value_of(arg)
+    if not isinstance(instant, datetime) or arg.value.endswith("Z") or instant.time() != time():
         return None
-    return literal_of("date", moment.date())
+    return literal_of("date", instant.date())
 
 
 def _columns_of(args: Iterable[Expr]) -> list[Column]:

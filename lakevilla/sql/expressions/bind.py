@@ -307,8 +307,8 @@ def _bind(expr: Expr, scope: Scope) -> tuple[Expr, str]:
     scope.note(expr, types)
     if (later := _days_later(expr.name, args, types)) is not None:
         return later
-    if (moment := without_zone(expr.name, args, types)) is not None:
-        return moment, moment.type
+    if (instant := without_zone(expr.name, args, types)) is not None:
+        return instant, instant.type
     function = FUNCTIONS.get(expr.name)
     if expr.name == "struct":
         return Call(expr.name, tuple(args)), resolve(expr.name, args, types)[1]
@@ -443,9 +443,9 @@ def _meeting_hint(types: Sequence[str]) -> str:
         )
     if any(element_type(type_) is not None for type_ in types):
         return "write `in` to find one of several values, or take one of them"
-    moments = [type_ for type_ in types if type_ in ("date", "timestamp", "timestamp_ntz")]
-    if moments and any(map(is_numeric, types)):
-        one, other = ("date", "date") if moments[0] == "date" else ("timestamp", "datetime")
+    instants = [type_ for type_ in types if type_ in ("date", "timestamp", "timestamp_ntz")]
+    if instants and any(map(is_numeric, types)):
+        one, other = ("date", "date") if instants[0] == "date" else ("timestamp", "datetime")
         return f"write {one} '2024-01-31', in quotes, or pass a {other} in params"
     return "cast one side, or write the constant in the other's type"
 
@@ -484,8 +484,8 @@ def castable(type_: str, to: str) -> bool:
         return type_ == "string" or (type_ == "boolean" and is_integer(to))
     if to == "string":
         return is_integer(type_) or is_decimal(type_) or type_ in ("boolean", "date")
-    moments = ("date", "timestamp", "timestamp_ntz")
-    return (to in moments and type_ in (*moments, "string")) or (
+    instants = ("date", "timestamp", "timestamp_ntz")
+    return (to in instants and type_ in (*instants, "string")) or (
         to in ("boolean", "time") and type_ == "string"
     )
 

@@ -18,7 +18,7 @@ from typing import Any
 from lakevilla.errors import InvalidOperation
 from lakevilla.sql.expressions.functions.catalogue import MEANINGS, resolve
 from lakevilla.sql.expressions.functions.core import lower, upper
-from lakevilla.sql.expressions.functions.moments import months_later, utc
+from lakevilla.sql.expressions.functions.temporal import months_later, utc
 from lakevilla.sql.expressions.render import render_sql
 from lakevilla.sql.expressions.tree import Call, Case, Cast, Column, Expr, Literal
 from lakevilla.sql.expressions.types import MAX_PRECISION
@@ -338,32 +338,32 @@ def _ilike(text: str, pattern: str, escape: str | None = None) -> bool:
     return _like(lower(text), lower(pattern), escape)
 
 
-def _truncate(unit: str, moment: Value) -> Value:
-    moment = utc(moment)
+def _truncate(unit: str, instant: Value) -> Value:
+    instant = utc(instant)
     if unit == "week":
-        moment -= timedelta(days=moment.weekday())
+        instant -= timedelta(days=instant.weekday())
     changes: dict[str, int] = {}
     if unit in ("year", "quarter", "month"):
-        month = {"year": 1, "quarter": (moment.month - 1) // 3 * 3 + 1, "month": moment.month}
+        month = {"year": 1, "quarter": (instant.month - 1) // 3 * 3 + 1, "month": instant.month}
         changes = {"month": month[unit], "day": 1}
-    if isinstance(moment, datetime):
+    if isinstance(instant, datetime):
         changes |= {"microsecond": 0}
         for smaller in ("second", "minute", "hour"):
             if unit == smaller:
                 break
             changes |= {smaller: 0}
-    return moment.replace(**changes)
+    return instant.replace(**changes)
 
 
-def _add_interval(moment: Value, count: int, unit: str) -> Value:
-    moment = utc(moment)
+def _add_interval(instant: Value, count: int, unit: str) -> Value:
+    instant = utc(instant)
     if unit not in ("year", "month"):
-        return moment + timedelta(**{f"{unit}s": count})
-    return months_later(moment, count * (12 if unit == "year" else 1))
+        return instant + timedelta(**{f"{unit}s": count})
+    return months_later(instant, count * (12 if unit == "year" else 1))
 
 
 def _part(name: str) -> Callable[[Value], Value]:
-    return lambda moment: getattr(utc(moment), name)
+    return lambda instant: getattr(utc(instant), name)
 
 
 _STRICT: dict[str, Callable[..., Value]] = {

@@ -216,12 +216,12 @@ def adapt(constant: Literal, type_: str) -> Literal | None:
     value = value_of(constant)
     if is_numeric(source) and is_numeric(type_):
         return _adapt_number(value, source, type_)
-    moments = ("date", "timestamp", "timestamp_ntz")
+    instants = ("date", "timestamp", "timestamp_ntz")
     if source == "timestamp" and type_ == "timestamp_ntz":
         # Text without a zone means UTC for a column with a zone, and itself for a column without
         # one.
         return None if constant.value.endswith("Z") else Literal(type_, constant.value)
-    if type_ in moments and source in ("string", "date", type_):
+    if type_ in instants and source in ("string", "date", type_):
         return literal_of(type_, cast_value(value, type_))
     if type_ == "time" and source == "string":
         return literal_of(type_, cast_value(value, type_))
@@ -406,13 +406,13 @@ def parse_timestamp(text: str) -> datetime:
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
         raise ValueError(text)
-    moment = datetime.fromisoformat(f"{match['date']}T{match['time'] or '00:00:00'}")
-    moment += timedelta(microseconds=int((match["fraction"] or "").ljust(6, "0") or 0))
+    instant = datetime.fromisoformat(f"{match['date']}T{match['time'] or '00:00:00'}")
+    instant += timedelta(microseconds=int((match["fraction"] or "").ljust(6, "0") or 0))
     zone = match["zone"]
     if zone is None:
-        return moment
+        return instant
     return datetime.fromisoformat(
-        moment.isoformat() + ("+00:00" if zone == "Z" else zone)
+        instant.isoformat() + ("+00:00" if zone == "Z" else zone)
     ).astimezone(UTC)
 
 

@@ -45,7 +45,7 @@ _KEY, _VALUE, _IN = "__lakevilla_key", "__lakevilla_value", "__lakevilla_in"
 _QUERY = frozenset({"SELECT", "WITH", "FROM", "VALUES"})
 
 
-def looks_elsewhere(statement: UpdateStatement | DeleteStatement, dialect: Dialect) -> bool:
+def reads_other_rows(statement: UpdateStatement | DeleteStatement, dialect: Dialect) -> bool:
     """Return whether a statement reads other rows than the one that it changes."""
     if statement.source is not None:
         return True
@@ -66,7 +66,7 @@ def merges_of(
     Parameters
     ----------
     statement : UpdateStatement or DeleteStatement
-        One that ``looks_elsewhere``, or whose condition the engine must compute.
+        One that ``reads_other_rows``, or whose condition the engine must compute.
     schema : pyarrow.Schema
         Of the table.
     dialect : {"duckdb", "spark"}

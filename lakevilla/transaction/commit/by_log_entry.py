@@ -232,7 +232,9 @@ def _acknowledged(txn: TransactionState, tail: Tail, entry: Entry) -> Program[La
     context, location = txn.context, tail.location
     table_format = context.formats.of(tail.snapshot)
     newer = tail.extended(entry, table_format.advance(tail.snapshot, entry), tail.seen_at)
-    if is_cleaned_up_soon(context, tail) and not (yield from table_format.stands(newer.snapshot)):
+    if is_cleaned_up_soon(context, tail) and not (
+        yield from table_format.is_accepted(newer.snapshot)
+    ):
         # The number was an old one that clean-up had removed: no client sees the entry there.
         context.tails.pop(location, None)
         txn.ending.retries += 1

@@ -17,16 +17,16 @@ from lakevilla.phases import during
 from lakevilla.results import CommitResult
 from lakevilla.store.effects import Program, parallel
 from lakevilla.transaction.commit.by_log_entry import commit_by_entry
-from lakevilla.transaction.commit.decide import Redone, decide, decided_by, nobody_takes
-from lakevilla.transaction.commit.publish import let_go, publish_decided
-from lakevilla.transaction.commit.together.lane import own_commit
+from lakevilla.transaction.commit.decide import Redone, await_proposals, decide, decided_by
+from lakevilla.transaction.commit.publish import publish_decided, release_claims
+from lakevilla.transaction.commit.together.group import own_commit
 from lakevilla.transaction.commit.upload import Sealed, check_files, seal_commit, upload
 from lakevilla.transaction.queue.ahead import Ahead, who_is_ahead
 from lakevilla.transaction.queue.late import stand_for_deferred
 from lakevilla.transaction.queue.reservation import reserved_ahead
 from lakevilla.transaction.queue.wait import wait_for_turn
 from lakevilla.transaction.redo.deferred import perform_deferred
-from lakevilla.transaction.state.life import Life
+from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Decided
 from lakevilla.transaction.validation.validate import catch_up, validate_reads
@@ -123,15 +123,15 @@ def _upload(txn: TransactionState, sealed: Sealed, *, looking: bool) -> Program[
 
 def _take_turn(txn: TransactionState) -> Program[bool]:
     """Wait where other transactions are known to go first; return whether that was checked."""
-    put_off = any(done.deferred for done in txn.work.done)
-    if put_off and (yield from stand_for_deferred(txn)):
-        put_off = False  # it is bound to the newest HEAD, and none is ahead
-    queue = txn.standing.queue
+    deferred = any(done.deferred for done in txn.work.done)
+    if deferred and (yield from stand_for_deferred(txn)):
+        deferred = False  # it is bound to the newest HEAD, and none is ahead
+    queue = txn.claims.queue
     is_behind = queue is not None and any(queue.is_behind(table) for table in queue.tables)
-    if not (put_off or is_behind or reserved_ahead(txn, txn.head)):
+    if not (deferred or is_behind or reserved_ahead(txn, txn.head)):
         return not txn.queues  # a transaction without queues has nothing to check
     waited = yield from wait_for_turn(txn, txn.head)
-    if waited or put_off:
+    if waited or deferred:
         yield from catch_up(txn)
     return True
 
@@ -143,7 +143,7 @@ def _finish(txn: TransactionState, publish: bool) -> Program[CommitResult]:
         if publish:
             with during("publish"):
                 return (yield from publish_decided(txn, txn.ending.decided))
-    yield from let_go(txn)
+    yield from release_claims(txn)
     assert txn.ending.result is not None
     return txn.ending.result
 
@@ -153,14 +153,14 @@ def _end_reading(txn: TransactionState) -> Program[CommitResult]:
 
     A batch of a stream that is counted is noted, so that none is considered lost.
     """
-    key = txn.standing.key
+    key = txn.claims.key
     if key is not None and key.is_counted:
         yield from bind_to_head(txn)  # which enters the key
     yield from validate_reads(txn)
     if key is not None:
         yield from note_over(txn, key)
     result = txn.note_committed({}, None if txn.head is None else txn.bound.sequence)
-    yield from let_go(txn)
+    yield from release_claims(txn)
     return result
 
 
@@ -189,10 +189,10 @@ def _answering(txn: TransactionState) -> Iterator[None]:
 
 def check_may_commit(txn: TransactionState) -> None:
     """Refuse to commit a transaction that has ended, or has failed."""
-    if txn.state is Life.FAILED:
+    if txn.state is Status.FAILED:
         assert txn.ending.failure is not None
         raise doubtful(txn, txn.ending.failure) if txn.ending.is_in_doubt else txn.ending.failure
-    if txn.state is not Life.OPEN:
+    if txn.state is not Status.OPEN:
         raise InvalidOperation(
             f"commit: transaction {txn.id} has {txn.state} already", txn_id=txn.id
         )
@@ -209,7 +209,7 @@ def found_in_head(txn: TransactionState) -> Program[Decided | None]:
     if mine is not None:
         return decided_by(txn, held, mine)
     txn.note_not_in(held.head)
-    return (yield from nobody_takes(txn))
+    return (yield from await_proposals(txn))
 
 
 # -------------------- doubt
@@ -276,6 +276,6 @@ def doubtful(txn: TransactionState, error: LakeVillaError) -> CommitOutcomeUnkno
         table=error.table,
         txn_id=txn.id,
     )
-    if txn.state is Life.FAILED:
+    if txn.state is Status.FAILED:
         txn.fail(unknown)
     return unknown

@@ -24,7 +24,7 @@ from lakevilla.lake.publishing.publish import publish_once
 from lakevilla.phases import during
 from lakevilla.store.effects import Program
 from lakevilla.transaction.commit.together.crowd import commit_together, wait_until_over
-from lakevilla.transaction.commit.together.lane import (
+from lakevilla.transaction.commit.together.group import (
     Candidate,
     Declined,
     Failed,
@@ -68,7 +68,7 @@ def decide(txn: TransactionState, sealed: Sealed) -> Program[Decided | Redone]:
         txn.check_not_fenced(held.head)
         if reserved_ahead(txn, held.head) and (yield from wait_for_turn(txn, held.head)):
             # The transaction that went first is done: HEAD has moved.
-            landed = yield from nobody_takes(txn)
+            landed = yield from await_proposals(txn)
             if landed is not None:
                 return landed
             yield from catch_up(txn)
@@ -101,7 +101,7 @@ def decide(txn: TransactionState, sealed: Sealed) -> Program[Decided | Redone]:
                 if found is None:
                     continue  # it is fenced there, or other transactions go first
                 # Another client may judge otherwise, and may have included it, or will.
-                landed = yield from nobody_takes(txn)
+                landed = yield from await_proposals(txn)
                 if landed is not None:
                     return landed
                 if found.conflict is not None:
@@ -117,7 +117,7 @@ def decide(txn: TransactionState, sealed: Sealed) -> Program[Decided | Redone]:
                 raise error
 
 
-def nobody_takes(txn: TransactionState) -> Program[Decided | None]:
+def await_proposals(txn: TransactionState) -> Program[Decided | None]:
     """Wait until no proposal of it is alive, before it moves or ends; return its commit, if any."""
     if txn.ending.proposed is None:
         return None
@@ -177,7 +177,7 @@ def _refuse_committed(txn: TransactionState, head: Head) -> Program[None]:
 
 def _relieve(txn: TransactionState, held: HeldHead) -> Program[None]:
     """Publish first where more is pending than HEAD should carry. A branch publishes nothing."""
-    if txn.context.life:
+    if txn.context.epoch:
         return
     crowded = commits_of(txn.context).is_crowded(txn.context)
     limit = MOST_PENDING if crowded else txn.context.settings.max_pending

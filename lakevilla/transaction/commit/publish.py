@@ -15,13 +15,13 @@ from lakevilla.lake.tables.renaming import renames_of
 from lakevilla.phases import during
 from lakevilla.results import CommitResult
 from lakevilla.store.effects import Program, delete, parallel
-from lakevilla.transaction.commit.together.lane import commits_of
+from lakevilla.transaction.commit.together.group import commits_of
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Decided
 from lakevilla.transaction.verbs.save import forget
 
 
-def let_go(txn: TransactionState) -> Program[None]:
+def release_claims(txn: TransactionState) -> Program[None]:
     """Give places, record and sublog back. Other clients find what fails here after a lease."""
     keys = commits_of(txn.context).proposals_to_delete()
     try:
@@ -50,17 +50,17 @@ def publish_decided(txn: TransactionState, decided: Decided) -> Program[CommitRe
     pending = [
         location
         for location, touch in summary.tables.items()
-        if not context.life
+        if not context.epoch
         and _may_be_pending(head, summary.sequence, location, touch, is_overtaken=is_overtaken)
     ]
     publishing = [publish_or_tell(txn, decided, location) for location in pending]
     named = [one.table for one in renames_of(done.operation for done in txn.work.done)]
     noting = [note_names(context, named)] if named else []
-    outcomes = (yield from parallel([*publishing, let_go(txn), *noting]))[: len(pending)]
+    outcomes = (yield from parallel([*publishing, release_claims(txn), *noting]))[: len(pending)]
     versions: dict[str, int | None] = {}
     for location, published in zip(pending, outcomes, strict=True):
         versions[location] = None if published is None else published.version_of(summary.sequence)
-    if context.life:
+    if context.epoch:
         versions = dict.fromkeys(summary.tables)
         return txn.note_committed(versions, summary.sequence)
     result = txn.note_committed(versions, summary.sequence)
@@ -104,15 +104,15 @@ def _report_foreign(
 ) -> Program[None]:
     commits = yield from commits_since(head, mine.sequence)
     # A reconcile commit may become unfit itself, and be replaced by the next: report the worst.
-    standing, ids = {mine.sequence}, {txn.id}
+    counting, ids = {mine.sequence}, {txn.id}
     worst, table, effect = 0, "", ""
     for summary in commits or ():
-        if summary.kind != "reconcile" or standing.isdisjoint(summary.replaces):
+        if summary.kind != "reconcile" or counting.isdisjoint(summary.replaces):
             continue
         commit = yield from txn.context.commit_object(summary.txn, summary.hash)
         reason = next((why for voided, why in commit.voided if voided in ids), None)
         is_touched = not ids.isdisjoint(commit.touched_reads)
-        standing.add(summary.sequence)
+        counting.add(summary.sequence)
         ids.add(summary.txn)
         rank = 0 if commit.quiet else 1 + is_touched if reason is None else 3
         if rank <= worst:

@@ -35,7 +35,7 @@ class Squash:
 
         After a lost race it is left to the branch's end.
         """
-        return Put(commit_key(self.ref.txn, self.ref.hash, self.ref.life), self.body, ABSENT)
+        return Put(commit_key(self.ref.txn, self.ref.hash, self.ref.epoch), self.body, ABSENT)
 
     def within(self, pending: tuple[PendingRef, ...]) -> tuple[PendingRef, ...]:
         """Return the pending commits with the one in place of the many.
@@ -51,13 +51,13 @@ class Squash:
 
 def squashes(txn: TransactionState, tables: Iterable[str]) -> Program[dict[str, Squash]]:
     """Return the squashes that a commit on a branch stores, by table; none on the lake."""
-    life, head = txn.context.life, txn.head
-    if not life or head is None:
+    epoch, head = txn.context.epoch, txn.head
+    if not epoch or head is None:
         return {}
     found = {}
     for location in tables:
         state = head.tables.get(location)
-        own = () if state is None else tuple(ref for ref in state.pending if ref.life == life)
+        own = () if state is None else tuple(ref for ref in state.pending if ref.epoch == epoch)
         if len(own) > MOST_APART:
             found[location] = yield from _squash(txn, location, own)
     return found
@@ -84,7 +84,7 @@ def _squash(txn: TransactionState, location: str, refs: tuple[PendingRef, ...]) 
     digest, body = seal(commit)
     txn.context.keep_commit(digest, commit, len(body))
     last = refs[-1]
-    ref = PendingRef(last.sequence, commit.txn, digest, last.base, last.life)
+    ref = PendingRef(last.sequence, commit.txn, digest, last.base, last.epoch)
     return Squash(refs, ref, body)
 
 

@@ -13,8 +13,8 @@ from lakevilla.formats.registry import refuse_two_tables
 from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
 from lakevilla.global_log.head import Head, TableState
 from lakevilla.global_log.repo import claim_table, load_tables
+from lakevilla.lake.applicability import lost_for_good, paths_written
 from lakevilla.lake.context import Context
-from lakevilla.lake.fitness import lost_for_good, paths_written
 from lakevilla.lake.row_changes import rows_fit
 from lakevilla.lake.table_log import look_above
 from lakevilla.phases import during
@@ -25,7 +25,7 @@ from lakevilla.store.location import is_external
 from lakevilla.sublogs.describe import describe, summed
 from lakevilla.sublogs.operations import Create, Drop, Transplant, is_blind, tables_read
 from lakevilla.transaction.commit.squash import Squash, squashes
-from lakevilla.transaction.commit.together.lane import commits_of
+from lakevilla.transaction.commit.together.group import commits_of
 from lakevilla.transaction.commit.together.replacing import may_go_along
 from lakevilla.transaction.redo.replay import entry_change
 from lakevilla.transaction.state.parts import Done
@@ -103,10 +103,10 @@ def _claims(txn: TransactionState, head: Head) -> list[Program[Any]]:
     context = txn.context
     parts: list[Program[Any]] = []
     merging = txn.work.merging
-    for use in (txn.standing.key, *(() if merging is None else merging.keys)):
+    for use in (txn.claims.key, *(() if merging is None else merging.keys)):
         if use is not None:
             parts.append(bind_key(txn, use))
-    if context.life:
+    if context.epoch:
         return parts  # the base shows the owner of the table, and a merge checks that by then
     for location in tables_written(txn):
         tail = context.tails.get(location)
@@ -144,12 +144,12 @@ class Sealed:
     commit: CommitObject
     digest: str
     body: bytes
-    life: str = ""
+    epoch: str = ""
     squashes: Mapping[str, Squash] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
-        return commit_key(self.commit.txn, self.digest, self.life)
+        return commit_key(self.commit.txn, self.digest, self.epoch)
 
 
 def seal_commit(txn: TransactionState) -> Program[Sealed]:
@@ -158,7 +158,7 @@ def seal_commit(txn: TransactionState) -> Program[Sealed]:
     digest, body = seal(commit)
     txn.ending.digests.add(digest)
     found = yield from squashes(txn, commit.tables)
-    return Sealed(commit, digest, body, txn.context.life, found)
+    return Sealed(commit, digest, body, txn.context.epoch, found)
 
 
 def tables_written(txn: TransactionState) -> list[str]:

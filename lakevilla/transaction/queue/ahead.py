@@ -46,12 +46,12 @@ def who_is_ahead(txn: TransactionState, head: Head | None) -> Program[list[Ahead
     place now, and later transactions wait for it from then on (note 25).
     """
     own = reserved_by(head, txn.id)
-    queue = txn.standing.queue
+    queue = txn.claims.queue
     placed = [] if queue is None else [table for table in queue.tables if table not in own]
     unplaced = [table for table in unplaced_appends(txn) if table not in own]
     tables = list(dict.fromkeys((*placed, *unplaced)))
     parts: list[Program[Any]] = [list_markers(table) for table in tables]
-    if placed and txn.standing.record is None:
+    if placed and txn.claims.record is None:
         parts.append(create_record(txn))  # it failed in the round of the markers
     lists: list[Any] = yield from parallel(parts)
     listed: dict[str, list[Listed]] = dict(zip(tables, lists, strict=False))
@@ -88,8 +88,8 @@ def _is_beside(txn: TransactionState, one: Ahead) -> bool:
     """
     if not txn.context.is_callers(one.txn):
         return False
-    if one.txn not in txn.standing.beside:
-        txn.standing.beside.add(one.txn)
+    if one.txn not in txn.claims.beside:
+        txn.claims.beside.add(one.txn)
         message = (
             f"transaction {txn.id} does not wait for {one.txn}, which the same thread has open: "
             f"it goes on beside it on table {one.table}"
@@ -101,8 +101,8 @@ def _is_beside(txn: TransactionState, one: Ahead) -> bool:
 
 def _at_table(txn: TransactionState, table: str, listed: list[Listed]) -> Program[list[Ahead]]:
     yield from _replace_swept(txn, table, listed)
-    assert txn.standing.queue is not None
-    places = txn.standing.queue.at(table)
+    assert txn.claims.queue is not None
+    places = txn.claims.queue.at(table)
     last = max(place.ticket.number for place in places)
     below = [one for one in listed if one.number < last]
     loaded = yield from load_markers(table, below, txn.context.known_markers())
@@ -139,7 +139,7 @@ def _replace_swept(txn: TransactionState, table: str, listed: list[Listed]) -> P
     behind looks the same: then a good place is given up for a later one, which is
     all that a stale answer can do here.
     """
-    queue = txn.standing.queue
+    queue = txn.claims.queue
     assert queue is not None
     there = {one.number for one in listed}
     for lost in [place for place in queue.at(table) if place.ticket.number not in there]:

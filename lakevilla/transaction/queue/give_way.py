@@ -22,9 +22,9 @@ from lakevilla.transaction.state.transaction import TransactionState
 
 def give_way(txn: TransactionState, wait: Wait, head: Head | None) -> Program[bool]:
     """Shift if this transaction is the youngest of a cycle; no other in it shifts."""
-    assert txn.standing.record is not None
+    assert txn.claims.record is not None
     records = {who: record for who, (record, _) in wait.records.items() if record is not None}
-    records[txn.id] = txn.standing.record.record
+    records[txn.id] = txn.claims.record.record
     reservations = () if head is None else head.reserved
     reserved = {(r.txn, table) for r in reservations for table in r.tables}
     into = gives_way(txn.id, live_edges(records, reserved))
@@ -47,7 +47,7 @@ def shift(txn: TransactionState, table: str) -> Program[None]:
 
     In between both exist, which costs a wait.
     """
-    queue = txn.standing.queue
+    queue = txn.claims.queue
     assert queue is not None
     old = queue.at(table)
     listed = yield from list_markers(table)

@@ -28,7 +28,7 @@ def stand_for_deferred(txn: TransactionState) -> Program[bool]:
     ConflictError
         What the caller has seen was changed.
     """
-    if not _lacks_standing(txn):
+    if not _has_unchecked_places(txn):
         return False
     met_nobody = yield from catch_up(txn, [enter(txn, _places(txn))])
     _note_probed(txn)
@@ -44,14 +44,14 @@ def perform_late(txn: TransactionState, concerning: Collection[str] | None = Non
     late = {done.table for done in txn.work.done if done.deferred}
     if not late or (concerning is not None and late.isdisjoint(concerning)):
         return
-    if _lacks_standing(txn):
+    if _has_unchecked_places(txn):
         yield from parallel([enter(txn, _places(txn))])
         yield from extend(txn)
         _note_probed(txn)
     yield from perform_deferred(txn, concerning)
 
 
-def _lacks_standing(txn: TransactionState) -> bool:
+def _has_unchecked_places(txn: TransactionState) -> bool:
     """Return whether it has deferred operations, but has not checked for other users there."""
     wanted = _places(txn)
     unprobed = [table for table in wanted if not txn.work.tables[table].probed]

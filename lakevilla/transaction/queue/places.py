@@ -22,8 +22,8 @@ from lakevilla.transaction.state.late_reads import (
     may_read_without_place,
     unplaced_reads,
 )
-from lakevilla.transaction.state.life import Life
 from lakevilla.transaction.state.record import create_record, delete_record
+from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import HeldTicket, Queue
 
@@ -40,7 +40,7 @@ def missing_places(txn: TransactionState, wanted: Mapping[str, Access]) -> dict[
     only_reads = all(access == "read" for access in wanted.values())
     if only_reads and may_read_without_place(txn):
         return {}
-    queue = txn.standing.queue
+    queue = txn.claims.queue
     placed = {table: access for table, access in wanted.items() if access != "append"}
     return {
         table: access
@@ -58,11 +58,11 @@ def enter(txn: TransactionState, wanted: Mapping[str, Access]) -> Program[bool]:
     missing = missing_places(txn, wanted)
     if not missing:
         return True
-    if txn.standing.queue is None:
-        txn.standing.queue = Queue()
+    if txn.claims.queue is None:
+        txn.claims.queue = Queue()
     with during("marker", next(iter(missing)) if len(missing) == 1 else None):
         takes: list[Program[Any]] = [_take_place(txn, *one) for one in missing.items()]
-        if txn.standing.record is None:
+        if txn.claims.record is None:
             takes.append(create_record(txn))
         met_nobody: list[Any] = yield from parallel(takes)
         return all(met_nobody[: len(missing)])
@@ -85,7 +85,7 @@ def _take_place(txn: TransactionState, table: str, access: Access) -> Program[bo
     them at once and deletes ticket 1. A client that lists the queue in between waits for a short
     time in vain.
     """
-    queue = txn.standing.queue
+    queue = txn.claims.queue
     assert queue is not None
 
     def guess() -> Program[HeldTicket | None]:
@@ -116,7 +116,7 @@ def unplaced_appends(txn: TransactionState) -> list[str]:
     """Return the tables that are appended to without a place in their queues (note 25)."""
     if not txn.queues:
         return []
-    queue = txn.standing.queue
+    queue = txn.claims.queue
     tables = dict.fromkeys(done.table for done in txn.work.done if is_append(done.operation))
     return [table for table in tables if queue is None or not queue.covers(table, "append")]
 
@@ -125,9 +125,9 @@ def take_tickets(
     txn: TransactionState, wanted: Mapping[str, tuple[Access, list[Listed]]]
 ) -> Program[None]:
     """Place a marker behind those that are listed for each table; create the record first."""
-    if txn.standing.queue is None:
-        txn.standing.queue = Queue()
-    if txn.standing.record is None:
+    if txn.claims.queue is None:
+        txn.claims.queue = Queue()
+    if txn.claims.record is None:
         yield from create_record(txn)
     yield from parallel(
         [take_ticket(txn, table, access, listed) for table, (access, listed) in wanted.items()]
@@ -138,7 +138,7 @@ def take_ticket(
     txn: TransactionState, table: str, access: Access, listed: list[Listed]
 ) -> Program[HeldTicket]:
     """Place a marker behind those that are listed, and check whether a ticket is ahead."""
-    queue = txn.standing.queue
+    queue = txn.claims.queue
     assert queue is not None
     placed = yield from place(table, txn.id, access, txn.context.ids, listed)
     queue.doubtful.extend((table, number) for number in placed.doubtful)
@@ -156,7 +156,9 @@ def take_ticket(
 
 def leave(txn: TransactionState) -> Program[None]:
     """Give all places back, and the record with them."""
-    queue, txn.standing.queue = txn.standing.queue, None
-    places = [] if queue is None else queue.give_back(txn.id, committed=txn.state is Life.COMMITTED)
+    queue, txn.claims.queue = txn.claims.queue, None
+    places = (
+        [] if queue is None else queue.give_back(txn.id, committed=txn.state is Status.COMMITTED)
+    )
     # One that was saved, or is run again, may have a record and no places.
     yield from parallel([*places, delete_record(txn)])

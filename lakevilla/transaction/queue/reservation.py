@@ -33,7 +33,7 @@ def reserve(txn: TransactionState, tables: Collection[str]) -> Program[None]:
 
 
 def _reserve(txn: TransactionState, tables: Collection[str]) -> Program[None]:
-    if txn.standing.record is None:
+    if txn.claims.record is None:
         yield from create_record(txn)
     context = txn.context
     wanted = Reservation(txn.id, tuple(sorted(tables)))

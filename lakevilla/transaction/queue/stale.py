@@ -38,7 +38,7 @@ def dead(txn: TransactionState, wait: Wait, before: Iterable[Ahead]) -> list[Ahe
     return found
 
 
-def strays(wait: Wait, before: Iterable[Ahead]) -> list[Ahead]:
+def without_records(wait: Wait, before: Iterable[Ahead]) -> list[Ahead]:
     """Return unrecorded markers: those that a live transaction does not count among its places.
 
     They were left by a process that died before it recorded them, and whose transaction another

@@ -19,7 +19,13 @@ from lakevilla.store.effects import Program, delete, get, parallel, sleep
 from lakevilla.sublogs.record import Edge, TxnRecord, record_key
 from lakevilla.transaction.queue.ahead import Ahead, Wait, who_is_ahead
 from lakevilla.transaction.queue.give_way import give_way
-from lakevilla.transaction.queue.stale import dead, finish_decided, have_moved, strays, sweep
+from lakevilla.transaction.queue.stale import (
+    dead,
+    finish_decided,
+    have_moved,
+    sweep,
+    without_records,
+)
 from lakevilla.transaction.state.record import change_record
 from lakevilla.transaction.state.transaction import TransactionState
 
@@ -43,13 +49,13 @@ def wait_for_turn(
     """
     context = txn.context
     settings = context.settings
-    if txn.standing.patience_ends is None:
+    if txn.claims.patience_ends is None:
         limit = txn.options.wait_timeout_seconds
         limit = settings.wait_timeout_seconds if limit is None else limit
-        txn.standing.patience_ends = context.clock.elapsed() + limit
+        txn.claims.patience_ends = context.clock.elapsed() + limit
     pause = min(settings.wait_poll_seconds, settings.wait_poll_cap_seconds)
     now = context.clock.elapsed()
-    wait = Wait(txn.standing.patience_ends, pause, now, now + _LONG_SECONDS)
+    wait = Wait(txn.claims.patience_ends, pause, now, now + _LONG_SECONDS)
     may_wait = txn.queues or (head is not None and bool(head.reserved))
     with during("wait") if may_wait else UNMEASURED:
         yield from _until_first(txn, wait, head, ahead)
@@ -98,11 +104,11 @@ def _wait(
             yield from sweep(txn, wait, found_dead)
             wait.pause = context.settings.wait_poll_seconds
             return
-        stray = strays(wait, before)
+        stray = without_records(wait, before)
         if stray:
             yield from parallel([delete(one.key) for one in stray])
             return
-        if txn.standing.queue is not None and (yield from give_way(txn, wait, head)):
+        if txn.claims.queue is not None and (yield from give_way(txn, wait, head)):
             return
         if have_moved(wait, before):
             return
@@ -120,7 +126,7 @@ def _wait(
             wait.pause = min(context.settings.wait_poll_cap_seconds, _GROWTH * wait.pause)
             if not polled.txn:
                 break
-            if txn.standing.ousted:
+            if txn.claims.ousted:
                 yield from change_record(txn)  # raises the reason
             changed = yield from _poll(txn, wait, polled.txn)
             if polled.txn not in wait.records:
@@ -131,13 +137,13 @@ def _wait(
 
 
 def _write_edges(txn: TransactionState, before: Iterable[Ahead]) -> Program[None]:
-    if txn.standing.queue is None or txn.standing.record is None:
+    if txn.claims.queue is None or txn.claims.record is None:
         return  # it holds no ticket, so no transaction waits for it
     edges = [Edge(txn.id, one.mine, one.txn, one.number, one.table) for one in before if one.txn]
     edges = edges[:_MOST_EDGES]
-    record = txn.standing.record.record
+    record = txn.claims.record.record
     # Edges to transactions that have ended are void by themselves; only new ones must be written.
-    if not set(edges) <= set(record.edges) or record.tickets != txn.standing.queue.tickets:
+    if not set(edges) <= set(record.edges) or record.tickets != txn.claims.queue.tickets:
         yield from change_record(txn, edges=tuple(edges))
 
 
@@ -228,7 +234,7 @@ def _announce(txn: TransactionState, wait: Wait, before: Sequence[Ahead]) -> Non
 
 def _give_up(txn: TransactionState) -> None:
     """Report, once, that the transaction waits no longer."""
-    if not txn.standing.impatient:
-        txn.standing.impatient = True
+    if not txn.claims.impatient:
+        txn.claims.impatient = True
         message = f"transaction {txn.id} stops waiting and commits optimistically"
         txn.context.notify(Event("waiting", txn.id, message))

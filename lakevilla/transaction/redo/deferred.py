@@ -51,7 +51,7 @@ from lakevilla.transaction.state.transaction import TransactionState
 NOT_PERFORMED = Performed(Change(), Counts(), {}, {})
 
 
-def is_put_off(txn: TransactionState, operation: Operation) -> Program[bool]:
+def is_deferred(txn: TransactionState, operation: Operation) -> Program[bool]:
     """Return whether to note an operation without performing it yet; check it as far as possible.
 
     Raises
@@ -60,7 +60,7 @@ def is_put_off(txn: TransactionState, operation: Operation) -> Program[bool]:
         It can't fit its tables, whatever rows they have.
     """
     late = {done.table for done in txn.work.done if done.deferred}
-    if not (txn.puts_off or txn.is_behind(operation.table) or late & _tables(operation)):
+    if not (txn.defers or txn.is_behind(operation.table) or late & _tables(operation)):
         return False
     if not can_wait(operation) or _may_be_refused(txn, operation):
         return False

@@ -41,8 +41,8 @@ from lakevilla.sublogs.operations import (
     tables_read,
 )
 from lakevilla.transaction.redo.replay import redo, replay
-from lakevilla.transaction.state.life import Life
 from lakevilla.transaction.state.parts import Done
+from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState, conflict
 
 # -------------------- rebase
@@ -63,7 +63,7 @@ def rebase(txn: TransactionState, held: HeldHead | None, found: Examination) -> 
     try:
         yield from _moved(txn, held, found)
     except BaseException as error:
-        if txn.state is Life.OPEN:
+        if txn.state is Status.OPEN:
             # Half moved it has neither its old state nor its new one: if it were committed
             # again, a part of its operations would be, or old ones unchecked.
             txn.fail(error if isinstance(error, LakeVillaError) else _interrupted(txn))
@@ -120,7 +120,7 @@ def _moved(txn: TransactionState, held: HeldHead | None, found: Examination) -> 
 
     def step(index: int, done: Done) -> Program[None]:
         done.operation = before = renumber(done.operation, moved)
-        if index >= first and not stands(done):
+        if index >= first and not keeps_its_side(done):
             yield from redo(txn, done, name)
             moved.setdefault(done.table, {}).update(moves(before, done.operation))
         if (index >= first or done.deferred) and isinstance(done.operation, Append | Overwrite):
@@ -172,7 +172,7 @@ def _check_fits(txn: TransactionState, done: Done, written: Layout) -> None:
         raise txn.fail(conflict(txn, done.table, reason))
 
 
-def stands(done: Done) -> bool:
+def keeps_its_side(done: Done) -> bool:
     """Return whether an operation behind the first in conflict keeps or lacks its physical side."""
     return done.deferred or isinstance(done.operation, Create) or is_append(done.operation)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lakevilla.sublogs.record import Access
-from lakevilla.transaction.state.life import Life
+from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature
 
@@ -27,7 +27,7 @@ def unplaced_reads(txn: TransactionState) -> dict[str, Access]:
     """Return the tables whose rows its caller has seen without a place in their queues."""
     if not txn.queues:
         return {}
-    queue = txn.standing.queue
+    queue = txn.claims.queue
     tables = dict.fromkeys(table for table, _ in txn.work.reads)
     return {table: "read" for table in tables if queue is None or not queue.covers(table, "read")}
 
@@ -39,7 +39,7 @@ def may_read_without_place(txn: TransactionState) -> bool:
     reads.
     """
     return not (
-        txn.standing.queue is not None or txn.standing.used or txn.work.done or _has_lasted(txn)
+        txn.claims.queue is not None or txn.claims.used or txn.work.done or _has_lasted(txn)
     )
 
 
@@ -49,7 +49,7 @@ def is_due_for_places(txn: TransactionState) -> bool:
     It should not do so for one whose commit was tried: its places are given back from then on.
     """
     return (
-        txn.state is Life.OPEN
+        txn.state is Status.OPEN
         and not (txn.ending.tried or txn.ending.is_in_doubt or txn.work.behind)
         and _has_lasted(txn)
         and bool(unplaced_reads(txn))
@@ -96,7 +96,7 @@ def is_due_between_verbs(txn: TransactionState) -> bool:
 
     One whose commit was tried is left to its caller, which may need a report of the outcome.
     """
-    count = 0 if txn.standing.saved is None else txn.standing.saved.operations
+    count = 0 if txn.claims.saved is None else txn.claims.saved.operations
     return (
         len(txn.work.done) != count
         and not (txn.ending.tried or txn.ending.is_in_doubt or txn.work.behind)
@@ -107,14 +107,14 @@ def is_due_between_verbs(txn: TransactionState) -> bool:
 def _is_lazy(txn: TransactionState) -> bool:
     return (
         Feature.R in txn.options.features
-        and txn.state is Life.OPEN
+        and txn.state is Status.OPEN
         and not txn.context.only_creates
     )
 
 
 def _age(txn: TransactionState) -> float:
     """Return the seconds since it was last saved, or began."""
-    since = txn.bound.began_at if txn.standing.saved is None else txn.standing.saved.at
+    since = txn.bound.began_at if txn.claims.saved is None else txn.claims.saved.at
     return txn.context.clock.elapsed() - since
 
 

@@ -1,7 +1,7 @@
 """The five values of a transaction's state: each is written by one part of the code.
 
 ``Options`` never change. ``Binding`` is written where a transaction is bound and moved, ``Work`` by
-verbs and redo, ``Standing`` by queues, saving and keys, ``Ending`` by the commit.
+verbs and redo, ``Claims`` by queues, saving and keys, ``Ending`` by the commit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakevilla.results import CommitResult, Counts
 from lakevilla.sql.catalog import CatalogRead
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.sublogs.operations import Detach, Operation, ReadRecord, Rename
-from lakevilla.transaction.state.life import Life
+from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.values import (
     Decided,
     Feature,
@@ -209,7 +209,7 @@ class Work:
 
 
 @dataclass(slots=True)
-class Standing:
+class Claims:
     """The claims of a transaction: its record, key, what it has saved, its places in queues.
 
     Attributes
@@ -274,7 +274,7 @@ class Ending:
         Whether its outcome was reported to its caller.
     """
 
-    life: Life = Life.OPEN
+    status: Status = Status.OPEN
     failure: LakeVillaError | None = None
     result: CommitResult | None = None
     decided: Decided | None = None
@@ -306,4 +306,4 @@ class Ending:
     @property
     def may_run_again(self) -> bool:
         """True if other transactions were first, and it would do no harm to do all of it again."""
-        return self.life is Life.FAILED and isinstance(self.failure, ConflictError)
+        return self.status is Status.FAILED and isinstance(self.failure, ConflictError)

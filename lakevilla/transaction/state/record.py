@@ -18,7 +18,7 @@ from lakevilla.store.base import ABSENT, Found, Match, Missing, Refused, Stored,
 from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.store.effects import Program, delete, get, put
 from lakevilla.sublogs.record import TxnRecord, record_key
-from lakevilla.transaction.state.life import TERMINAL
+from lakevilla.transaction.state.status import TERMINAL
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import HeldRecord
 
@@ -38,7 +38,7 @@ def create_record(txn: TransactionState, *, sublog: str = "") -> Program[None]:
     context = txn.context
     if context.only_creates:
         raise txn.fail(no_queues(txn.id))
-    txn.standing.claim = txn.standing.claim or context.ids.nonce()
+    txn.claims.claim = txn.claims.claim or context.ids.nonce()
     record = TxnRecord(
         format=FORMAT,
         nonce=context.ids.nonce(),
@@ -47,7 +47,7 @@ def create_record(txn: TransactionState, *, sublog: str = "") -> Program[None]:
         heartbeat=0,
         lease_seconds=context.settings.lease_seconds,
         sublog=sublog,
-        claim=txn.standing.claim,
+        claim=txn.claims.claim,
         **_present(txn),
     )
     outcome = yield from put(record_key(txn.id), encode(record), ABSENT)
@@ -62,7 +62,7 @@ def create_record(txn: TransactionState, *, sublog: str = "") -> Program[None]:
         return
     found = outcome.current
     current = None if found is None else decode(record_key(txn.id), found.body, TxnRecord)
-    if found is None or current is None or current.claim != txn.standing.claim:
+    if found is None or current is None or current.claim != txn.claims.claim:
         raise txn.fail(_taken(txn))
     # An earlier attempt of this transaction, whose answer was lost, was stored after all.
     _hold(txn, current, found.token, first=True)
@@ -78,7 +78,7 @@ def change_record(txn: TransactionState, **fields: Any) -> Program[None]:
         It was resumed by another process, or aborted: its record is gone.
     """
     for _ in range(_MAX_RACES):
-        held = txn.standing.record
+        held = txn.claims.record
         assert held is not None, "only a transaction that has a record changes it"
         verdict = yield from _replace(txn, held, fields)
         match verdict:
@@ -99,14 +99,14 @@ def renew(txn: TransactionState) -> Program[bool]:
     It runs concurrently with the transaction, so it never fails it: the transaction finds out what
     has happened to the record when it changes it itself, or commits.
     """
-    held = txn.standing.record
+    held = txn.claims.record
     if held is None or txn.state in TERMINAL:
         return False
     verdict = yield from _replace(txn, held, {})
-    if txn.standing.record is None or txn.standing.record.record.txn != held.record.txn:
+    if txn.claims.record is None or txn.claims.record.record.txn != held.record.txn:
         return True  # the transaction has released that record meanwhile, and may have another one
-    txn.standing.ousted = verdict in ("taken", "gone")
-    return not txn.standing.ousted
+    txn.claims.ousted = verdict in ("taken", "gone")
+    return not txn.claims.ousted
 
 
 class Renewal:
@@ -124,7 +124,7 @@ class Renewal:
     @property
     def held_at(self) -> float | None:
         txn = self._txn()
-        return None if txn is None or txn.standing.record is None else txn.standing.record.at
+        return None if txn is None or txn.claims.record is None else txn.claims.record.at
 
     def renew(self) -> Program[bool]:
         txn = self._txn()
@@ -154,7 +154,7 @@ def _replace(txn: TransactionState, held: HeldRecord, fields: dict[str, Any]) ->
         return "gone"
     assert isinstance(found, Found)
     current = decode(key, found.body, TxnRecord)
-    if current.claim != txn.standing.claim:
+    if current.claim != txn.claims.claim:
         return "taken"
     _hold(txn, current, found.token)
     return "stored" if current.nonce == new.nonce else "again"
@@ -168,22 +168,22 @@ def _hold(txn: TransactionState, record: TxnRecord, token: Token, *, first: bool
     A record that the other thread has deleted meanwhile must not come back: a transaction without
     a record stores a new one, before it takes a place.
     """
-    held = txn.standing.record
+    held = txn.claims.record
     if record.txn != txn.id or (held is None and not first):
         return
     if held is None or held.record.heartbeat <= record.heartbeat:
-        txn.standing.record = HeldRecord(record, token, txn.context.clock.elapsed())
+        txn.claims.record = HeldRecord(record, token, txn.context.clock.elapsed())
 
 
 def _present(txn: TransactionState) -> dict[str, Any]:
     """Return the fields that every replacement brings up to date."""
-    tickets = () if txn.standing.queue is None else txn.standing.queue.tickets
+    tickets = () if txn.claims.queue is None else txn.claims.queue.tickets
     return {"began": txn.bound.began, "tickets": tickets, "tables": tuple(sorted(txn.work.tables))}
 
 
 def delete_record(txn: TransactionState) -> Program[bool]:
     """Delete the record of a transaction that has ended; False if another process owns it now."""
-    held, txn.standing.record = txn.standing.record, None
+    held, txn.claims.record = txn.claims.record, None
     if held is None:
         return True
     key = record_key(txn.id)
@@ -193,7 +193,7 @@ def delete_record(txn: TransactionState) -> Program[bool]:
         current = yield from get(key)
         if (
             isinstance(current, Found)
-            and decode(key, current.body, TxnRecord).claim != txn.standing.claim
+            and decode(key, current.body, TxnRecord).claim != txn.claims.claim
         ):
             return False
     yield from delete(key)

@@ -15,8 +15,8 @@ from lakevilla.phases import Phases
 from lakevilla.results import CommitResult
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Detach
-from lakevilla.transaction.state.life import Life, LifeEvent, advance
-from lakevilla.transaction.state.parts import Binding, Ending, Options, Standing, Work, Working
+from lakevilla.transaction.state.parts import Binding, Claims, Ending, Options, Work, Working
+from lakevilla.transaction.state.status import Status, StatusEvent, advance
 from lakevilla.transaction.state.values import Feature
 
 # -------------------- transaction
@@ -52,14 +52,14 @@ class TransactionState:
     through_head: bool = False
     bound: Binding = field(default_factory=Binding)
     work: Work = field(default_factory=Work)
-    standing: Standing = field(default_factory=Standing)
+    claims: Claims = field(default_factory=Claims)
     ending: Ending = field(default_factory=Ending)
     lookup: Callable[[str], Program[TableSnapshot]] = _no_lookup
     phases: Phases | None = None
 
     @property
-    def state(self) -> Life:
-        return self.ending.life
+    def state(self) -> Status:
+        return self.ending.status
 
     @property
     def head(self) -> Head | None:
@@ -72,7 +72,7 @@ class TransactionState:
         return Feature.CT in self.options.features and not self.options.read_only
 
     @property
-    def puts_off(self) -> bool:
+    def defers(self) -> bool:
         """True if its operations wait for the commit, so that what they need is one round."""
         return self.options.defer and self.through_head
 
@@ -90,7 +90,7 @@ class TransactionState:
 
         Then operations there are deferred.
         """
-        return self.standing.queue is not None and self.standing.queue.is_behind(location)
+        return self.claims.queue is not None and self.claims.queue.is_behind(location)
 
     def add_table(self, location: str, view: View) -> None:
         """Take in a table that this transaction creates."""
@@ -121,10 +121,10 @@ class TransactionState:
 
     def check_alive(self, verb: str) -> None:
         """Refuse a verb after the transaction has ended or failed."""
-        if self.state is Life.FAILED:
+        if self.state is Status.FAILED:
             assert self.ending.failure is not None
             raise self.ending.failure
-        if self.state is not Life.OPEN:
+        if self.state is not Status.OPEN:
             raise InvalidOperation(
                 f"{verb}: transaction {self.id} has {self.state}: begin a new one", txn_id=self.id
             )
@@ -169,8 +169,10 @@ class TransactionState:
     ) -> CommitResult:
         """Note that the transaction has committed; return its result, as far as it is known."""
         ending = self.ending
-        again = ending.life is Life.COMMITTED
-        ending.life = advance(ending.life, LifeEvent.IS_PUBLISHED if again else LifeEvent.COMMITS)
+        again = ending.status is Status.COMMITTED
+        ending.status = advance(
+            ending.status, StatusEvent.IS_PUBLISHED if again else StatusEvent.COMMITS
+        )
         ending.entry_tried = None
         repeats = ending.retries + self.work.redos
         ending.result = CommitResult(self.id, versions, sequence, repeats, len(self.work.done))
@@ -178,11 +180,11 @@ class TransactionState:
 
     def note_aborted(self) -> None:
         """Note that nothing of the transaction is or will be visible by its own doing."""
-        self.ending.life = advance(self.ending.life, LifeEvent.ABORTS)
+        self.ending.status = advance(self.ending.status, StatusEvent.ABORTS)
 
     def fail(self, error: LakeVillaError) -> LakeVillaError:
         """Note an error after which nothing can commit; return it to be raised."""
-        self.ending.life = advance(self.ending.life, LifeEvent.FAILS)
+        self.ending.status = advance(self.ending.status, StatusEvent.FAILS)
         self.ending.failure = error
         return error
 
@@ -244,7 +246,7 @@ def beneath_of(txn: TransactionState, location: str) -> Beneath | None:
     if head is None:
         return None
     return Beneath(
-        head.sequence if head.life is None else head.life.base.sequence,
+        head.sequence if head.epoch is None else head.epoch.base.sequence,
         tuple(done.operation for done in txn.work.done if done.table == location),
         txn.work.tables[location].view.placement.hidden,
     )

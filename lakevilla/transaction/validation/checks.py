@@ -21,7 +21,7 @@ from lakevilla.lake.frozen.mounts import mounted_at
 from lakevilla.lake.operations.comparing.dropped_columns import files_fit
 from lakevilla.lake.operations.perform import layout_given
 from lakevilla.lake.table_log import load_noted, noted
-from lakevilla.lake.tables.surroundings import in_the_way
+from lakevilla.lake.tables.overlaps import in_the_way
 from lakevilla.lake.view import View
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Append, Operation, Overwrite, Transplant, is_direct
@@ -177,8 +177,8 @@ def refused_place(
     ``state`` is that HEAD's state of the place. Another client may have begun, since the
     transaction wrote its claim, to release that claim (docs/design/0051-claims-let-go.md).
     """
-    known = "" if old.state is None else old.state.let_go
-    if state is not None and state.let_go not in ("", known):
+    known = "" if old.state is None else old.state.released_by
+    if state is not None and state.released_by not in ("", known):
         return conflict(txn, old.location, "it was let go to other lakes by `unregister`")
     reason = yield from in_the_way(old.location, head)
     if reason is not None:

@@ -51,7 +51,7 @@ from lakevilla.sublogs.operations import (
     is_blind,
     tables_read,
 )
-from lakevilla.transaction.redo.rebase import Examination, rebase, stands
+from lakevilla.transaction.redo.rebase import Examination, keeps_its_side, rebase
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState, conflict
 from lakevilla.transaction.validation.catalog import changed_catalog
@@ -269,7 +269,7 @@ def _reads_others(
     if found.redo_from is None:
         return False
     for done in txn.work.done[found.redo_from :]:
-        if stands(done):
+        if keeps_its_side(done):
             continue
         target = nets.get(done.table)
         if target is not None and (target.metadata or target.contract):

@@ -10,9 +10,9 @@ from lakevilla.ids import is_by_entry
 from lakevilla.phases import during
 from lakevilla.store.effects import Program, delete, parallel
 from lakevilla.transaction.queue.reservation import reserve
-from lakevilla.transaction.state.life import TERMINAL, Life
-from lakevilla.transaction.state.parts import Standing
+from lakevilla.transaction.state.parts import Claims
 from lakevilla.transaction.state.record import Renewal
+from lakevilla.transaction.state.status import TERMINAL, Status
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature, KeyUse
 from lakevilla.transaction.verbs.begin import begin
@@ -48,8 +48,8 @@ def abort(txn: TransactionState) -> Program[None]:
         return
     undecided = isinstance(txn.ending.failure, CommitOutcomeUnknown) or txn.ending.is_in_doubt
     if (
-        txn.standing.key is not None
-        and txn.state is Life.FAILED
+        txn.claims.key is not None
+        and txn.state is Status.FAILED
         and not (undecided or txn.ending.shared)
     ):
         # A run with the same key in this process need not wait for a lease: no replacement
@@ -90,14 +90,14 @@ def rerun(old: TransactionState, *, escalate: bool = False) -> Program[Transacti
         It was saved and another process has resumed it: begin a new one.
     """
     # Where HEAD is a log, and on a branch, there are no queues: it stays optimistic.
-    has_queues = not (old.context.life or (yield from old.context.is_only_creating()))
+    has_queues = not (old.context.epoch or (yield from old.context.is_only_creating()))
     escalate = escalate and has_queues
     yield from unsave(old)
     # The attempt has ended, its id has not: a client that finds its idempotency key reads HEAD.
-    key, old.standing.key = old.standing.key, None
+    key, old.claims.key = old.claims.key, None
     yield from abort(old)
-    queue, old.standing.queue = old.standing.queue, None
-    record, old.standing.record = old.standing.record, None
+    queue, old.claims.queue = old.claims.queue, None
+    record, old.claims.record = old.claims.record, None
     features = old.options.features | Feature.CT if escalate else old.options.features
     txn_id = old.id
     if escalate and is_by_entry(txn_id) and record is None:
@@ -108,20 +108,20 @@ def rerun(old: TransactionState, *, escalate: bool = False) -> Program[Transacti
         TransactionState(old.context, txn_id, options, through_head=old.through_head or escalate)
     )
     new.bound.began, new.bound.started_ms = old.bound.began, old.bound.started_ms
-    new.standing = Standing(
+    new.claims = Claims(
         record=record,
-        claim=old.standing.claim,
+        claim=old.claims.claim,
         key=None if key is None else KeyUse(key.key, key.version, *key.batch),
         queue=queue,
         # An escalated attempt may rely again on what the attempts before relied on.
-        used=old.standing.used | set(old.work.tables),
+        used=old.claims.used | set(old.work.tables),
     )
     new.ending.id_was_seen = old.ending.id_was_seen and txn_id == old.id
     if record is not None:
         new.context.renewed(Renewal(new))
-    if escalate and new.standing.used and not new.options.read_only:
+    if escalate and new.claims.used and not new.options.read_only:
         try:
-            yield from reserve(new, new.standing.used)
+            yield from reserve(new, new.claims.used)
         except LakeVillaError:
             yield from forget(new)
             raise

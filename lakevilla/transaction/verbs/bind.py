@@ -108,8 +108,8 @@ def _bind(
                 txn.id = txn.context.ids.txn_id(above=held.head.floor, by_entry=by_entry)
                 if txn.phases is not None:
                     txn.phases.txn_id = txn.id
-        if txn.standing.key is not None and held is not None:
-            yield from enter_key(txn, txn.standing.key)
+        if txn.claims.key is not None and held is not None:
+            yield from enter_key(txn, txn.claims.key)
     else:
         # A transaction that only appends reads HEAD in the same round as it stores its files.
         beside += [ask_now_and_then(txn)] if probing else []
@@ -386,7 +386,7 @@ def _bound_view(txn: TransactionState, location: str, probing: bool) -> Program[
 
 def _publish_pending(txn: TransactionState, location: str) -> Program[None]:
     """Publish what is pending on a table, as any writer to it does: it is replayed then."""
-    if txn.options.read_only or not txn.through_head or txn.head is None or txn.context.life:
+    if txn.options.read_only or not txn.through_head or txn.head is None or txn.context.epoch:
         return
     if txn.head.tables.missing([location]):
         return  # its leaf is gone: that HEAD was replaced long ago
@@ -421,7 +421,7 @@ def _view(txn: TransactionState, location: str, probing: bool) -> Program[tuple[
     revives = txn.revives(location)
     # A dropped table may have been released, and be another lake's by now.
     enters = state is None or (revives and state.dropped)
-    if txn.through_head and enters and not txn.context.life:
+    if txn.through_head and enters and not txn.context.epoch:
         try:
             yield from check_lake(location, head, txn.context.root)
         except (InvalidOperation, CorruptObject):

@@ -26,18 +26,18 @@ from lakevilla.transaction.verbs.bind import bind_to_head
 from lakevilla.transaction.verbs.idempotency import enter_key
 from lakevilla.transaction.verbs.save import operations_of, revived, sublog_of, working_of
 
-__all__ = ["Carried", "carried", "forget_created", "note_created", "taken_up"]
+__all__ = ["Carried", "carried", "forget_created", "note_created", "resumed"]
 
 
 class Carried(msgspec.Struct, frozen=True):
     """The state that another process needs to go on with a transaction, without its files.
 
-    ``began`` is HEAD's sequence when it began, ``life`` is the epoch of its branch, or empty.
+    ``began`` is HEAD's sequence when it began, ``epoch`` is the epoch of its branch, or empty.
     """
 
     txn: str
     began: int
-    life: str
+    epoch: str = msgspec.field(name="life")
     sublog: bytes
 
 
@@ -47,17 +47,17 @@ def carried(txn: TransactionState) -> Program[Carried]:
     It commits through HEAD, and holds no place in a queue.
     """
     assert txn.through_head
-    assert txn.standing.queue is None
+    assert txn.claims.queue is None
     assert not txn.ending.tried
     yield from bind_to_head(txn)
     yield from store_files(txn)
-    bundle = Carried(txn.id, txn.bound.began, txn.context.life, encode(sublog_of(txn)))
+    bundle = Carried(txn.id, txn.bound.began, txn.context.epoch, encode(sublog_of(txn)))
     txn.work.stored = []  # the files belong to another process now
     yield from abort(txn)
     return bundle
 
 
-def taken_up(
+def resumed(
     context: Context, bundle: Carried, owner: str, key: KeyUse | None = None
 ) -> Program[TransactionState]:
     """Go on with a transaction that another process has begun.
@@ -81,7 +81,7 @@ def taken_up(
             sublog, applications={**sublog.applications, key.key: key.version}
         )
     txn = revived(context, bundle.txn, owner, sublog)
-    if bundle.life != context.life:
+    if bundle.epoch != context.epoch:
         raise txn.fail(
             ConflictError(
                 f"transaction {bundle.txn} was begun on a branch that was merged or made anew "
@@ -113,7 +113,7 @@ def taken_up(
         working = txn.work.tables[done.table]
         working.snapshot = laid_over(working.view, working.snapshot, done)
     if key is not None:
-        txn.standing.key = key
+        txn.claims.key = key
         yield from enter_key(txn, key)
     return txn
 
@@ -124,7 +124,7 @@ def note_created(txn: TransactionState, location: str) -> Program[None]:
     No client checks for files there, should its process die: with the note gc does, once the id is
     fenced. On a branch they are stored in the branch's own directory.
     """
-    if txn.context.life or is_external(location):
+    if txn.context.epoch or is_external(location):
         return
     stored = yield from put(creates_key(txn.id, location), b"{}", ANY)
     if not isinstance(stored, Stored):
@@ -137,5 +137,5 @@ def note_created(txn: TransactionState, location: str) -> Program[None]:
 
 def forget_created(txn: TransactionState, location: str) -> Program[None]:
     """Delete the note: the table is in HEAD."""
-    if not (txn.context.life or is_external(location)):
+    if not (txn.context.epoch or is_external(location)):
         yield from delete(creates_key(txn.id, location))

@@ -18,8 +18,8 @@ from lakevilla.lake.publishing.publish import publish_table
 from lakevilla.lake.table_log import open_tail
 from lakevilla.lake.tables.drop_data import make_free
 from lakevilla.lake.tables.dropped import is_emptied
+from lakevilla.lake.tables.overlaps import refuse_overlaps
 from lakevilla.lake.tables.renaming import renames_of
-from lakevilla.lake.tables.surroundings import refuse_surroundings
 from lakevilla.lake.view import Placement, View
 from lakevilla.phases import during
 from lakevilla.sql.catalog import refuse_reserved
@@ -103,7 +103,7 @@ def _change(
         tail = yield from log_of_dropped(txn, location, state)
     else:
         tail = yield from open_tail(txn.context, location, missing_ok=True)
-    if not txn.context.life:
+    if not txn.context.epoch:
         yield from refuse_older(txn.context, f"create_table({location!r})", [tail], once=True)
     if (state is not None and not dropped) or tail.tip >= 0 or location in txn.work.tables:
         new_name = None if dropped else (yield from _new_name(head, location))
@@ -114,12 +114,12 @@ def _change(
                 new_name,
                 dropped=dropped,
                 emptied=emptied,
-                on_branch=bool(txn.context.life),
+                on_branch=bool(txn.context.epoch),
             ),
             table=location,
             txn_id=txn.id,
         )
-    yield from refuse_surroundings(location, head, txn.id)
+    yield from refuse_overlaps(location, head, txn.id)
     for other in txn.work.tables:
         if other.startswith(f"{location}/") or location.startswith(f"{other}/"):
             raise InvalidOperation(
@@ -150,7 +150,7 @@ def log_of_dropped(txn: TransactionState, location: str, state: TableState) -> P
     context, head = txn.context, txn.head
     context.tails.pop(location, None)  # the log may have been deleted since
     tail = yield from open_tail(context, location, missing_ok=True)
-    if tail.tip >= 0 or not state.pending or context.life or head is None:
+    if tail.tip >= 0 or not state.pending or context.epoch or head is None:
         return tail
     published = yield from publish_table(context, head, location)
     if not published.complete:
@@ -295,10 +295,10 @@ def drop_taken_back(txn: TransactionState, location: str) -> Iterator[None]:
     except BaseException:
         txn.work.done[:], txn.work.reads = done, reads
         raise
-    saved = txn.standing.saved
+    saved = txn.claims.saved
     if saved is not None and saved.operations > index:
         # The saved state drops it: it must be saved again before it counts as saved.
-        txn.standing.saved = msgspec.structs.replace(saved, operations=index)
+        txn.claims.saved = msgspec.structs.replace(saved, operations=index)
 
 
 @contextmanager

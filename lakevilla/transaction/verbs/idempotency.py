@@ -317,22 +317,22 @@ def committed_in_base(lake: Context, branch: Head, key: str) -> Program[CommitRe
     InvalidOperation
         The answer can't be known: the branch was made of another one.
     """
-    assert branch.life is not None, "it is a branch's"
-    base = yield from load_base(branch.life.base)
+    assert branch.epoch is not None, "it is a branch's"
+    base = yield from load_base(branch.epoch.base)
     if base.origin:
         raise InvalidOperation(
-            f"branch {branch.life.name!r} was made of a state of another branch, so nobody can "
+            f"branch {branch.epoch.name!r} was made of a state of another branch, so nobody can "
             f"tell whether idempotency key {key!r} was committed in it: use keys on branches of "
             "the lake, or look for the rows before you repeat"
         )
     held = yield from lake.head()
     if held is None:
         return None
-    yield from load_refs(held.head, [branch.life.name])
-    entry = held.head.refs.get(branch.life.name)
-    for life in () if entry is None or entry.id != branch.life.ref_id else entry.lives:
-        if life != branch.life.id:
-            found_before = yield from at_home(life, _committed_in(lake, key))
+    yield from load_refs(held.head, [branch.epoch.name])
+    entry = held.head.refs.get(branch.epoch.name)
+    for epoch in () if entry is None or entry.id != branch.epoch.ref_id else entry.epochs:
+        if epoch != branch.epoch.id:
+            found_before = yield from at_home(epoch, _committed_in(lake, key))
             if found_before is not None:
                 return found_before
     used = yield from load_key(key, None)
@@ -390,11 +390,11 @@ def keys_waiting(branch: Branch, since: Base) -> Program[list[str]]:
     A branch that has any is not rebased, so no older epoch of it has one.
     """
     head = branch.held.head
-    assert head.life is not None, "it is a branch's"
-    if not head.life.keyed:
+    assert head.epoch is not None, "it is a branch's"
+    if not head.epoch.keyed:
         return []
     # They are listed after its HEAD is read: a client that commits with a key has stored it before.
-    return (yield from at_home(branch.entry.life, _committed_after(head, since.sequence)))
+    return (yield from at_home(branch.entry.epoch, _committed_after(head, since.sequence)))
 
 
 def _committed_after(head: Head, sequence: int) -> Program[list[str]]:

@@ -77,7 +77,7 @@ from lakevilla.sublogs.operations import (
 )
 from lakevilla.sublogs.record import Access
 from lakevilla.transaction.queue.late import perform_late
-from lakevilla.transaction.redo.deferred import NOT_PERFORMED, can_wait, is_put_off
+from lakevilla.transaction.redo.deferred import NOT_PERFORMED, can_wait, is_deferred
 from lakevilla.transaction.state.files import hold_written, keep_files, store_files
 from lakevilla.transaction.state.parts import Done, laid_over
 from lakevilla.transaction.state.transaction import TransactionState, beneath_of
@@ -263,7 +263,7 @@ def layout_to_overwrite(
 ) -> Program[Layout]:
     """Return the layout of files for ``overwrite_by_files``, with ``where`` as a constraint."""
     txn.check_write(location, "overwrite")
-    access: Access | None = None if txn.puts_off and columns is None else "write"
+    access: Access | None = None if txn.defers and columns is None else "write"
     layout = yield from _written_layout(
         txn, location, columns, access, replaces_schema=replaces_schema
     )
@@ -438,15 +438,15 @@ def execute(txn: TransactionState, operation: Operation, verb: str) -> Program[D
     """
     location = operation.table
     txn.check_write(location, verb)
-    if txn.context.life and isinstance(operation, Guard | Rename):
+    if txn.context.epoch and isinstance(operation, Guard | Rename):
         raise InvalidOperation(
             f"{verb} {location}: a branch changes neither names nor guards: do that on the lake "
             "itself",
             table=location,
             txn_id=txn.id,
         )
-    if txn.puts_off and can_wait(operation):
-        noted = yield from _put_off(txn, operation, verb)
+    if txn.defers and can_wait(operation):
+        noted = yield from _defer(txn, operation, verb)
         if noted is not None:
             return noted
     reading = tables_read(operation)
@@ -469,7 +469,7 @@ def execute(txn: TransactionState, operation: Operation, verb: str) -> Program[D
         # From here on its names mean these fields, whatever happens to the names.
         sources = {table: txn.work.tables[table].snapshot.layout for table in reading}
         operation = tie(operation, working.snapshot.layout, sources)
-    if (yield from is_put_off(txn, operation)):
+    if (yield from is_deferred(txn, operation)):
         return _note(txn, operation, NOT_PERFORMED, deferred=True)
     if not blind:
         yield from perform_late(txn, {location, *reading})
@@ -499,7 +499,7 @@ def _make(txn: TransactionState, operation: Detach) -> Program[None]:
     _note(txn, operation, performed)
 
 
-def _put_off(txn: TransactionState, operation: Operation, verb: str) -> Program[Done | None]:
+def _defer(txn: TransactionState, operation: Operation, verb: str) -> Program[Done | None]:
     """Note an operation by what is known of its tables, without a place; None if it can't be.
 
     An operation that does not fit the known columns may fit the present ones.
@@ -515,7 +515,7 @@ def _put_off(txn: TransactionState, operation: Operation, verb: str) -> Program[
     try:
         snapshot.check_writable()
         tied = tie(operation, snapshot.layout, sources)
-        if not (yield from is_put_off(txn, tied)):
+        if not (yield from is_deferred(txn, tied)):
             return None
     except (InvalidOperation, UnsupportedTableFeature):
         return None

@@ -24,7 +24,7 @@ from lakevilla.global_log.repo import load_tables
 from lakevilla.lake.tables.dropped import is_emptied
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Create, tables_read
-from lakevilla.transaction.state.life import Life
+from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.validate import extend
 
@@ -124,7 +124,7 @@ def raise_if_replaced(
     txn: TransactionState, locations: Iterable[str], error: Exception
 ) -> Program[None]:
     """Raise a conflict if the error is due to a table that was dropped, or created again."""
-    if txn.state is not Life.OPEN or txn.bound.is_past:
+    if txn.state is not Status.OPEN or txn.bound.is_past:
         return
     others = yield from replaced(txn, [place for place in locations if place in txn.work.tables])
     if others:
@@ -141,7 +141,7 @@ def read_again_if_replaced(
         try:
             return (yield from see())
         except _MET as error:
-            if txn.state is not Life.OPEN or txn.bound.is_past:
+            if txn.state is not Status.OPEN or txn.bound.is_past:
                 raise
             others = yield from replaced(
                 txn, [place for place in locations if place in txn.work.tables]
@@ -150,11 +150,11 @@ def read_again_if_replaced(
                 raise  # none; or the very same is there again, so it fails for another reason
             met.update(others.values())
             txn.work.reads = before  # its caller has seen no row of this read
-            if not (yield from _let_go(txn, others)):
+            if not (yield from _forget_tables(txn, others)):
                 raise conflict_of_replaced(txn, next(iter(others))) from error
 
 
-def _let_go(txn: TransactionState, locations: Iterable[str]) -> Program[bool]:
+def _forget_tables(txn: TransactionState, locations: Iterable[str]) -> Program[bool]:
     """Forget tables on which nothing relies, to read them again as the newest HEAD has them."""
     relied = {table for table, _ in txn.work.reads}
     for done in txn.work.done:

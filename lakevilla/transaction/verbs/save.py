@@ -44,9 +44,9 @@ from lakevilla.sublogs.record import (
 )
 from lakevilla.transaction.redo.rebase import rebase
 from lakevilla.transaction.state.files import found_in_log, own_files, store_files
-from lakevilla.transaction.state.life import Life
 from lakevilla.transaction.state.parts import Done, Options, Working, laid_over
 from lakevilla.transaction.state.record import Renewal, change_record, create_record, delete_record
+from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature, HeldRecord, KeyUse, Queue, Saved
 from lakevilla.transaction.validation.validate import examine
@@ -101,12 +101,12 @@ def _store_sublog(txn: TransactionState) -> Program[None]:
         raise StoreError(f"could not save transaction {txn.id}: try again", txn_id=txn.id)
     # Noted before the record is sent: even one whose answer is lost can be resumed.
     txn.ending.shared = True
-    if txn.standing.record is None:
+    if txn.claims.record is None:
         yield from create_record(txn, sublog=digest)
     else:
         yield from change_record(txn, sublog=digest)
-    earlier = () if txn.standing.saved is None else txn.standing.saved.sublogs
-    txn.standing.saved = Saved(context.clock.elapsed(), len(txn.work.done), (*earlier, digest))
+    earlier = () if txn.claims.saved is None else txn.claims.saved.sublogs
+    txn.claims.saved = Saved(context.clock.elapsed(), len(txn.work.done), (*earlier, digest))
 
 
 def unsave(txn: TransactionState) -> Program[None]:
@@ -118,7 +118,7 @@ def unsave(txn: TransactionState) -> Program[None]:
     """
     if not txn.ending.shared:
         return
-    if txn.standing.record is None:
+    if txn.claims.record is None:
         # The answer to its create was lost. From here on the create was stored, or is refused.
         yield from create_record(txn)
     else:
@@ -135,7 +135,7 @@ def unsave(txn: TransactionState) -> Program[None]:
             )
         )
     txn.ending.shared = False
-    saved, txn.standing.saved = txn.standing.saved, None
+    saved, txn.claims.saved = txn.claims.saved, None
     digests = () if saved is None else saved.sublogs
     yield from parallel([delete(sublog_key(txn.id, digest)) for digest in digests])
 
@@ -216,14 +216,14 @@ def sublog_of(txn: TransactionState) -> Sublog:
         txn.options.metadata,
         txn.options.applications,
         tuple(txn.work.stored),
-        None if txn.standing.key is None else (txn.standing.key.key, txn.standing.key.version),
+        None if txn.claims.key is None else (txn.claims.key.key, txn.claims.key.version),
         txn.options.isolation,
         txn.options.validation,
         txn.options.slack,
         txn.work.behind,
         txn.options.defer,
         tuple(txn.work.catalog),
-        *((None, "", False) if txn.standing.key is None else txn.standing.key.batch),
+        *((None, "", False) if txn.claims.key is None else txn.claims.key.batch),
     )
 
 
@@ -289,11 +289,11 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[TransactionStat
     txn = revived(context, txn_id, owner, sublog)
     txn.bound.held = held
     txn.bound.began = record.began
-    txn.standing.claim = held_record.record.claim
-    txn.standing.record = held_record
-    txn.standing.saved = Saved(context.clock.elapsed(), len(sublog.operations), (record.sublog,))
+    txn.claims.claim = held_record.record.claim
+    txn.claims.record = held_record
+    txn.claims.saved = Saved(context.clock.elapsed(), len(sublog.operations), (record.sublog,))
     if Feature.CT in txn.options.features:
-        txn.standing.queue = Queue.resumed(record.tickets)
+        txn.claims.queue = Queue.resumed(record.tickets)
     key = sublog_key(txn_id, record.sublog)
     for location, saved in sublog.tables.items():
         txn.work.tables[location] = yield from working_of(txn, key, location, saved)
@@ -303,8 +303,8 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[TransactionStat
         working.snapshot = laid_over(working.view, working.snapshot, done)
     if sublog.key is not None:
         # The caller may have run again with its key meanwhile, and committed.
-        txn.standing.key = KeyUse(*sublog.key, sublog.checkpoint, sublog.planned, sublog.gapless)
-        yield from enter_key(txn, txn.standing.key)
+        txn.claims.key = KeyUse(*sublog.key, sublog.checkpoint, sublog.planned, sublog.gapless)
+        yield from enter_key(txn, txn.claims.key)
     # Not before: if it could not be read, nothing would ever note that it has ended.
     context.renewed(Renewal(txn))
     return txn
@@ -473,7 +473,7 @@ def forget(txn: TransactionState) -> Program[None]:
     rest may be deleted with it, in one round. The record of a saved one is deleted first: had
     another process resumed it, the rest would be that process's.
     """
-    held = txn.standing
+    held = txn.claims
     if held.saved is None and held.queue is None and held.record is None and not txn.ending.shared:
         return
     with during("free"):
@@ -481,14 +481,14 @@ def forget(txn: TransactionState) -> Program[None]:
 
 
 def _forget(txn: TransactionState) -> Program[None]:
-    saved, txn.standing.saved = txn.standing.saved, None
-    queue, txn.standing.queue = txn.standing.queue, None
-    rest = [] if queue is None else queue.give_back(txn.id, committed=txn.state is Life.COMMITTED)
+    saved, txn.claims.saved = txn.claims.saved, None
+    queue, txn.claims.queue = txn.claims.queue, None
+    rest = [] if queue is None else queue.give_back(txn.id, committed=txn.state is Status.COMMITTED)
     if saved is not None:
         rest += [delete(sublog_key(txn.id, digest)) for digest in saved.sublogs]
     if not txn.ending.shared:
         yield from parallel(
-            [*rest, *([delete_record(txn)] if txn.standing.record is not None else [])]
+            [*rest, *([delete_record(txn)] if txn.claims.record is not None else [])]
         )
     elif (yield from delete_record(txn)):
         yield from parallel(rest)

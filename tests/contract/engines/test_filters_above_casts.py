@@ -198,13 +198,13 @@ def test_nan_is_above_every_number_whatever_statistics_say(lake: Lake, kind: pa.
 
 def test_a_timestamp_that_is_shown_without_its_nanoseconds_is_found(lake: Lake) -> None:
     number = pa.array(range(5), pa.int64())
-    moments = pa.array([1500, 1000, 2000, -1500, None], pa.int64()).cast(pa.timestamp("ns"))
-    lake.make("t", pa.table({"number": number, "x": moments.cast(pa.timestamp("us"), safe=False)}))
-    held = pa.table({"number": number, "x": moments})
+    instants = pa.array([1500, 1000, 2000, -1500, None], pa.int64()).cast(pa.timestamp("ns"))
+    lake.make("t", pa.table({"number": number, "x": instants.cast(pa.timestamp("us"), safe=False)}))
+    held = pa.table({"number": number, "x": instants})
     table = rewritten(lake, lake.input("t"), lambda file: pq.write_table(held, file))
-    moment = "timestamp '{}'".format
+    instant = "timestamp '{}'".format
     constants = ["1970-01-01 00:00:00.000001", "1970-01-01 00:00:00.000002", "9000-01-01 00:00:00"]
-    checked(lake, table, asked("x", list(map(moment, constants))))
+    checked(lake, table, asked("x", list(map(instant, constants))))
 
 
 def test_tasks_of_a_spark_job_find_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:

@@ -264,7 +264,7 @@ def test_the_feed_laid_over_any_version_is_any_later_one(
     source = random.Random(seed)
     shop(lake)
     for number in range(12):
-        kind = source.choice(["both", "append", "delete", "theirs", "columns", "life", "optimize"])
+        kind = source.choice(["both", "append", "delete", "theirs", "columns", "again", "optimize"])
         table = source.choice(["a", "s/b"])
         if kind == "both":
             lake.run(both)
@@ -279,7 +279,7 @@ def test_the_feed_laid_over_any_version_is_any_later_one(
             )
         elif kind == "columns":
             lake.run(lambda txn, t, n: txn.alter(t, add_columns={f"w{n}": "int"}), table, number)
-        elif kind == "life":
+        elif kind == "again":
             lake.unregister(table)
             lake.register(table)
         else:

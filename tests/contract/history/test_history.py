@@ -301,8 +301,8 @@ def test_the_first_version_that_is_kept_has_its_time(
         assert lake.history()[-1].version == first.version + 1
         assert lake.snapshot(version=first.version).version == first.version
         for later in (0, 1, 1000):
-            moment = first.timestamp + timedelta(milliseconds=later)
-            assert lake.snapshot(timestamp=moment).version == first.version
+            instant = first.timestamp + timedelta(milliseconds=later)
+            assert lake.snapshot(timestamp=instant).version == first.version
         with pytest.raises(lv.VersionNotFound, match=f"the first is version {first.version};"):
             lake.snapshot(timestamp=before.timestamp)
 

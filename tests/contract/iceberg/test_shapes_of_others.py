@@ -179,8 +179,8 @@ def test_an_equality_delete_of_what_the_column_cannot_hold_matches_no_row(
 
 
 def test_an_equality_delete_in_nanoseconds_matches_whole_microseconds(place: Place) -> None:
-    moments = pa.array([0, 1, 2], pa.timestamp("us"))
-    rows = of_ids(pa.table({"k": pa.array([1, 2, 3], pa.int32()), "t": moments}), {"k": 1, "t": 2})
+    instants = pa.array([0, 1, 2], pa.timestamp("us"))
+    rows = of_ids(pa.table({"k": pa.array([1, 2, 3], pa.int32()), "t": instants}), {"k": 1, "t": 2})
     deleted = of_ids(pa.table({"t": pa.array([1, 2000], pa.timestamp("ns"))}), {"t": 2})
     told = own(place, column(2, "t", "timestamp")).add(File("a.parquet", rows), sequence=1)
     told.add(File("d.parquet", deleted, content=2, says={"equality_ids": [2]}), sequence=2).write()
@@ -188,8 +188,8 @@ def test_an_equality_delete_in_nanoseconds_matches_whole_microseconds(place: Pla
 
 
 def test_an_equality_delete_of_times_of_96_bits_matches_after_2262(place: Place) -> None:
-    moments = pa.array([dt.datetime(9999, 12, 31), dt.datetime(1600, 1, 1)], pa.timestamp("us"))
-    rows = of_ids(pa.table({"k": pa.array([1, 2], pa.int32()), "t": moments}), {"k": 1, "t": 2})
+    instants = pa.array([dt.datetime(9999, 12, 31), dt.datetime(1600, 1, 1)], pa.timestamp("us"))
+    rows = of_ids(pa.table({"k": pa.array([1, 2], pa.int32()), "t": instants}), {"k": 1, "t": 2})
     table = own(place, column(2, "t", "timestamp")).add(File("a.parquet", rows), sequence=1)
     deleted = rows.select(["t"]).slice(0, 1)
     path = table.directory / "data" / "d.parquet"

@@ -116,7 +116,7 @@ def test_a_bound_transaction_does_not_move_with_what_others_commit(place: Place)
         steps(other, 1, 2)
         assert set(bound.read("a")["n"].to_pylist()) == {0}
         later = bound.read("b")["n"].to_pylist(), bound.read("c")["n"].to_pylist()
-        assert later == ([0] * 4, [0] * 4), "tables touched later are of the same moment"
+        assert later == ([0] * 4, [0] * 4), "tables touched later are of the same timestamp"
         assert sorted(lake.snapshot().read("b")["n"].to_pylist()) == [0, 0, 0, 2]
 
 

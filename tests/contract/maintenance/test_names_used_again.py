@@ -137,7 +137,7 @@ def test_a_create_begun_before_the_table_was_dropped_does_not_get_the_name(
     assert log_of(place) == []
 
 
-def test_strays_are_told_by_doctor_refused_by_register_and_deleted_by_gc(
+def test_objects_written_after_a_drop_are_told_by_doctor_refused_by_register_and_deleted_by_gc(
     place: Place, lake: lv.Lake, clock: Later
 ) -> None:
     stray(place, lake)
@@ -162,7 +162,7 @@ def test_strays_are_told_by_doctor_refused_by_register_and_deleted_by_gc(
     assert values(place.connect().snapshot().read("t")) == [5]
 
 
-def test_strays_that_nobody_has_cleaned_up_are_deleted_by_who_creates(
+def test_objects_written_after_a_drop_that_nobody_has_cleaned_up_are_deleted_by_who_creates(
     place: Place, lake: lv.Lake, clock: Later
 ) -> None:
     stray(place, lake)
@@ -175,7 +175,7 @@ def test_strays_that_nobody_has_cleaned_up_are_deleted_by_who_creates(
     assert values(place.connect().snapshot().read("t")) == [5]
 
 
-def test_a_sole_writer_can_use_a_deleted_name_at_once_even_with_strays(
+def test_a_sole_writer_can_use_a_deleted_name_at_once_even_with_objects_written_after(
     place: Place, clock: Later
 ) -> None:
     with connected(place, clock, AT_ONCE) as lake:

@@ -224,7 +224,7 @@ def test_clients_decades_apart_cross_over_two_tables_and_both_commit(
 ) -> None:
     place = Place(str(tmp_path / "lake"))
     fill(place, {"x": accounts(3), "y": accounts(3)})
-    moment = 60.0 if year == 1970 else 4_102_444_800.0
+    instant = 60.0 if year == 1970 else 4_102_444_800.0
     settings = lv.Settings(wait_poll_seconds=0.02, wait_poll_cap_seconds=0.05)
     told = Told()
     off = Lake(
@@ -232,7 +232,7 @@ def test_clients_decades_apart_cross_over_two_tables_and_both_commit(
             place.root,
             LocalStore(place.root),
             settings=settings,
-            clock=Shifted(moment),
+            clock=Shifted(instant),
             on_event=told,
         )
     )

@@ -149,7 +149,7 @@ def test_a_resumed_transaction_goes_on_putting_off(local_place: Place) -> None:
         txn.update("x", {"balance": "balance + 1"}, "id = 0")
         txn.save()
         with other.resume(txn.id) as resumed:
-            assert executor(resumed).state.puts_off
+            assert executor(resumed).state.defers
             resumed.update("y", {"balance": "balance + 1"}, "id = 0")
             assert all(done.deferred for done in executor(resumed).state.work.done)
         read = [other.snapshot().read(t, where="id = 0")["balance"].to_pylist() for t in "xy"]

@@ -40,9 +40,9 @@ class Planned(Queue):
 
 def put_behind(txn: lv.Transaction, *tables: str) -> None:
     """Have others be ahead on these tables, and on no others."""
-    queue = executor(txn).state.standing.queue
+    queue = executor(txn).state.claims.queue
     if not isinstance(queue, Planned):
-        queue = executor(txn).state.standing.queue = Planned()
+        queue = executor(txn).state.claims.queue = Planned()
     queue.behind = set(tables)
 
 

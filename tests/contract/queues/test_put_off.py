@@ -138,7 +138,7 @@ def test_a_commit_in_between_is_where_deferred_work_goes_on(
 def test_a_deferred_table_has_no_place_before_the_commit(lake: lv.Lake) -> None:
     with lake.transaction(R | CT | I, defer=True) as txn:
         txn.update("bank", {"balance": "1"}, where="id = 0")
-        assert executor(txn).state.standing.queue is None
+        assert executor(txn).state.claims.queue is None
         txn.take_turn("bank")
         txn.delete("bank", where="id = 3")
         assert len(put_off(txn)) == 2, "its turn is kept for the commit"

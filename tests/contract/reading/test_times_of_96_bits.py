@@ -83,7 +83,7 @@ def test_bounds_in_a_footer_hide_no_row(tmp_path: Path) -> None:
     assert lake.sql("SELECT min(v) AS v FROM t")["v"].to_pylist() == [days[2].replace(tzinfo=UTC)]
 
 
-def _of_96_bits(moment: datetime) -> bytes:
-    since = moment - datetime(1970, 1, 1)
+def _of_96_bits(instant: datetime) -> bytes:
+    since = instant - datetime(1970, 1, 1)
     nanoseconds = since.seconds * 10**9 + since.microseconds * 1000
     return struct.pack("<qi", nanoseconds, since.days + 2_440_588)

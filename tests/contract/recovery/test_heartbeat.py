@@ -110,7 +110,7 @@ def test_a_record_is_renewed_as_long_as_its_transaction_lives(place: Place) -> N
         assert after.heartbeat >= before.heartbeat + 2
         assert (after.claim, after.tickets, after.tables) == (
             before.claim,
-            executor(txn).state.standing.queue.tickets,
+            executor(txn).state.claims.queue.tickets,
             ("orders",),
         )
         # Another test's may be about to end; none of them keeps the process alive.

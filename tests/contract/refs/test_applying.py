@@ -66,9 +66,9 @@ def test_rollback_takes_a_time_or_a_tag_and_a_choice_of_tables(lake: lv.Lake, ki
     shop(lake, kind)
     lake.tag("opening")
     sell(lake)
-    moment = lake.history(1)[0].timestamp
+    instant = lake.history(1)[0].timestamp
     sell(lake, 3)
-    assert lake.rollback(moment).tables.keys() == {"stock", "sales/orders"}
+    assert lake.rollback(instant).tables.keys() == {"stock", "sales/orders"}
     assert lake.rollback("opening", tables=["sales/*"]).tables == {"sales/orders": "physical"}
     assert lake.read("stock")["qty"].to_pylist() == [4]
     assert lake.read("sales/orders")["id"].to_pylist() == [1]
@@ -240,12 +240,12 @@ def test_a_table_is_restored_by_its_own_version_time_or_tag(lake: lv.Lake, kind:
     lake.tag("opening")
     first = lake.table("stock").version
     sell(lake)
-    moment = datetime.now(UTC)
+    instant = datetime.now(UTC)
     sell(lake, 3)
     table = lake.table("stock")
     assert table.restore(first).tables == {"stock": "physical"}
     assert lake.read("stock")["qty"].to_pylist() == [5]
-    table.restore(moment)
+    table.restore(instant)
     assert lake.read("stock")["qty"].to_pylist() == [4]
     assert table.restore("opening").merged == "restore to opening"
     assert state(lake)["stock"] == [{"qty": 5, "sku": "tea"}]

@@ -478,7 +478,7 @@ def test_a_client_follows_many_rebases(lake: lv.Lake) -> None:
         lake.rebase("etl")
         assert len(stock(etl)) == 3 + number
     assert first.newest() is first.next_life
-    assert first.newest().context.life != first.context.life
+    assert first.newest().context.epoch != first.context.epoch
 
 
 def test_large_lakes_too(local_place: Place) -> None:

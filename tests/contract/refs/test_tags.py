@@ -75,10 +75,10 @@ def files_of(lake: lv.Lake) -> set[Path]:
 def test_an_older_version_can_be_tagged_until_it_is_vacuumed(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     change(lake)
-    moment = lake.history(1)[0].timestamp
+    instant = lake.history(1)[0].timestamp
     change(lake)
     assert quantities(lake.on(lake.tag("third", at=3).name)) == [6]
-    assert quantities(lake.on(lake.tag("then", at=moment).name)) == [6]
+    assert quantities(lake.on(lake.tag("then", at=instant).name)) == [6]
     assert quantities(lake.on(lake.tag("same", at="third").name)) == [6]
     # Within its retention a vacuum takes nothing of it.
     lake["stock"].vacuum(dry_run=False)

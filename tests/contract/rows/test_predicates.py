@@ -164,12 +164,12 @@ def test_a_phantom_that_equals_a_double_is_a_conflict(place: Place) -> None:
 
 
 def test_a_month_later_is_after_what_comes_a_month_later(place: Place) -> None:
-    moments = [datetime(2023, 1, 30, 23), datetime(2023, 1, 31, 1)]
-    place.write("t", pa.table({"ts": pa.array(moments, pa.timestamp("us", "UTC"))}))
+    instants = [datetime(2023, 1, 30, 23), datetime(2023, 1, 31, 1)]
+    place.write("t", pa.table({"ts": pa.array(instants, pa.timestamp("us", "UTC"))}))
     where = "ts + interval '1' month > timestamp '2023-02-28 12:00:00'"
     with place.connect() as lake:
         assert lake.snapshot().read("t", where=where)["ts"].to_pylist() == [
-            moments[0].replace(tzinfo=UTC)
+            instants[0].replace(tzinfo=UTC)
         ]
 
 

@@ -212,8 +212,8 @@ def test_a_partition_time_without_a_zone_is_utc_whatever_the_session_says(
     beside: Beside, reader: Any
 ) -> None:
     """deltalake writes no zone there, and Spark's own reader takes the session's."""
-    moment = pa.scalar(1_700_000_000_000_000, pa.timestamp("us", "UTC"))
-    rows = pa.table({"k": [1], "at": pa.array([moment.as_py()], moment.type)})
+    instant = pa.scalar(1_700_000_000_000_000, pa.timestamp("us", "UTC"))
+    rows = pa.table({"k": [1], "at": pa.array([instant.as_py()], instant.type)})
     beside.place.write("t", rows, partition_by=["at"])
     with lv.connect(beside.place.root, spark=beside.spark, spark_reader=reader) as lake:
         assert plain(lake.snapshot().read("t").toArrow()) == plain(rows)

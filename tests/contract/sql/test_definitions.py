@@ -250,8 +250,8 @@ def test_the_past_of_a_table_and_of_the_lake(session: Session) -> None:
     session.sql("CREATE TABLE old AS SELECT id FROM t AT (VERSION => 2)")
     session.sql("DELETE FROM old WHERE id NOT IN (SELECT id FROM t VERSION AS OF 3)")
     assert rows(session, "FROM old") == [{"id": 1}]
-    moment = rows(session, "SHOW VERSIONS FROM t")[1]["timestamp"].isoformat()
-    assert rows(session, f"SELECT count(*) AS n FROM t TIMESTAMP AS OF '{moment}'") == [{"n": 3}]
+    instant = rows(session, "SHOW VERSIONS FROM t")[1]["timestamp"].isoformat()
+    assert rows(session, f"SELECT count(*) AS n FROM t TIMESTAMP AS OF '{instant}'") == [{"n": 3}]
 
 
 def test_branches_and_tags(session: Session) -> None:
@@ -331,7 +331,7 @@ def test_upkeep(session: Session) -> None:
         ("FROM t VERSION AS OF two", "write VERSION AS OF 3"),
         ("FROM t AT (VERSOIN => 1)", "cannot be read"),
         ("FROM (FROM t) VERSION AS OF 1", "stands behind no table"),
-        ("FROM t TIMESTAMP AS OF 'yesterday'", "'yesterday' is no moment"),
+        ("FROM t TIMESTAMP AS OF 'yesterday'", "'yesterday' is no timestamp"),
         ("SHOW BRANHCES", "did you mean SHOW BRANCHES?"),
         ("RESTORE TABLE t TO VERSION AS OF 1", "restore(version)"),
         ("ANALYZE TABLE t", "statistics are made with each file"),

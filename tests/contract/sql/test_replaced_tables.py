@@ -109,7 +109,7 @@ def test_a_table_that_is_dropped_and_created_in_one_transaction_is_replaced(
         session.sql("CREATE TABLE t (a INT) PARTITIONED BY (b)")
     assert [row["name"] for row in rows(session, "SHOW TABLES")] == ["u"]
     session.sql("CREATE TABLE t AS SELECT 'x' AS b; INSERT INTO t VALUES ('y')")
-    saved = executor(session.transaction).state.standing.saved
+    saved = executor(session.transaction).state.claims.saved
     assert saved is not None
     assert saved.operations == 1  # what is there of it drops the table
     session.sql("COMMIT")

@@ -96,10 +96,10 @@ def test_frames_sql_and_streams_make_equal_tables_however_often_they_are_killed(
     root = str(tmp_path / "lake")
     arguments = [root, str(tmp_path / "incoming"), str(tmp_path / "checkpoints")]
     seed = first_seed()
-    moments = random.Random(seed)
+    instants = random.Random(seed)
     ended = False
     for _ in range(KILLS):
-        ended = drive(arguments, (moments.randint(1, STEPS), moments.uniform(0, 3))) or ended
+        ended = drive(arguments, (instants.randint(1, STEPS), instants.uniform(0, 3))) or ended
     assert drive(arguments, None), f"seed {seed}"
     with lv.connect(root, settings=lv.Settings(max_age_seconds=0)) as lake:
         for way in "fqs":

@@ -217,8 +217,8 @@ for _unit, _zone in (("ms", None), ("ms", "UTC"), ("us", None), ("ns", "UTC")):
 
     @shape(f"timestamps in {_unit} with zone {_zone}", with_("ts", *OLD))
     def _(table: Handmade, unit: Any = _unit, zone: str | None = _zone) -> None:
-        moments = OLD if zone else [moment.replace(tzinfo=None) for moment in OLD]
-        rows = pa.table({"id": [1, 2], "ts": pa.array(moments, pa.timestamp(unit, zone))})
+        instants = OLD if zone else [instant.replace(tzinfo=None) for instant in OLD]
+        rows = pa.table({"id": [1, 2], "ts": pa.array(instants, pa.timestamp(unit, zone))})
         table.begin([ID, field("ts", "timestamp")], table.add("f.parquet", rows))
 
 

@@ -64,7 +64,7 @@ VALUES: dict[str, list[Any]] = {
         datetime.datetime(9999, 12, 31, 23, 59, 59, 999999),
     ],
 }
-VALUES["tz"] = [moment.replace(tzinfo=UTC) for moment in VALUES["ts"]]
+VALUES["tz"] = [instant.replace(tzinfo=UTC) for instant in VALUES["ts"]]
 FILES = 3
 
 

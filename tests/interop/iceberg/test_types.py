@@ -246,12 +246,12 @@ def test_nanoseconds_are_read(tmp_path: Path) -> None:
     """Of a file as version 3 has it, which pyiceberg does not write."""
     schema = Schema(NestedField(1, "k", IntegerType()), NestedField(2, "n", TimestampType()))
     table = made(tmp_path, schema, PartitionSpec(), SortOrder())
-    moments = [0, 1, 1_700_000_000_000_000_001, None]
+    instants = [0, 1, 1_700_000_000_000_000_001, None]
     fields = [
         pa.field("k", pa.int32(), metadata={"PARQUET:field_id": "1"}),
         pa.field("n", pa.timestamp("ns"), metadata={"PARQUET:field_id": "2"}),
     ]
-    rows = pa.table([[0, 1, 2, 3], moments], schema=pa.schema(fields))
+    rows = pa.table([[0, 1, 2, 3], instants], schema=pa.schema(fields))
     path = tmp_path / "t/data/n.parquet"
     path.parent.mkdir()
     pq.write_table(rows, path)
@@ -274,7 +274,7 @@ def test_nanoseconds_are_read(tmp_path: Path) -> None:
     with lv.connect(str(tmp_path)) as lake, lake.snapshot() as state:
         found = state.read("t").sort_by("k")["n"]
         assert found.type == pa.timestamp("ns")
-        assert found.cast(pa.int64()).to_pylist() == moments
+        assert found.cast(pa.int64()).to_pylist() == instants
         zero = datetime.datetime(1970, 1, 1)
         for how, wanted in (("=", [0]), (">", [1, 2]), ("<=", [0])):
             part = state.read("t", where=f"n {how} :zero", params={"zero": zero})

@@ -172,8 +172,8 @@ def test_in_commit_timestamps_rise_and_spark_travels_by_them(beside: Beside) -> 
     stamps = [info["inCommitTimestamp"] for info in beside.actions("commitInfo", "t")]
     assert stamps == sorted(set(stamps))
     assert len(stamps) == 5
-    moment = datetime.fromtimestamp(stamps[2] / 1000, UTC).isoformat()
-    reader = beside.spark.read.format("delta").option("timestampAsOf", moment)
+    instant = datetime.fromtimestamp(stamps[2] / 1000, UTC).isoformat()
+    reader = beside.spark.read.format("delta").option("timestampAsOf", instant)
     assert sorted(row.k for row in reader.load(beside.path("t")).collect()) == [1, 2, 3, 4]
     assert sorted(row[0] for row in beside.both("t")) == [1, 2, 3, 4]
 

@@ -198,7 +198,7 @@ def spark_writes(beside: Beside, table: str, rows: pa.Table, *partition_by: str)
 
 # The physical type that Spark gives moments in files is the session's choice.
 @pytest.fixture(params=["INT96", "TIMESTAMP_MICROS"])
-def moments(request: pytest.FixtureRequest, beside: Beside) -> Iterator[Beside]:
+def instants(request: pytest.FixtureRequest, beside: Beside) -> Iterator[Beside]:
     key = "spark.sql.parquet.outputTimestampType"
     before = beside.spark.conf.get(key)
     assert before is not None
@@ -209,17 +209,17 @@ def moments(request: pytest.FixtureRequest, beside: Beside) -> Iterator[Beside]:
 
 @pytest.mark.seam
 def test_a_table_written_by_spark_is_read_rewritten_and_read_by_spark_again(
-    moments: Beside,
+    instants: Beside,
 ) -> None:
-    spark_writes(moments, "t", ROWS)
-    read_alike(moments, "t", ROWS)
-    with moments.connect() as lake, lake.transaction() as txn:
+    spark_writes(instants, "t", ROWS)
+    read_alike(instants, "t", ROWS)
+    with instants.connect() as lake, lake.transaction() as txn:
         assert txn.update("t", {"k": "k + 10"}, where="k <= 6").rows_updated == 6
         txn.append("t", ROWS)
     both = pa.concat_tables([shifted(ROWS, 10), ROWS])
-    read_alike(moments, "t", both)
-    moments.sql("UPDATE {t} SET k = k + 10", "t")
-    read_alike(moments, "t", shifted(both, 10))
+    read_alike(instants, "t", both)
+    instants.sql("UPDATE {t} SET k = k + 10", "t")
+    read_alike(instants, "t", shifted(both, 10))
 
 
 def test_a_table_made_by_lakevilla_is_read_and_written_by_spark(beside: Beside) -> None:

@@ -44,7 +44,7 @@ _VALUES: Mapping[str, tuple[pa.DataType, Sequence[Any]]] = {
         pa.date32(),
         [date(2024, 2, 29), date(1970, 1, 1), date(1, 1, 1), date(9999, 12, 31), date(2024, 3, 3)],
     ),
-    "z": (pa.timestamp("us", "UTC"), [moment.replace(tzinfo=UTC) for moment in _MOMENTS]),
+    "z": (pa.timestamp("us", "UTC"), [instant.replace(tzinfo=UTC) for instant in _MOMENTS]),
     "n": (pa.timestamp("us"), _MOMENTS),
     "o": (pa.bool_(), (True, False)),
     "l": (pa.list_(pa.int64()), ([], [1], [1, None], [3, 2, 1], [None])),
@@ -77,7 +77,7 @@ class Conditions:
             lambda: f"{self.number(depth)} {one(_COMPARED)} {self.number(depth)}",
             lambda: f"{self.number(depth)} {one(_COMPARED)} {self.number(depth)}",
             lambda: f"{self.text(depth)} {one(_COMPARED)} {self.text(depth)}",
-            lambda: f"{self.moment(depth)} {one(_COMPARED)} {self.moment(depth)}",
+            lambda: f"{self.instant(depth)} {one(_COMPARED)} {self.instant(depth)}",
             lambda: f"{self.number(depth)} IN ({self.number(0)}, {self.number(0)})",
             lambda: f"{self.number(depth)} BETWEEN {self.number(0)} AND {self.number(0)}",
             lambda: f"{self.text(depth)} {one(('LIKE', 'NOT LIKE', 'ILIKE'))} '{one(_PATTERNS)}'",
@@ -113,7 +113,7 @@ class Conditions:
             lambda: f"{one(_OF_NUMBERS)}({inner(depth - 1)}, {inner(depth - 1)})",
             lambda: f"{one(_OF_TEXT)}({self.text(depth - 1)})",
             lambda: f"{one(('instr', 'strpos'))}({self.text(depth - 1)}, {self.text(0)})",
-            lambda: f"{one(_OF_MOMENT)}({self.moment(depth - 1)})",
+            lambda: f"{one(_OF_MOMENT)}({self.instant(depth - 1)})",
             lambda: f"CAST({inner(depth - 1)} AS {one(_NUMBER_TYPES)})",
             lambda: f"{inner(0)}::{one(_NUMBER_TYPES)}",
             lambda: f"CAST({self.text(0)} AS {one(_NUMBER_TYPES)})",
@@ -121,7 +121,7 @@ class Conditions:
             lambda: f"if({self.condition(0)}, {inner(0)}, {inner(0)})",
             lambda: f"round(m, {one('0123')})",
             lambda: one(("l[1]", "l[2]", "l[-1]", "p['a']", "g.q", "len(l)", "array_length(l)")),
-            lambda: f"extract({one(('year', 'month', 'dow', 'week'))} FROM {self.moment(0)})",
+            lambda: f"extract({one(('year', 'month', 'dow', 'week'))} FROM {self.instant(0)})",
         )
         return one(draws)()
 
@@ -149,14 +149,14 @@ class Conditions:
         )
         return one(draws)()
 
-    def moment(self, depth: int) -> str:
+    def instant(self, depth: int) -> str:
         """A text that may be a date or a moment."""
         one = self._random.choice
         if depth <= 0:
             return one(
                 ("t", "z", "n", "DATE '2024-03-03'", "'2024-02-29'", "TIMESTAMP '1970-01-01'")
             )
-        inner = self.moment
+        inner = self.instant
         draws: Sequence[Callable[[], str]] = (
             lambda: inner(0),
             lambda: f"{inner(0)} {one('+-')} INTERVAL '{one('123')}' {one(_UNITS)}",

@@ -35,7 +35,7 @@ def test_compiled_expressions_have_the_value_that_duckdb_gives_them(seed: int) -
     drawn = Conditions(random)
     outcomes: Counter[str] = Counter()
     for _ in range(60):
-        text = random.choice((drawn.condition, drawn.number, drawn.text, drawn.moment))(3)
+        text = random.choice((drawn.condition, drawn.number, drawn.text, drawn.instant))(3)
         outcomes[_compared(database, text, rows.schema)] += 1
     assert outcomes["same"] > 5, outcomes
 

@@ -690,5 +690,5 @@ def test_a_renewal_that_ends_after_the_record_was_deleted_does_not_bring_it_back
         renewal.send(answer)
         renewal.send(simulation.store.apply(Get(request.key)))
     assert ended.value.value is True
-    assert txn.standing.record is None
-    assert not txn.standing.ousted
+    assert txn.claims.record is None
+    assert not txn.claims.ousted

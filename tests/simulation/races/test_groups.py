@@ -16,8 +16,8 @@ from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.commit.together import crowd as group
 from lakevilla.transaction.commit.together import join as joining
 from lakevilla.transaction.commit.together import replacing
+from lakevilla.transaction.commit.together.group import Candidate, Replacement, Settled
 from lakevilla.transaction.commit.together.join import join
-from lakevilla.transaction.commit.together.lane import Candidate, Replacement, Settled
 from lakevilla.transaction.commit.upload import seal_commit, upload
 from lakevilla.transaction.verbs import read_write
 from lakevilla_testing.checks import invariants
@@ -278,9 +278,9 @@ def test_a_member_whose_commit_has_moved_to_a_page_within_its_group_is_told_of_i
         candidates = run_now(simulation.store, prepare())
         joined = run_now(simulation.store, join(context, candidates[0].held, candidates))
         attempt = Replacement(candidates[0].held, joined.head, joined.accepted)
-        lane = group.commits_of(context)
-        assert lane.begin(attempt, joined.accepted, lambda _: None)
-        run_now(simulation.store, replacing.carry_out(context, lane, attempt))
+        commits = group.commits_of(context)
+        assert commits.begin(attempt, joined.accepted, lambda _: None)
+        run_now(simulation.store, replacing.carry_out(context, commits, attempt))
     in_head = {commit.txn for commit in joined.head.commits}
     assert any(candidate.txn.id not in in_head for candidate in candidates)
     for number, candidate in enumerate(candidates):

@@ -257,7 +257,7 @@ def transferring(key="k", told=None):
     def program(client):
         context = context_of(client)
         txn = begin(client, context=context)
-        txn.standing.key = KeyUse(key, None)
+        txn.claims.key = KeyUse(key, None)
         try:
             yield from bind_to_head(txn)
             yield from add_to(txn, "a", -1)

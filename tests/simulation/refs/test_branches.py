@@ -8,7 +8,7 @@ import pytest
 from lakevilla.errors import LakeVillaError
 from lakevilla.global_log.bases import load_base
 from lakevilla.global_log.head import HEAD_KEY, Head
-from lakevilla.global_log.refs import made_of_life
+from lakevilla.global_log.refs import number_of_epoch
 from lakevilla.lake.frozen import frozen
 from lakevilla.lake.table_log import refresh
 from lakevilla.maintenance.gc.listing import TIME_NAME
@@ -279,8 +279,8 @@ def test_a_life_that_gc_has_listed_and_that_lands_later_is_another_one():
     assert alone(simulation, adds(), "writer") == "committed"
     sweep(simulation, 2)
     assert alone(simulation, shows(), "looker")[0] == 101
-    assert made_of_life(entry.life) == entry.base.made
-    assert lives_left(simulation) == {entry.life}
+    assert number_of_epoch(entry.epoch) == entry.base.made
+    assert lives_left(simulation) == {entry.epoch}
 
 
 def test_commits_of_a_branch_are_not_taken_for_those_of_the_lake_that_have_their_numbers():
@@ -299,13 +299,13 @@ def test_commits_of_a_branch_are_not_taken_for_those_of_the_lake_that_have_their
         return state, (yield from frozen._followed(context, tail, state, base.sequence))
 
     state, found = alone(simulation, looks, "looker")
-    assert [ref.life for ref in state.pending] == [_life(simulation)]
+    assert [ref.epoch for ref in state.pending] == [_life(simulation)]
     assert found == (state.published, state.pending)
 
 
 def _life(simulation):
-    (life,) = lives_left(simulation)
-    return life
+    (epoch,) = lives_left(simulation)
+    return epoch
 
 
 def finds_a_commit_after_the_end():

@@ -108,8 +108,8 @@ def act(outcomes, client, what, others):
         case "append on branch":
 
             def work(context):
-                life = context.held.head.life
-                yield from appends(outcomes, client, context, (name, life.ref_id))
+                epoch = context.held.head.epoch
+                yield from appends(outcomes, client, context, (name, epoch.ref_id))
 
             yield from on_branch(client, name, work)
         case "update":

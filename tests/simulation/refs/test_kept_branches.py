@@ -78,7 +78,7 @@ def kept_beside(other, limit):
             "conflict",
         ), found
         added = (8,) if found["other"] == "committed" and other is not updates else ()
-        rebased = isinstance(found["other"], tuple) or hasattr(found["other"], "lives")
+        rebased = isinstance(found["other"], tuple) or hasattr(found["other"], "epochs")
         is_whole(simulation, 7, *added, balance=110 if rebased else 100)
 
     assert interleavings(build, check, limit=limit) == limit

@@ -216,16 +216,16 @@ def add_elsewhere(client):
 
 def test_a_transaction_that_is_open_meanwhile_is_in_conflict_and_not_on_the_branch():
     simulation = a_branch()
-    life = entry_of(simulation).life
-    writer = Process(simulation, appends(8), "writer").until(f"{life}/HEAD.json")
+    epoch = entry_of(simulation).epoch
+    writer = Process(simulation, appends(8), "writer").until(f"{epoch}/HEAD.json")
     assert not isinstance(alone(simulation, rebases(), "rebaser"), str)
     assert writer.finish() == "conflict"
     is_whole(simulation, 7)
 
 
 def a_commit_without_an_answer(simulation, *, landed=True):
-    life = entry_of(simulation).life
-    writer = Process(simulation, appends(8), "writer").until(f"{life}/HEAD.json")
+    epoch = entry_of(simulation).epoch
+    writer = Process(simulation, appends(8), "writer").until(f"{epoch}/HEAD.json")
     if landed:
         simulation.store.apply(writer.next)
     writer.lose()
@@ -246,7 +246,7 @@ def test_a_life_stays_for_those_who_look_for_a_commit_although_nothing_of_it_is_
     writer = a_commit_without_an_answer(simulation)
     assert alone(simulation, merges, "merger") == "merged"
     rebased = alone(simulation, rebases(), "rebaser")
-    assert len(rebased.lives) == 2
+    assert len(rebased.epochs) == 2
     sweep(simulation, days=1)
     assert writer.finish() == "committed"
 
@@ -258,7 +258,7 @@ def test_of_a_commit_nobody_can_tell_once_its_life_is_swept():
     alone(simulation, rebases(), "rebaser")
     simulation.now += 10 * DAY
     assert alone(simulation, updates, "another") == "committed"
-    assert len(alone(simulation, rebases(), "second").lives) == 2
+    assert len(alone(simulation, rebases(), "second").epochs) == 2
     sweep(simulation)
     sweep(simulation)
     assert writer.finish() == "outcome_unknown"
@@ -266,12 +266,12 @@ def test_of_a_commit_nobody_can_tell_once_its_life_is_swept():
 
 def test_files_of_older_lives_stay_as_long_as_the_branch_has_them():
     simulation = a_branch()
-    first = entry_of(simulation).life
+    first = entry_of(simulation).epoch
     for number in range(3):
         alone(simulation, updates, f"updater {number}")
         assert not isinstance(alone(simulation, rebases(), f"rebaser {number}"), str)
         sweep(simulation)
-    assert entry_of(simulation).lives[0] == first
+    assert entry_of(simulation).epochs[0] == first
     assert alone(simulation, shows(), "looker") == {0: 140, 1: 100, 7: 1}
 
 
@@ -290,13 +290,13 @@ def test_lives_go_when_the_lake_has_what_was_written_in_them():
 def test_of_very_many_lives_that_nothing_needs_the_newest_stay(monkeypatch):
     monkeypatch.setattr(entries, "MOST_RECENT", 2)
     simulation = a_branch()
-    first = entry_of(simulation).life
-    lives = [first]
+    first = entry_of(simulation).epoch
+    epochs = [first]
     for number in range(4):
         alone(simulation, updates, f"updater {number}")
         alone(simulation, rebases(), f"rebaser {number}")
-        lives.append(entry_of(simulation).life)
-    assert entry_of(simulation).lives == (first, *lives[-3:])  # the first one has files
+        epochs.append(entry_of(simulation).epoch)
+    assert entry_of(simulation).epochs == (first, *epochs[-3:])  # the first one has files
     is_whole(simulation, 7, balance=150)
 
 
@@ -306,8 +306,8 @@ def test_a_deletion_ends_the_life_that_a_rebase_has_made_meanwhile():
     ender = Process(simulation, ends(), "ender").until("_lakevilla/HEAD.json")
     assert rebaser.finish().id
     assert alone(simulation, appends(8), "writer") == "committed"
-    life = entry_of(simulation).life
-    late = Process(simulation, appends(9), "late").until(f"{life}/HEAD.json")
+    epoch = entry_of(simulation).epoch
+    late = Process(simulation, appends(9), "late").until(f"{epoch}/HEAD.json")
     assert ender.finish() is None
     assert late.finish() == "ref_not_found"
 
@@ -333,7 +333,7 @@ def test_a_branch_is_rebased_where_head_is_a_log():
 
 def test_outcomes_are_asked_of_older_lives():
     simulation = a_branch()
-    first = entry_of(simulation).life
+    first = entry_of(simulation).epoch
     alone(simulation, rebases(), "rebaser")
 
     def asks(client):

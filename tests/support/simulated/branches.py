@@ -45,7 +45,7 @@ def on_branch(client, name, work):
     if isinstance(found, Frozen):
         return (yield from work(context, found))
     own = context.of_branch(found.held)
-    return (yield from at_home(found.entry.life, work(own)))
+    return (yield from at_home(found.entry.epoch, work(own)))
 
 
 def adds(amount=1, name="etl", table="a"):

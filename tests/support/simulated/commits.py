@@ -58,7 +58,7 @@ def begin(client, features=RI, context=None, key=None, **options):
     context = context or context_of(client)
     txn = _begin(TransactionState(context, client.ids.txn_id(), Options(features, **options)))
     txn.through_head = bool(features & (Feature.I | Feature.CT))
-    txn.standing.key = key
+    txn.claims.key = key
     return txn
 
 

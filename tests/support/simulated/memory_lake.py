@@ -23,7 +23,7 @@ from lakevilla.store.base import Found, Refused
 from lakevilla.store.effects import Effect, List, Parallel, Program, Put, Sleep
 from lakevilla.sublogs.operations import Delete, Update
 from lakevilla.transaction.commit.commit import commit
-from lakevilla.transaction.commit.together.lane import Candidate
+from lakevilla.transaction.commit.together.group import Candidate
 from lakevilla.transaction.commit.upload import Sealed, seal_commit, upload
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState

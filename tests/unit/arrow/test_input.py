@@ -568,14 +568,14 @@ def test_encoded_views_are_decoded_at_every_depth(
 
 def test_a_moment_is_a_day_at_midnight_alone() -> None:
     days = [date(1969, 12, 31), None, date(2024, 2, 29)]
-    moments = pa.array(days, pa.date32()).cast(pa.timestamp("us"))
+    instants = pa.array(days, pa.date32()).cast(pa.timestamp("us"))
     for unit in ("s", "ms", "us", "ns"):
-        assert one(moments.cast(pa.timestamp(unit)), pa.date32()) == days
+        assert one(instants.cast(pa.timestamp(unit)), pa.date32()) == days
     noon = pa.array([datetime(2024, 2, 29, 12)], pa.timestamp("us"))
     with pytest.raises(InvalidOperation, match=r"2024-02-29 12:00.* by cast\(... as date\)"):
         one(noon, pa.date32())
     with pytest.raises(InvalidOperation, match=r"say which day it is, by cast\(... as date\)"):
-        one(moments.cast(pa.timestamp("us", "UTC")), pa.date32())
+        one(instants.cast(pa.timestamp("us", "UTC")), pa.date32())
 
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint32(), pa.uint64()]

@@ -76,11 +76,11 @@ def test_command_names_of_other_products_get_a_hint(root: str, name: str) -> Non
 
 def test_a_tag_is_of_a_version_a_time_or_another_tag(root: str) -> None:
     with lv.connect(root) as lake:
-        moment = lake.history()[1].timestamp
+        instant = lake.history()[1].timestamp
     assert run("tag", root, "now")["version"] == 4
     assert run("tag", root, "number", "--at", "1")["version"] == 1
     assert run("tag", root, "other", "--at", "closing")["version"] == 2
-    assert run("tag", root, "time", "--at", moment.isoformat())["version"] == 3
+    assert run("tag", root, "time", "--at", instant.isoformat())["version"] == 3
     assert quantities(root, "--on", "time") == [6]
 
 

@@ -122,10 +122,10 @@ def test_a_table_whose_leaf_was_not_fetched_is_never_taken_for_absent():
     ):
         with pytest.raises(AssertionError, match="was not fetched"):
             look()
-    assert found.at_hand() == {}
+    assert found.cached() == {}
     fetch(found, bodies, ["t3"])
     assert found["t3"] == TableState("id", 3)
-    assert 0 < len(found.at_hand()) < 9
+    assert 0 < len(found.cached()) < 9
 
 
 def test_leaves_fetched_by_another_map_of_the_lake_are_not_fetched_again():

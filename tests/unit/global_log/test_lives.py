@@ -18,7 +18,7 @@ def after(head: Head, tables: dict[str, TableState], *touched: str) -> Head:
     )
 
 
-def lives(head: Head) -> list[tuple[str | None, str | None]]:
+def epochs(head: Head) -> list[tuple[str | None, str | None]]:
     """(left, entered) of each commit."""
     touches = [touch for commit in head.commits for touch in commit.tables.values()]
     return [(touch.left, touch.entered) for touch in touches]
@@ -33,22 +33,22 @@ def test_a_table_comes_goes_and_comes_again() -> None:
     head = after(head, {"a": TableState("A", 1, dropped=True)}, "a")
     head = after(head, {"a": TableState("B", 0)}, "a")
     head = after(head, {"a": TableState("C", 3)}, "a")
-    assert lives(head) == [(None, "A"), (None, None), ("A", None), (None, "B"), ("B", "C")]
+    assert epochs(head) == [(None, "A"), (None, None), ("A", None), (None, "B"), ("B", "C")]
 
 
 def test_of_several_in_one_replacement_the_first_brings_in_and_the_last_takes_out() -> None:
     head = after(EMPTY, {"a": TableState("A", 0)}, "a", "a", "a")
     head = after(head, {"a": TableState("A", 0, dropped=True)}, "a", "a")
-    assert lives(head) == [(None, "A"), (None, None), (None, None), (None, None), ("A", None)]
+    assert epochs(head) == [(None, "A"), (None, None), (None, None), (None, None), ("A", None)]
 
 
 def test_a_table_may_come_and_go_in_one_replacement() -> None:
     gone = {"a": TableState("A", -1, dropped=True)}
-    assert lives(after(EMPTY, gone, "a", "a")) == [(None, "A"), ("A", None)]
+    assert epochs(after(EMPTY, gone, "a", "a")) == [(None, "A"), ("A", None)]
     # Made and dropped by one transaction: it never was in the lake.
-    assert lives(after(EMPTY, gone, "a")) == [(None, None)]
+    assert epochs(after(EMPTY, gone, "a")) == [(None, None)]
 
 
 def test_a_replacement_that_touches_other_tables_tells_nothing_of_this_one() -> None:
     head = after(EMPTY, {"a": TableState("A", 0), "b": TableState("B", 0)}, "a", "b")
-    assert lives(after(head, {"b": TableState("B", 1)}, "b"))[2:] == [(None, None)]
+    assert epochs(after(head, {"b": TableState("B", 1)}, "b"))[2:] == [(None, None)]

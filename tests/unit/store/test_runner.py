@@ -329,10 +329,10 @@ def test_ctrl_c_at_any_moment_never_hangs(in_pool: bool, tmp_path: Path) -> None
 
     runner = make_runner() if in_pool else undurable_runner(tmp_path)
     interrupted = 0
-    for moment in range(120):
+    for instant in range(120):
         previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
         try:
-            signal.setitimer(signal.ITIMER_REAL, 0.0002 + 0.00004 * moment)
+            signal.setitimer(signal.ITIMER_REAL, 0.0002 + 0.00004 * instant)
             try:
                 runner.run(program())
             except KeyboardInterrupt:

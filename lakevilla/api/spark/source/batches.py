@@ -123,11 +123,11 @@ def parts_of(
         with executor.alone("changes", layout.table):
             changes = executor.run(walked.changes_of(one))
         for number, change in enumerate(changes):
-            found += [ChangePart(one.commit, number, some) for some in _apart(layout, change)]
+            found += [ChangePart(one.commit, number, some) for some in _by_source(layout, change)]
     return found
 
 
-def _apart(layout: Layout, change: Change) -> Iterator[tuple[ChangeSource, ...]]:
+def _by_source(layout: Layout, change: Change) -> Iterator[tuple[ChangeSource, ...]]:
     sources = sources_of(layout, change)
     if len(sources) > 1:
         yield sources

@@ -130,7 +130,7 @@ class ReadOptions:
             raise InvalidOperation(
                 "the data source lakevilla needs a table's name: .load('sales/orders')"
             )
-        version, timestamp = _number(given, "version"), _moment(given.get("timestamp"))
+        version, timestamp = _number(given, "version"), _timestamp(given.get("timestamp"))
         if version is not None and timestamp is not None:
             raise InvalidOperation("give option version or timestamp, not both")
         ref = _ref(given.get("ref"), version, timestamp)
@@ -286,7 +286,7 @@ def _flag(text: str | None) -> bool | None:
     return text.lower() == "true"
 
 
-def _moment(text: str | None) -> datetime | None:
+def _timestamp(text: str | None) -> datetime | None:
     if text is None:
         return None
     try:

@@ -29,7 +29,7 @@ from lakevilla.engines.spark.rows import (
 from lakevilla.engines.spark.tasks import Bins, LakeAddress, ScanTask, in_bins, only_bin, rows_of
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.layout import Layout
-from lakevilla.lake.frozen.mounts import places_at_hand
+from lakevilla.lake.frozen.mounts import known_places
 from lakevilla.lake.past import Pin, pin, pinned
 from lakevilla.settings import Settings
 from lakevilla.sql.expressions.bind import bind
@@ -118,7 +118,7 @@ def bound_to(lakes: bytes, asked: ReadOptions) -> Bound:
     with lake_at(access, asked.version, asked.timestamp, asked.ref) as executor:
         head = executor.state_of_lake()
         view = executor.look(asked.table)
-        access = reaching(access, places_at_hand(executor.state.context, executor.client.reach))
+        access = reaching(access, known_places(executor.state.context, executor.client.reach))
     layout = view.snapshot.layout
     schema = projection(layout, asked.columns)
     where = None if asked.where is None else bind(parse_predicate(asked.where), layout.schema)

@@ -686,14 +686,14 @@ class GivenTables:
         known = self._known.get(location)
         if known is not None and known[0] is table.layout and _same(known[1], table.files):
             return known[2]
-        files = yield from self.apart(table)
+        files = yield from self.unkept_files(table)
         self._known.pop(location, None)
         self._known[location] = (table.layout, table.files, files)
         self._drop_oldest()
         self._hold(files.paths)
         return files
 
-    def apart(self, table: TableInput) -> Program[Files]:
+    def unkept_files(self, table: TableInput) -> Program[Files]:
         """Return the files of ``table``, which are not kept for the next caller."""
         name = f"table{next(self._numbers)}"
         return (yield from read_files(self._data, table, name, self.names))

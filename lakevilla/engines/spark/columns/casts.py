@@ -175,9 +175,9 @@ def _common(left: Typed, right: Typed, what: str, terms: SessionTerms) -> str:
     if both == {"date", "timestamp"}:
         need_utc("timestamp", what, terms)
         return "timestamp"
-    for moment in ("date", "timestamp", "timestamp_ntz"):
-        if both == {moment, "string"}:
-            return moment
+    for instant in ("date", "timestamp", "timestamp_ntz"):
+        if both == {instant, "string"}:
+            return instant
     raise refused(
         f"{what} of {a} and {b}", "Spark converts one of them by rules of its own: cast one side"
     )
@@ -210,13 +210,13 @@ def converted(operand: Typed, to: str, what: str, terms: SessionTerms) -> Expr:
             return literal(float(number))
         return Cast(expr, "double")
     if operand.type == "string":
-        return _moment(operand, to, what, terms)
+        return _temporal_constant(operand, to, what, terms)
     # The remaining casts lose nothing: the language itself widens integers and decimals in this
     # way.
     return expr
 
 
-def _moment(operand: Typed, to: str, what: str, terms: SessionTerms) -> Expr:
+def _temporal_constant(operand: Typed, to: str, what: str, terms: SessionTerms) -> Expr:
     """Return text next to a date or timestamp, as a constant of that type."""
     constant = operand.constant
     if constant is None:

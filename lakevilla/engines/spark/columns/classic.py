@@ -104,7 +104,7 @@ def _constant(node: Any) -> Node:
             micros = times.fromJavaTimestamp(value)
             return Constant(_EPOCH + timedelta(microseconds=micros), "timestamp")
     except OverflowError:
-        raise refused("a moment beyond the years 1 to 9999", "pass one within them") from None
+        raise refused("a timestamp beyond the years 1 to 9999", "pass one within them") from None
     raise refused(f"a literal of type {kind}", AS_TEXT)
 
 

@@ -132,10 +132,10 @@ def _constant(literal: Any) -> Node:
         if kind == "date":
             return Constant(date(1970, 1, 1) + timedelta(days=value), "date")
         if kind in ("timestamp", "timestamp_ntz"):
-            moment = _EPOCH + timedelta(microseconds=value)
-            return Constant(moment.replace(tzinfo=None) if kind.endswith("ntz") else moment, kind)
+            instant = _EPOCH + timedelta(microseconds=value)
+            return Constant(instant.replace(tzinfo=None) if kind.endswith("ntz") else instant, kind)
     except OverflowError:
-        raise refused("a moment beyond the years 1 to 9999", "pass one within them") from None
+        raise refused("a timestamp beyond the years 1 to 9999", "pass one within them") from None
     if kind in ("array", "specialized_array"):
         raise refused("a literal of an array", "write F.array(F.lit(...), ...)")
     raise refused(f"a literal of type {kind}", AS_TEXT)

@@ -87,7 +87,7 @@ def exactly(name: str, types: Sequence[str], gives: str = "string", to: str | No
 # Functions of dates and timestamps.
 
 
-def _moment(what: str, arg: Typed, lang: Language, *types: str) -> Typed:
+def _temporal_argument(what: str, arg: Typed, lang: Language, *types: str) -> Typed:
     need_utc(arg.type, f"{what}()", lang.terms)
     return wants(what, arg, *types)
 
@@ -99,7 +99,7 @@ def _part(name: str) -> Maker:
 
     def make(lang: Language, args: list[Typed]) -> Typed:
         check_count(name, args, 1)
-        return lang.call(name, [_moment(name, args[0], lang, *types)], "integer")
+        return lang.call(name, [_temporal_argument(name, args[0], lang, *types)], "integer")
 
     return make
 
@@ -119,18 +119,18 @@ def _date_add(sign: int) -> Maker:
 def _trunc(lang: Language, args: list[Typed]) -> Typed:
     check_count("date_trunc", args, 2)
     unit = constant_of("date_trunc", args[0], str)
-    moment = _moment("date_trunc", args[1], lang, "timestamp")
+    instant = _temporal_argument("date_trunc", args[1], lang, "timestamp")
     unit = {"yyyy": "year", "yy": "year", "mon": "month", "mm": "month", "dd": "day"}.get(
         str(unit).lower(), str(unit).lower()
     )
-    return lang.plain("date_trunc", [literal(unit), moment.expr], "timestamp")
+    return lang.plain("date_trunc", [literal(unit), instant.expr], "timestamp")
 
 
 def _date_format(lang: Language, args: list[Typed]) -> Typed:
     check_count("date_format", args, 2)
     types = ("date", "timestamp", "timestamp_ntz") if lang.terms.is_utc else ("date",)
-    return lang.call("date_format", [_moment("date_format", args[0], lang, *types), args[1]],
-                        "string")  # fmt: skip
+    instant = _temporal_argument("date_format", args[0], lang, *types)
+    return lang.call("date_format", [instant, args[1]], "string")
 
 
 def _read(type_: str) -> Maker:

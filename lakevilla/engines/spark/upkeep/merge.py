@@ -70,7 +70,7 @@ def merged(
     name: FileNamer,
 ) -> Program[Rewrite]:
     """Merge a source; see ``engines.base.Engine``."""
-    into, new = _apart(spec)
+    into, new = _split_inserts(spec)
     if not isinstance(source, StagedRows):
         return (yield from _given(jobs, embedded, table, source.read_all(), into, new, name))
     keys = None
@@ -190,7 +190,7 @@ def _note(reports: list[TaskReport], found: np.ndarray) -> None:
             found[report.matched] = True
 
 
-def _apart(spec: MergeSpec) -> tuple[MergeSpec, MergeSpec]:
+def _split_inserts(spec: MergeSpec) -> tuple[MergeSpec, MergeSpec]:
     """Return the merge without its inserts, and its inserts alone."""
     new = tuple(clause for clause in spec.clauses if clause.kind == "not_matched_insert")
     old = tuple(clause for clause in spec.clauses if clause.kind != "not_matched_insert")

@@ -167,10 +167,10 @@ def _scalar(value: Any, kind: pa.DataType) -> Any:
     if types.is_date(kind):
         return date.fromisoformat(value)
     if types.is_timestamp(kind):
-        moment = datetime.fromisoformat(value)
+        instant = datetime.fromisoformat(value)
         if kind.tz is None:
-            return moment.replace(tzinfo=None)
-        return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+            return instant.replace(tzinfo=None)
+        return instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)
     if types.is_binary(kind):
         return str(value).encode()
     raise TypeError(kind)

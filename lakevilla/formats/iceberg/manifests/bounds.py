@@ -136,8 +136,8 @@ def _to_bytes(kind: str, value: Any) -> bytes | None:
                 days = (datetime.date.fromisoformat(value) - _DAY).days
                 return days.to_bytes(4, "little", signed=True)
             case "timestamp" | "timestamptz":
-                moment = datetime.datetime.fromisoformat(value.removesuffix("Z"))
-                return ((moment - _EPOCH) // _MICROSECOND).to_bytes(8, "little", signed=True)
+                instant = datetime.datetime.fromisoformat(value.removesuffix("Z"))
+                return ((instant - _EPOCH) // _MICROSECOND).to_bytes(8, "little", signed=True)
         if kind.startswith("decimal"):
             return _decimal_bytes(Decimal(value), _scale(kind))
     except (ValueError, OverflowError, TypeError, AttributeError, ArithmeticError):
@@ -204,8 +204,8 @@ def as_stored(kind: str, value: Any) -> Any:
             case "date":
                 return (_DAY + datetime.timedelta(days=value)).isoformat()
             case "timestamp" | "timestamptz":
-                moment = _EPOCH + value * _MICROSECOND
-                return moment.isoformat("T", "microseconds") + ("Z" if kind[-1] == "z" else "")
+                instant = _EPOCH + value * _MICROSECOND
+                return instant.isoformat("T", "microseconds") + ("Z" if kind[-1] == "z" else "")
     except (ValueError, OverflowError):
         return None
     return value if kind.startswith("decimal") else None

@@ -147,8 +147,8 @@ def partition_text(kind: str, value: Any) -> str | None:
         case "timestamp":
             return (_EPOCH + int(value) * _MICROSECOND).isoformat(" ", "microseconds")
         case "timestamptz":
-            moment = _EPOCH + int(value) * _MICROSECOND
-            return moment.isoformat("T", "microseconds") + "Z"
+            instant = _EPOCH + int(value) * _MICROSECOND
+            return instant.isoformat("T", "microseconds") + "Z"
         case "time":
             return (_EPOCH + int(value) * _MICROSECOND).time().isoformat()
         case "uuid":
@@ -176,11 +176,11 @@ def partition_value(kind: str, text: str | None) -> Any:
         case "date":
             return (datetime.date.fromisoformat(text) - datetime.date(1970, 1, 1)).days
         case "timestamp" | "timestamptz":
-            moment = datetime.datetime.fromisoformat(text.removesuffix("Z"))
-            return (moment - _EPOCH) // _MICROSECOND
+            instant = datetime.datetime.fromisoformat(text.removesuffix("Z"))
+            return (instant - _EPOCH) // _MICROSECOND
         case "time":
-            moment = datetime.datetime.combine(_EPOCH, datetime.time.fromisoformat(text))
-            return (moment - _EPOCH) // _MICROSECOND
+            instant = datetime.datetime.combine(_EPOCH, datetime.time.fromisoformat(text))
+            return (instant - _EPOCH) // _MICROSECOND
         case "binary" | "uuid":
             return bytes(int(text[i + 2 : i + 6], 16) for i in range(0, len(text), 6))
     return Decimal(text) if kind.startswith("decimal") else text

@@ -67,11 +67,11 @@ def reached_by(base: Base, location: str) -> Reached:
         return {"": base.sequence}
     state = base.tables.get(location)
     pending = () if state is None else state.pending
-    own = (ref.sequence for ref in pending if ref.life == base.origin)
+    own = (ref.sequence for ref in pending if ref.epoch == base.origin)
     return {base.origin: max(own, default=0)}
 
 
-def computed_apart(
+def columns_computed_separately(
     context: Context, operation: Transplant, layout: Layout, beneath: Beneath | None
 ) -> Program[frozenset[str]]:
     """Return the columns computed of rows by commits that only one of two states has.
@@ -90,7 +90,7 @@ def computed_apart(
     for version in beneath.foreign:
         found |= yield from histories.of_entry(version)
     spans = [*_spans(until, {"": beneath.reached}), *_spans_of(before)]
-    return found | (yield from histories.apart(spans))
+    return found | (yield from histories.columns_computed(spans))
 
 
 # ------------------------------------------------------------------- stretches of histories
@@ -100,17 +100,17 @@ def computed_apart(
 class _Span:
     """Commits of one history after a number, up to another: ``times`` 1, or -1 if taken back."""
 
-    life: str
+    epoch: str
     after: int
     until: int
     times: int
 
 
 def _spans(since: Reached, until: Reached) -> Iterator[_Span]:
-    for life in sorted({*since, *until}):
-        old, new = since.get(life, 0), until.get(life, 0)
+    for epoch in sorted({*since, *until}):
+        old, new = since.get(epoch, 0), until.get(epoch, 0)
         if old != new:
-            yield _Span(life, min(old, new), max(old, new), 1 if old < new else -1)
+            yield _Span(epoch, min(old, new), max(old, new), 1 if old < new else -1)
 
 
 def _spans_of(operations: Iterable[Operation]) -> Iterator[_Span]:
@@ -121,14 +121,14 @@ def _spans_of(operations: Iterable[Operation]) -> Iterator[_Span]:
 
 def _rooted(reached: Reached, location: str) -> Program[Reached | None]:
     """Return the same, down to the lake's own history; None if a branch in between is gone."""
-    found, waiting = dict(reached), [life for life in reached if life]
+    found, waiting = dict(reached), [epoch for epoch in reached if epoch]
     while waiting and "" not in found:
-        life = waiting.pop()
-        held = yield from at_home(life, load_head())
-        if held is None or held.head.life is None:
+        epoch = waiting.pop()
+        held = yield from at_home(epoch, load_head())
+        if held is None or held.head.epoch is None:
             return None
         try:
-            base = yield from load_base(held.head.life.base)
+            base = yield from load_base(held.head.epoch.base)
             yield from load_base_tables(base, [location])
         except (CorruptObject, VersionNotFound):
             return None
@@ -151,7 +151,7 @@ class _Histories:
     without: frozenset[int]
     timelines: dict[str, Timeline | None] = field(default_factory=dict)
 
-    def apart(self, spans: Iterable[_Span]) -> Program[frozenset[str]]:
+    def columns_computed(self, spans: Iterable[_Span]) -> Program[frozenset[str]]:
         """Return the columns computed by the commits that remain when opposite ones cancel."""
         computed: dict[object, frozenset[str]] = {}
         times: Counter[object] = Counter()
@@ -162,11 +162,11 @@ class _Histories:
             for span in spans:
                 found = yield from self._commits(span)
                 if found is None:
-                    computed[span.life, span.after, span.until] = ANY
-                    times[span.life, span.after, span.until] += span.times
+                    computed[span.epoch, span.after, span.until] = ANY
+                    times[span.epoch, span.after, span.until] += span.times
                     continue
                 for commit in found:
-                    key = span.life, commit.sequence
+                    key = span.epoch, commit.sequence
                     commits[key] += span.times
                     summaries[key] = commit
             spans = []
@@ -180,7 +180,7 @@ class _Histories:
                 times[key] += commits[key]
                 for one in inner:
                     count = one.times * commits[key]
-                    spans += [_Span(one.life, one.after, one.until, 1 if count > 0 else -1)] * abs(
+                    spans += [_Span(one.epoch, one.after, one.until, 1 if count > 0 else -1)] * abs(
                         count
                     )
         return frozenset().union(*(computed[key] for key, count in times.items() if count))
@@ -211,29 +211,29 @@ class _Histories:
 
     def _commits(self, span: _Span) -> Program[Sequence[CommitSummary] | None]:
         """Return the commits of a span that concern the table; None if not kept any more."""
-        if span.life not in self.timelines:
-            head = yield from self._head(span.life)
-            self.timelines[span.life] = None if head is None else Timeline.of(head)
-        timeline = self.timelines[span.life]
+        if span.epoch not in self.timelines:
+            head = yield from self._head(span.epoch)
+            self.timelines[span.epoch] = None if head is None else Timeline.of(head)
+        timeline = self.timelines[span.epoch]
         if timeline is None or span.until > timeline.head.sequence:
             return None
-        start = max(span.after, timeline.head.history_start if span.life else 0)
+        start = max(span.after, timeline.head.history_start if span.epoch else 0)
         try:
-            commits = yield from at_home(span.life, timeline.after(start))
+            commits = yield from at_home(span.epoch, timeline.after(start))
         except (CorruptObject, VersionNotFound):
             return None
         mine = [
             one for one in commits if one.sequence <= span.until and self.location in one.tables
         ]
         replaced = {sequence for one in mine for sequence in one.replaces}
-        if not span.life:
+        if not span.epoch:
             replaced |= self.without
         return [one for one in mine if one.sequence not in replaced]
 
-    def _head(self, life: str) -> Program[Head | None]:
+    def _head(self, epoch: str) -> Program[Head | None]:
         held = self.context.lake.held
-        if life:
-            held = yield from at_home(life, load_head())
+        if epoch:
+            held = yield from at_home(epoch, load_head())
         return None if held is None else held.head
 
     def _contents(
@@ -241,17 +241,17 @@ class _Histories:
     ) -> Program[list[tuple[frozenset[str], list[_Span]]]]:
         """Return of each commit what it has computed itself, and what it has applied."""
         named = [
-            PendingRef(one.sequence, one.txn, one.hash, 0, life)
-            for life, one in commits
+            PendingRef(one.sequence, one.txn, one.hash, 0, epoch)
+            for epoch, one in commits
             if one.hash
         ]
         objects = yield from self._objects(named)
         found: list[tuple[frozenset[str], list[_Span]]] = []
-        for life, one in commits:
+        for epoch, one in commits:
             if not one.hash:
                 found.append(((yield from self._of_foreign(one)), []))
                 continue
-            commit = objects.get((life, one.sequence))
+            commit = objects.get((epoch, one.sequence))
             if commit is None:
                 found.append((ANY, []))
                 continue
@@ -267,7 +267,7 @@ class _Histories:
         except CorruptObject:
             return {}  # gc has deleted one meanwhile, or one of a branch that has ended
         return {
-            (ref.life, ref.sequence): commit for ref, commit in zip(named, objects, strict=True)
+            (ref.epoch, ref.sequence): commit for ref, commit in zip(named, objects, strict=True)
         }
 
     def _of_foreign(self, commit: CommitSummary) -> Program[frozenset[str]]:

@@ -17,7 +17,7 @@ from lakevilla.formats.base import TableSnapshot
 from lakevilla.formats.files import files_from_structs
 from lakevilla.formats.layout import Layout
 from lakevilla.lake.context import Context
-from lakevilla.lake.operations.comparing.computed import Beneath, computed_apart
+from lakevilla.lake.operations.comparing.computed import Beneath, columns_computed_separately
 from lakevilla.lake.operations.comparing.merging import (
     ACT,
     AFTER,
@@ -111,7 +111,7 @@ def by_keys(
         rows = pa.concat_tables(one.shown for one in acts.said).slice(0, _SHOWN)
         raise conflict(layout, keys, rows, conflicts)
     if asks_of_equal(operation) and any(one.equal for one in acts.said):
-        computed = yield from computed_apart(context, operation, layout, beneath)
+        computed = yield from columns_computed_separately(context, operation, layout, beneath)
         _refuse_twice(layout, keys, acts.said, computed)
     if not acts.rows.keys:
         return ByRows()

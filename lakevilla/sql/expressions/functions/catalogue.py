@@ -9,9 +9,9 @@ from typing import Any
 from lakevilla.errors import InvalidOperation
 from lakevilla.sql.expressions.functions.core import CORE, NUMBER_MEANINGS, NUMBERS
 from lakevilla.sql.expressions.functions.declaring import Function, Resolution, WrongTypes
-from lakevilla.sql.expressions.functions.moments import DATE_MEANINGS, DATES
 from lakevilla.sql.expressions.functions.nested import JSON, JSON_MEANINGS, NESTED, NESTED_MEANINGS
 from lakevilla.sql.expressions.functions.shorthand import ALIASES, REFUSED, SHORTHANDS
+from lakevilla.sql.expressions.functions.temporal import DATE_MEANINGS, DATES
 from lakevilla.sql.expressions.functions.text import TEXT, TEXT_MEANINGS
 from lakevilla.sql.expressions.tree import Expr
 

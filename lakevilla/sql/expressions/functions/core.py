@@ -184,7 +184,7 @@ def _substring(args: Sequence[Expr], types: Sequence[str]) -> Resolution:
     return ["string", *types[1:]], "string"
 
 
-def _moment(type_: str, unit: str, units: Sequence[str]) -> None:
+def _check_unit(type_: str, unit: str, units: Sequence[str]) -> None:
     if unit not in units:
         raise WrongTypes(f"one of the units {', '.join(units)}")
     if type_ == "date" and units.index(unit) > units.index("day"):
@@ -203,13 +203,13 @@ def _part(units: Sequence[str]) -> Callable[..., Resolution]:
 
 
 def _date_trunc(args: Sequence[Expr], types: Sequence[str]) -> Resolution:
-    _moment(types[1], constant_text(args[0], "a constant unit"), TRUNCATION_UNITS)
+    _check_unit(types[1], constant_text(args[0], "a constant unit"), TRUNCATION_UNITS)
     return [None, types[1]], types[1]
 
 
 def _add_interval(args: Sequence[Expr], types: Sequence[str]) -> Resolution:
     constant_integer(args[1], -(10**9))
-    _moment(types[0], constant_text(args[2], "a constant unit"), INTERVAL_UNITS)
+    _check_unit(types[0], constant_text(args[2], "a constant unit"), INTERVAL_UNITS)
     return [types[0], None, None], types[0]
 
 

@@ -78,7 +78,8 @@ def what_to_write(sql: str, near: str) -> str:
         return "a quote is not closed; within a text it is doubled, as in 'Ben''s'"
     if _BARE_MOMENT.search(rest):
         return (
-            "write a moment in quotes, as in timestamp '2024-01-31 12:00:00', or pass it in params"
+            "write a timestamp in quotes, as in timestamp '2024-01-31 12:00:00', "
+            "or pass it in params"
         )
     if sql.rstrip().lower().endswith((" and", " or", " not", "=", "<", ">", ",")):
         return "something is missing at its end"

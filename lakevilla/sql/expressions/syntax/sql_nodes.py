@@ -398,14 +398,14 @@ def _cast(reader: Reader, node: exp.Cast) -> Expr:
         assert tree.value is not None
         # A literal without a zone keeps that it had none: it means UTC for a column with a zone and
         # itself for a column without one.
-        moment = cast_value(tree.value, "timestamp")
-        return literal(moment) if parse_timestamp(tree.value).tzinfo else _zoneless(moment)
+        instant = cast_value(tree.value, "timestamp")
+        return literal(instant) if parse_timestamp(tree.value).tzinfo else _zoneless(instant)
     return literal_of(type_, cast_value(value_of(tree), type_))
 
 
-def _zoneless(moment: object) -> Literal:
-    assert isinstance(moment, datetime)
-    return Literal("timestamp", moment.replace(tzinfo=None).isoformat(sep=" "))
+def _zoneless(instant: object) -> Literal:
+    assert isinstance(instant, datetime)
+    return Literal("timestamp", instant.replace(tzinfo=None).isoformat(sep=" "))
 
 
 _TYPES = {
@@ -509,9 +509,9 @@ _BY_HOURS = re.compile(r":\d\d(\.\d+)?[+-]\d\d$")
 _CASES = {"lower": lower, "upper": upper}
 
 
-def with_minutes(moment: str) -> str:
+def with_minutes(instant: str) -> str:
     """Return a timestamp with minutes in its zone, which DuckDB and PostgreSQL show in hours."""
-    return f"{moment}:00" if _BY_HOURS.search(moment) else moment
+    return f"{instant}:00" if _BY_HOURS.search(instant) else instant
 
 
 def pattern(tree: Expr) -> Expr:

@@ -85,12 +85,12 @@ def _of_zone(typed: TypedNode) -> str | None:
     if "timestamp_ntz" in types:
         return None  # a constant without a zone is like the column
     for one, type_ in zip(operands, types, strict=True):
-        if type_ in ("timestamp", *_ZONELESS) and not _is_moment(one, type_):
+        if type_ in ("timestamp", *_ZONELESS) and not _is_instant(one, type_):
             return f"{render_sql(one)} beside a timestamp"
     return None
 
 
-def _is_moment(one: Expr, type_: str) -> bool:
+def _is_instant(one: Expr, type_: str) -> bool:
     return _has_zone(one) if isinstance(one, Literal) else type_ == "timestamp"
 
 

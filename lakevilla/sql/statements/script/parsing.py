@@ -96,8 +96,8 @@ Definition = CreateTable | DropTable | AlterTable | RenameTable | Truncate | Com
 #: Statements that only report.
 Telling = Show | Describe | Explain
 #: Statements that take effect by themselves, in no transaction of a session.
-Apart = CreateRef | DropRef | MergeBranch | UseBranch | OptimizeTable | VacuumTable
-Node = Control | SetOption | OfRows | Definition | Telling | Apart | Block
+Separate = CreateRef | DropRef | MergeBranch | UseBranch | OptimizeTable | VacuumTable
+Node = Control | SetOption | OfRows | Definition | Telling | Separate | Block
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ def state(reader: TokenReader) -> State | Marked:
         found = reader.number()
     elif what == "TIMESTAMP":
         reader.accept("TIMESTAMP")
-        found = moment_of(reader.string())
+        found = parse_timestamp_text(reader.string())
     else:
         found = ref_name(reader)
     reader.expect(")")
@@ -166,7 +166,7 @@ def own_state(reader: TokenReader, what: str) -> int | datetime | Marked:
         reader.refuse(
             f"AS OF {reader.shown()}", "write VERSION AS OF 3, or TIMESTAMP AS OF '2024-02-29'"
         )
-    return moment_of(reader.string())
+    return parse_timestamp_text(reader.string())
 
 
 def state_of(marked: Marked, value: object) -> State:
@@ -185,15 +185,15 @@ def state_of(marked: Marked, value: object) -> State:
         case "TIMESTAMP" if isinstance(value, date):
             return datetime(value.year, value.month, value.day, tzinfo=UTC)
         case "TIMESTAMP" | "BRANCH" | "TAG" if isinstance(value, str):
-            return moment_of(value) if marked.what == "TIMESTAMP" else value
-    kind = {"VERSION": "a whole number", "TIMESTAMP": "a moment"}.get(marked.what, "text")
+            return parse_timestamp_text(value) if marked.what == "TIMESTAMP" else value
+    kind = {"VERSION": "a whole number", "TIMESTAMP": "a timestamp"}.get(marked.what, "text")
     raise InvalidOperation(
         f"parameter :{marked.name} stands for a {marked.what.lower()}, which is {kind}, not "
         f"{shown(value)}"
     )
 
 
-def moment_of(text: str) -> datetime:
+def parse_timestamp_text(text: str) -> datetime:
     """Return a text as a timestamp; without a zone it is in UTC.
 
     Raises
@@ -205,7 +205,7 @@ def moment_of(text: str) -> datetime:
         found = datetime.fromisoformat(text.strip())
     except ValueError:
         raise InvalidOperation(
-            f"{text!r} is no moment: write '2024-02-29', or '2024-02-29 12:00:00+01:00'"
+            f"{text!r} is no timestamp: write '2024-02-29', or '2024-02-29 12:00:00+01:00'"
         ) from None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 

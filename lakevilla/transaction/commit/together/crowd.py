@@ -23,10 +23,22 @@ from lakevilla.global_log.inbox.proposal import (
 )
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.lake.context import Context
-from lakevilla.lake.lanes import pass_through
+from lakevilla.lake.groups import pass_through
 from lakevilla.lake.tables.registration import replace_until_stored
 from lakevilla.phases import during
 from lakevilla.store.effects import Program, parallel, sleep
+from lakevilla.transaction.commit.together.group import (
+    MOST,
+    Answer,
+    Candidate,
+    CommitGroup,
+    Failed,
+    Replacement,
+    Settled,
+    commits_of,
+    newest_of,
+    own_commit,
+)
 from lakevilla.transaction.commit.together.join import (
     Fits,
     fit,
@@ -34,18 +46,6 @@ from lakevilla.transaction.commit.together.join import (
     joined_to,
     look_for,
     tell_who_is_in,
-)
-from lakevilla.transaction.commit.together.lane import (
-    MOST,
-    Answer,
-    Candidate,
-    CommitLane,
-    Failed,
-    Replacement,
-    Settled,
-    commits_of,
-    newest_of,
-    own_commit,
 )
 from lakevilla.transaction.commit.together.replacing import (
     begin_replacing,
@@ -86,29 +86,29 @@ _LOOKS = 8
 
 
 def commit_in_crowd(
-    context: Context, lane: CommitLane, candidates: Sequence[Candidate]
+    context: Context, group: CommitGroup, candidates: Sequence[Candidate]
 ) -> Program[bool]:
     """Run one round for the candidates of a group: until some are answered, or HEAD has moved.
 
     False if one of them can't be proposed: then they race for HEAD as usual.
     """
-    if not lane.has_proposed(candidates):
-        lane.let_go_of_proposal()
-        if not (yield from _propose(context, lane, candidates)):
+    if not group.has_proposed(candidates):
+        group.forget_proposal()
+        if not (yield from _propose(context, group, candidates)):
             return False
-        if not lane.has_proposed(lane.present(len(candidates))):
+        if not group.has_proposed(group.present(len(candidates))):
             return True
     with during("wait"):
-        leads = yield from _wait(context, lane)
+        leads = yield from _wait(context, group)
     if leads:
-        yield from _lead_crowd(context, lane)
+        yield from _lead_crowd(context, group)
     known = context.held
     assert known is not None
-    if lane.is_over(known.head):
-        is_left = lane.has_proposed(lane.present(len(candidates)))
-        if is_left and (yield from _is_doubtful(known.head, lane.proposal)):
-            lane.note_doubt(context)
-        lane.let_go_of_proposal()
+    if group.is_over(known.head):
+        is_left = group.has_proposed(group.present(len(candidates)))
+        if is_left and (yield from _is_doubtful(known.head, group.proposal)):
+            group.note_doubt(context)
+        group.forget_proposal()
     return True
 
 
@@ -120,7 +120,9 @@ def _is_doubtful(head: Head, proposal: Proposal | None) -> Program[bool]:
         return True  # a leaf is gone or damaged: the next reader of it gets the error
 
 
-def _propose(context: Context, lane: CommitLane, candidates: Sequence[Candidate]) -> Program[bool]:
+def _propose(
+    context: Context, group: CommitGroup, candidates: Sequence[Candidate]
+) -> Program[bool]:
     """Store a proposal with all that fit; False if a candidate can't be in any."""
     base = newest_of(context, candidates[0].held, *(one.held for one in candidates))
     answers: dict[Candidate, Answer] = {}
@@ -136,7 +138,7 @@ def _propose(context: Context, lane: CommitLane, candidates: Sequence[Candidate]
             may_propose = False
         else:
             answers[candidate] = found
-    lane.answer(answers)
+    group.answer(answers)
     if not may_propose or not commits:
         return may_propose
     head = base.head
@@ -153,12 +155,12 @@ def _propose(context: Context, lane: CommitLane, candidates: Sequence[Candidate]
         candidate.txn.ending.tried = True
         candidate.txn.ending.proposed = proposal.last_replaced
 
-    if not lane.begin(None, commits, note_proposed):
+    if not group.begin(None, commits, note_proposed):
         return True  # one has left: the other candidates begin again
-    lane.proposal = proposal
-    lane.key, body = seal_proposal(proposal)
+    group.proposal = proposal
+    group.key, body = seal_proposal(proposal)
     with suppress(StoreError):  # it may be stored: HEAD shows that, or this process leads
-        yield from propose(lane.key, body)
+        yield from propose(group.key, body)
     return True
 
 
@@ -179,7 +181,7 @@ def as_proposed(base: HeldHead, candidate: Candidate) -> Program[ProposedCommit 
         return Failed(error)
 
 
-def _wait(context: Context, lane: CommitLane) -> Program[bool]:
+def _wait(context: Context, group: CommitGroup) -> Program[bool]:
     """Read HEAD until some are answered or it has moved too far; True if it is time to lead."""
     clock, held = context.clock, context.held
     assert held is not None
@@ -191,7 +193,7 @@ def _wait(context: Context, lane: CommitLane) -> Program[bool]:
         yield from sleep(min(left, pause))
         if left <= pause:
             return True
-        newer = yield from _look(context, lane)
+        newer = yield from _look(context, group)
         if newer is None:
             return False
         looks += 1
@@ -214,20 +216,20 @@ def _patience(context: Context, head: Head) -> float:
     return _SPREAD_SECONDS * crowd * context.ids.jitter()
 
 
-def _look(context: Context, lane: CommitLane) -> Program[HeldHead | None]:
+def _look(context: Context, group: CommitGroup) -> Program[HeldHead | None]:
     """Read HEAD; None if that has answered a candidate, or has ended the proposal."""
-    candidates = lane.present()
+    candidates = group.present()
     try:
         held = yield from context.head()
         assert held is not None, "a lake with a commit under way has a HEAD"
     except LakeVillaError as error:
-        lane.answer({one: _failed(one.txn, error) for one in candidates})
+        group.answer({one: _failed(one.txn, error) for one in candidates})
         return None
-    left = yield from tell_who_is_in(lane, candidates, held)
-    return None if len(left) < len(candidates) or lane.is_over(held.head) else held
+    left = yield from tell_who_is_in(group, candidates, held)
+    return None if len(left) < len(candidates) or group.is_over(held.head) else held
 
 
-def _lead_crowd(context: Context, lane: CommitLane) -> Program[None]:
+def _lead_crowd(context: Context, group: CommitGroup) -> Program[None]:
     """Replace HEAD by one with the commits that wait here and in the inbox."""
     known = context.held
     assert known is not None
@@ -236,17 +238,17 @@ def _lead_crowd(context: Context, lane: CommitLane) -> Program[None]:
         keys: list[str] = (yield from parallel(parts))[0]
         base = context.held
         assert base is not None
-        others = [key for key in keys if key != lane.key]
-        lane.read = yield from read_proposals(base.head, others, lane.read)
+        others = [key for key in keys if key != group.key]
+        group.read = yield from read_proposals(base.head, others, group.read)
     except LakeVillaError as error:
-        lane.answer({one: _failed(one.txn, error) for one in lane.present()})
+        group.answer({one: _failed(one.txn, error) for one in group.present()})
         return
-    joined = yield from joined_behind(context, lane, base)
+    joined = yield from joined_behind(context, group, base)
     if any(one.txn.ending.proposed is not None for one in joined.answers):
-        lane.note_doubt(context)
+        group.note_doubt(context)
     if not joined.accepted:
         return
-    proposals = [one for one in lane.read.values() if one is not None]
+    proposals = [one for one in group.read.values() if one is not None]
     try:
         taken = yield from take_along(
             base.head,
@@ -265,9 +267,9 @@ def _lead_crowd(context: Context, lane: CommitLane) -> Program[None]:
         crowd=len(joined.accepted) + len(taken.commits),
         listed=taken.head.replacement,
     )
-    attempt = yield from begin_replacing(lane, base, new, joined.accepted)
+    attempt = yield from begin_replacing(group, base, new, joined.accepted)
     if attempt is not None:
-        yield from carry_out(context, lane, attempt)
+        yield from carry_out(context, group, attempt)
 
 
 def wait_until_over(txn: TransactionState) -> Program[Settled | None]:
@@ -331,8 +333,8 @@ _LONGEST_BACK_OFF_SECONDS = 0.15
 def commit_together(candidate: Candidate) -> Program[Answer]:
     """Replace HEAD with the candidate, and with the candidates that wait at the same time."""
     context = candidate.txn.context
-    lane = commits_of(context)
-    yield from pass_through(lane, candidate, partial(_lead, context, lane, candidate))
+    group = commits_of(context)
+    yield from pass_through(group, candidate, partial(_lead, context, group, candidate))
     assert candidate.answer is not None
     return candidate.answer
 
@@ -340,47 +342,47 @@ def commit_together(candidate: Candidate) -> Program[Answer]:
 # ---------------------------------------------------------------- the leader
 
 
-def _lead(context: Context, lane: CommitLane, mine: Candidate) -> Program[None]:
+def _lead(context: Context, group: CommitGroup, mine: Candidate) -> Program[None]:
     """Replace HEAD until the leader's own candidate is answered."""
     while mine.answer is None:
-        attempt = _left_behind(lane)
+        attempt = _left_behind(group)
         in_doubt = attempt is not None
         if (
             attempt is None
-            and lane.is_crowded(context)
-            and (yield from commit_in_crowd(context, lane, lane.present(MOST)))
+            and group.is_crowded(context)
+            and (yield from commit_in_crowd(context, group, group.present(MOST)))
         ):
             continue
         if attempt is None:
-            attempt = yield from _prepare(context, lane)
+            attempt = yield from _prepare(context, group)
         if attempt is not None:
-            yield from carry_out(context, lane, attempt, in_doubt=in_doubt)
+            yield from carry_out(context, group, attempt, in_doubt=in_doubt)
             if mine.answer is None:
                 yield from _back_off(context, mine.races)
 
 
-def _left_behind(lane: CommitLane) -> Replacement | None:
+def _left_behind(group: CommitGroup) -> Replacement | None:
     """Return an attempt whose leader was interrupted, or has failed.
 
     It may have been stored, or may yet be. To send it again settles it for all of its candidates,
     and until then none of them may be refused. If none of them is left, its outcome is not needed
     any more, and it is like any other client's replacement that is under way.
     """
-    attempt: Replacement | None = lane.unsettled
+    attempt: Replacement | None = group.unsettled
     if attempt is not None and all(candidate.has_left for candidate in attempt.candidates):
-        lane.answer({}, settled=True)
+        group.answer({}, settled=True)
         return None
     return attempt
 
 
-def _prepare(context: Context, lane: CommitLane) -> Program[Replacement | None]:
+def _prepare(context: Context, group: CommitGroup) -> Program[Replacement | None]:
     """Validate all present candidates; None if none fits, or if one has left meanwhile."""
-    candidates = lane.present(MOST)
+    candidates = group.present(MOST)
     base = newest_of(context, candidates[0].held, *(one.held for one in candidates))
-    joined = yield from joined_behind(context, lane, base)
+    joined = yield from joined_behind(context, group, base)
     if not joined.accepted:
         return None
-    return (yield from begin_replacing(lane, base, joined.head, joined.accepted))
+    return (yield from begin_replacing(group, base, joined.head, joined.accepted))
 
 
 def _back_off(context: Context, races: int) -> Program[None]:

@@ -35,11 +35,11 @@ from lakevilla.phases import during, of
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Refresh, Transplant
 from lakevilla.transaction.commit.squash import squashed
-from lakevilla.transaction.commit.together.lane import (
+from lakevilla.transaction.commit.together.group import (
     MOST,
     Answer,
     Candidate,
-    CommitLane,
+    CommitGroup,
     Declined,
     Failed,
     Joined,
@@ -165,10 +165,10 @@ def joined_to(
         # A client that does not know such operations could not publish it, and is refused by name.
         newer = max(following.format, FORMAT_WITH_REFS)
         following = msgspec.structs.replace(following, format=newer)
-    if txn.standing.key is not None and following.life is not None:
+    if txn.claims.key is not None and following.epoch is not None:
         # Clients that merge or rebase the branch check for its keys from then on.
-        life = msgspec.structs.replace(following.life, keyed=True)
-        following = msgspec.structs.replace(following, life=life)
+        epoch = msgspec.structs.replace(following.epoch, keyed=True)
+        following = msgspec.structs.replace(following, epoch=epoch)
     if txn.work.merging is None:
         return following
     return (yield from with_merged(txn.work.merging, following))
@@ -235,8 +235,8 @@ def _entries(
         part = commit.tables.get(location)
         pending = placement.overlay
         if part is not None and not part.change.is_empty:
-            life = txn.context.life
-            own = PendingRef(sequence, commit.txn, candidate.digest, placement.logged, life)
+            epoch = txn.context.epoch
+            own = PendingRef(sequence, commit.txn, candidate.digest, placement.logged, epoch)
             pending = (*squashed(candidate.squashes, location, pending), own)
         if part is not None:
             layout = txn.work.tables[location].snapshot.layout
@@ -311,16 +311,16 @@ def with_merged(merging: Merging, following: Head) -> Program[Head]:
 # The answers of a HEAD to the candidates of a group, and the successor that holds the rest.
 
 
-def joined_behind(context: Context, lane: CommitLane, base: HeldHead) -> Program[Joined]:
+def joined_behind(context: Context, group: CommitGroup, base: HeldHead) -> Program[Joined]:
     """Return the successor of ``base`` with all that fit; answer those in ``base`` or unfit."""
-    left = yield from tell_who_is_in(lane, lane.present(MOST), base)
+    left = yield from tell_who_is_in(group, group.present(MOST), base)
     joined = yield from join(context, base, left)
-    lane.answer(joined.answers)
+    group.answer(joined.answers)
     return joined
 
 
 def tell_who_is_in(
-    lane: CommitLane, candidates: Iterable[Candidate], held: HeldHead
+    group: CommitGroup, candidates: Iterable[Candidate], held: HeldHead
 ) -> Program[list[Candidate]]:
     """Answer the candidates whose commits are in HEAD; return the rest."""
     answers: dict[Candidate, Answer] = {}
@@ -335,7 +335,7 @@ def tell_who_is_in(
     together = frozenset(
         one.txn.id for one, answer in answers.items() if isinstance(answer, Settled)
     )
-    lane.answer(
+    group.answer(
         {
             one: Settled(answer.held, answer.summary, together)
             if isinstance(answer, Settled)

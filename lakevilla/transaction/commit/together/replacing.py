@@ -18,16 +18,16 @@ from lakevilla.lake.context import Context, Event
 from lakevilla.store.base import PutOutcome, Stored, Unknown
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Transplant, is_append
-from lakevilla.transaction.commit.together.join import look_for
-from lakevilla.transaction.commit.together.lane import (
+from lakevilla.transaction.commit.together.group import (
     Answer,
     Candidate,
-    CommitLane,
+    CommitGroup,
     Failed,
     Replacement,
     Settled,
     commits_of,
 )
+from lakevilla.transaction.commit.together.join import look_for
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.overlap import candidates_of
 
@@ -43,14 +43,14 @@ _MAX_UNKNOWN = 5
 
 
 def begin_replacing(
-    lane: CommitLane, base: HeldHead, new: Head, accepted: Mapping[Candidate, CommitSummary]
+    group: CommitGroup, base: HeldHead, new: Head, accepted: Mapping[Candidate, CommitSummary]
 ) -> Program[Replacement | None]:
     """Return the attempt to send, with its leaves stored; None if a member has left meanwhile."""
     try:
         yield from store_leaves(new)
     except StoreError as error:
         # Nothing names the leaves yet: it is sure that no transaction is committed by them.
-        lane.answer({one: not_stored(one.txn, error) for one in accepted})
+        group.answer({one: not_stored(one.txn, error) for one in accepted})
         return None
     attempt = Replacement(base, new, accepted)
     # From here on it may be committed, whatever happens to its thread.
@@ -59,11 +59,11 @@ def begin_replacing(
         candidate.txn.ending.tried = True
         candidate.txn.ending.head_tried = base.head.replacement
 
-    return attempt if lane.begin(attempt, accepted, note_tried) else None
+    return attempt if group.begin(attempt, accepted, note_tried) else None
 
 
 def carry_out(
-    context: Context, lane: CommitLane, attempt: Replacement, *, in_doubt: bool = False
+    context: Context, group: CommitGroup, attempt: Replacement, *, in_doubt: bool = False
 ) -> Program[None]:
     """Send the replacement of HEAD, and report the outcome to its candidates.
 
@@ -85,14 +85,14 @@ def carry_out(
         if isinstance(outcome, Stored):
             decided = HeldHead(new, outcome.token)
             context.remember(decided)
-            lane.races = 0
-            lane.answer(_decided(decided, attempt.candidates), settled=True)
+            group.races = 0
+            group.answer(_decided(decided, attempt.candidates), settled=True)
             return
         newer = yield from _met(context, outcome)
     except LakeVillaError as error:
         # The store failed, or HEAD is damaged or was set back. Where nothing was in doubt it is
         # sure that this write was refused, or never sent.
-        lane.answer(
+        group.answer(
             {
                 one: unknown(one.txn, error.message) if in_doubt else not_stored(one.txn, error)
                 for one in attempt.candidates
@@ -103,9 +103,9 @@ def carry_out(
     if newer is None or (
         isinstance(outcome, Unknown) and newer.head.replacement == held.head.replacement
     ):
-        lane.answer({one: unknown(one.txn) for one in attempt.candidates}, settled=True)
+        group.answer({one: unknown(one.txn) for one in attempt.candidates}, settled=True)
         return
-    yield from _lost(context, lane, attempt, newer, in_doubt=in_doubt)
+    yield from _lost(context, group, attempt, newer, in_doubt=in_doubt)
 
 
 def unknown(txn: TransactionState, why: str = "") -> Failed:
@@ -157,14 +157,14 @@ def _met(context: Context, outcome: PutOutcome) -> Program[HeldHead | None]:
 
 def _lost(
     context: Context,
-    lane: CommitLane,
+    group: CommitGroup,
     attempt: Replacement,
     newer: HeldHead,
     *,
     in_doubt: bool,
 ) -> Program[None]:
     """Search for each in the newer HEAD: it was first, or is the own one whose answer was lost."""
-    lane.note_lost(context)
+    group.note_lost(context)
     answers: dict[Candidate, Answer] = {}
     for candidate in attempt.candidates:
         if candidate.has_left:
@@ -189,7 +189,7 @@ def _lost(
                     txn_id=txn.id,
                 )
             )
-    lane.answer(answers, settled=True)
+    group.answer(answers, settled=True)
 
 
 # -------------------- proposed

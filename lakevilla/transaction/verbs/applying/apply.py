@@ -113,7 +113,7 @@ def reached(old: LakeState, new: LakeState, location: str) -> tuple[Reached, Rea
     was, now = _reached_by(old, location), _reached_by(new, location)
     if was.keys() == now.keys():
         return was, now
-    if isinstance(old, AtBase) and old.base.kind == "branch" and old.base.life in now:
+    if isinstance(old, AtBase) and old.base.kind == "branch" and old.base.epoch in now:
         return was, {**was, **now}  # the epoch that was made of it
     return UNKNOWN
 
@@ -423,7 +423,7 @@ def bound(txn: TransactionState) -> Program[Head]:
         yield from join_head(txn)
     yield from bind_to_head(txn)
     head = txn.head
-    if head is not None and head.life is not None:
+    if head is not None and head.epoch is not None:
         raise InvalidOperation(
             "states are applied to the lake itself, and not yet to a branch: begin the transaction "
             'on `lake.on("main")`',

@@ -109,19 +109,19 @@ def _is_held(txn: TransactionState, old: View, asked: Iterable[Expr | None]) -> 
 def _reads(txn: TransactionState, branch: Branch, since: Base) -> Program[_Reads]:
     """Return the reads of the transactions whose writes are not merged yet."""
     head = branch.held.head
-    assert head.life is not None, branch.name
-    if not head.life.is_first:
+    assert head.epoch is not None, branch.name
+    if not head.epoch.is_first:
         _refuse(branch, "it was rebased, and what was read before that is not kept")
-    commits = yield from at_home(branch.entry.life, commits_since(head, head.history_start))
+    commits = yield from at_home(branch.entry.epoch, commits_since(head, head.history_start))
     if commits is None:
         _refuse(branch, "its history is not kept from its beginning on")
     places = {location for commit in commits for location in commit.tables}
     yield from load_base_tables(since, places)
     waiting = [one for one in commits if one.hash and not _is_merged(since, one)]
-    life = branch.entry.life
+    epoch = branch.entry.epoch
     try:
         objects: list[CommitObject] = yield from parallel(
-            [load_commit(one.txn, one.hash, life) for one in waiting]
+            [load_commit(one.txn, one.hash, epoch) for one in waiting]
         )
     except CorruptObject as error:
         _refuse(branch, f"{error.key} is missing or damaged", error)

@@ -70,7 +70,7 @@ def _shown(
     for name, place in head.names.items():
         called.setdefault(place, name)
     found = []
-    tables = head.tables.at_hand()
+    tables = head.tables.cached()
     if names.exact is not None and not head.names and len(names.exact) < len(tables):
         places = (names.exact & tables.keys()) | {
             place for place, state in tables.items() if state.catalog
@@ -82,7 +82,7 @@ def _shown(
         name = called.get(place, place)
         if place not in called and state.catalog:
             known = name_in_catalog(state.catalog)
-            name = place if known in head.names or known in head.tables.at_hand() else known
+            name = place if known in head.names or known in head.tables.cached() else known
         if name in names:
             found.append((name, place))
     return sorted(found)

@@ -239,7 +239,7 @@ def _in_parts(rows: Iterator[Row]) -> Iterator[list[Row]]:
 def _table_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Row]]:
     found = yield from tables_named(txn, read.names)
     head = txn.head
-    tables = {} if head is None else head.tables.at_hand()
+    tables = {} if head is None else head.tables.cached()
     if any(place not in tables for place in found.values()):
         tables = {**(yield from mounted(head)), **tables}
     return (_table(txn, name, place, tables.get(place)) for name, place in found.items())

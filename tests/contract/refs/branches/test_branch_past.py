@@ -53,8 +53,8 @@ def test_each_version_of_a_branch_can_be_read(lake: lv.Lake, kind: Format) -> No
     assert ids(etl, "orders", version=5) == [1]
     with etl.snapshot(version=3) as then:
         assert (then.version, sorted(then.versions)) == (3, ["orders", "stock"])
-    moment = next(entry for entry in etl.history() if entry.version == 5).timestamp
-    with etl.snapshot(timestamp=moment) as then:
+    instant = next(entry for entry in etl.history() if entry.version == 5).timestamp
+    with etl.snapshot(timestamp=instant) as then:
         assert ids(then) == [2]
 
 

@@ -32,7 +32,7 @@ WITHOUT = {
     "time": "Delta has no type for a time of the day",
     "time_microseconds": "Delta has no type for a time of the day",
     "time_implicit_bound": "Delta has no type for a time of the day",
-    "date_coerces_from_datetime": "a moment is no day, and is cast by nobody but the user",
+    "date_coerces_from_datetime": "a timestamp is no day, and is cast by nobody but the user",
     "binary_literals": "bytes go in as parameters",
 }
 #: Closed in the suite, and there in a lake.

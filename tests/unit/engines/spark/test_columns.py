@@ -73,8 +73,8 @@ def test_columns_that_depend_on_the_time_zone_are_translated_for_utc_alone() -> 
         said(column)
         with pytest.raises(lv.InvalidOperation, match="time zone Asia/Tokyo"):
             said(column, "Asia/Tokyo")
-    moment = F.col("at") > "2024-01-01 00:00:00+09:00"
-    assert "2023-12-31 15" in said(moment, "Asia/Tokyo")
+    instant = F.col("at") > "2024-01-01 00:00:00+09:00"
+    assert "2023-12-31 15" in said(instant, "Asia/Tokyo")
 
 
 def test_digits_that_spark_would_round_away_are_refused() -> None:

@@ -91,13 +91,13 @@ def test_moments_are_those_of_utc_and_what_spark_notes_of_fields_is_left_out() -
         StructField("m", MapType(StringType(), TimestampType())),
         StructField("s", StructType([noted])),
     ]
-    moment = pa.timestamp("us", "UTC")
+    instant = pa.timestamp("us", "UTC")
     found = arrow_types(StructType(columns), "t")
-    assert found.field("at").type == moment
+    assert found.field("at").type == instant
     assert found.field("local").type == pa.timestamp("us")
-    assert found.field("l").type.value_type == moment
-    assert found.field("m").type.item_type == moment
-    assert found.field("s").type.field("x").type == moment
+    assert found.field("l").type.value_type == instant
+    assert found.field("m").type.item_type == instant
+    assert found.field("s").type.field("x").type == instant
     assert found.field("at").metadata is None
     assert found.field("s").type.field("x").metadata is None
 

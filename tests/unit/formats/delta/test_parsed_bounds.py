@@ -25,14 +25,14 @@ UTC_MOMENT = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema([("at", UTC_MOMENT), ("s", pa.struct([("at", UTC_MOMENT)])), ("d", pa.date32())])
 
 
-def checkpointed(tables: Tables, *moments: str) -> None:
+def checkpointed(tables: Tables, *instants: str) -> None:
     """A table with a file for each moment, at which all its rows are; version 1."""
     state = tables.create(SCHEMA, properties=PROPERTIES)
     files = []
-    for moment in moments:
-        bound = {"at": moment, "s": {"at": moment}, "d": moment[:10]}
+    for instant in instants:
+        bound = {"at": instant, "s": {"at": instant}, "d": instant[:10]}
         stats = {"numRecords": 1, "minValues": bound, "maxValues": bound, "nullCount": {}}
-        files.append(DataFile(moment[:4], 1, 1, {}, json.dumps(stats)))
+        files.append(DataFile(instant[:4], 1, 1, {}, json.dumps(stats)))
     state = tables.commit(state, Change(adds=tuple(files)))
     tables.run(tables.format.checkpoint(state))
 

@@ -24,8 +24,8 @@ from lakevilla.global_log.refs import Policy
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.sublogs.operations import Defined, Transplant
 from lakevilla.transaction.commit.together.crowd import as_proposed
+from lakevilla.transaction.commit.together.group import Candidate
 from lakevilla.transaction.commit.together.join import admit
-from lakevilla.transaction.commit.together.lane import Candidate
 from lakevilla_testing.histories.plan import small_limits
 from tests.support.simulated.memory_lake import MemoryLake, Peer
 

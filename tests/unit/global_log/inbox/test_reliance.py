@@ -14,12 +14,12 @@ import pytest
 from lakevilla.global_log.head import Head, Touch
 from lakevilla.global_log.inbox.fold import fitting_commit, is_doubtful, take_along
 from lakevilla.global_log.inbox.proposal import Proposal
-from lakevilla.global_log.inbox.reliance import MOST_FILES, reliance_of, relied, tells_all
+from lakevilla.global_log.inbox.reliance import MOST_FILES, reliance_of, relied, states_all
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.sql.expressions.parse import parse_predicate
 from lakevilla.transaction.commit.together.crowd import as_proposed
+from lakevilla.transaction.commit.together.group import Candidate
 from lakevilla.transaction.commit.together.join import admit
-from lakevilla.transaction.commit.together.lane import Candidate
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla_testing.planted.every import PLANTED
 from tests.support.simulated.memory_lake import MemoryLake, Peer
@@ -260,7 +260,7 @@ def test_head_is_told_no_less_than_the_commit_does(lake: MemoryLake) -> None:
     commit = one.commits[0]
     change = commit.commit_object().tables["a"].change
     touch = commit.tables["a"].touch
-    assert tells_all(touch, change)
+    assert states_all(touch, change)
     assert touch.summary is not None
     lies: list[Touch] = [
         replace(touch, adds=False),
@@ -268,7 +268,7 @@ def test_head_is_told_no_less_than_the_commit_does(lake: MemoryLake) -> None:
         replace(touch, summary=replace(touch.summary, removed=())),
         replace(touch, summary=replace(touch.summary, added=())),
     ]
-    assert not any(tells_all(lie, change) for lie in lies)
+    assert not any(states_all(lie, change) for lie in lies)
     claim = replace(commit.tables["a"], touch=lies[2])
     forged = replace(one, commits=(replace(commit, tables={"a": claim}),))
     assert "more than HEAD would tell" in (reason(lake.head, forged) or "")

@@ -124,7 +124,7 @@ def test_a_late_entry_of_the_old_table_is_deleted_and_begins_the_time_again(
     assert lake.keys("a/") == []
 
 
-def test_gc_deletes_strays_and_only_says_so_when_it_is_asked_to(
+def test_gc_deletes_objects_written_after_a_drop_and_only_says_so_when_it_is_asked_to(
     lake: MemoryLake, peer: Peer
 ) -> None:
     emptied(peer)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from lakevilla.engines.duckdb.sqltext import quote_text
 from lakevilla.errors import InvalidOperation
 from lakevilla.sql.expressions.functions.declaring import WrongTypes
-from lakevilla.sql.expressions.functions.moments import format_of, read_format
 from lakevilla.sql.expressions.functions.patterns import pattern, replacement
+from lakevilla.sql.expressions.functions.temporal import format_of, read_format
 from lakevilla.sql.expressions.functions.text import TEXT_MEANINGS
 
 

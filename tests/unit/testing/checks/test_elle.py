@@ -377,8 +377,8 @@ def test_transactions_that_overlap_may_take_effect_in_any_order(seed):
     source = random.Random(seed)
     state = {"x": (), "y": ()}
     made = []
-    for moment in range(30):
-        one = txn(f"T{moment}", at=moment - 8 * source.random(), until=moment + 8 * source.random())
+    for at in range(30):
+        one = txn(f"T{at}", at=at - 8 * source.random(), until=at + 8 * source.random())
         for _ in range(source.randint(1, 4)):
             key = source.choice("xy")
             if source.random() < 0.5:

@@ -9,7 +9,7 @@ from lakevilla.store.base import Refused, Stored, Token, Unknown
 from lakevilla.store.effects import List, Put, delete
 from lakevilla.sublogs.operations import Guard
 from lakevilla.transaction.commit.by_log_entry import Behind, Landed, _attempt, commit_by_entry
-from lakevilla.transaction.state.life import Life
+from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.read_write import drop, execute
 from lakevilla_testing.tables import delta_writer
@@ -154,7 +154,7 @@ def test_a_table_that_was_guarded_meanwhile_is_not_committed_past_head(
     before = lake.version("a")
     with pytest.raises(lv.ConflictError, match="guarded meanwhile"):
         peer.run(commit_by_entry(txn))
-    assert txn.state is Life.FAILED
+    assert txn.state is Status.FAILED
     assert lake.version("a") == before
 
 

@@ -7,7 +7,7 @@ import pytest
 import lakevilla as lv
 from lakevilla.store.effects import Put
 from lakevilla.transaction.commit.commit import commit
-from lakevilla.transaction.state.life import Life
+from lakevilla.transaction.state.status import Status
 from tests.support.simulated.memory_lake import BY_ENTRY, MemoryLake, Peer
 
 
@@ -63,7 +63,7 @@ def test_interrupted_after_its_commit_point_it_goes_on_from_there(
     steps = peer.steps(commit(txn)).until("a/_delta_log")
     with pytest.raises(KeyboardInterrupt):
         steps.interrupt()
-    assert txn.state is Life.COMMITTED
+    assert txn.state is Status.COMMITTED
     decided = lake.head
     assert peer.commit(txn).versions == {"a": 2}
     assert lake.head == decided, "HEAD is not replaced again"
@@ -78,7 +78,7 @@ def test_interrupted_before_its_commit_point_it_may_be_committed_again(
     steps = peer.steps(commit(txn)).until("HEAD")
     with pytest.raises(KeyboardInterrupt):
         steps.interrupt()
-    assert txn.state is Life.OPEN
+    assert txn.state is Status.OPEN
     peer.commit(txn)
     assert lake.ids("a") == [0, 1, 7]
 

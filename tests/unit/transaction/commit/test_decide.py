@@ -10,7 +10,7 @@ from lakevilla.store.base import Unknown
 from lakevilla.store.effects import Put
 from lakevilla.transaction.commit.decide import Redone, decide
 from lakevilla.transaction.commit.upload import Sealed
-from lakevilla.transaction.state.life import Life
+from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Decided
 from tests.support.simulated.memory_lake import MemoryLake, Peer
@@ -99,7 +99,7 @@ def test_a_read_that_was_changed_meanwhile_is_a_conflict(lake: MemoryLake, peer:
     before = lake.head
     with pytest.raises(lv.ConflictError, match="table b"):
         peer.run(decide(txn, sealed))
-    assert txn.state is Life.FAILED
+    assert txn.state is Status.FAILED
     assert not txn.ending.is_in_doubt, "no replacement of it is under way"
     assert lake.head == before
 
@@ -157,7 +157,7 @@ def test_a_decision_without_an_answer_is_unknown_and_stays_in_doubt(
     with pytest.raises(lv.CommitOutcomeUnknown, match=txn.id):
         peer.run(decide(txn, sealed))
     assert txn.ending.is_in_doubt
-    assert txn.state is Life.OPEN, "it may be committed again"
+    assert txn.state is Status.OPEN, "it may be committed again"
 
 
 def test_a_refusal_of_the_store_leaves_nothing_in_doubt(lake: MemoryLake, peer: Peer) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.transaction.commit.commit import doubtful, entry_errors, head_errors
-from lakevilla.transaction.state.life import Life
 from lakevilla.transaction.state.parts import EntryTried
+from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState
 from tests.support import by_hand
 
@@ -43,7 +43,7 @@ def test_before_the_commit_point_a_store_error_ends_it_for_sure(
 ) -> None:
     found = raised(errors, txn, lv.StoreError("no connection"))
     assert isinstance(found, lv.StoreError)
-    assert txn.state is Life.FAILED
+    assert txn.state is Status.FAILED
 
 
 @pytest.mark.parametrize("errors", [entry_errors, head_errors])
@@ -73,7 +73,7 @@ def test_an_outcome_is_unknown_where_another_process_may_have_committed_too(
     found = raised(head_errors, txn, lv.StoreError("no connection"))
     assert isinstance(found, lv.CommitOutcomeUnknown)
     assert f"lake.outcome({txn.id!r})" in str(found)
-    assert txn.state is Life.OPEN
+    assert txn.state is Status.OPEN
 
 
 def test_a_failed_one_keeps_the_error_that_tells_more(txn: TransactionState) -> None:
@@ -86,4 +86,4 @@ def test_a_failed_one_keeps_the_error_that_tells_more(txn: TransactionState) -> 
 def test_an_unknown_outcome_is_not_wrapped_again(txn: TransactionState) -> None:
     error = lv.CommitOutcomeUnknown("who knows")
     assert doubtful(txn, error) is error
-    assert txn.state is Life.OPEN
+    assert txn.state is Status.OPEN

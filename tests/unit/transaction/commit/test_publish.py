@@ -9,8 +9,8 @@ from lakevilla.store.base import Unknown
 from lakevilla.store.effects import DeleteObject, List, Put
 from lakevilla.sublogs.record import TXNS_PREFIX
 from lakevilla.transaction.commit.decide import decide
-from lakevilla.transaction.commit.publish import let_go, publish_decided
-from lakevilla.transaction.state.life import Life
+from lakevilla.transaction.commit.publish import publish_decided, release_claims
+from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Decided
 from lakevilla.transaction.verbs.save import save
@@ -57,7 +57,7 @@ def test_a_table_that_can_not_be_published_now_is_left_to_the_next_client(
     peer.instead("b/_delta_log", error)
     result = peer.run(publish_decided(txn, found))
     assert result.versions == {"a": 2, "b": None}
-    assert txn.state is Life.COMMITTED
+    assert txn.state is Status.COMMITTED
     (event,) = [event for event in peer.events if event.kind == "published"]
     assert event.detail["table"] == "b"
     assert lake.recover().ok
@@ -78,7 +78,7 @@ def test_a_record_that_can_not_be_deleted_fails_nobody(peer: Peer) -> None:
     found = decided(peer, txn)
     for verb in (DeleteObject, Put, List):
         peer.instead(TXNS_PREFIX, lv.StoreError("no right"), verb=verb, times=9)
-    peer.run(let_go(txn))
+    peer.run(release_claims(txn))
     assert [event.kind for event in peer.events][-1:] == ["retry"]
     assert peer.run(publish_decided(txn, found)).versions == {"a": 2, "b": 2}
 
@@ -96,7 +96,7 @@ def test_rows_that_were_read_and_changed_by_others_before_it_was_published_are_t
         peer.run(publish_decided(txn, found))
     assert caught.value.result is not None
     assert caught.value.result.global_version == found.summary.sequence
-    assert txn.state is Life.COMMITTED
+    assert txn.state is Status.COMMITTED
     assert lake.rows("a") == {0: 1005, 1: 1000}
 
 

@@ -8,7 +8,7 @@ import lakevilla as lv
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Stat
 from lakevilla.transaction.commit.upload import check_files
-from lakevilla.transaction.state.life import Life
+from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState
 from tests.support.simulated.memory_lake import MemoryLake, Peer
 
@@ -50,7 +50,7 @@ def test_an_old_one_whose_files_are_there_goes_on(
     lake.pass_by(HOUR)
     peer.run(check_files(txn))
     assert set(peer.asked_for(Stat)) == {*files(lake, txn, "a"), *files(lake, txn, "b")}
-    assert txn.state is Life.OPEN
+    assert txn.state is Status.OPEN
 
 
 @pytest.mark.parametrize("table", ["a", "b"])
@@ -62,7 +62,7 @@ def test_one_file_that_was_removed_ends_it_whole(
     lake.store.delete(lost)
     with pytest.raises(lv.TransactionAborted, match=lost):
         peer.run(check_files(txn))
-    assert txn.state is Life.FAILED
+    assert txn.state is Status.FAILED
 
 
 def test_neither_commit_point_names_a_file_that_was_removed(lake: MemoryLake, peer: Peer) -> None:

@@ -34,8 +34,8 @@ def context() -> Context:
 def txn(context: Context) -> TransactionState:
     """It holds ticket 3 of table ``t``."""
     txn = by_hand.begun(context, features=Feature.CT | Feature.I)
-    txn.standing.queue = Queue([HeldTicket(Ticket("t", 3, "write"), State.FIRST)])
-    txn.standing.record = HeldRecord(record(txn.id, [("t", 3)], []), Token("record"), 0.0)
+    txn.claims.queue = Queue([HeldTicket(Ticket("t", 3, "write"), State.FIRST)])
+    txn.claims.record = HeldRecord(record(txn.id, [("t", 3)], []), Token("record"), 0.0)
     return txn
 
 
@@ -52,8 +52,8 @@ def own(number: int = 3) -> ObjectInfo:
 
 
 def state(txn: TransactionState) -> State:
-    assert txn.standing.queue is not None
-    return txn.standing.queue.places[0].state
+    assert txn.claims.queue is not None
+    return txn.claims.queue.places[0].state
 
 
 def test_lower_tickets_go_first_and_higher_ones_do_not(
@@ -73,23 +73,23 @@ def test_lower_tickets_go_first_and_higher_ones_do_not(
 def test_appends_pass_each_other_and_writes_pass_nobody(
     context: Context, txn: TransactionState
 ) -> None:
-    assert txn.standing.queue is not None
+    assert txn.claims.queue is not None
     _, info, body = other(context, 1, "append")
     assert len(outcome(who_is_ahead(txn, None), [info, own()], body)) == 1
-    txn.standing.queue.places = [HeldTicket(Ticket("t", 3, "append"), State.FIRST)]
+    txn.claims.queue.places = [HeldTicket(Ticket("t", 3, "append"), State.FIRST)]
     assert outcome(who_is_ahead(txn, None), [info, own()]) == []
 
 
 def test_a_place_that_was_swept_is_given_up_for_one_at_the_end(
     context: Context, txn: TransactionState
 ) -> None:
-    assert txn.standing.queue is not None
+    assert txn.claims.queue is not None
     first, info, body = other(context, 4)
     # Listed, ours is not there; placed anew behind the other, which is then read.
     (one,) = outcome(who_is_ahead(txn, None), [info], Stored(Token("placed")), body)
     assert (one.txn, one.mine) == (first, 5)
-    assert txn.standing.queue.tickets == (Ticket("t", 5, "write"),)
-    assert txn.standing.queue.doubtful == [("t", 3)], (
+    assert txn.claims.queue.tickets == (Ticket("t", 5, "write"),)
+    assert txn.claims.queue.doubtful == [("t", 3)], (
         "it may yet be there: it is looked for at the end"
     )
 

@@ -30,7 +30,7 @@ def txn() -> TransactionState:
         by_hand.make_tail(context, location=table)
     txn = by_hand.begun(context, "t", "u", features=Feature.CT | Feature.I)
     tickets = [Ticket("t", 1, "write"), Ticket("u", 2, "write")]
-    txn.standing.queue = Queue(
+    txn.claims.queue = Queue(
         [HeldTicket(tickets[0], State.FIRST), HeldTicket(tickets[1], State.WAITING)]
     )
     return txn
@@ -40,7 +40,7 @@ def crossed(txn: TransactionState, other: str) -> Wait:
     """What is known when another has the first ticket in ``u`` and waits behind ours in ``t``."""
     mine = record(txn.id, [("t", 1), ("u", 2)], [Edge(txn.id, 2, other, 1, "u")])
     theirs = record(other, [("u", 1), ("t", 2)], [Edge(other, 2, txn.id, 1, "t")])
-    txn.standing.record = HeldRecord(mine, Token("mine"), 0.0)
+    txn.claims.record = HeldRecord(mine, Token("mine"), 0.0)
     wait = Wait(0, 0, 0, 0)
     wait.records[other] = (theirs, Token("theirs"))
     return wait

@@ -56,19 +56,19 @@ def answered(program: object, *, listed: tuple[ObjectInfo, ...] = ()) -> list[ob
 def test_a_transaction_without_queues_takes_no_place(context: Context, features: Feature) -> None:
     txn = by_hand.begun(context, features=features)
     outcome(enter(txn, {"t": "write"}))
-    assert txn.standing.queue is None
+    assert txn.claims.queue is None
 
 
 def test_an_append_takes_no_place_before_it_commits(context: Context) -> None:
     txn = by_hand.begun(context, features=QUEUED)
     outcome(enter(txn, {"t": "append"}))
-    assert txn.standing.queue is None
+    assert txn.claims.queue is None
 
 
 def test_a_read_only_transaction_takes_no_place(context: Context) -> None:
     txn = by_hand.begun(context, features=QUEUED, read_only=True)
     outcome(enter(txn, {"t": "read"}))
-    assert txn.standing.queue is None
+    assert txn.claims.queue is None
 
 
 def entered(context: Context, access: Access) -> TransactionState:
@@ -83,8 +83,8 @@ def test_a_place_is_a_list_a_marker_and_a_record_where_nobody_is_met(context: Co
     keys = {effect.key for effect in asked if isinstance(effect, Put)}
     assert keys == {record_key(txn.id), marker_key("t", 1)}
     assert [type(effect) for effect in asked].count(List) == len(asked) - len(keys) == 1
-    assert txn.standing.queue is not None
-    assert [(place.ticket, place.state) for place in txn.standing.queue.places] == [
+    assert txn.claims.queue is not None
+    assert [(place.ticket, place.state) for place in txn.claims.queue.places] == [
         (Ticket("t", 1, "write"), State.FIRST)
     ]
 
@@ -111,12 +111,12 @@ def test_a_place_serves_for_what_asks_for_less(
 def test_all_that_it_placed_goes_with_its_record(context: Context) -> None:
     txn = entered(context, "read")
     answered(enter(txn, {"t": "write"}), listed=(ObjectInfo(marker_key("t", 1), 1, Token("a"), 0),))
-    assert txn.standing.queue is not None
-    places = list(txn.standing.queue.places)
+    assert txn.claims.queue is not None
+    places = list(txn.claims.queue.places)
     assert [place.ticket.number for place in places] == [1, 2]
     txn.note_committed({}, None)
     asked = answered(leave(txn))
     keys = {effect.key for effect in asked if isinstance(effect, DeleteObject)}
     assert {marker_key("t", 1), marker_key("t", 2), record_key(txn.id)} <= keys
     assert {place.state for place in places} == {State.FREED}
-    assert (txn.standing.queue, txn.standing.record) == (None, None)
+    assert (txn.claims.queue, txn.claims.record) == (None, None)

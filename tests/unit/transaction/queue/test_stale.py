@@ -11,7 +11,7 @@ from lakevilla.store.base import Token
 from lakevilla.store.effects import DeleteObject
 from lakevilla.sublogs.record import RESERVATION
 from lakevilla.transaction.queue.ahead import Ahead, Wait
-from lakevilla.transaction.queue.stale import dead, have_moved, strays, sweep
+from lakevilla.transaction.queue.stale import dead, have_moved, sweep, without_records
 from lakevilla.transaction.state.transaction import TransactionState
 from tests.support import by_hand
 from tests.support.by_hand import first_asked, outcome
@@ -86,11 +86,11 @@ def test_a_marker_that_its_living_owner_does_not_name_is_a_stray_in_the_second_r
     # The first two may have been on their way when the marker was placed.
     for token, gone in (("1", []), ("1", []), ("2", []), ("3", [OTHER])):
         seen(wait, token)
-        assert strays(wait, [OTHER]) == gone
+        assert without_records(wait, [OTHER]) == gone
     seen(wait, "4", 1)
-    assert strays(wait, [OTHER]) == [], "it names the place: it knows of it"
+    assert without_records(wait, [OTHER]) == [], "it names the place: it knows of it"
     seen(wait, "5")
-    assert strays(wait, [OTHER]) == [], "and is looked at anew from there on"
+    assert without_records(wait, [OTHER]) == [], "and is looked at anew from there on"
 
 
 def test_a_waiter_that_no_longer_names_its_ticket_has_shifted_and_is_asked_once(

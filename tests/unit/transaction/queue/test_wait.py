@@ -37,8 +37,8 @@ def context(clock: by_hand.StoppedClock) -> Context:
 @pytest.fixture
 def txn(context: Context) -> TransactionState:
     txn = by_hand.begun(context, features=Feature.CT | Feature.I)
-    txn.standing.queue = Queue([HeldTicket(Ticket("t", 3, "write"), State.FIRST)])
-    txn.standing.record = HeldRecord(record(txn.id, [("t", 3)]), Token("record"), 0.0)
+    txn.claims.queue = Queue([HeldTicket(Ticket("t", 3, "write"), State.FIRST)])
+    txn.claims.record = HeldRecord(record(txn.id, [("t", 3)]), Token("record"), 0.0)
     return txn
 
 
@@ -57,7 +57,7 @@ def test_patience_begins_with_the_first_wait_and_is_one_for_all_of_them(
     txn: TransactionState, clock: by_hand.StoppedClock
 ) -> None:
     outcome(wait_for_turn(txn, None), [OWN])
-    assert txn.standing.patience_ends == clock.elapsed() + 60
+    assert txn.claims.patience_ends == clock.elapsed() + 60
     clock.seconds += 59
     outcome(wait_for_turn(txn, None), [OWN])
     clock.seconds += 1
@@ -73,4 +73,4 @@ def test_a_transactions_own_patience_counts_before_the_settings(
 ) -> None:
     txn.options = replace(txn.options, wait_timeout_seconds=0.0)
     assert outcome(wait_for_turn(txn, None)) is False
-    assert txn.standing.patience_ends == clock.elapsed()
+    assert txn.claims.patience_ends == clock.elapsed()

@@ -12,7 +12,7 @@ from lakevilla.sql.expressions.parse import parse_predicate
 from lakevilla.store.effects import Put
 from lakevilla.sublogs.operations import Alter, Append, Delete, Insert, Operation, QuerySource
 from lakevilla.sublogs.record import Ticket
-from lakevilla.transaction.redo.deferred import defer, is_put_off, perform_deferred
+from lakevilla.transaction.redo.deferred import defer, is_deferred, perform_deferred
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature, HeldTicket, Queue
 from lakevilla_testing.world.engine import RowEngine
@@ -34,7 +34,7 @@ def context() -> Context:
 def txn(context: Context) -> TransactionState:
     """Others go first on ``t``, and nobody on ``u``."""
     txn = by_hand.begun(context, "t", "u", features=Feature.CT | Feature.I)
-    txn.standing.queue = Queue(
+    txn.claims.queue = Queue(
         [
             HeldTicket(Ticket("t", 2, "write"), State.WAITING),
             HeldTicket(Ticket("u", 1, "write"), State.FIRST),
@@ -48,7 +48,7 @@ def delete(table: str = "t", where: str = "id = 3") -> Delete:
 
 
 def put_off(txn: TransactionState, operation: Operation) -> bool:
-    return outcome(is_put_off(txn, operation))
+    return outcome(is_deferred(txn, operation))
 
 
 def test_only_what_others_go_before_is_put_off(txn: TransactionState) -> None:
@@ -79,7 +79,7 @@ def test_an_operation_that_an_append_only_table_may_refuse_is_done_at_once(
     context.tails.clear()
     by_hand.make_tail(context, (OLD,), **{"delta.appendOnly": "true"})
     txn = by_hand.begun(context, features=Feature.CT)
-    txn.standing.queue = Queue([HeldTicket(Ticket("t", 2, "write"), State.WAITING)])
+    txn.claims.queue = Queue([HeldTicket(Ticket("t", 2, "write"), State.WAITING)])
     assert not put_off(txn, delete("t"))
 
 

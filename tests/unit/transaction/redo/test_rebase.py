@@ -14,7 +14,7 @@ from lakevilla.lake.context import Context, Event
 from lakevilla.sql.expressions.parse import parse_predicate
 from lakevilla.store.base import Token
 from lakevilla.sublogs.operations import Append, Create, Delete, Operation
-from lakevilla.transaction.redo.rebase import Examination, rebase, stands
+from lakevilla.transaction.redo.rebase import Examination, keeps_its_side, rebase
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature
@@ -137,4 +137,4 @@ def test_plain_appends_creates_and_deferred_operations_are_kept_in_a_redo_and_re
     operation: Operation, deferred: bool, kept: bool
 ) -> None:
     done = Done(operation, Change(), lv.results.Counts(), {}, deferred=deferred)
-    assert stands(done) == kept
+    assert keeps_its_side(done) == kept

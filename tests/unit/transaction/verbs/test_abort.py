@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import lakevilla as lv
-from lakevilla.transaction.state.life import Life
+from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.verbs.abort import abort
 from lakevilla.transaction.verbs.save import save
 from tests.support.simulated.memory_lake import MemoryLake, Peer
@@ -30,7 +30,7 @@ def test_objects_of_an_aborted_transaction_are_deleted_where_it_can_not_have_com
     assert lake.keys("") != before
     peer.run(abort(txn))
     assert lake.keys("") == before
-    assert txn.state is Life.ABORTED
+    assert txn.state is Status.ABORTED
 
 
 def test_files_of_one_that_may_have_committed_stay(lake: MemoryLake, peer: Peer) -> None:
@@ -57,7 +57,7 @@ def test_abort_of_a_committed_transaction_changes_nothing(lake: MemoryLake, peer
     peer.commit(txn)
     stored = lake.keys("")
     peer.run(abort(txn))
-    assert txn.state is Life.COMMITTED
+    assert txn.state is Status.COMMITTED
     assert lake.keys("") == stored
 
 

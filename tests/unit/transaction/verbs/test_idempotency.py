@@ -22,7 +22,7 @@ def lake() -> MemoryLake:
 
 def keyed(peer: Peer, version: int | None = None, key: str = "load") -> TransactionState:
     txn = peer.begin()
-    txn.standing.key = KeyUse(key, version)
+    txn.claims.key = KeyUse(key, version)
     return txn
 
 
@@ -91,8 +91,8 @@ def test_of_two_who_bind_a_key_at_the_same_time_one_does(lake: MemoryLake) -> No
     one, other = keyed(first), keyed(second)
     first.append(one, "a", 7)
     second.append(other, "a", 8)
-    assert one.standing.key is not None
-    first.run(bind_key(one, one.standing.key))
+    assert one.claims.key is not None
+    first.run(bind_key(one, one.claims.key))
     with pytest.raises(lv.ConflictError, match="was taken by another"):
         second.commit(other)
     first.commit(one)

@@ -6,7 +6,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.store.effects import Put
-from lakevilla.transaction.state.life import Life
+from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.verbs.abort import rerun
@@ -44,7 +44,7 @@ def lost(
 def test_a_rerun_is_the_same_transaction_with_nothing_done(lake: MemoryLake, peer: Peer) -> None:
     old = lost(lake, peer)
     new = peer.run(rerun(old))
-    assert (new.id, new.state, old.state) == (old.id, Life.OPEN, Life.ABORTED)
+    assert (new.id, new.state, old.state) == (old.id, Status.OPEN, Status.ABORTED)
     assert (new.work.done, new.work.reads) == ([], {})
     assert peer.read(new, "a") == {0: 101, 1: 100}
     peer.append(new, "a", 7)

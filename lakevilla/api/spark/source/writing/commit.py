@@ -37,7 +37,7 @@ from lakevilla.formats.files import DataFile, file_key
 from lakevilla.formats.layout import Layout
 from lakevilla.global_log.head import HEAD_KEY
 from lakevilla.lake.context import file_namer
-from lakevilla.lake.frozen.mounts import places_at_hand
+from lakevilla.lake.frozen.mounts import known_places
 from lakevilla.lake.operations.refresh import rows_replaced
 from lakevilla.lake.past import pin
 from lakevilla.lake.publishing.outcome import outcome
@@ -54,7 +54,7 @@ from lakevilla.transaction.verbs.carry import (
     carried,
     forget_created,
     note_created,
-    taken_up,
+    resumed,
 )
 from lakevilla.transaction.verbs.read_write import (
     append_files,
@@ -165,7 +165,7 @@ def _commit(plan: WritePlan, messages: list[Message], key: KeyUse | None) -> Non
     client = opened_on(plan.access, plan.options.ref)
     client.ensure_safe_store()
     try:
-        state = client.run(taken_up(client.context, plan.transaction, client.owner, key))
+        state = client.run(resumed(client.context, plan.transaction, client.owner, key))
         _check_files(client, plan, messages)
     except AlreadyCommitted:
         _give_up(plan, messages)
@@ -360,9 +360,7 @@ def _planned(
         if creates:
             executor.run(note_created(state, location))
         name = file_namer(state.context, executor.id, state.through_head)
-        place = reaching(
-            access, places_at_hand(executor.state.context, executor.client.reach)
-        ).place
+        place = reaching(access, known_places(executor.state.context, executor.client.reach)).place
         task = WriteTask(place, layout, tuple(columns.names), name)
         bundle = executor.run(carried(state))
     return WritePlan(access, asked, location, bundle, task, creates, where, wider)

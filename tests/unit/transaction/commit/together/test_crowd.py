@@ -21,10 +21,10 @@ from lakevilla.maintenance.rebuild_head import confirm_head, rebuild_head
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Get, List, Program, Put
 from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.commit.together import group
 from lakevilla.transaction.commit.together import join as behind
-from lakevilla.transaction.commit.together import lane
 from lakevilla.transaction.commit.together.crowd import commit_together
-from lakevilla.transaction.commit.together.lane import Declined, Joined, Settled, commits_of
+from lakevilla.transaction.commit.together.group import Declined, Joined, Settled, commits_of
 from lakevilla.transaction.redo import rebase as rebasing
 from lakevilla.transaction.redo.rebase import Examination
 from lakevilla.transaction.state.transaction import TransactionState
@@ -91,7 +91,7 @@ def test_alone_in_the_crowd_it_is_one_no_more(lake: MemoryLake) -> None:
     assert lake.head.crowd == 1
     small = lake.peer()
     with small_limits(False):
-        lane.CROWD = 2
+        group.CROWD = 2
         small.run(small.context.head())
         assert not commits_of(small.context).is_crowded(small.context)
 
@@ -362,7 +362,7 @@ def test_of_two_that_read_what_the_other_changes_one_is_told_so(lake: MemoryLake
 def test_a_client_that_lost_a_row_conflict_proposes_no_updates_for_a_while(
     lake: MemoryLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane, "DOUBTFUL_SECONDS", 5.0)
+    monkeypatch.setattr(group, "DOUBTFUL_SECONDS", 5.0)
     peer = lake.peer()
     one, two = changing(peer, "a"), changing(lake.peer(), "a")
     two.finish()
@@ -563,7 +563,7 @@ def test_interrupted_as_it_moves_it_is_not_told_to_run_again(
     with pytest.raises(KeyboardInterrupt):
         peer.run(rebasing.rebase(txn, txn.bound.held, Examination()))
     assert isinstance(txn.ending.failure, lv.CommitOutcomeUnknown)
-    txn.standing.key = KeyUse("load", None)
+    txn.claims.key = KeyUse("load", None)
     peer.run(abort(txn))
     assert txn.id not in peer.context.ended, "it may yet be in HEAD"
 

@@ -8,7 +8,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.transaction.commit.together.crowd import commit_together, commits_of
-from lakevilla.transaction.commit.together.lane import Candidate, Failed, Settled
+from lakevilla.transaction.commit.together.group import Candidate, Failed, Settled
 from tests.support.simulated.memory_lake import MemoryLake, Peer
 
 

@@ -10,8 +10,8 @@ import pytest
 import lakevilla as lv
 from lakevilla.lake.publishing.outcome import fence
 from lakevilla.store.effects import List
+from lakevilla.transaction.commit.together.group import Candidate, Declined, Failed, Joined
 from lakevilla.transaction.commit.together.join import _of_another, join
-from lakevilla.transaction.commit.together.lane import Candidate, Declined, Failed, Joined
 from lakevilla.transaction.redo.rebase import Examination
 from tests.support.simulated.memory_lake import MemoryLake, Peer
 

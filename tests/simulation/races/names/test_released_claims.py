@@ -11,7 +11,7 @@ from lakevilla.store.codec import FORMAT, decode
 from lakevilla.store.effects import delete
 from lakevilla_testing.histories.attempts import context_of
 from lakevilla_testing.planted.every import PLANTED
-from tests.simulation.races.names.test_taken_up import drop, taking_up
+from tests.simulation.races.names.test_reused_tables import drop, taking_up
 from tests.support.simulated.commits import Process, alone, lake
 
 

@@ -12,7 +12,7 @@ from lakevilla.results import Outcome
 from lakevilla.store.effects import Program
 
 
-class ClientOfLife:
+class ClientOfEpoch:
     """A client that is bound to one epoch of a branch, and knows the client of the next one."""
 
     context: Context
@@ -45,11 +45,11 @@ class ClientOfLife:
         ``RefNotFound`` if it was rebased, and deleted since.
         """
         held, lake = self.context.held, self.lake
-        life = None if held is None else held.head.life
-        if held is None or life is None or lake is None or self.branch is None:
+        epoch = None if held is None else held.head.epoch
+        if held is None or epoch is None or lake is None or self.branch is None:
             return False
         moved = has_moved(held)
-        if self.next_life is not None or not (moved or (is_lost and not life.closed)):
+        if self.next_life is not None or not (moved or (is_lost and not epoch.closed)):
             return self.next_life is not None
         try:
             found = lake.on(self.branch)
@@ -57,8 +57,8 @@ class ClientOfLife:
             if moved:
                 raise
             return False
-        now = None if found.context.held is None else found.context.held.head.life
-        if now is not None and now.ref_id == life.ref_id and now.id != life.id:
+        now = None if found.context.held is None else found.context.held.head.epoch
+        if now is not None and now.ref_id == epoch.ref_id and now.id != epoch.id:
             self.next_life = found
         elif moved:
             raise ended(self.branch)  # one that was made again under the name is another branch

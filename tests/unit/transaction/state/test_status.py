@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import pytest
 
 from lakevilla.errors import ConflictError, TransactionAborted
-from lakevilla.transaction.state.life import (
+from lakevilla.transaction.state.parts import Ending, EntryTried, Options
+from lakevilla.transaction.state.status import (
     TERMINAL,
     TRANSITIONS,
-    InvalidLife,
-    Life,
-    LifeEvent,
+    InvalidTransition,
+    Status,
+    StatusEvent,
     advance,
     diagram,
 )
-from lakevilla.transaction.state.parts import Ending, EntryTried, Options
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature
 from tests.support import by_hand
-
-DOCS = Path(__file__).parents[4] / "docs"
-BEGIN, END = "<!-- begin: life diagram -->\n```mermaid\n", "```\n<!-- end: life diagram -->"
+from tests.support.drawing import shown_in
 
 #: Written down a second time, by hand, from the design (design, section 12).
 EXPECTED = {
@@ -36,38 +33,40 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize(("life", "event"), list(itertools.product(Life, LifeEvent)))
+@pytest.mark.parametrize(("status", "event"), list(itertools.product(Status, StatusEvent)))
 def test_each_event_moves_each_state_as_the_design_says_or_raises(
-    life: Life, event: LifeEvent
+    status: Status, event: StatusEvent
 ) -> None:
-    after = [target for source, name, target in EXPECTED if (source, name) == (life, event.name)]
+    after = [target for source, name, target in EXPECTED if (source, name) == (status, event.name)]
     if after:
-        assert [advance(life, event)] == after
+        assert [advance(status, event)] == after
     else:
-        with pytest.raises(InvalidLife, match=f"a transaction that is {life} .* not {event.name}"):
-            advance(life, event)
+        with pytest.raises(
+            InvalidTransition, match=f"a transaction that is {status} .* not {event.name}"
+        ):
+            advance(status, event)
 
 
 def test_a_committed_or_aborted_transaction_never_changes_its_state() -> None:
-    for life in TERMINAL:
-        assert set(TRANSITIONS[life].values()) <= {life}
+    for status in TERMINAL:
+        assert set(TRANSITIONS[status].values()) <= {status}
 
 
-def test_the_diagram_in_the_docs_is_the_table() -> None:
-    text = (DOCS / "guarantees.md").read_text()
-    assert BEGIN + diagram() + END in text, f"docs/guarantees.md should hold:\n{diagram()}"
+def test_the_picture_on_the_page_on_guarantees_shows_the_table() -> None:
+    lines = [line.strip() for line in diagram().splitlines()[1:]]
+    assert shown_in("transaction-states.svg") == sorted(lines)
 
 
 @pytest.mark.parametrize(
     ("ending", "its_own", "in_doubt"),
     [
         (Ending(), True, False),
-        (Ending(life=Life.FAILED), True, False),
+        (Ending(status=Status.FAILED), True, False),
         (Ending(tried=True), False, False),
         (Ending(shared=True), False, False),
         (Ending(tried=True, head_tried=3), False, True),
         (Ending(tried=True, entry_tried=EntryTried(3, 0.0)), False, True),
-        (Ending(life=Life.FAILED, tried=True, head_tried=0), False, True),
+        (Ending(status=Status.FAILED, tried=True, head_tried=0), False, True),
     ],
 )
 def test_files_are_its_own_to_delete_until_its_commit_point_was_tried(
@@ -78,8 +77,8 @@ def test_files_are_its_own_to_delete_until_its_commit_point_was_tried(
 
 
 def test_only_what_lost_to_others_is_run_again() -> None:
-    assert Ending(life=Life.FAILED, failure=ConflictError("others came first")).may_run_again
-    assert not Ending(life=Life.FAILED, failure=TransactionAborted("by another")).may_run_again
+    assert Ending(status=Status.FAILED, failure=ConflictError("others came first")).may_run_again
+    assert not Ending(status=Status.FAILED, failure=TransactionAborted("by another")).may_run_again
     assert not Ending().may_run_again
 
 
@@ -91,9 +90,9 @@ def begun_by_hand() -> TransactionState:
 def test_a_transaction_that_was_committed_can_not_fail_or_be_aborted() -> None:
     txn = begun_by_hand()
     txn.note_committed({"t": 3}, None)
-    with pytest.raises(InvalidLife):
+    with pytest.raises(InvalidTransition):
         txn.fail(ConflictError("too late"))
-    with pytest.raises(InvalidLife):
+    with pytest.raises(InvalidTransition):
         txn.note_aborted()
-    assert txn.state is Life.COMMITTED
+    assert txn.state is Status.COMMITTED
     assert txn.note_committed({"t": 3}, 7) is txn.ending.result

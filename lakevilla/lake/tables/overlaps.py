@@ -64,7 +64,7 @@ def in_the_way(location: str, head: Head | None) -> Program[str | None]:
     return (yield from twin_in_lake(head, location))
 
 
-def refuse_surroundings(location: str, head: Head | None, txn_id: str) -> Program[None]:
+def refuse_overlaps(location: str, head: Head | None, txn_id: str) -> Program[None]:
     """Refuse a place for a new table that is not its own, by HEAD and by what is stored there.
 
     Raises
@@ -102,7 +102,7 @@ def found_there(location: str, head: Head | None) -> Program[str | None]:
             )
     for outer, found in zip(outers, found_tables, strict=True):
         if found:
-            dropped = head is not None and outer in head.tables.at_hand()
+            dropped = head is not None and outer in head.tables.cached()
             what = f"table {outer}, which was dropped" if dropped else f"a table of others, {outer}"
             return _within(location, what, outer)
     metadata = [key for key in listed if _METADATA.fullmatch(key[len(location) :])]
@@ -115,10 +115,10 @@ def found_there(location: str, head: Head | None) -> Program[str | None]:
     nested = nested_tables(location, listed, None)
     if nested:
         return _around(location, f"a table of others, {nested[0]}")
-    strays = [key for key in listed if _is_strange(key.removeprefix(f"{location}/"))]
-    if strays:
+    strange = [key for key in listed if _is_strange(key.removeprefix(f"{location}/"))]
+    if strange:
         return (
-            f"{location} holds files that no table names, such as {strays[0]}: a VACUUM of a "
+            f"{location} holds files that no table names, such as {strange[0]}: a VACUUM of a "
             "table that is made there deletes them; choose an empty directory, and append what "
             "is in them"
         )
@@ -212,7 +212,7 @@ def _why_not(head: Head, source: str, to: str) -> Program[str | None]:
         where = head.names[named] or "another path"
         return f"{named} is the name of a table at {where}: choose another place"
     yield from load_tables_below(head, f"{to}/")
-    inner = sorted(place for place in head.tables.at_hand() if place.startswith(f"{to}/"))
+    inner = sorted(place for place in head.tables.cached() if place.startswith(f"{to}/"))
     if inner:
         state = head.tables[inner[0]]
         what = ", which was dropped" if state.dropped else ""
@@ -224,7 +224,7 @@ def _named(head: Head, to: str) -> Program[str | None]:
     """Return a name at or below a place that leads elsewhere."""
     wanted = [*head.names.missing([to]), *head.names.missing_below(f"{to}/")]
     yield from fetch_leaves(head.names, list(dict.fromkeys(wanted)))
-    return next((name for name in sorted(head.names.at_hand()) if is_at(name, to)), None)
+    return next((name for name in sorted(head.names.cached()) if is_at(name, to)), None)
 
 
 def refuse_shown(head: Head, location: str) -> Program[None]:

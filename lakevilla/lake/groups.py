@@ -35,7 +35,7 @@ class Member(Generic[A]):
     has_left: bool = field(default=False, init=False)
 
 
-class Lane(Generic[M]):
+class Group(Generic[M]):
     """The members of one group, and the leader among them.
 
     The lock is held for a few lines that wait for nothing. Ctrl-C may strike in the
@@ -126,7 +126,7 @@ class Lane(Generic[M]):
             self._leader.gate.open()
 
 
-class Lanes:
+class Groups:
     """The groups of one lake in one process, by name: the name says which work a group does."""
 
     def __init__(self) -> None:
@@ -134,25 +134,25 @@ class Lanes:
 
     def empty(self) -> None:
         """Begin again, with no members."""
-        self._lanes: dict[str, Lane[Any]] = {}
+        self._groups: dict[str, Group[Any]] = {}
 
-    def named(self, name: str, make: Callable[[], Lane[Any]] = Lane) -> Lane[Any]:
+    def named(self, name: str, make: Callable[[], Group[Any]] = Group) -> Group[Any]:
         """Return the group of this name, made by ``make`` where there is none yet."""
         # One step of the interpreter, so that two threads get the same.
-        return self._lanes.setdefault(name, make())
+        return self._groups.setdefault(name, make())
 
 
-def pass_through(lane: Lane[M], member: M, lead: Callable[[], Program[None]]) -> Program[None]:
+def pass_through(group: Group[M], member: M, lead: Callable[[], Program[None]]) -> Program[None]:
     """Stay in the group until the member is answered, by another leader or by leading itself.
 
     ``lead`` answers ``member`` and all other members that it can.
     """
     try:
-        lane.enter(member)
+        group.enter(member)
         while member.answer is None:
-            if lane.leads(member):
+            if group.leads(member):
                 yield from lead()
             else:
                 yield from wait_at(member.gate)
     finally:
-        lane.leave(member)
+        group.leave(member)

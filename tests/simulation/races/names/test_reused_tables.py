@@ -21,7 +21,7 @@ from lakevilla.store.codec import decode
 from lakevilla.sublogs.operations import Replace
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs import read_write
-from lakevilla.transaction.verbs.take_up import can_be_taken_up, take_up
+from lakevilla.transaction.verbs.reuse import can_be_reused, reuse
 from lakevilla_testing.checks import invariants
 from lakevilla_testing.histories.attempts import SCHEMA, context_of
 from lakevilla_testing.planted.every import PLANTED
@@ -46,8 +46,8 @@ def taking_up(balance=7, amount=1):
     def program(client):
         txn = begin(client)
         try:
-            if (yield from can_be_taken_up(txn, "a", "a")):
-                yield from take_up(txn, "a")
+            if (yield from can_be_reused(txn, "a", "a")):
+                yield from reuse(txn, "a")
                 yield from replace(txn, balance, revives=True)
             else:
                 yield from read_write.create(txn, "a", SCHEMA, [], {})

@@ -9,7 +9,7 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.global_log.head import NOWHERE
 from lakevilla.global_log.repo import load_names, load_tables
 from lakevilla.lake.tables.dropped import is_emptied
-from lakevilla.lake.tables.surroundings import in_the_way
+from lakevilla.lake.tables.overlaps import in_the_way
 from lakevilla.lake.view import is_another
 from lakevilla.phases import during
 from lakevilla.store.effects import Program
@@ -18,13 +18,13 @@ from lakevilla.transaction.verbs.bind import bind_to_head, join_head, touch
 from lakevilla.transaction.verbs.create_table import log_of_dropped, whole_or_not_at_all
 
 
-def can_be_taken_up(txn: TransactionState, location: str, name: str) -> Program[bool]:
+def can_be_reused(txn: TransactionState, location: str, name: str) -> Program[bool]:
     """Return whether HEAD has dropped the table that ``name`` means, and its log exists.
 
     False on a branch, whose past states begin with the base or with a table's first commit there;
     in a catalog; and for a path whose table had another name when it was dropped.
     """
-    if txn.context.life:
+    if txn.context.epoch:
         return False
     if not txn.through_head:
         yield from join_head(txn)
@@ -42,7 +42,7 @@ def can_be_taken_up(txn: TransactionState, location: str, name: str) -> Program[
         return tail.tip >= 0 and not (yield from is_another(txn.context, state, tail))
 
 
-def take_up(txn: TransactionState, location: str) -> Program[None]:
+def reuse(txn: TransactionState, location: str) -> Program[None]:
     """Make it part of the transaction, as its tombstone and its log show it.
 
     Raises
@@ -62,10 +62,10 @@ def take_up(txn: TransactionState, location: str) -> Program[None]:
 
 
 @contextmanager
-def taken_up(
+def reused(
     txn: TransactionState, location: str, run: Callable[[Program[None]], object]
 ) -> Iterator[None]:
     """Reuse the table for a block that defines it again; if it raises, the table stays dropped."""
     with whole_or_not_at_all(txn, location):
-        run(take_up(txn, location))
+        run(reuse(txn, location))
         yield

@@ -11,8 +11,8 @@ from lakevilla.formats.files import removal
 from lakevilla.formats.layout import TableAlteration
 from lakevilla.global_log.commits import TablePart
 from lakevilla.global_log.head import Head, PendingRef, TableState, Touch
+from lakevilla.lake.applicability import first_unfit, is_lost, lost_for_good, unpublished
 from lakevilla.lake.context import Context
-from lakevilla.lake.fitness import first_unfit, is_lost, lost_for_good, unpublished
 from lakevilla.store.base import Missing, ObjectInfo, Token
 from lakevilla.store.effects import Stat
 from tests.support import by_hand

@@ -114,7 +114,7 @@ def counted(uri: str, options: Mapping[str, str]) -> int:
     return found
 
 
-def moments(
+def instants(
     root: str, options: Mapping[str, str], tables: Sequence[str], repeats: int, *, watched: bool
 ) -> list[dict[str, float]]:
     """Seconds of each moment from the call of ``commit``, once for each of the repeats.

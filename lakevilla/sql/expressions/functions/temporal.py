@@ -113,29 +113,29 @@ DATES: dict[str, Function] = {
 }  # fmt: skip
 
 
-def utc(moment: Any) -> Any:
+def utc(instant: Any) -> Any:
     """Return a zoned timestamp as UTC's; other values unchanged."""
-    aware = isinstance(moment, datetime) and moment.tzinfo is not None
-    return moment.astimezone(UTC) if aware else moment
+    aware = isinstance(instant, datetime) and instant.tzinfo is not None
+    return instant.astimezone(UTC) if aware else instant
 
 
-def months_later(moment: Any, count: int) -> Any:
+def months_later(instant: Any, count: int) -> Any:
     """Return the same day, or the month's last day, so many months later."""
-    months = moment.year * 12 + moment.month - 1 + count
+    months = instant.year * 12 + instant.month - 1 + count
     year, month = months // 12, months % 12 + 1
     if not 1 <= year <= 9999:
         raise OverflowError
-    return moment.replace(year=year, month=month, day=min(moment.day, monthrange(year, month)[1]))
+    return instant.replace(year=year, month=month, day=min(instant.day, monthrange(year, month)[1]))
 
 
-def _shown(moment: date, format_text: str) -> str:
-    moment = utc(moment)
-    micros = f"{moment.microsecond:06}" if isinstance(moment, datetime) else ""
+def _shown(instant: date, format_text: str) -> str:
+    instant = utc(instant)
+    micros = f"{instant.microsecond:06}" if isinstance(instant, datetime) else ""
 
     def field(letters: str) -> str:
         if letters[0] == "S":
             return micros[: len(letters)]
-        return f"{getattr(moment, FIELDS[letters]):0{len(letters)}}"
+        return f"{getattr(instant, FIELDS[letters]):0{len(letters)}}"
 
     return "".join(
         field(text) if is_field else text for text, is_field in format_of(format_text).pieces

@@ -12,8 +12,8 @@ The rules:
 Whether it may have committed is no state of it: then its commit point was tried and no answer
 shows the outcome (``Ending.is_in_doubt``).
 
-Nothing here does I/O. ``diagram`` makes the diagram in ``docs/guarantees.md`` from the table; a
-test compares the two and prints what to paste.
+Nothing here does I/O. The picture in ``docs/images/transaction-states.svg`` shows the table; a
+test compares its arrows with the output of ``diagram``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 
-class Life(StrEnum):
+class Status(StrEnum):
     """The state of a transaction in its life; users see the values."""
 
     OPEN = "open"
@@ -31,7 +31,7 @@ class Life(StrEnum):
     ABORTED = "aborted"
 
 
-class LifeEvent(StrEnum):
+class StatusEvent(StrEnum):
     """An event in the life of a transaction; the values are the diagram's labels."""
 
     FAILS = "a conflict, a fence, or an unknown outcome"
@@ -41,52 +41,52 @@ class LifeEvent(StrEnum):
 
 
 #: Every transition that exists.
-TRANSITIONS: Mapping[Life, Mapping[LifeEvent, Life]] = {
-    Life.OPEN: {
-        LifeEvent.FAILS: Life.FAILED,
-        LifeEvent.COMMITS: Life.COMMITTED,
-        LifeEvent.ABORTS: Life.ABORTED,
+TRANSITIONS: Mapping[Status, Mapping[StatusEvent, Status]] = {
+    Status.OPEN: {
+        StatusEvent.FAILS: Status.FAILED,
+        StatusEvent.COMMITS: Status.COMMITTED,
+        StatusEvent.ABORTS: Status.ABORTED,
     },
-    Life.FAILED: {
-        LifeEvent.FAILS: Life.FAILED,
-        LifeEvent.ABORTS: Life.ABORTED,
+    Status.FAILED: {
+        StatusEvent.FAILS: Status.FAILED,
+        StatusEvent.ABORTS: Status.ABORTED,
     },
-    Life.COMMITTED: {
-        LifeEvent.IS_PUBLISHED: Life.COMMITTED,
+    Status.COMMITTED: {
+        StatusEvent.IS_PUBLISHED: Status.COMMITTED,
     },
-    Life.ABORTED: {},
+    Status.ABORTED: {},
 }
 
 #: From these states on nothing that the transaction has written can change.
-TERMINAL = frozenset({Life.COMMITTED, Life.ABORTED})
+TERMINAL = frozenset({Status.COMMITTED, Status.ABORTED})
 
 
-class InvalidLife(AssertionError):
+class InvalidTransition(AssertionError):
     """An error of the protocol, never of its input: nothing that is stored leads here."""
 
-    def __init__(self, life: Life, event: LifeEvent) -> None:
-        allowed = ", ".join(e.name for e in TRANSITIONS[life]) or "nothing"
-        super().__init__(f"a transaction that is {life} allows {allowed}, not {event.name}")
+    def __init__(self, status: Status, event: StatusEvent) -> None:
+        allowed = ", ".join(e.name for e in TRANSITIONS[status]) or "nothing"
+        super().__init__(f"a transaction that is {status} allows {allowed}, not {event.name}")
 
 
-def advance(life: Life, event: LifeEvent) -> Life:
+def advance(status: Status, event: StatusEvent) -> Status:
     """Return the state that follows.
 
     Raises
     ------
-    InvalidLife
+    InvalidTransition
         There is no such transition.
     """
     try:
-        return TRANSITIONS[life][event]
+        return TRANSITIONS[status][event]
     except KeyError:
-        raise InvalidLife(life, event) from None
+        raise InvalidTransition(status, event) from None
 
 
 def diagram() -> str:
     """Return the table as a mermaid state diagram."""
-    lines = ["stateDiagram-v2", f"    [*] --> {Life.OPEN}"]
-    for life, row in TRANSITIONS.items():
-        lines += [f"    {life} --> {target}: {event}" for event, target in row.items()]
-    lines += [f"    {life} --> [*]" for life in TRANSITIONS if life in TERMINAL]
+    lines = ["stateDiagram-v2", f"    [*] --> {Status.OPEN}"]
+    for status, row in TRANSITIONS.items():
+        lines += [f"    {status} --> {target}: {event}" for event, target in row.items()]
+    lines += [f"    {status} --> [*]" for status in TRANSITIONS if status in TERMINAL]
     return "\n".join(lines) + "\n"

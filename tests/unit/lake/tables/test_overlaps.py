@@ -7,7 +7,7 @@ import pytest
 import lakevilla as lv
 from lakevilla.global_log.head import Head, TableState, empty_head, successor
 from lakevilla.lake.tables.dropped import is_within, nested_tables, outer_paths, outer_table
-from lakevilla.lake.tables.surroundings import in_the_way, refuse_surroundings
+from lakevilla.lake.tables.overlaps import in_the_way, refuse_overlaps
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Program
 from tests.support.by_hand import outcome
@@ -65,7 +65,7 @@ def test_locations_in_the_way_of_objects_in_the_store_are_refused(
     lake = MemoryLake(warm=False)
     lake.store.objects.clear()
     lake.store.put(key, b"{}", ANY)
-    program: Program[None] = refuse_surroundings(location, None, "txn")
+    program: Program[None] = refuse_overlaps(location, None, "txn")
     if why is None:
         lake.peer().run(program)
         return

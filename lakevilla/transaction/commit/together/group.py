@@ -11,7 +11,7 @@ from lakevilla.global_log.head import CommitSummary, Head, Reservation, find_com
 from lakevilla.global_log.inbox.proposal import Proposal, is_over
 from lakevilla.global_log.repo import HeldHead, commits_since
 from lakevilla.lake.context import Context
-from lakevilla.lake.lanes import Lane, Member
+from lakevilla.lake.groups import Group, Member
 from lakevilla.store.effects import Program
 from lakevilla.transaction.commit.squash import Squash
 from lakevilla.transaction.redo.rebase import Examination
@@ -145,7 +145,7 @@ DOUBTFUL_SECONDS = 5.0
 CROWD = 2
 
 
-class CommitLane(Lane[Candidate]):
+class CommitGroup(Group[Candidate]):
     """The commit group of a lake.
 
     Attributes
@@ -193,7 +193,7 @@ class CommitLane(Lane[Candidate]):
         """Return whether no client can include the last proposal any more."""
         return self.proposal is not None and is_over(self.proposal.replacement, head)
 
-    def let_go_of_proposal(self) -> None:
+    def forget_proposal(self) -> None:
         """Forget the last proposal: this process does not need it any more."""
         with self._lock:
             if self.key:
@@ -206,7 +206,7 @@ class CommitLane(Lane[Candidate]):
         The last one is among them if no waiting candidate is in it: its leader was interrupted.
         """
         if not self.has_proposed(self.present()):
-            self.let_go_of_proposal()
+            self.forget_proposal()
         with self._lock:
             keys, self._over = self._over, []
         return keys
@@ -220,8 +220,8 @@ class CommitLane(Lane[Candidate]):
         return is_shared or context.clock.elapsed() < self._crowded_until
 
 
-def commits_of(context: Context) -> CommitLane:
+def commits_of(context: Context) -> CommitGroup:
     """Return the commit group of a lake."""
-    lane = context.lanes.named("commits", CommitLane)
-    assert isinstance(lane, CommitLane)
-    return lane
+    group = context.groups.named("commits", CommitGroup)
+    assert isinstance(group, CommitGroup)
+    return group

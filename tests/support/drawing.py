@@ -1,0 +1,28 @@
+"""Pictures of states in docs/images, read as the transitions that their arrows show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def shown_in(picture: str) -> list[str]:
+    """The transitions that a picture shows, sorted, in the form of the lines of ``diagram``."""
+    root = ElementTree.parse(IMAGES / picture).getroot()
+    lines = sorted(_lines(root))
+    states = {text.text for text in root.iter(f"{SVG}text") if text.get("class") == "name"}
+    named = {name for line in lines for name in line.partition(":")[0].split() if name.isalpha()}
+    assert named == states, f"{picture} has boxes {states}, and arrows between {named}"
+    return lines
+
+
+def _lines(root: ElementTree.Element) -> Iterator[str]:
+    for arrow in root.iter(f"{SVG}g"):
+        words = [text.text or "" for text in arrow.iter(f"{SVG}text")]
+        label = f": {' '.join(words)}" if words else ""
+        for move in (arrow.get("data-moves") or "").split():
+            yield f"{move.replace('-', ' --> ')}{label}"
