@@ -207,7 +207,10 @@ def _limited(reader: Any, streaming: Any, work: Callable[[], Any]) -> Any:
 
         def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
             limited = not isinstance(limit, streaming.ReadAllAvailable)
-            return work().next_offset(self.state, start, until=self.until, limited=limited)
+            found: dict[str, int] = work().next_offset(
+                self.state, start, until=self.until, limited=limited
+            )
+            return found
 
     return LimitedReader
 
