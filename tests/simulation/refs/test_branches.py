@@ -23,7 +23,7 @@ from tests.support.simulated.branches import adds, appends, ends, makes, shows
 from tests.support.simulated.commits import Process, alone, lake
 from tests.support.simulated.upkeep import DAY, LAKES, collects, results, sweep, updates, vacuums
 
-SCHEDULES = how_many(6, whole=25, soak=200)
+SCHEDULES = how_many(2, whole=25, soak=200)
 
 
 def a_branch(iceberg, faults=None, schedule=None):
