@@ -225,7 +225,7 @@ def test_a_store_that_answers_a_range_with_the_whole_object_is_told(behind: Open
     for byte_range in ((2, 4), (-4, 0)):
         failure = store.get("some", byte_range=byte_range)
         assert isinstance(failure, Failure)
-        assert "it must know Range" in failure.reason
+        assert "it must support Range" in failure.reason
         nothing = store.get("empty", byte_range=byte_range)
         assert isinstance(nothing, Found), "the whole of it is right"
         assert nothing.body == b""

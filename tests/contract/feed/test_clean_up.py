@@ -80,7 +80,7 @@ def test_history_that_was_let_go_is_an_error_that_names_the_first_version(
         lake.gc()  # and then its history may go
         for client in (lake, slow):
             for ask in (client.changes, client.follow):
-                with pytest.raises(lv.VersionNotFound, match=f"had since version {first};"):
+                with pytest.raises(lv.VersionNotFound, match=f"kept since version {first};"):
                     ask(first - 1)
             assert [v.version for v in client.changes(first)] == list(range(13, 25))
         assert (first, lake.history(1)[0].version) == (12, 24)

@@ -379,7 +379,7 @@ def test_an_error_for_a_missing_version_says_once_that_it_is_not_kept(place: Pla
             lake.snapshot(version=3).read("a")
         assert told.value.message == (
             "table a is not kept as of global version 3: its log ends at version -1; "
-            "ask for a newer version"
+            "request a newer version"
         )
         lake.create_table("a", rows(7))
         with pytest.raises(lv.VersionNotFound) as told:

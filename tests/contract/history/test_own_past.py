@@ -247,7 +247,7 @@ def test_a_log_that_was_cleaned_up_tells_what_is_left(local_place: Place) -> Non
         with pytest.raises(
             lv.VersionNotFound,
             match=r"table a has no version 3 any more: .*; those that are left are version 5 "
-            r"\(.*Z\) to 7 \(.*Z\): ask for one of them",
+            r"\(.*Z\) to 7 \(.*Z\): request one of them",
         ):
             lake.table("a").read(version=3)
         with pytest.raises(lv.VersionNotFound, match=r"no version 8; .* version 5 .* to 7"):

@@ -166,7 +166,7 @@ def test_the_second_of_two_that_rename_it_is_in_conflict(lake: lv.Lake) -> None:
         ("unknown", lv.TableExists, "there is one at unknown, which can be registered"),
         ("prices", lv.TableExists, "'prices' is registered for the table at /"),
         ("was", lv.TableExists, "'was' is the path of a table that was renamed"),
-        ("s3://bucket/x", lv.InvalidOperation, "is a place: give a name"),
+        ("s3://bucket/x", lv.InvalidOperation, "is a path or a URI: give a name"),
         ("_lakevilla/x", lv.InvalidOperation, "choose another place"),
         ("../x", lv.InvalidOperation, "\\.\\."),
         ("", lv.InvalidOperation, "new"),

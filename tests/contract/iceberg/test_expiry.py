@@ -580,7 +580,7 @@ def test_a_table_that_is_written_all_the_time_is_left_for_later(
     before = objects(place)
     inner = inside(lake).store
     inside(lake).store = Busy(inner)
-    with pytest.raises(lv.ConflictError, match="vacuum of table t: others wrote it so fast"):
+    with pytest.raises(lv.ConflictError, match="vacuum of table t: other clients wrote it so fast"):
         vacuum_now(lake)
     inside(lake).store = inner
     assert before <= objects(place)

@@ -120,7 +120,9 @@ def test_a_file_that_is_gone_is_named(quick_place: Place) -> None:
     key = objects.keys("t")[2]
     objects.store.delete(key)
     for read in READS:
-        with pytest.raises(lv.CorruptObject, match="is gone although the table names it") as caught:
+        with pytest.raises(
+            lv.CorruptObject, match="is missing although the table names it"
+        ) as caught:
             read(lake)
         assert (caught.value.key, caught.value.table) == (key, "t")
 

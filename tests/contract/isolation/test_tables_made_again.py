@@ -233,7 +233,7 @@ def test_a_file_that_only_was_vacuumed_is_no_conflict(place: Place) -> None:
             file.unlink()
         with pytest.raises(lv.StoreError, match="vacuumed"):
             snapshot.read("t")
-        with pytest.raises(lv.StoreError, match=r"data file .*parquet is gone; .* vacuumed"):
+        with pytest.raises(lv.StoreError, match=r"data file .*parquet is missing; .* vacuumed"):
             snapshot.sql("SELECT id FROM t")
 
 

@@ -61,7 +61,7 @@ def with_other_rows(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "kind", "told"),
     [
-        (Path.unlink, "missing_file", "is gone"),
+        (Path.unlink, "missing_file", "is missing"),
         (cut, "damaged_file", "bytes, and the table's log says"),
         (without_magic, "damaged_file", "no Parquet footer"),
         (with_broken_footer, "damaged_file", "can't be read"),

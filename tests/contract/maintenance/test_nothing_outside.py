@@ -184,7 +184,7 @@ def test_without_its_claim_a_table_elsewhere_stays_in_the_lake_and_on_the_disk(
     (far / "_lakevilla/lake.json").unlink()
     before = files_below(far)
     with place.connect() as lake:
-        with pytest.raises(lv.InvalidOperation, match="lies outside of the lake"):
+        with pytest.raises(lv.InvalidOperation, match="is outside of the lake"):
             lake.drop_table("far", delete_data=True)
         assert lake.read("far").num_rows == 1
         # HEAD alone says that it is ours: with a claim of that it could have it deleted.

@@ -223,7 +223,7 @@ def test_printing_a_result_neither_performs_nor_observes_what_was_put_off(
         first.update("x", {"balance": "balance + 10"}, "id = 0")
         with lake.transaction(QUEUED["R|CT|I"]) as txn:
             result = txn.update("x", {"balance": "balance + 1"}, "id = 0")
-            assert "not looked at" in repr(result)
+            assert "not counted yet" in repr(result)
             with inside(lake).requests.counting() as requests:
                 repr(result)
             assert requests.total == 0

@@ -88,7 +88,8 @@ def test_a_batch_after_a_gap_is_refused(
     with then(shared_place) as lake:
         message = (
             r"'q' brings batch 4, and lake .* ends with its batch 1: batches 2 to 3 of checkpoint "
-            r"first .* newer state back, or .* copy of the checkpoint .* or .* query_id of its own"
+            r"first .* newer state of the lake, or .* copy of the checkpoint .* or .* query_id "
+            r"of its own"
         )
         for fn in (keep, nothing, keep):  # an empty one does not close the gap
             with pytest.raises(lv.InvalidOperation, match=message):

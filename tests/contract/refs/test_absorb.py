@@ -95,7 +95,7 @@ def test_of_too_many_tables_none_is_looked_at_and_that_is_told(
     monkeypatch.setattr(taken_in, "MOST_TABLES", 2)
     lake.tag("closing")
     assert (ids(lake.on("closing"), "a"), len(left_out(events))) == ([1], 1)
-    assert "no log was looked at" in left_out(events)[0]
+    assert "no log was read" in left_out(events)[0]
     lake.tag("one", absorb=["a"])
     lake.tag("few", tables=["a", "d"])
     lake.tag("each", absorb=["*"])
@@ -130,7 +130,9 @@ def test_a_table_that_cannot_be_read_does_not_stop_the_others(
     with local_place.connect(on_event=events.append) as lake:
         lake.tag("closing")
         assert ids(lake.on("closing"), "b") == [1, 2]
-    assert any("table a is in the ref as HEAD has it" in said for said in left_out(events))
+    assert any(
+        "table a is in the ref in the state that HEAD names" in said for said in left_out(events)
+    )
 
 
 @pytest.mark.parametrize(
@@ -138,9 +140,9 @@ def test_a_table_that_cannot_be_read_does_not_stop_the_others(
     [
         ({"absorb": "a"}, "absorb is a list of names"),
         ({"absorb": [7]}, "absorb"),
-        ({"absorb": ["nothing"]}, "absorb: no table of the lake is called like 'nothing'"),
-        ({"absorb": ["a"], "at": 1}, "absorb takes in what others have committed by now"),
-        ({"absorb": [], "at": 1}, "absorb takes in what others have committed by now"),
+        ({"absorb": ["nothing"]}, "absorb: no table name of the lake matches 'nothing'"),
+        ({"absorb": ["a"], "at": 1}, "absorb includes the commits of other clients up to now"),
+        ({"absorb": [], "at": 1}, "absorb includes the commits of other clients up to now"),
     ],
 )
 def test_invalid_values_of_absorb_are_refused(

@@ -202,7 +202,7 @@ def test_the_sign_of_a_zero_is_a_change(by_tasks: Any, by_one: lv.Lake, kind: Fo
 
 @pytest.mark.parametrize(
     ("keys", "why"),
-    [("p", "two rows have 'a'"), ("id", "a row has NULL in it"), ("tags", "tells no rows apart")],
+    [("p", "two rows have 'a'"), ("id", "a row has NULL in it"), ("tags", "identify no rows")],
 )
 def test_keys_that_tell_no_rows_apart_are_refused_and_leave_nothing(
     by_tasks: Any, by_one: lv.Lake, kind: Format, keys: str, why: str

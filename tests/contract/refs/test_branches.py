@@ -560,7 +560,7 @@ def test_a_ref_of_a_lake_without_tables_is_told_of(local_place: Place) -> None:
         [event] = [event for event in events if event.kind == "left_out"]
         assert "branch 'early' has no table" in event.message
         assert "register(discover=True)" in event.message
-        with pytest.raises(lv.TableNotFound, match=r"`rebase\('early'\)` on the lake brings"):
+        with pytest.raises(lv.TableNotFound, match=r"`rebase\('early'\)` on the lake adds"):
             lake.on("early").read("there")
         lake.register(discover=True)
         lake.branch("etl")

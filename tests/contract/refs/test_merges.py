@@ -562,7 +562,7 @@ def test_a_check_that_writes_is_refused(lake: lv.Lake) -> None:
     def looks(txn: Any) -> bool:
         return bool(txn.read("stock").num_rows == 3)
 
-    with pytest.raises(lv.InvalidOperation, match=r"check mends has written.*checks only look"):
+    with pytest.raises(lv.InvalidOperation, match=r"check mends has written.*checks may only read"):
         lake.merge("etl", checks=[looks, mends])
     assert stock(lake) == {"tea": 5, "jam": 1}
     lake.merge("etl", checks=[looks])

@@ -418,7 +418,7 @@ def test_the_doctor_names_the_tag_whose_files_another_client_has_removed(
     found = lake.doctor(files=True).findings[-1]
     assert (found.kind, found.table) == ("ref_lost", "stock")
     assert "in tag 'closing' any more: data file stock/" in found.message
-    with pytest.raises(lv.VersionNotFound, match="other clients' clean-up knows no tags"):
+    with pytest.raises(lv.VersionNotFound, match="clean-up of other clients does not know tags"):
         lake.on("closing").read("stock")
     assert lake.on("closing").read("sales/orders").num_rows == 1
     clean_up(lake)

@@ -74,7 +74,7 @@ def test_a_verb_refuses_it_and_nothing_is_written(
                 VERBS[verb](txn, rows(FILLED[kind], EMPTY[kind], kind=kind), EMPTY[kind])
             assert contents(lake.root) == before
         assert contents(lake.root) == before
-        assert "delta cannot tell from NULL" in str(raised.value)
+        assert "delta cannot distinguish from NULL" in str(raised.value)
         assert raised.value.table == "t"
         if verb == "append":
             with pytest.raises(lv.InvalidOperation, match="part must not be empty"):

@@ -124,7 +124,7 @@ def test_a_generator_that_reads_by_its_own_transaction_is_told_what_to_do(tmp_pa
             def copied() -> Iterator[dict[str, Any]]:
                 yield from txn.read("t").to_pylist()
 
-            with pytest.raises(lv.InvalidOperation, match="in the middle of another verb"):
+            with pytest.raises(lv.InvalidOperation, match="running another operation"):
                 txn.append("t", copied())
             txn.append("t", (row for row in txn.read("t").to_pylist()))
         assert values(lake.snapshot().read("t")) == [0, 0]

@@ -331,7 +331,7 @@ def test_files_on_a_disk_of_a_workers_own_are_not_committed(
     shutil.copytree(place.root, root)
     job = Job(place)
     message = elsewhere(job, root).task((2, "b"))
-    with pytest.raises(lv.InvalidOperation, match="is not there for the driver") as raised:
+    with pytest.raises(lv.InvalidOperation, match="the driver does not find it") as raised:
         job.commit(message)
     assert job_file(message) in str(raised.value)
     assert socket.gethostname() in str(raised.value)
@@ -446,7 +446,7 @@ def test_a_branch_that_was_made_anew_meanwhile_takes_no_commit(place: Place, lak
     message = job.task((2, "b"))
     lake.delete_ref("etl")
     lake.branch("etl")
-    with pytest.raises(lv.ConflictError, match="merged or made anew"):
+    with pytest.raises(lv.ConflictError, match="merged or created again"):
         job.commit(message)
     assert ids(lake.on("etl")) == [1]
 

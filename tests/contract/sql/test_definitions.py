@@ -330,7 +330,7 @@ def test_upkeep(session: Session) -> None:
         ("DELETE FROM t VERSION AS OF 1", "a past state is for queries"),
         ("FROM t VERSION AS OF two", "write VERSION AS OF 3"),
         ("FROM t AT (VERSOIN => 1)", "cannot be read"),
-        ("FROM (FROM t) VERSION AS OF 1", "stands behind no table"),
+        ("FROM (FROM t) VERSION AS OF 1", "follows no table"),
         ("FROM t TIMESTAMP AS OF 'yesterday'", "'yesterday' is no timestamp"),
         ("SHOW BRANHCES", "did you mean SHOW BRANCHES?"),
         ("RESTORE TABLE t TO VERSION AS OF 1", "restore(version)"),

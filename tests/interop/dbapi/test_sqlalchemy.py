@@ -299,5 +299,5 @@ def test_without_it_a_dropped_name_is_refused_by_name(engine: sa.Engine, format:
     made = table(format, sa.Column("id", sa.Integer))
     made.create(engine)
     made.drop(engine)
-    with pytest.raises(sa.exc.ProgrammingError, match="CREATE OR REPLACE TABLE, begins anew"):
+    with pytest.raises(sa.exc.ProgrammingError, match="CREATE OR REPLACE TABLE, creates it again"):
         made.create(engine)

@@ -297,7 +297,7 @@ def test_optimize_and_vacuum_tell_what_they_did(root: str) -> None:
     run("sql", root, "INSERT INTO stock SELECT 'nut', 3", "--write")
     done = run("optimize", root, "stock")
     assert (done["files_removed"], done["files_added"]) == (2, 1)
-    assert "no files to put together" in CliRunner().invoke(app, ["optimize", root, "stock"]).stdout
+    assert "no files to compact" in CliRunner().invoke(app, ["optimize", root, "stock"]).stdout
     curve = ["--z-order", "sku", "--z-order", "qty"]
     assert run("optimize", root, "stock", *curve)["files_added"] == 1
     assert run("optimize", root, "stock", "--where", "qty = 1", status=2)["error"] == (

@@ -53,7 +53,7 @@ MISTAKES = [
         "'soon' is not a time: write it as 2026-01-31T12:00:00Z",
     ),
     ("sql ROOT|SELECT 1|--version|9", "the lake has no global version 9; its newest is 1"),
-    ("changes ROOT --since 9", "--since 9 is to come: the newest global version is 1"),
+    ("changes ROOT --since 9", "--since 9 is in the future: the newest global version is 1"),
     ("log ROOT --table nothing", "there is no table nothing"),
     ("snapshot ROOT --version 9", "no global version 9"),
     ("outcome ROOT", "outcome takes a transaction's id, or --key and the key"),

@@ -99,7 +99,7 @@ def test_without_refs_it_is_said_how_to_make_one(tmp_path: Path) -> None:
         (("new", "--at", "99"), "no global version 99"),
         (("new", "--at", ""), "no ref ''"),
         (("57",), "a number is a version of the lake"),
-        (("new", "--tables", "nothing"), "no table of the lake is called like 'nothing'"),
+        (("new", "--tables", "nothing"), "no table name of the lake matches 'nothing'"),
         (("new", "--metadata", "by"), "write KEY=VALUE"),
         (("nobody", "--delete"), "no ref 'nobody': there are 'closing'"),
         (("closing", "--delete", "--protected"), "and nothing else"),
@@ -249,9 +249,9 @@ def test_a_branch_is_made_read_merged_and_ended(root: str) -> None:
     with lv.connect(root) as lake:
         lake.create_table("visits", [{"day": 1}])
     missing = invoke("sql", root, "SELECT * FROM visits", "--on", "etl", status=2).stderr
-    assert "`lakevilla rebase ROOT etl` brings tables that have joined it since" in missing
+    assert "`lakevilla rebase ROOT etl` adds tables that have joined it since" in missing
     assert run("rebase", root, "etl")["base_version"] == 5
-    assert "etl goes on from global version 5, as 7" in invoke("rebase", root, "etl").stdout
+    assert "etl continues from global version 5, as 7" in invoke("rebase", root, "etl").stdout
     check = ("--check", "SELECT min(qty) >= 0 FROM stock")
     refused = invoke("merge", root, "etl", *check, status=2)
     assert "does not pass SELECT min(qty) >= 0 FROM stock" in refused.stderr

@@ -85,7 +85,7 @@ def test_a_directory_that_may_not_be_looked_at_is_refused_by_name(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os.path, "realpath", denied)
-    with pytest.raises(StoreError, match="/proc/1/root can't be looked at: Permission denied"):
+    with pytest.raises(StoreError, match="/proc/1/root can't be read: Permission denied"):
         root_location("/proc/1/root")
 
 

@@ -73,7 +73,7 @@ def test_missing_versions_of_a_branch_are_reported_with_the_existing_ones(
         etl.read("orders", version=6)
     with pytest.raises(lv.VersionNotFound, match="branch 'etl' begins with version 2"):
         list(etl.changes(0))
-    with pytest.raises(lv.InvalidOperation, match="nobody but this lake's clients"):
+    with pytest.raises(lv.InvalidOperation, match="only clients of this lake commit"):
         etl.follow(2, absorb_seconds=1.0)
 
 
@@ -233,7 +233,7 @@ def test_a_state_of_a_branch_tells_no_changes_of_the_lakes(lake: lv.Lake, kind: 
     for name in ("kept", "etl@5"):
         with lake.on(name).snapshot() as then, pytest.raises(lv.InvalidOperation, match="branch"):
             then.changes("stock", since=2)
-        with pytest.raises(lv.InvalidOperation, match="the branch that it is of has"):
+        with pytest.raises(lv.InvalidOperation, match="the branch that it belongs to has"):
             lake.on(name).changes(2)
 
 

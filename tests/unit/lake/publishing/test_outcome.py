@@ -49,7 +49,7 @@ def test_a_transaction_whose_outcome_was_requested_before_its_decision_never_com
 def test_an_outcome_is_unknown_where_head_can_not_be_replaced(lake: MemoryLake, peer: Peer) -> None:
     txn = lake.peer().appending("a", 7)
     peer.instead("HEAD", lv.StoreError("no right"))
-    with pytest.raises(lv.CommitOutcomeUnknown, match="ask again"):
+    with pytest.raises(lv.CommitOutcomeUnknown, match="try again"):
         peer.run(outcome(peer.context, txn.id))
 
 

@@ -72,7 +72,7 @@ def test_a_table_with_many_small_files_is_optimized_and_one_with_few_is_not(
     before = lake.rows("a"), lake.rows("b")
     report = works(lake.peer(), "optimize")
     assert report.ok
-    assert notes(report)["optimize"] == "50 files put together, 1 made of them"
+    assert notes(report)["optimize"] == "50 files compacted, 1 written instead"
     assert (lake.rows("a"), lake.rows("b")) == before
     assert works(lake.peer(), "optimize").ok
     assert lake.version("b") == 11
