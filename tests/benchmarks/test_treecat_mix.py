@@ -50,7 +50,7 @@ def test_the_mix_has_its_weights() -> None:
     assert kinds != deck(2 * sum(WEIGHTS.values()), Random(2))
 
 
-def test_rules_abort_what_a_precise_look_admits(
+def test_rules_abort_what_a_precise_check_admits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A table that was read and has moved on is a conflict to the one, and none to the other."""

@@ -242,7 +242,7 @@ def names_in(body: list[ast.stmt]) -> Iterator[str]:
         yield from (target.id for target in targets if isinstance(target, ast.Name))
 
 
-def test_each_step_of_a_commit_is_told_where_it_is() -> None:
+def test_each_step_of_a_commit_is_described_where_it_is() -> None:
     _, _, part = (ROOT / "docs/protocol.md").read_text().partition("\n## Where the code is\n")
     lines = [line for line in part.partition("\n## ")[0].splitlines() if line.startswith("|")][2:]
     rows = re.findall(r"(?m)^\|(?: (\d))? \|[^|]*\| `(.+)` \|$", "\n".join(lines))

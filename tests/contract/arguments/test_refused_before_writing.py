@@ -92,7 +92,7 @@ def test_a_forgotten_where_is_asked_for(lake: lv.Lake, name: str, verb: Any) -> 
     assert f"{name} orders: " in str(error)
 
 
-def test_a_directory_that_is_no_table_is_told_from_one(lake: lv.Lake, root: Path) -> None:
+def test_a_directory_that_is_no_table_is_distinguished_from_one(lake: lv.Lake, root: Path) -> None:
     (root / "photos").mkdir()
     (root / "photos" / "a.jpg").write_bytes(b"x")
     error = refused(lake, lambda txn: txn.read("photos"), lv.TableNotFound, table="photos")

@@ -130,7 +130,7 @@ def test_files_of_an_unfinished_create_do_not_block_creating_the_table(
 @pytest.mark.parametrize(
     "row", [{"kind": "tea", "user": "bob"}, {"kind": b"log"}, {"sku": "x", "qty": 1}]
 )
-def test_one_row_as_a_dict_is_refused_and_told_how_it_is_passed(lake: lv.Lake, row: dict) -> None:
+def test_one_row_as_a_dict_is_refused_with_how_it_is_passed(lake: lv.Lake, row: dict) -> None:
     lake.create_table("t", [row])
     verbs = [
         lambda txn: txn.append("t", row),

@@ -151,7 +151,7 @@ def test_writes_count_their_rows(cursor: dbapi.Cursor) -> None:
         cursor.fetchall()
 
 
-def test_a_count_that_nobody_looks_at_is_redone(
+def test_a_count_that_no_caller_reads_is_redone(
     connection: dbapi.Connection, cursor: dbapi.Cursor
 ) -> None:
     """And one that was looked at conflicts, since a program may have decided by it."""

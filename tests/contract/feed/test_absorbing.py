@@ -57,7 +57,7 @@ def test_only_the_tables_that_are_named(lake: lv.Lake) -> None:
     assert lake.absorb(["shelf"]) == ["shelf"]
 
 
-def test_absorbing_costs_a_look_at_each_log_and_one_replacement_of_head(lake: lv.Lake) -> None:
+def test_absorbing_costs_a_check_of_each_log_and_one_replacement_of_head(lake: lv.Lake) -> None:
     lake.absorb()
     idle = cost(lake, lambda: lake.absorb())
     assert (idle.get, idle.put, idle.list) == (2 + 3, 0, 0)  # HEAD for the names, and again

@@ -56,7 +56,7 @@ def test_files_that_were_vacuumed_are_an_error_of_their_table_and_version_alone(
         assert Mirror(3, state_at(other, 3)).apply_all(other.changes(3)).tables == expected
 
 
-def test_history_that_was_let_go_is_an_error_that_names_the_first_version(
+def test_history_that_was_deleted_is_an_error_that_names_the_first_version(
     lake: lv.Lake, shared_place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(head, "PAGE_LENGTH", 4)

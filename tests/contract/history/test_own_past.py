@@ -314,7 +314,7 @@ def test_a_table_that_was_dropped_has_no_past_here(local_place: Place) -> None:
                 ask()
 
 
-def test_the_past_of_a_table_made_anew_is_not_that_of_the_one_in_the_lake(
+def test_the_past_of_a_table_made_again_is_not_that_of_the_one_in_the_lake(
     local_place: Place,
 ) -> None:
     local_place.write("a", rows(1))

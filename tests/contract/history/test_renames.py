@@ -59,7 +59,7 @@ def test_all_versions_are_read_by_the_new_name_and_no_object_moves(place: Place)
     assert {finding.kind for finding in lake.recover().findings} == set()
 
 
-def test_clients_that_have_seen_the_table_before_are_told_its_new_name(place: Place) -> None:
+def test_clients_that_have_seen_the_table_before_learn_its_new_name(place: Place) -> None:
     lake, reader, writer, glancing = (place.connect() for _ in range(4))
     lake.create_table("orders", ROWS)
     for other in (reader, writer, glancing):

@@ -598,7 +598,7 @@ def test_a_damaged_snapshot_stops_it_before_it_deletes(place: Place, lake: lv.La
     assert objects(place) == before
 
 
-def test_versions_are_told_apart_after_it(place: Place, lake: lv.Lake) -> None:
+def test_versions_are_distinguished_after_it(place: Place, lake: lv.Lake) -> None:
     """What it publishes is a version as any other client's, with no change of rows."""
     started = datetime.datetime.now(datetime.UTC)
     vacuum_now(lake)

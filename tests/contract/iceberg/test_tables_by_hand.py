@@ -203,7 +203,7 @@ def unnumbered(place: Place, mapping: Any) -> Table:
     return own
 
 
-def test_a_file_without_ids_is_told_by_the_name_mapping(place: Place) -> None:
+def test_a_file_without_ids_is_read_by_the_name_mapping(place: Place) -> None:
     unnumbered(place, MAPPING)
     assert rows(place) == [{"k": 1, "s": {"x": 5}}]
 

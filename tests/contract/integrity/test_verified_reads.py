@@ -101,7 +101,9 @@ def test_files_without_a_hash_are_read_as_always(delta_place: Place) -> None:
     assert bag(lake.read("t", verify="on")) == bag(lake.read("t"))
 
 
-def test_files_of_other_clients_are_read_beside_those_with_hashes(local_place: Place) -> None:
+def test_files_of_other_clients_are_read_together_with_those_with_hashes(
+    local_place: Place,
+) -> None:
     lake = filled(local_place)
     write_deltalake(local_place.uri("t"), pa.table({"id": [7], "text": ["z"]}), mode="append")
     assert lake.read("t", verify="on").num_rows == 31

@@ -101,7 +101,7 @@ def test_a_sound_lake_costs_two_requests_a_file(place: Place) -> None:
     assert (with_files.put, with_files.delete) == (0, 0)
 
 
-def test_deletion_vectors_are_looked_at(request: pytest.FixtureRequest) -> None:
+def test_deletion_vectors_are_checked(request: pytest.FixtureRequest) -> None:
     place = make_place("local", request)
     place.write(TABLE, accounts(4))
     delete_by_vector(place)

@@ -79,7 +79,7 @@ EMPTYING = {"dropped": True, "emptying": True, "emptied_ms": 1}
     "state", [EMPTYING, {**EMPTYING, "emptying": False}, {"dropped": True}, {}]
 )
 @pytest.mark.parametrize("name", ["docs", "sub/..", "lake", "", "lake/t", "lake/../docs"])
-def test_a_place_elsewhere_that_head_names_keeps_all_that_lies_there(
+def test_a_place_elsewhere_that_head_names_keeps_all_that_is_stored_there(
     place: Place, docs: Path, tmp_path: Path, name: str, state: dict[str, Any]
 ) -> None:
     plant(place, f"{tmp_path}/{name}".rstrip("/"), **state)
@@ -211,7 +211,7 @@ def test_a_claim_of_another_table_allows_nothing(place: Place, far: Path) -> Non
     assert files_below(far) == before
 
 
-def test_a_table_elsewhere_that_is_made_anew_can_be_deleted(place: Place, far: Path) -> None:
+def test_a_table_elsewhere_that_is_made_again_can_be_deleted(place: Place, far: Path) -> None:
     with place.connect() as lake:
         lake.create_table("far", [{"b": 1}], or_replace=True)
         lake.drop_table("far", delete_data=True)

@@ -195,7 +195,7 @@ def test_a_lake_that_went_back_goes_on_in_one_of_three_ways(
         assert ids(lake) == [0, 1, 2, 3]
 
 
-def test_a_copy_with_newer_keys_than_commits_is_told(shared_place: Place, bring: Bring) -> None:
+def test_a_copy_with_newer_keys_than_commits_is_reported(shared_place: Place, bring: Bring) -> None:
     """As one that was taken while the stream wrote: the batch is bound, its commit is not there."""
     with made(shared_place) as lake:
         bring(lake, 0)

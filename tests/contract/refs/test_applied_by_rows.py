@@ -178,7 +178,7 @@ def test_a_transaction_compares_rows_of_its_own(lake: lv.Lake, kind: Format) -> 
     assert stock(lake) == {"jam": 5, "oil": 8, "tea": 5, "zen": 5}
 
 
-def test_a_lost_race_applies_it_anew(lake: lv.Lake, kind: Format) -> None:
+def test_a_lost_race_applies_it_again(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     second = change(lake, "jam", 6)
     change(lake, "tea", 7)

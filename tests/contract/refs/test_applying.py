@@ -267,7 +267,7 @@ def test_rollback_to_a_vacuumed_state_is_refused(lake: lv.Lake, kind: Format) ->
     assert state(lake) == before
 
 
-def test_a_tag_brings_back_what_everybody_else_has_let_go(lake: lv.Lake, kind: Format) -> None:
+def test_a_tag_brings_back_what_no_other_state_keeps(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     lake.tag("opening")
     sell(lake)

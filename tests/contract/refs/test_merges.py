@@ -419,7 +419,7 @@ def test_a_check_that_aborts_has_failed_and_the_branch_stays(lake: lv.Lake, dele
     assert lake.merge("etl").tables == {"stock": "physical"}
 
 
-def test_a_check_that_commits_is_told(lake: lv.Lake) -> None:
+def test_a_check_that_commits_is_reported(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     put_in(etl, "rum", 3)
     with pytest.raises(lv.InvalidOperation, match="has committed"):

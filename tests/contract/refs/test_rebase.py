@@ -237,7 +237,7 @@ def test_a_transaction_that_is_open_meanwhile_is_run_again_on_what_is_there_now(
     assert stock(etl) == {"tea": 5, "jam": 1, "ale": 2, "gin": 4}
 
 
-def test_one_without_run_is_told_to_run_again(lake: lv.Lake) -> None:
+def test_one_without_run_gets_an_error_to_run_again(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     put_in(lake, "ale", 2)
     txn = etl.transaction()
@@ -250,7 +250,7 @@ def test_one_without_run_is_told_to_run_again(lake: lv.Lake) -> None:
     assert stock(etl) == {"tea": 5, "jam": 1, "ale": 2, "gin": 4}
 
 
-def test_all_that_is_at_hand_of_a_branch_goes_on(lake: lv.Lake) -> None:
+def test_all_that_is_cached_of_a_branch_continues(lake: lv.Lake) -> None:
     etl, other = lake.on("etl"), lake.on("etl")
     table = etl["stock"]
     there = pickle.dumps(etl)
@@ -350,7 +350,7 @@ def test_a_missing_table_tells_how_it_comes_to_the_branch(lake: lv.Lake, kind: F
         etl.read("visits")
 
 
-def test_outcomes_are_told_of_transactions_from_before(lake: lv.Lake) -> None:
+def test_outcomes_of_transactions_from_before_are_reported(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     with etl.transaction() as done:
         done.append("stock", [{"sku": "gin", "qty": 4}])
@@ -427,7 +427,7 @@ def cut_off(lake: lv.Lake, monkeypatch: pytest.MonkeyPatch) -> lv.Lake:
     return lake
 
 
-def test_a_rebase_that_was_cut_off_is_told_and_finished(cut_off: lv.Lake) -> None:
+def test_a_rebase_that_was_interrupted_is_reported_and_finished(cut_off: lv.Lake) -> None:
     lake = cut_off
     (ref,) = lake.refs()
     assert "ref_moved" in [found.kind for found in lake.doctor().findings]

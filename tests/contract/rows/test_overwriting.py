@@ -117,7 +117,9 @@ VALUES: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("case", VALUES)
-def test_partitions_of_every_type_are_told_apart(lake: lv.Lake, case: str, format: Format) -> None:
+def test_partitions_of_every_type_are_distinguished(
+    lake: lv.Lake, case: str, format: Format
+) -> None:
     one, other = VALUES[case]
     rows = pa.table({"p": [one, other, None], "n": [1, 2, 3]})
     lake.create_table("t", rows, format=format, partition_by="p")

@@ -55,7 +55,7 @@ def test_explain_reports_how_many_files_are_kept(session: Session, text: str, ke
     assert ("plan" in found) is not text.startswith(("UPDATE", "DELETE"))
 
 
-def test_explain_shows_the_plan_of_what_a_change_looks_at(session: Session) -> None:
+def test_explain_shows_the_plan_of_what_a_change_reads(session: Session) -> None:
     session.sql("INSERT INTO s VALUES (1)")
     found = lines(session, "EXPLAIN DELETE FROM t WHERE id IN (SELECT id FROM s)")
     assert found["delete"].startswith("t, as a merge on (id) = ")

@@ -219,7 +219,7 @@ def test_settings_hold_for_what_follows_and_those_of_begin_for_one_transaction(
             session.sql("DELETE FROM stock")
 
 
-def test_two_sessions_that_look_and_write_elsewhere_are_serializable(lake: lv.Lake) -> None:
+def test_two_sessions_that_read_and_write_elsewhere_are_serializable(lake: lv.Lake) -> None:
     """Write skew, which snapshot isolation lets through and the default does not."""
     for isolation, both in (("snapshot", True), ("serializable", False)):
         with lake.session(isolation=isolation) as a, lake.session(isolation=isolation) as b:  # type: ignore[arg-type]

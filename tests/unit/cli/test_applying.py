@@ -62,7 +62,7 @@ def test_invalid_arguments_of_rollback_and_revert_are_reported(root: str) -> Non
     assert "no column 'nosuch'" in json.dumps(error)
 
 
-def test_a_conflict_of_a_merge_is_told_with_its_rows_and_in_options(root: str) -> None:
+def test_a_conflict_of_a_merge_is_reported_with_its_rows_and_in_options(root: str) -> None:
     with lv.connect(root) as lake:
         lake.branch("etl")
         for at, qty in ((lake, 7), (lake.on("etl"), 8)):

@@ -140,7 +140,7 @@ def test_commands_that_read_show_the_lake_at_a_tag(root: str) -> None:
         ("optimize", "stock"),
     ],
 )
-def test_a_ref_that_is_not_there_is_told_by_each_command(
+def test_a_ref_that_is_not_there_is_reported_by_each_command(
     root: str, command: tuple[str, ...]
 ) -> None:
     name, *rest = command
@@ -198,7 +198,7 @@ def test_commands_about_the_whole_lake_say_that_they_take_no_ref(
 @pytest.mark.parametrize(
     "options", [("--version", "1"), ("--version", "3"), ("--timestamp", "2026-01-31T12:00:00Z")]
 )
-def test_another_version_beside_a_tag_is_refused(root: str, options: tuple[str, ...]) -> None:
+def test_another_version_given_with_a_tag_is_refused(root: str, options: tuple[str, ...]) -> None:
     for command in (("sql", "FROM stock"), ("snapshot",)):
         name, *rest = command
         error = run(name, root, *rest, "--on", "closing", *options, status=2)

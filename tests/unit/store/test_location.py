@@ -78,7 +78,7 @@ def test_a_name_that_could_mean_another_place_is_refused(root: str, name: str, s
         normalise_location(root, name)
 
 
-def test_a_directory_that_may_not_be_looked_at_is_refused_by_name(
+def test_a_directory_that_may_not_be_read_is_refused_by_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def denied(path: str) -> str:

@@ -121,7 +121,7 @@ def test_rows_without_a_value_there_are_no_conflict(lake: lv.Lake, first: str) -
 
 
 @pytest.mark.parametrize("first", ["lake", "branch"])
-def test_rows_of_old_values_are_told_by_keys(lake: lv.Lake, first: str) -> None:
+def test_rows_of_old_values_are_identified_by_keys(lake: lv.Lake, first: str) -> None:
     sides = [lake, lake.on("etl")]
     dropper, writer = sides if first == "lake" else sides[::-1]
     drops(dropper, "v")
@@ -165,7 +165,7 @@ def test_a_column_that_both_have_dropped_is_no_conflict(lake: lv.Lake) -> None:
         assert sorted(lake.read("t")["id"].to_pylist()) == [1, 2, 3, 4]
 
 
-def test_a_value_that_comes_while_it_is_merged_makes_it_begin_anew(lake: lv.Lake) -> None:
+def test_a_value_that_comes_while_it_is_merged_makes_it_begin_again(lake: lv.Lake) -> None:
     drops(lake.on("etl"), "v")
     version = newest(lake)
 

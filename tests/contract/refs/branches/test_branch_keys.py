@@ -180,7 +180,7 @@ def test_a_branch_is_rebased_once_its_keys_are_merged(shopped: lv.Lake) -> None:
     assert rows(shopped) == ["jam", "oil", "tea", "zen"]
 
 
-def test_a_key_of_a_life_before_is_done_where_a_rebase_was_cut_off(shopped: lv.Lake) -> None:
+def test_a_key_of_an_epoch_before_is_done_where_a_rebase_was_interrupted(shopped: lv.Lake) -> None:
     shopped.branch("etl")
     load(shopped.on("etl"), "monday")
     shopped.merge("etl")

@@ -144,7 +144,7 @@ def test_of_two_who_write_first_the_second_goes_on_from_the_first(shop: lv.Lake)
     assert rows(shop, "other") == BEFORE
 
 
-def test_a_table_of_a_clone_is_dropped_and_made_anew(shop: lv.Lake, kind: Format) -> None:
+def test_a_table_of_a_clone_is_dropped_and_made_again(shop: lv.Lake, kind: Format) -> None:
     shop.clone("prod", "dev")
     shop.drop_table("dev/orders")
     assert names(shop) == ["dev/eu/stock", "other", "prod/eu/stock", "prod/orders"]

@@ -249,13 +249,13 @@ def test_reliance_is_read_from_the_commit_object(lake: MemoryLake) -> None:
     assert relied(proposed(peer, peer.appending("a", 1))[1].commits[0].commit_object()) == {}
 
 
-def test_so_many_files_are_told_of_and_no_more(lake: MemoryLake) -> None:
+def test_so_many_files_are_recorded_and_no_more(lake: MemoryLake) -> None:
     layout = lake.peer().run_layout("a")
     assert reliance_of("", layout, [], range(MOST_FILES)).files == tuple(range(MOST_FILES))
     assert reliance_of("", layout, [], range(MOST_FILES + 1)).files is None
 
 
-def test_head_is_told_no_less_than_the_commit_does(lake: MemoryLake) -> None:
+def test_head_records_no_less_than_the_commit_does(lake: MemoryLake) -> None:
     one = changing(lake, 10)
     commit = one.commits[0]
     change = commit.commit_object().tables["a"].change

@@ -57,7 +57,7 @@ def test_an_idle_lake_costs_at_most_three_requests_a_task(lake: MemoryLake) -> N
         assert len(peer.asked) == 2, peer.asked  # HEAD and the record
 
 
-def test_a_task_that_is_due_costs_three_requests_beside_its_work(lake: MemoryLake) -> None:
+def test_a_task_that_is_due_costs_three_requests_besides_its_work(lake: MemoryLake) -> None:
     peer = lake.peer()
     works(peer, "checkpoint")
     asked = [str(getattr(one, "key", "")) for one in peer.asked]
@@ -78,7 +78,7 @@ def test_a_table_with_many_small_files_is_optimized_and_one_with_few_is_not(
     assert lake.version("b") == 11
 
 
-def test_tables_not_written_since_are_not_looked_at_again_for_a_day(lake: MemoryLake) -> None:
+def test_tables_not_written_since_are_not_checked_again_for_a_day(lake: MemoryLake) -> None:
     works(lake.peer(), "optimize")
     fill(lake, "a", 1)
     peer = lake.peer()
@@ -222,7 +222,7 @@ def test_a_renewal_on_its_way_does_not_keep_a_lease(lake: MemoryLake) -> None:
     assert (record.owner, record.result and record.result.message) == ("", "done")
 
 
-def test_a_record_that_cannot_be_read_is_made_anew(lake: MemoryLake) -> None:
+def test_a_record_that_cannot_be_read_is_made_again(lake: MemoryLake) -> None:
     lake.store.apply(Put(task_key("gc"), b"{", ANY))
     assert works(lake.peer(), "gc").ok
     assert lake.peer().run(look("gc")).record.result is not None

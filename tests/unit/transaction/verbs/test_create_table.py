@@ -73,7 +73,7 @@ def test_of_two_one_within_the_other_the_second_to_be_decided_is_refused(lake: M
     assert "c/inner" not in lake.head.tables
 
 
-def test_two_of_one_transaction_may_not_lie_in_each_other(peer: Peer) -> None:
+def test_two_of_one_transaction_may_not_be_inside_each_other(peer: Peer) -> None:
     txn = creating(peer, "c")
     with pytest.raises(lv.InvalidOperation, match="be inside the other"):
         peer.run(create(txn, "c/inner", SCHEMA, (), {}))
