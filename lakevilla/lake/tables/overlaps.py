@@ -241,7 +241,7 @@ def refuse_shown(head: Head, location: str) -> Program[None]:
     for place in places_of(location):
         mount = yield from mount_of(head, place)
         if mount is not None:
-            where = "at" if place == location else "around"
+            where = "at" if place == location else "above"
             raise InvalidOperation(
                 f"{location}: clone {mount.name!r} shows a table {where} it, {place}: choose "
                 "another place, or drop that table first",

@@ -231,7 +231,7 @@ def test_connecting_with_what_is_not_understood_is_refused(tmp_path: Path) -> No
         lv.connect("s3:///lake")
     wrong: Any
     for wrong in (None, 5, "", f"{tmp_path}/a\0b"):
-        with pytest.raises(lv.InvalidOperation, match="is no place"):
+        with pytest.raises(lv.InvalidOperation, match="is neither a path nor a URI"):
             lv.connect(wrong)
     wrong = 5
     with pytest.raises(lv.InvalidOperation, match="storage_options"):

@@ -49,7 +49,9 @@ def test_files_that_were_vacuumed_are_an_error_of_their_table_and_version_alone(
         versions = list(other.changes(0))
         assert [v.version for v in versions] == [1, 2, 3, 4]
         for version in (versions[0], versions[2]):
-            with pytest.raises(lv.VersionNotFound, match=f"version {version.version} changed in"):
+            with pytest.raises(
+                lv.VersionNotFound, match=f"by global version {version.version} are"
+            ):
                 version.tables["a"]
         # The other table of the very version, and what came later, are there.
         assert versions[2].tables["b"]["id"].to_pylist() == [1]

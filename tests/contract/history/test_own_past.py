@@ -133,7 +133,9 @@ def test_a_commit_decided_but_not_published_is_in_no_version_of_its_table(
         assert {row["balance"] for row in bank.read(version=0).to_pylist()} == {100}
         soon = datetime.now(UTC) + timedelta(days=1)
         assert {row["balance"] for row in bank.read(timestamp=soon).to_pylist()} == {100}
-        with pytest.raises(lv.VersionNotFound, match=r"no version 1 \(what is decided and not pub"):
+        with pytest.raises(
+            lv.VersionNotFound, match=r"no version 1 \(commits that are decided and not pub"
+        ):
             bank.read(version=1)
         assert versions(lake.table("other")) == [1, 0]
         lake.recover()

@@ -167,7 +167,7 @@ def test_the_second_of_two_that_rename_it_is_in_conflict(lake: lv.Lake) -> None:
         ("prices", lv.TableExists, "'prices' is registered for the table at /"),
         ("was", lv.TableExists, "'was' is the path of a table that was renamed"),
         ("s3://bucket/x", lv.InvalidOperation, "is a path or a URI: give a name"),
-        ("_lakevilla/x", lv.InvalidOperation, "choose another place"),
+        ("_lakevilla/x", lv.InvalidOperation, "choose another name"),
         ("../x", lv.InvalidOperation, "\\.\\."),
         ("", lv.InvalidOperation, "new"),
         (None, lv.InvalidOperation, "new"),

@@ -183,4 +183,4 @@ def test_the_command_works_again_and_again_until_it_is_stopped(root: str) -> Non
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) == 0
     with lv.connect(root) as lake:
-        assert not [one for one in lake.doctor().findings if "is at work" in one.message]
+        assert not [one for one in lake.doctor().findings if "is running it" in one.message]

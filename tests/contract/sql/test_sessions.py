@@ -153,7 +153,7 @@ def test_a_statement_that_raises_leaves_the_transaction_open_and_unchanged(lake:
         (["DROP TABEL stock"], "DROP continues with TABLE, BRANCH, TAG"),
         (["SHOW TABELS"], "did you mean SHOW TABLES?"),
         (["CREATE VIEW v AS SELECT 1"], "use WITH, or CREATE TABLE"),
-        (["CREATE TABLE t (a INT, A INT)"], "column 'A' is there twice"),
+        (["CREATE TABLE t (a INT, A INT)"], "column 'A' is named twice"),
         (["CREATE TABLE t (a INT PRIMARY KEY)"], "no table checks keys"),
         (["CREATE TABLE t (a INT DEFAULT 1)"], "give the value in each INSERT"),
         (["CREATE OR REPLACE VIEW v AS SELECT 1"], "a lake has only tables"),

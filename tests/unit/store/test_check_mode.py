@@ -152,9 +152,9 @@ def test_a_store_that_turns_all_down_is_an_error_and_one_in_doubt_is_unknown() -
     limits = {"retry_limit": 2}
     with pytest.raises(StoreError, match="log/1"):
         Driver(CREATE, [Missing(), BUSY, Missing(), BUSY], **limits)
-    with pytest.raises(StoreError, match="turned down"):
+    with pytest.raises(StoreError, match="rejected"):
         Driver(CREATE, [FORBIDDEN])
-    with pytest.raises(StoreError, match="turned down"):
+    with pytest.raises(StoreError, match="rejected"):
         Driver(CREATE, [Missing(), FORBIDDEN])
     unknown = Driver(CREATE, [Missing(), TIME_OUT, Missing(), TIME_OUT, Missing()], **limits)
     assert isinstance(unknown.outcome, Unknown)

@@ -204,7 +204,8 @@ def hiding(
         raise unfit(
             operation,
             snapshot,
-            f"{named(paths)} is to go from it ({' to '.join(operation.parameters.values())}), and "
-            f"other transactions have written rows since: {found}",
+            f"{named(paths)} is to be dropped from it "
+            f"({' to '.join(operation.parameters.values())}), and other transactions have written "
+            f"rows since: {found}",
         )
     return msgspec.structs.replace(operation, hides=paths)

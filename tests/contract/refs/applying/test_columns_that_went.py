@@ -85,7 +85,9 @@ def test_a_column_that_the_branch_drops_takes_no_value_of_the_lake_along(
     drops(lake.on("etl"), column)
     puts(lake)
     before = lake.read("t").sort_by("id").to_pylist()
-    with pytest.raises(lv.MergeConflict, match=rf"column {column} is to go from it") as raised:
+    with pytest.raises(
+        lv.MergeConflict, match=rf"column {column} is to be dropped from it"
+    ) as raised:
         verb(lake)
     assert raised.value.tables == ["t"]
     assert lake.read("t").sort_by("id").to_pylist() == before

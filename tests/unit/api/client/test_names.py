@@ -31,7 +31,7 @@ def test_names_paths_and_uris(name: str, location: str) -> None:
 
 @pytest.mark.parametrize("name", ["_lakevilla", "a/_lakevilla/b", "a/_delta_log"])
 def test_directories_that_hold_logs_are_no_tables(name: str) -> None:
-    with pytest.raises(lv.InvalidOperation, match="choose another place"):
+    with pytest.raises(lv.InvalidOperation, match="choose another name"):
         resolve(ROOT, NAMES, name)
 
 

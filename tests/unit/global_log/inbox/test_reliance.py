@@ -230,7 +230,7 @@ def test_without_what_it_takes_to_tell_it_is_left(lake: MemoryLake) -> None:
     assert reason(head, one) is None
     nothing = replace(one.commits[0].relies["a"], names=b"", stored=b"")
     damaged = replace(one, commits=(replace(one.commits[0], relies={"a": nothing}),))
-    assert "can't be told" in (reason(head, damaged) or "")
+    assert "is not known" in (reason(head, damaged) or "")
     layout = lake.peer().run_layout("a")
     few = reliance_of("", layout, [parse_predicate("balance = 1")], ())
     assert reason(head, stripped(one, names=few.names, stored=few.stored)) is not None

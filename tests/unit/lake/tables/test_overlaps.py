@@ -30,7 +30,7 @@ EMPTIED = TableState("id", 0, dropped=True, emptied_ms=1)
     [
         (head_with(sales=LIVE), "sales/eu", "inside the directory of table sales"),
         (head_with(sales=DROPPED), "sales/eu", None),
-        (head_with(sales__eu=LIVE), "sales", "would hold table sales/eu"),
+        (head_with(sales__eu=LIVE), "sales", "would contain table sales/eu"),
         (head_with(sales__eu=DROPPED), "sales", "can be registered again"),
         (head_with(sales__eu=EMPTIED), "sales", None),
         (head_with(sales=LIVE), "sales2", None),

@@ -53,7 +53,7 @@ def test_an_idle_lake_costs_at_most_three_requests_a_task(lake: MemoryLake) -> N
     for task in TASKS:
         peer = lake.peer()
         report = works(peer, task)
-        assert "rests" in notes(report)[task]
+        assert "not due" in notes(report)[task]
         assert len(peer.asked) == 2, peer.asked  # HEAD and the record
 
 
@@ -97,11 +97,11 @@ def test_vacuum_and_gc_are_done_once_a_day(lake: MemoryLake) -> None:
     fill(lake, "a", 1)
     lake.pass_by(HOUR)
     found = notes(works(lake.peer()))
-    assert "rests" in found["vacuum"]
-    assert "rests" in found["gc"]
-    assert "rests" not in found["recover"]
+    assert "not due" in found["vacuum"]
+    assert "not due" in found["gc"]
+    assert "not due" not in found["recover"]
     lake.pass_by(DAY)
-    assert not any("rests" in text for text in notes(works(lake.peer(), "vacuum", "gc")).values())
+    assert not any("not due" in text for text in notes(works(lake.peer(), "vacuum", "gc")).values())
 
 
 def test_a_vacuum_that_finds_nothing_moves_no_head(lake: MemoryLake) -> None:
@@ -175,7 +175,7 @@ def test_a_maintainer_at_work_is_left_alone(
     monkeypatch.setattr("lakevilla.maintenance.upkeep.maintain.look", renewed)
     before = lake.replacements()
     report = works(lake.peer(), "gc")
-    assert notes(report)["gc"] == "somebody is at work on it"
+    assert notes(report)["gc"] == "somebody is running it"
     assert lake.replacements() == before
 
 
