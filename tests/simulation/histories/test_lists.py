@@ -61,6 +61,7 @@ FIRST_SEEDS = {
 }
 
 
+@pytest.mark.cases(None)
 @pytest.mark.parametrize("name", FIRST_SEEDS)
 def test_planted_bug_is_caught(name):
     with PLANTED[name].plant():

@@ -112,6 +112,7 @@ def test_batches_of_two_checkpoints(form, goes_on, other):
     assert len(seen) == 2
 
 
+@pytest.mark.cases(None)
 @pytest.mark.parametrize("form", ["replaced", "log"])
 @pytest.mark.parametrize(
     ("bug", "other"),

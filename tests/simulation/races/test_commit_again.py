@@ -437,6 +437,7 @@ def test_an_interrupt_anywhere_in_a_commit_and_the_commit_again(kind, features, 
 # ------------------------------------------------------------------ planted bugs
 
 
+@pytest.mark.cases(None)
 @pytest.mark.parametrize(
     ("name", "caught"),
     [

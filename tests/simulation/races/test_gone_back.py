@@ -177,6 +177,7 @@ def test_a_branch_that_went_back_behind_a_gc_is_not_opened():
         alone(simulation, lambda client: on_branch(client, "etl", lambda _: None), "opener")
 
 
+@pytest.mark.cases(None)
 @pytest.mark.parametrize(
     ("name", "last"), [("old_head_is_believed", "commit"), ("next_number_is_nobodys", "branch")]
 )

@@ -192,6 +192,7 @@ def _old_heads_deleted():
     return instead(original, cleaned)
 
 
+@pytest.mark.cases(None)
 @pytest.mark.parametrize(
     ("plant", "focus"),
     [

@@ -155,6 +155,7 @@ def _empties(client, table):
     yield from commit(txn)
 
 
+@pytest.mark.cases(None)
 @pytest.mark.parametrize(
     ("name", "test"),
     [

@@ -155,6 +155,7 @@ def test_a_commit_pending_when_the_branch_was_made_is_on_it_once():
 NOCLOSE = {"other": appends(8), "limit": 80}
 
 
+@pytest.mark.cases(None)
 @pytest.mark.parametrize(
     ("name", "test", "arguments"),
     [
