@@ -155,7 +155,7 @@ _Merged = tuple[Executor[Any], dict[str, str], Base]
 
 
 def _after_merge(client: LakeClient, branch: str, last: _Merged, *, delete: bool) -> MergeResult:
-    """Note the merge of a branch where nothing was written, and end the branch if asked."""
+    """Note the merge of a branch where nothing was written; with ``delete``, end the branch."""
     executor, outcomes, merged = last
     noted = executor.state.work.merging
     if noted is not None and not executor.state.work.done:
