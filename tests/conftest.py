@@ -23,7 +23,7 @@ def pytest_configure() -> None:
     from tests.support.search import SOAK, how_many
 
     # Without a deadline: how long an example takes depends on how busy the machine is.
-    examples = how_many(50, whole=500)
+    examples = how_many(15, whole=500)
     settings.register_profile("repeated", derandomize=True, deadline=None, max_examples=examples)
     if not SOAK:
         settings.load_profile("repeated")

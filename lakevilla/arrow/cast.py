@@ -386,6 +386,7 @@ def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_integer(array.type) and pa.types.is_decimal(target):
         # Arrow requires room for the largest integer in addition to the scale;
         # the second step then checks the actual values.
+        # docs/upstream.md, "A whole number is cast only to a decimal with room for all"
         precision = min(20 + target.scale, _LARGEST_INTERMEDIATE_PRECISION)
         array = array.cast(pa.decimal256(precision, target.scale))
     if pa.types.is_timestamp(array.type) and pa.types.is_date(target):
@@ -444,6 +445,7 @@ def _decoded(array: pa.Array) -> pa.Array:
 
 def _without_views(values: pa.Array) -> pa.Array:
     """Return encoded values in a form that Arrow decodes: polars encodes views, which it can't."""
+    # https://github.com/apache/arrow/issues/49368
     if pa.types.is_string_view(values.type):
         return values.cast(pa.large_string())
     return values.cast(pa.large_binary()) if pa.types.is_binary_view(values.type) else values
@@ -555,6 +557,7 @@ def loosened(field: pa.Field) -> pa.Field:
     A NOT NULL field of a struct that is NULL itself holds a NULL nevertheless,
     which Arrow's writer would refuse; the table's rules are checked before.
     """
+    # docs/upstream.md, "The Parquet writer refuses a NULL struct with a required field"
     return field.with_type(_loosened(field.type)).with_nullable(True)
 
 
@@ -619,6 +622,8 @@ def _same_layout(left: pa.DataType, right: pa.DataType) -> bool:
 # omits it, and with it Spark, whenever lists are nested in lists and all the outer ones are
 # empty or null. pyarrow accepts such an array as valid, and reads the missing offset to compute
 # the array's size, to join it, or to convert it. That ends the process.
+# https://github.com/apache/arrow-java/pull/967
+# https://github.com/apache/spark/pull/53822
 
 
 def with_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -704,6 +709,7 @@ def in_years(instants: pa.Array) -> pa.Array:
 # For the first Python or NumPy value that it converts pyarrow imports pandas, where that is
 # installed: 33 MB and a fifth of a second, for a process that only reads a table's log. Here
 # they are made from buffers, which needs no import; rare kinds are left to pyarrow.
+# docs/upstream.md, "The first value that is converted imports pandas"
 
 
 _INTEGERS = {pa.int8(): "i1", pa.int16(): "i2", pa.int32(): "i4", pa.int64(): "i8"}

@@ -276,4 +276,5 @@ def places_of_true(column: pa.ChunkedArray) -> pa.Array:
     The column is combined into one piece: before version 26 pyarrow ends the process at a column
     without any chunk, such as one of a table from which a filter has removed all rows.
     """
+    # https://github.com/apache/arrow/issues/51018
     return pc.indices_nonzero(column.combine_chunks())

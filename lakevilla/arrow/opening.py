@@ -406,6 +406,7 @@ def inferred(values: Sequence[object], name: str) -> pa.Array:
 
 def _check_zones(values: Sequence[object], name: str) -> None:
     # Arrow silently takes a naive datetime next to an aware one for UTC.
+    # https://github.com/apache/arrow/issues/34412
     aware = {value.tzinfo is not None for value in values if hasattr(value, "tzinfo")}
     if len(aware) > 1:
         raise InvalidOperation(

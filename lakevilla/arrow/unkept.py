@@ -64,6 +64,7 @@ def refuse_zoned_times(values: Iterable[object], kind: pa.DataType, column: str)
     ------
     InvalidOperation
     """
+    # https://github.com/apache/arrow/issues/33842
     if _has_times(kind) and any(map(_is_zoned, values)):
         raise InvalidOperation(
             f"column {column!r} of the data has times of day with a zone, which no table can "

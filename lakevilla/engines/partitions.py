@@ -104,6 +104,7 @@ def serialise_partition_value(scalar: pa.Scalar, column: str, table: str) -> str
     Zoned timestamps are written with ``Z``; without it, Spark would read them in its session's time
     zone.
     """
+    # https://github.com/delta-io/delta-kernel-rs/pull/2894
     if not scalar.is_valid:
         return None
     kind = scalar.type
@@ -234,8 +235,10 @@ def _check_fits(array: pa.Array, values: pa.Array, transform: str) -> None:
     """Refuse a truncated value that the type can't hold, near its lowest value.
 
     Other clients wrap an integer around, and then no filter finds the row. Java and pyiceberg
-    refuse a decimal (apache/iceberg#17027) when they write the manifest: by then the files exist.
+    refuse a decimal when they write the manifest: by then the files exist.
     """
+    # https://github.com/apache/iceberg/issues/13105 (integers)
+    # https://github.com/apache/iceberg/issues/17027 (decimals)
     lost = False
     if pa.types.is_integer(array.type):
         lost = pc.any(pc.greater(values, array)).as_py() is True

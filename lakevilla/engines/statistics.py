@@ -30,7 +30,7 @@ from lakevilla.errors import InvalidOperation
 # The Delta protocol calls an absent bound unknown. delta-rs takes it for NULL instead, and finds no
 # row of a file that bounds some columns and not others. So a file where one of the table's own
 # columns can't be bounded gets no bounds at all (``all_or_none``): it is read more often than
-# necessary, and never missed.
+# necessary, and never missed. docs/upstream.md, "An absent bound counts as NULL"
 
 
 #: Strings are cut to this many characters, as Delta's other writers do.
@@ -228,6 +228,7 @@ def _bounds(kind: pa.DataType, low: object, high: object) -> tuple[object, objec
 
 def _decimal(value: Decimal) -> msgspec.Raw:
     """Return all digits and no exponent: delta-rs reads no number from one in decimal bounds."""
+    # docs/upstream.md, "A bound with an exponent is not read"
     return msgspec.Raw(format(value, "f").encode())
 
 

@@ -297,6 +297,8 @@ def _widen(low: pa.Array, high: pa.Array, type_: str) -> tuple[pa.Array, pa.Arra
     when the file was written, and its bounds the shortest texts of floats: then 0.1 means the
     nearest float, which is above it.
     """
+    # https://github.com/delta-io/delta-rs/issues/2974 (decimals as doubles)
+    # docs/upstream.md, "Bounds of whole decimals end at the limits of a long"
     if type_ in ("timestamp", "timestamp_ntz"):
         step = pa.scalar(1000, pa.duration("us"))
         return in_years(pc.subtract(low, step)), in_years(pc.add(high, step))

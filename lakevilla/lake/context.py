@@ -544,6 +544,7 @@ class _Namer:
     def __call__(self, partition: str) -> str:
         if self.epoch:
             # The path has the partition's directories: some readers take values from paths.
+            # https://github.com/pola-rs/polars/issues/23391
             partition = f"{_BRANCH_FILES}/{self.epoch}/{partition}".rstrip("/")
         return file_path(partition, self.txn, self.through_head, self.ids.nonce()[:16])
 

@@ -139,14 +139,9 @@ def vacuum(
     named = set(kept.keys)
     if not dry_run:
         named |= yield from _named_since(context, location, head)
-    for state in states:
-        named |= yield from table_format.named_objects(state, times[0])
-    if since < now - least:
-        # Checkpoints forget removals that are older than the table's own retention.
-        paths = yield from table_format.named_in_log(states[0])
-        named |= {file_key(location, path) for path in paths}
-    pending = yield from needed_files(context, location, view.placement.overlay)
-    named |= {file_key(location, path) for path in pending}
+    # Checkpoints forget removals that are older than the table's own retention.
+    is_forgotten = since < now - least
+    named |= yield from _named(context, location, view, states, times[0], is_forgotten)
     ages = Ages(before, now - context.settings.max_age_seconds)
     doomed = yield from _doomed(context, head, view, listed, named, ages)
     if not dry_run:
@@ -183,6 +178,26 @@ def _refuse_anothers(context: Context, location: str) -> Program[bool]:
         return False
     yield from check_lake(location, head, context.root)
     return True
+
+
+def _named(
+    context: Context,
+    location: str,
+    view: View,
+    states: Sequence[TableSnapshot],
+    since_ms: int,
+    also_in_log: bool,
+) -> Program[set[str]]:
+    """Return the keys that states of the table name, from a time on, and its pending commits."""
+    table_format = context.formats.of(view.snapshot)
+    named: set[str] = set()
+    for state in states:
+        named |= yield from table_format.named_objects(state, since_ms)
+    paths: set[str] = set()
+    if also_in_log:
+        paths |= yield from table_format.named_in_log(states[0])
+    paths |= yield from needed_files(context, location, view.placement.overlay)
+    return named | {file_key(location, path) for path in paths}
 
 
 def _doomed(

@@ -66,6 +66,7 @@ def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
     Decoders are made one at a time: msgspec inspects a struct when it is first used, and
     crashes the process (seen with 0.22) when two threads make it inspect the same struct at once.
     """
+    # docs/upstream.md, "Two threads that use a struct first end the process"
     found = _DECODERS.get(kind)
     if found is None:
         with _BUILDING:

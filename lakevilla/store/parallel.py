@@ -374,6 +374,7 @@ class _Pool:
         A thread that is stopped inside the backend's native code when the interpreter exits
         would crash the process.
         """
+        # https://github.com/python/cpython/issues/87135
         deadline = time.monotonic() + _EXIT_SECONDS
         with self._lock:
             # Jobs that are submitted later (by another exit handler) get new threads.

@@ -18,7 +18,7 @@ from lakevilla.lake.context import Tail
 from lakevilla.lake.frozen import branch_head
 from lakevilla.lake.frozen.kept import BranchEpochs
 from lakevilla.maintenance import vacuum
-from lakevilla.maintenance.gc import garbage as dead_lives
+from lakevilla.maintenance.gc import garbage as dead_epochs
 from lakevilla.store.effects import Program
 from lakevilla.transaction.commit import commit as doubt
 from lakevilla.transaction.commit import squash
@@ -92,14 +92,14 @@ def squash_takes_what_came_since() -> Iterator[None]:
 
 
 @planted(for_histories=False)
-def gc_knows_no_lives() -> Iterator[None]:
+def gc_knows_no_epochs() -> Iterator[None]:
     """Gc takes the directories of all branches for those of branches that have ended."""
     with attribute(BranchEpochs, "of", classmethod(_none_owned)):
         yield
 
 
 @planted(for_histories=False)
-def vacuum_knows_no_lives() -> Iterator[None]:
+def vacuum_knows_no_epochs() -> Iterator[None]:
     """A vacuum takes the files of all branches for the table's own."""
 
     def hidden(_: str, __: Any) -> bool:
@@ -155,7 +155,7 @@ def tagged_commits_go_with_their_branch() -> Iterator[None]:
         yield from ()
         return set()
 
-    with instead(dead_lives._commits_of, none):
+    with instead(dead_epochs._commits_of, none):
         yield
 
 

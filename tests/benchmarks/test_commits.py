@@ -89,6 +89,7 @@ BROKEN: dict[str, tuple[str, Patch, str]] = {
 }
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("broken", BROKEN)
 def test_a_broken_library_is_found(
     broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -133,6 +134,7 @@ def test_iceberg_without_pyiceberg_says_what_brings_it(
         run("iceberg", tmp_path, parts=part)
 
 
+@pytest.mark.night
 def test_ducklake_that_is_not_installed_is_left_out_and_the_others_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ def run(directory: Path, **given: str) -> Result:
     )
 
 
+@pytest.mark.night
 def test_the_phases_run_in_order_and_are_drawn(tmp_path: Path) -> None:
     result = run(tmp_path)
     assert result.checks == {ANSWERED: True, MAINTAINED: True, OPTIMIZED: True}
@@ -72,6 +73,7 @@ def test_a_query_that_answers_no_row_is_found(
     assert not result.ok
 
 
+@pytest.mark.night
 def test_a_delete_that_leaves_rows_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,6 +88,7 @@ def test_a_delete_that_leaves_rows_is_found(
     assert run(tmp_path, phases="1").checks == {ANSWERED: True, MAINTAINED: False}
 
 
+@pytest.mark.night
 def test_an_optimize_that_leaves_a_file_out_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

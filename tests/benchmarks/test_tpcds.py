@@ -25,6 +25,7 @@ def run(directory: Path, **given: str) -> Result:
     return execute(benchmark("tpcds"), directory, given=small, seed=5, profile="local", quick=True)
 
 
+@pytest.mark.night
 def test_all_systems_answer_and_are_drawn_with_what_planning_takes(tmp_path: Path) -> None:
     result = run(tmp_path)
     assert result.checks == {ANSWERED: True}, [one.deaths for one in result.series]
@@ -57,6 +58,7 @@ def test_warm_queries_take_turns_and_are_held_against_duckdb(tmp_path: Path) -> 
     assert (tmp_path / "tpcds_warm-cpu.svg").stat().st_size > 1000
 
 
+@pytest.mark.night
 def test_an_answer_of_too_few_rows_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

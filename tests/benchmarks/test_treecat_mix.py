@@ -29,6 +29,7 @@ def run(directory: Path, **given: str) -> Result:
     )
 
 
+@pytest.mark.night
 def test_both_ways_to_validate_do_the_same_work_and_are_drawn(tmp_path: Path) -> None:
     result = run(tmp_path)
     assert result.checks == {LOST: True, THERE: True, BEFORE: True}
@@ -50,6 +51,7 @@ def test_the_mix_has_its_weights() -> None:
     assert kinds != deck(2 * sum(WEIGHTS.values()), Random(2))
 
 
+@pytest.mark.night
 def test_rules_abort_what_a_precise_look_admits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,6 +58,7 @@ def test_a_page_runs_from_top_to_bottom(
     run(page, tmp_path, dist)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("page", [p for p in RUN if needs(p) == "s3"], ids=named)
 def test_a_page_about_buckets_runs_on_one(
     page: Path,

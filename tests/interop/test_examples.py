@@ -76,6 +76,7 @@ def test_an_example_prints_what_it_says(name: str) -> None:
     assert run(name) == EXPECTED[name]
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("name", ON_S3)
 def test_an_example_makes_a_bucket_that_others_find_as_it_says(
     name: str, s3_server: S3Server

@@ -23,7 +23,7 @@ import lakevilla as lv
 from lakevilla_testing.planted.every import PLANTED
 from tests.support.search import how_many
 
-RUNS, BLOCK, STEPS = how_many(5, whole=500), how_many(5, whole=25), 60
+RUNS, BLOCK, STEPS = how_many(3, whole=500), how_many(3, whole=25), 60
 TABLES = {"a": "delta", "b": "iceberg"}
 #: Id to value, of each table.
 State = dict[str, dict[int, int]]

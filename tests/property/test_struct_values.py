@@ -20,6 +20,7 @@ from lakevilla.sql.expressions.assignments import (
 from lakevilla.sql.expressions.evaluate import evaluate
 from lakevilla.sql.expressions.tree import Column, Expr
 from lakevilla.sql.expressions.values import literal
+from tests.support.search import how_many
 
 NAMES = ["a", "B", "c d", "e.f", 'g"h', "i,j:k"]
 CONNECTION = duckdb.connect()
@@ -116,7 +117,9 @@ def asked(query: str, **tables: pa.Table) -> list[Any]:
     return found
 
 
-SETTINGS = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = settings(
+    max_examples=how_many(8, whole=30), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 @SETTINGS

@@ -134,11 +134,7 @@ class LakeClient(ClientOfEpoch):
         )
         self._catalogs = catalogs or {}
         self._located: dict[str, tuple[str, float]] = {}
-        self._listeners = [on_event] if on_event is not None else []
-        self._tells_phases = on_event is not None
-        if progress:
-            self._listeners.append(Bars())
-        self._progress = Progress(clock, self.notify) if self._listeners else None
+        self._listen(on_event, progress=progress)
         self._reopen = reopen
         #: The lake's own client, the tag, or the branch, that it is bound to; None for the lake.
         self.lake: Self | None = None
@@ -146,13 +142,21 @@ class LakeClient(ClientOfEpoch):
         self.branch: str | None = None
         #: The client of its branch's next epoch, if that was rebased since
         #: (docs/design/0034-rebase.md).
-        self.next_life: Self | None = None
+        self.next_epoch: Self | None = None
         #: The names that were last requested, while a caller still iterates over them.
         self.listing: ReferenceType[TableNames] | None = None
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{ids.nonce()[:8]}"
         # Under checks a write counts once it has settled; an inbox would be read before that.
         self.context.proposes = lambda: self.runner.checked is None
         self._begin_threads()
+
+    def _listen(self, on_event: Callable[[Event], None] | None, *, progress: bool) -> None:
+        """Send events to the caller's function, and progress to the terminal."""
+        self._listeners = [on_event] if on_event is not None else []
+        self._tells_phases = on_event is not None
+        if progress:
+            self._listeners.append(Bars())
+        self._progress = Progress(self.context.clock, self.notify) if self._listeners else None
 
     def _begin_threads(self) -> None:
         """Begin the threads that work for this context concurrently with its callers."""
@@ -264,8 +268,8 @@ class LakeClient(ClientOfEpoch):
         self.saver.close()
         self._heartbeat.close()
         self._background.close()
-        if self.next_life is not None:
-            self.next_life.close()
+        if self.next_epoch is not None:
+            self.next_epoch.close()
         if self.branch is None:
             self._embedded.close()
             self.runner.cached.leave()

@@ -18,7 +18,7 @@ class ClientOfEpoch:
     context: Context
     branch: str | None
     lake: Self | None
-    next_life: Self | None
+    next_epoch: Self | None
 
     def on(self, name: str | None) -> Self:
         raise NotImplementedError
@@ -32,10 +32,10 @@ class ClientOfEpoch:
         That is another client, since transactions that were begun before end where they began.
         """
         newest = self
-        while newest.next_life is not None:
-            newest = newest.next_life
+        while newest.next_epoch is not None:
+            newest = newest.next_epoch
         if newest is not self:
-            self.next_life = newest  # the clients in between are not used any more
+            self.next_epoch = newest  # the clients in between are not used any more
         return newest
 
     def follow(self, *, is_lost: bool = False) -> bool:
@@ -49,8 +49,8 @@ class ClientOfEpoch:
         if held is None or epoch is None or lake is None or self.branch is None:
             return False
         moved = has_moved(held)
-        if self.next_life is not None or not (moved or (is_lost and not epoch.closed)):
-            return self.next_life is not None
+        if self.next_epoch is not None or not (moved or (is_lost and not epoch.closed)):
+            return self.next_epoch is not None
         try:
             found = lake.on(self.branch)
         except RefNotFound:
@@ -59,10 +59,10 @@ class ClientOfEpoch:
             return False
         now = None if found.context.held is None else found.context.held.head.epoch
         if now is not None and now.ref_id == epoch.ref_id and now.id != epoch.id:
-            self.next_life = found
+            self.next_epoch = found
         elif moved:
             raise ended(self.branch)  # one that was made again under the name is another branch
-        return self.next_life is not None
+        return self.next_epoch is not None
 
     def committed_before(self, txn_id: str) -> Outcome | None:
         """Return the outcome of a transaction that committed in an older epoch of its branch."""

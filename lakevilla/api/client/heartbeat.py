@@ -193,6 +193,7 @@ _ALL: weakref.WeakSet[Heartbeat] = weakref.WeakSet()
 def _close_all() -> None:
     # A thread that is inside the backend's native code when the interpreter ends would crash the
     # process.
+    # https://github.com/python/cpython/issues/87135
     for heartbeat in list(_ALL):
         heartbeat.close()
 

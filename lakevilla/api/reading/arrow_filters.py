@@ -24,6 +24,8 @@ from lakevilla.sql.expressions.values import literal
 
 __all__ = ["translated"]
 
+# docs/upstream.md, "An expression does not show its parts"
+
 #: A call of Arrow's with its operands and options; the name of a column; or a constant.
 _Node: TypeAlias = "tuple[str, list[Any], Any] | str | pa.Scalar | None"
 

@@ -39,6 +39,8 @@ class Pulled:
     rows alone, and the process would abort.
     """
 
+    # https://github.com/duckdb/duckdb/issues/20715
+
     def __init__(self, rows: pa.RecordBatchReader, filter: Any) -> None:
         self._rows, self._filter = rows, filter
 

@@ -130,6 +130,7 @@ def _columns(schema: pa.Schema) -> str:
 
     DuckDB hands filters to Arrow, which does not order NaN above every number.
     """
+    # docs/upstream.md, "A filter on Arrow data leaves out NaN"
     return ", ".join(
         f"CASE WHEN {name} IS NULL THEN NULL ELSE {name} END AS {name}" if nan else name
         for name, nan in ((quote_name(f.name), may_have_nan(f.type)) for f in schema)

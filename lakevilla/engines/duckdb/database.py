@@ -202,6 +202,7 @@ def stream(
 # DuckDB 1 checks for signals while it waits for an answer. DuckDB 2 does so only between the tasks
 # of a query, and one task may be the whole query. There the main thread, which alone receives
 # signals, waits in Python for another thread that runs the query, and interrupts it.
+# https://github.com/duckdb/duckdb/pull/10545 (the same of an older version, and the same remedy)
 
 
 T = TypeVar("T")

@@ -142,6 +142,7 @@ def _opaque(sql: _SQL) -> str:
     DuckDB turns ``a + 1 > 5`` into ``a > 4`` and drops casts next to constants: then the overflow
     that should raise is lost. It does not optimize within lists.
     """
+    # DuckDB means it so: https://github.com/duckdb/duckdb/pull/24998
     return f"list_extract([{sql.text}], 1)" if sql.raises else sql.text
 
 
@@ -151,6 +152,7 @@ def _row_by_row(expr: Expr, text: str) -> str:
     DuckDB casts a struct's field for all rows of a chunk, including those that a filter or a CASE
     has left out, and raises for them.
     """
+    # docs/upstream.md, "A field of a struct is cast for rows that a condition excludes"
     nested = isinstance(expr, Column) and len(expr.path) > 1
     return f"list_extract([{text}], 1)" if nested else text
 
@@ -204,11 +206,13 @@ def _cast(sql: str, type_: str, to: str, shown: str) -> str:
         return to_type(to_type(sql, f"decimal({max(wide, new_scale, 1)},{new_scale})"), to)
     if is_fractional(to) and is_decimal(type_) and decimal_parts(type_)[0] > 15:
         # DuckDB divides in binary, which is inexact beyond 15 digits; text is exact.
+        # https://github.com/duckdb/duckdb/issues/14387
         sql, type_ = to_type(to_type(sql, "string"), "double"), "double"
     if to == "float" and type_ != "double":
         return to_type(to_type(sql, "double"), "float")
     if to == "string" and is_decimal(type_) and len(set(decimal_parts(type_))) == 1:
         # If a type has no digit before the point, DuckDB leaves out the zero there.
+        # docs/upstream.md, "The text of a decimal lacks the zero before the point"
         return f"regexp_replace({to_type(sql, to)}, '^(-?)[.]', '\\10.')"
     if to in ("date", "timestamp_ntz") and type_ == "timestamp":
         return to_type(utc(sql, type_), to)
@@ -223,6 +227,8 @@ def _decimal_of_fraction(sql: str, to: str) -> str:
     The text of a small number has an exponent, and DuckDB (1.5) rounds such a text one digit after
     the other: 6.9e-05 would be 0.1 with one decimal. With 37 decimals, almost nothing is rounded.
     """
+    # https://github.com/duckdb/duckdb/issues/3091 (doubles)
+    # https://github.com/duckdb/duckdb/issues/23768 (texts with an exponent)
     text = to_type(sql, "string")
     small = to_type(to_type(text, "decimal(38,37)"), to)
     large = to_type(to_type(text, _wider(to)), to)
@@ -268,10 +274,11 @@ def _call(call: Call, args: list[str], types: list[str], type_: str) -> str:
 def _same(call: Call, args: list[str], types: list[str], type_: str) -> str:
     """Return an equality that counts NULL as a value.
 
-    ``x IS DISTINCT FROM c OR x = c`` is false to DuckDB's optimizer where all of ``x`` is NULL
-    (duckdb#25992), so a CASE hides an equality over one table's columns from it. A merge's
-    condition compares two tables: it stays unchanged, to be a join's key.
+    ``x IS DISTINCT FROM c OR x = c`` is false to DuckDB's optimizer where all of ``x`` is NULL, so
+    a CASE hides an equality over one table's columns from it. A merge's condition compares two
+    tables: it stays unchanged, to be a join's key.
     """
+    # https://github.com/duckdb/duckdb/issues/25992
     equal = f"{args[0]} IS NOT DISTINCT FROM {args[1]}"
     left, right = ({column.table for column in columns(arg)} for arg in call.args)
     if left and right and left.isdisjoint(right):
@@ -295,6 +302,7 @@ def _in_its_place(operand: str, items: Sequence[str]) -> str:
     For many constants DuckDB makes a join, whose operand it computes for all rows, including those
     that a CASE around it has left out.
     """
+    # docs/upstream.md, "IN with many constants is computed for rows that a condition excludes"
     listed = ", ".join(items)
     return f"list_extract(list_transform([{operand}], lambda __one: __one IN ({listed})), 1)"
 
@@ -334,6 +342,7 @@ def _divide(call: Call, args: list[str], types: list[str], type_: str) -> str:
             "out with a case expression"
         )
         # The least long % -1 overflows in DuckDB; the remainder by 1 is the same.
+        # https://github.com/duckdb/duckdb/issues/25112
         ones = "WHEN -1 THEN 1 " if call.name == "%" and types[1] == "long" else ""
         raises = f"WHEN {zero} THEN error({quote_text(message)})"
         divisor = f"(CASE {divisor} {raises} {ones}ELSE {divisor} END)"
@@ -362,6 +371,7 @@ def _part(call: Call, args: list[str], types: list[str], type_: str) -> str:
 def _date_trunc(call: Call, args: list[str], types: list[str], type_: str) -> str:
     # Hide it from the optimizer: where no value can be equal to a constant, DuckDB (1.5) makes a
     # comparison with it false, for NULL too, and then `not` true.
+    # https://github.com/duckdb/duckdb/pull/24368
     return wall_clock_literal(
         f"list_extract([date_trunc({args[0]}, {utc(args[1], type_)})], 1)", type_
     )

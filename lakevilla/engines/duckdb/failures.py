@@ -49,6 +49,7 @@ _TRACEBACK = re.compile(
     re.DOTALL,
 )
 # A query can read no files but those of its tables: DuckDB takes a missing file for a directory.
+# https://github.com/duckdb/duckdb/issues/20981 (it reads directories)
 _REMOVED = re.compile(
     r"""^Permission Error: Cannot access file "(?P<path>[^"]+)/\*\*/\*\.parquet" """
 )

@@ -42,6 +42,7 @@ def readable_path(data: DataAccess, key: str, size: int) -> str:
 
 def literally(path: str) -> str:
     """Return a path on this machine, wildcards in brackets: ``read_parquet`` takes patterns."""
+    # https://github.com/duckdb/duckdb/issues/4699
     return _GLOB.sub(lambda match: f"[{match.group()}]", path)
 
 

@@ -210,6 +210,7 @@ def _written(sql: str, type_: str, depth: int) -> str:
 
 
 #: Syntax beyond RFC 8259 that DuckDB accepts as JSON, in a document without its strings.
+#: docs/upstream.md, "json_valid is true of text that is no JSON"
 _LENIENT = r",[ \t\n\r]*[\]}]|/|[nN][aA][nN]|[iI][nN][fF]"
 
 

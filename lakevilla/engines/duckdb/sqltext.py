@@ -40,6 +40,7 @@ def quote_name(name: str) -> str:
 
 def quote_text(text: str) -> str:
     """Return an expression; DuckDB's parser ends at a NUL, so a text is concatenated there."""
+    # docs/upstream.md, "The parser ends at a NUL"
     parts = ["'" + part.replace("'", "''") + "'" for part in text.split("\0")]
     return parts[0] if len(parts) == 1 else f"({' || chr(0) || '.join(parts)})"
 

@@ -172,6 +172,7 @@ def reads_otherwise(
     deltalake writes it, the connector reads it in the session's zone instead of UTC. It does not
     compare maps, as ``where``, bound, may.
     """
+    # https://github.com/delta-io/delta-kernel-rs/pull/2894 (times without a zone)
     padded = _CHAR.search(str(metadata.get("schemaString", ""))) is not None
     times = {field.name for field in schema if getattr(field.type, "tz", None) is not None}
     shifted = not times.isdisjoint(metadata.get("partitionColumns", ()))

@@ -41,6 +41,7 @@ def forget_archives() -> None:
     Python caches separately. An archive of the user's may be replaced by another one under the same
     name, and is checked as before.
     """
+    # https://github.com/python/cpython/issues/103200
     session = {_archive_of("pyspark"), _archive_of("py4j")}
     for path, finder in list(sys.path_importer_cache.items()):
         if not isinstance(finder, zipimporter):

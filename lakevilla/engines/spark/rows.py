@@ -189,6 +189,7 @@ def as_declared(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def _as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
     # Arrow refuses to cast a NULL struct with a field that is never NULL, even to its own type.
+    # https://github.com/apache/arrow/issues/37072
     return values if values.type.equals(kind) else values.cast(kind)
 
 

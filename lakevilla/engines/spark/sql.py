@@ -167,6 +167,7 @@ def _with_values(sql: str, params: Mapping[str, object]) -> str:
     Spark's own parameters do not pass the SQL parser that the Delta connector puts in the place of
     Spark's. No text of a parameter becomes SQL: strings are passed as the bytes that they are.
     """
+    # https://github.com/delta-io/delta/issues/7640
     pieces, position, used = [], 0, set()
     for colon, name in _marks(sql, params):
         used.add(name.text)

@@ -437,6 +437,7 @@ def only_bin() -> pa.RecordBatch:
 
     It is made where rows are read: pyarrow imports pandas for it, and a plan does not need that.
     """
+    # docs/upstream.md, "The first value that is converted imports pandas"
     return pa.record_batch({"number": pa.array([0], pa.int64())})
 
 

@@ -217,8 +217,8 @@ def _only_changes_rows(part: TablePart) -> bool:
     """Return whether rows of the existing columns are added or deleted, and nothing else."""
     change = part.change
     has_metadata = change.metadata is not None or change.protocol is not None or change.domains
-    is_life = part.created or part.dropped
-    return bool(change.adds or change.removes) and not (has_metadata or is_life)
+    is_made_or_dropped = part.created or part.dropped
+    return bool(change.adds or change.removes) and not (has_metadata or is_made_or_dropped)
 
 
 def _moved(state: TableState, claim: Claim) -> TableState:

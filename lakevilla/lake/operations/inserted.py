@@ -140,6 +140,7 @@ def _turned(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
 def _cast(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
     if pa.types.is_decimal(column.type):
         # By way of text: Arrow's own cast is not the nearest double.
+        # docs/upstream.md, "A decimal is cast to another double than the nearest"
         return column.cast(pa.string()).cast(pa.float64()).cast(target, safe=False)
     if pa.types.is_string(column.type) and pa.types.is_time(target):
         return pa.chunked_array([[_time(text) for text in column.to_pylist()]], target)
@@ -148,6 +149,7 @@ def _cast(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
 
 def _time(text: str | None) -> time | None:
     """Return text as a time of the day: Arrow has no such cast."""
+    # docs/upstream.md, "Text is not cast to a time of day"
     try:
         found = None if text is None else time.fromisoformat(text)
     except ValueError:

@@ -127,12 +127,7 @@ def publish_table(
             wished = head = head if held is None else held.head
             tail = yield from open_tail(context, location, missing_ok=True)
             continue
-        fitting = len(waiting) if unfit is None else unfit
-        # A commit so old that its files are checked is published alone: should its files be deleted
-        # before the entry is stored, and should another client cancel it, no other commit is in the
-        # same entry.
-        young = sum(1 for _ in takewhile(lambda ref: not is_old(context, ref), waiting))
-        count = _batch(parts[: min(fitting, max(young, 1))], tail)
+        count = _batch(context, waiting[:unfit], parts[:unfit], tail)
         before = tail.tip
         tail, stored = yield from _create(context, head, tail, waiting[:count], parts[:count])
         attempt += 1
@@ -162,13 +157,19 @@ def _age(context: Context, head: Head) -> float:
     return max(0.0, context.clock.now() - newest_ms / 1000)
 
 
-def _batch(parts: Sequence[TablePart], tail: Tail) -> int:
-    """Return how many of the first pending commits may share one entry.
+def _batch(
+    context: Context, refs: Sequence[PendingRef], parts: Sequence[TablePart], tail: Tail
+) -> int:
+    """Return how many of the first pending commits, all of which fit, may share one entry.
 
     Commits may share an entry if none touches a file of another. A commit with new metadata has an
     entry of its own. So has each commit of a table with a change data feed, whose readers take an
-    entry's change files for all of its changes (hazard 32).
+    entry's change files for all of its changes (hazard 32). A commit so old that its files are
+    checked is published alone: should its files be deleted before the entry is stored, and should
+    another client cancel it, no other commit is in the same entry.
     """
+    young = sum(1 for _ in takewhile(lambda ref: not is_old(context, ref), refs))
+    parts = parts[: max(young, 1)]
     if _alone(parts[0]) or (tail.tip >= 0 and tail.snapshot.layout.change_data_feed):
         return 1
     touched = _refs(parts[0])

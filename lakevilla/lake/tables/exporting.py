@@ -228,6 +228,7 @@ class _Moved:
         if not self.what.copies:
             return self.what.uri(key)
         # Directories of partitions stay: polars takes values from them, and not from the log.
+        # https://github.com/pola-rs/polars/issues/23391
         *folders, last = key.split("/")
         kept = list(takewhile(lambda one: "=" in one, reversed(folders)))[:partitions][::-1]
         name = "/".join([*kept, f"{blake3(key.encode()).hexdigest(length=8)}-{last}"])

@@ -14,6 +14,7 @@ from lakevilla.errors import InvalidOperation
 #
 # It is checked before the backend's client gets it: that client silently accepts a text which is
 # no URL, and panics at the first request.
+# https://github.com/developmentseed/obstore/issues/431
 
 
 #: By provider, the options that name an endpoint. The first that is given counts.
@@ -85,6 +86,7 @@ def endpoint_options(
     provider: str, options: Mapping[str, str], environment: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the options, with an endpoint under the name that no variable can overrule."""
+    # https://github.com/developmentseed/obstore/issues/753
     found = dict(options)
     strongest = _ENDPOINTS.get(provider, ("",))[0]
     if strongest.upper() in environment:

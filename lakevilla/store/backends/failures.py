@@ -157,6 +157,7 @@ def is_beyond_the_end(text: str) -> bool:
     """Return whether a range was refused because the object has no byte of it."""
     # The memory store reports it in words; a suffix of an empty object has an
     # answer on S3 that the client cannot read.
+    # https://github.com/minio/minio/issues/20844
     return status_code(text) == 416 or "Invalid range" in text or "ParseContentRange" in text
 
 

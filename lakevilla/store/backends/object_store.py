@@ -319,7 +319,9 @@ class ObstoreBackend:
     def _token(self, meta: ObjectMeta | PutResult) -> Token:
         tag = meta.get("e_tag")
         if tag is not None and self._provider == "az" and not tag.endswith('"'):
-            tag = f'"{tag}"'  # only a LIST returns them without the quotes
+            # Only a LIST returns them without the quotes.
+            # https://github.com/Azure/azure-storage-java/issues/410
+            tag = f'"{tag}"'
         return Token(tag, meta.get("version"))
 
     def _info(self, meta: ObjectMeta) -> ObjectInfo:
@@ -474,6 +476,7 @@ class _Options:
         }
         # These are options of the store, and not of the client: the client's would replace
         # the environment's settings for it (AWS_ALLOW_HTTP, AWS_PROXY_URL).
+        # docs/upstream.md, "Options of the client replace those of the environment"
         for key, limit in limits.items():
             if f"AWS_{key.upper()}" not in os.environ:
                 config.setdefault(key, f"{math.ceil(limit * 1000)}ms")
@@ -515,6 +518,7 @@ def _is_option(value: object) -> bool:
 #
 # They are fetched and stored part by part. (S3's own copy of parts is a request that the backend
 # does not know, and that other stores with S3's interface may not know.)
+# https://github.com/apache/arrow-rs-object-store/issues/563
 
 
 #: The size up to which S3 copies itself.
@@ -550,6 +554,7 @@ def write_parts(
 # A check whether this process was forked from one that had used the backend: it lacks its threads.
 #
 # A request would wait for these threads for ever.
+# https://github.com/tokio-rs/tokio/pull/8202
 
 
 _used = False

@@ -408,6 +408,7 @@ COMMANDS: dict[str, list[str]] = {
 WORDS = ["", "a\ud800", "-1", "a=b", "\0", "select ?"]
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_mistake_in_a_command_ends_without_a_traceback(
     lake: lv.Lake, root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str

@@ -92,6 +92,7 @@ def commit_twice(place: Place, cases: list[tuple[str, Case]], pipe: Connection) 
             pipe.send(txn.state)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("kind", ["local", "iceberg"])
 @pytest.mark.parametrize("between", [False, True], ids=["alone", "beside another"])
 def test_a_commit_that_ctrl_c_has_cut_short_takes_effect_once_when_it_is_called_again(

@@ -192,6 +192,7 @@ def test_a_leaf_that_is_not_what_head_names_is_named(lake: lv.Lake, how: str) ->
         commit_two(other, [REAL[0], REAL[9]])
 
 
+@pytest.mark.night
 def test_gc_keeps_what_an_older_head_names_for_max_age_and_no_longer(
     lake: lv.Lake,
 ) -> None:

@@ -25,6 +25,7 @@ def grown(request: pytest.FixtureRequest, local_place: Place) -> Place:
     return local_place
 
 
+@pytest.mark.cases(1)
 def test_an_old_version_costs_no_more_than_to_open_the_table_and_read_it(grown: Place) -> None:
     with grown.connect() as lake:
         most = cost(lake, lambda: lake.read("a"))

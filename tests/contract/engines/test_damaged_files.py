@@ -95,6 +95,7 @@ def damaged(path: Path, draw: random.Random) -> Iterator[str]:
         path.write_bytes(body)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("writer", ["parquet-cpp-arrow", "DuckDB"])
 def test_a_damaged_file_is_named_or_its_rows_are_read(
     request: pytest.FixtureRequest, writer: str

@@ -142,6 +142,7 @@ def two_files(lake: Lake, old: pa.Array, wide: pa.DataType) -> TableInput:
     return TableInput(layout, files)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("case", WIDENED)
 def test_a_widened_column_meets_filters_above_the_cast(lake: Lake, case: str) -> None:
     """Hazard 33: a reader narrows the constant to the file's old type."""
@@ -169,6 +170,7 @@ def rewritten(lake: Lake, table: TableInput, how: Callable[[str], None]) -> Tabl
     return TableInput(table.layout, table.files.set_column(place, "size", sizes))
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()], ids=str)
 def test_nan_is_above_every_number_whatever_statistics_say(lake: Lake, kind: pa.DataType) -> None:
     """Hazard 34: statistics in a file leave NaN out."""
@@ -238,6 +240,7 @@ def test_our_files_tell_nothing_of_columns_with_nan(tmp_path: Path) -> None:
     assert {c.path_in_schema for c in columns if c.is_stats_set} == {"number", "y"}
 
 
+@pytest.mark.cases(1)
 def test_fields_and_columns_that_old_files_lack_or_hold_narrower(lake: Lake) -> None:
     """Within structs too; a column that a file lacks has its default there, or NULL."""
     old = pa.table(

@@ -72,6 +72,7 @@ def rewrite(sender: Any, root: str, statement: str) -> None:
     sender.send((peak_bytes() - before, len(result.removed), result.rows_matched))
 
 
+@pytest.mark.cases(1)
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux to measure")
 @pytest.mark.parametrize(("statement", "rows"), [("update", 25_000), ("merge", None)])
 def test_rewriting_every_file_of_a_table_stays_within_a_limit(

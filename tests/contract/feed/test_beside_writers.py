@@ -46,6 +46,7 @@ def in_full(version: lv.Version) -> None:
         assert numbers == [{int(version.metadata["number"])}] * len(numbers)
 
 
+@pytest.mark.cases(1)
 def test_a_follower_beside_eight_writers_that_starts_again_and_again(
     lake: lv.Lake, shared_place: Place
 ) -> None:

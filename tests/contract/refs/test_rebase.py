@@ -13,7 +13,7 @@ import pytest
 
 import lakevilla as lv
 from bench.size.many_tables import lake_of
-from lakevilla.branches import rebase as next_life
+from lakevilla.branches import rebase as next_epoch
 from lakevilla.store.effects import Program
 from lakevilla_testing.histories.plan import small_limits
 from tests.support.inside import inside
@@ -421,7 +421,7 @@ def cut_off(lake: lv.Lake, monkeypatch: pytest.MonkeyPatch) -> lv.Lake:
     put_in(lake.on("etl"), "rum", 3)
     put_in(lake, "ale", 2)
     with monkeypatch.context() as patched:
-        patched.setattr(next_life, "replace", dies)
+        patched.setattr(next_epoch, "replace", dies)
         with pytest.raises(KeyboardInterrupt):
             lake.rebase("etl")
     return lake
@@ -477,7 +477,7 @@ def test_a_client_follows_many_rebases(lake: lv.Lake) -> None:
         put_in(lake, f"ale{number}", 1)
         lake.rebase("etl")
         assert len(stock(etl)) == 3 + number
-    assert first.newest() is first.next_life
+    assert first.newest() is first.next_epoch
     assert first.newest().context.epoch != first.context.epoch
 
 

@@ -112,7 +112,6 @@ def shown(rows: Rows) -> list[str]:
 
 @pytest.mark.connector("delta")
 @pytest.mark.parametrize("table", MAKE)
-@pytest.mark.seam
 def test_all_readers_tell_equal_rows(source: Source, table: str) -> None:
     for statement in MAKE[table]:
         text = statement.replace("{t}", f"delta.`{source.place.uri(table)}`")
@@ -220,7 +219,6 @@ FILTERS = [
 ]
 
 
-@pytest.mark.seam
 def test_pushed_filters_mean_what_they_mean_to_spark(source: Source, pushing: None) -> None:
     at = datetime(2024, 1, 1, tzinfo=UTC)
     rows = pa.table(

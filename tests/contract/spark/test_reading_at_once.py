@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame, SparkSession
 import lakevilla as lv
 
 
-@pytest.mark.seam
 def test_reads_are_dataframes_and_other_frames_are_brought_to_the_driver(
     spark: SparkSession, tmp_path: Path
 ) -> None:

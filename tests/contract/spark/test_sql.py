@@ -32,7 +32,6 @@ def told(lake: Any, query: str, params: dict[str, object] | None = None, **views
         return [tuple(row) for row in now.sql(query, params, views=views or None).collect()]
 
 
-@pytest.mark.seam
 def test_tables_have_their_names_and_columns_can_be_called_by_them(lake: Any) -> None:
     assert told(lake, "SELECT count(*) FROM orders") == [(10,)]
     assert told(lake, "SELECT max(orders.k) FROM orders") == [(9,)]
@@ -241,7 +240,7 @@ def test_only_the_named_columns_are_asked_of_the_files(
         assert "v#" not in plan
 
 
-@pytest.mark.cases(None)
+@pytest.mark.night
 def test_nan_infinities_and_times_find_the_rows_that_they_find_without_spark(
     spark: SparkSession, tmp_path: Path
 ) -> None:

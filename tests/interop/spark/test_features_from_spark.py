@@ -31,7 +31,6 @@ def features(beside: Beside) -> set[str]:
 # -- change data feed ----------------------------------------------------------------------
 
 
-@pytest.mark.seam
 def test_a_change_data_feed_that_both_write_is_the_same_to_both(beside: Beside) -> None:
     with filled(beside, enableChangeDataFeed="true") as lake:
         since = lake.snapshot().version

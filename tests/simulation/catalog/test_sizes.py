@@ -9,7 +9,7 @@ from lakevilla_testing.histories import campaign
 from lakevilla_testing.histories.plan import draw
 from tests.support.search import WHOLE, how_many
 
-SEEDS = how_many(2, whole=15)
+SEEDS = how_many(1, whole=15)
 
 
 @pytest.mark.timeout(600)

@@ -8,7 +8,7 @@ from lakevilla_testing.histories import campaign
 from lakevilla_testing.histories.plan import draw_followed
 from tests.support.search import WHOLE, how_many
 
-SEEDS = how_many(2, whole=20)
+SEEDS = how_many(1, whole=20)
 
 
 @pytest.mark.timeout(600)

@@ -9,7 +9,7 @@ from lakevilla_testing.histories import campaign
 from lakevilla_testing.histories.plan import draw
 from tests.support.search import WHOLE, how_many
 
-HISTORIES = how_many(3, whole=30)
+HISTORIES = how_many(1, whole=30)
 
 
 def plan_of(seed):

@@ -83,10 +83,10 @@ def in_time(seed):
     return {fault: rate for fault, rate in rates.items() if fault not in {*LATE, Fault.STALE_LIST}}
 
 
-BLOCK = how_many(3, whole=30)
+BLOCK = how_many(2, whole=30)
 
 
-@pytest.mark.parametrize("first", range(0, how_many(3, whole=120), BLOCK))
+@pytest.mark.parametrize("first", range(0, how_many(2, whole=120), BLOCK))
 def test_every_invariant_holds_while_writes_land_in_time(first):
     """Clients that overlap, crash, lose acknowledgements and are turned away."""
     fired, ended = Counter(), Counter()
@@ -106,7 +106,7 @@ def test_a_single_client_loses_nothing_though_its_writes_are_slow():
     """Nobody is there to be overwritten: it may stand still anywhere, and come back."""
     rates = {Fault.PAUSE: 0.02, Fault.APPLIED_CUT: 0.05}
     fired = Counter()
-    for seed in range(how_many(4, whole=60)):
+    for seed in range(how_many(2, whole=60)):
         # One thread too: another's write, held back with the process between its last look
         # and itself, lands long after that look, and on what this one relies on by then.
         outcome, error = history(seed, rates, clients=1, threads=1, transactions=6, collects=False)
@@ -118,17 +118,20 @@ def test_a_single_client_loses_nothing_though_its_writes_are_slow():
 
 def test_without_checks_such_a_store_loses_commits():
     """What the checks are for: half of the histories and more go wrong without them."""
-    wrong = sum(history(seed, {}, checked=False, features=RI)[1] is not None for seed in range(30))
-    assert wrong > 15
+    count = how_many(6, whole=30)
+    wrong = [history(seed, {}, checked=False, features=RI)[1] is not None for seed in range(count)]
+    assert sum(wrong) > count // 2
 
 
 def test_late_writes_of_several_clients_break_some_histories():
     """The promise ends here. Measured: 12 in 100 histories with 2 pauses in 100 requests."""
+    count = how_many(6, whole=30)
     wrong = sum(
         history(seed, {Fault.PAUSE: 0.02}, RandomFaults, features=RI)[1] is not None
-        for seed in range(30)
+        for seed in range(count)
     )
-    assert 0 < wrong < 15
+    assert wrong < count // 2
+    assert wrong or not WHOLE
 
 
 # -- two writers, one of which stands still between its last look and its write ------

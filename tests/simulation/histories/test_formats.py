@@ -23,7 +23,7 @@ TIMES = how_many(1, soak=50)
 
 def histories(count):
     """Return the seeds of as many histories, of three in ``make test``."""
-    return range(how_many(3, whole=count * TIMES))
+    return range(how_many(1, whole=count * TIMES))
 
 
 @pytest.mark.timeout(600 * TIMES)
@@ -67,7 +67,7 @@ def test_every_invariant_holds_where_old_metadata_files_are_deleted_with_each_co
 def test_the_same_seed_gives_the_same_history(formats):
     """Names and bytes of manifests too: pyiceberg would put random markers into them."""
     compared = 0
-    for seed in (3, 4, 5):
+    for seed in (3, 4, 5)[: how_many(1, whole=3)]:
         plan = draw_formats(seed, formats)
         one, other = (campaign.run(seed, plan=plan, hashing=True) for _ in range(2))
         assert one.trace_hash == other.trace_hash

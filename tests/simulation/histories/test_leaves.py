@@ -21,7 +21,7 @@ from lakevilla_testing.tables.reader import run_now
 from tests.support.search import WHOLE, how_many
 from tests.support.simulated.commits import Process, balances, lake, transfer
 
-HISTORIES = how_many(3, whole=24)
+HISTORIES = how_many(1, whole=24)
 
 
 def test_histories_whose_head_lists_leaves_keep_every_promise():

@@ -14,7 +14,7 @@ from lakevilla_testing.histories.campaign import HistoryFailed
 from lakevilla_testing.planted.every import PLANTED
 from tests.support.search import WHOLE, how_many
 
-HISTORIES = how_many(50, whole=20_000, soak=2_000_000)
+HISTORIES = how_many(20, whole=20_000, soak=2_000_000)
 BLOCK = min(250, HISTORIES)
 
 

@@ -19,7 +19,7 @@ TIMES = how_many(1, soak=50)
 @pytest.mark.parametrize(("formats", "count"), [("delta", 30), ("iceberg", 20)])
 def test_every_invariant_holds_where_files_are_kept(formats, count):
     events = Counter()
-    for seed in range(how_many(3, whole=count * TIMES)):
+    for seed in range(how_many(1, whole=count * TIMES)):
         events += campaign.run(seed, plan=draw_refreshed(seed, formats)).events
     if WHOLE:
         assert {kind for kind in ("redo", "reconcile") if not events[kind]} == set()
@@ -29,7 +29,7 @@ def test_every_invariant_holds_where_files_are_kept(formats, count):
 @pytest.mark.parametrize(("formats", "count"), [("delta", 30), ("iceberg", 20)])
 def test_every_invariant_holds_where_tables_are_defined_anew(formats, count):
     events = Counter()
-    for seed in range(how_many(3, whole=count * TIMES)):
+    for seed in range(how_many(1, whole=count * TIMES)):
         events += campaign.run(seed, plan=draw_refreshed(seed, formats, "redefine")).events
     if WHOLE:
         assert {kind for kind in ("redo", "reconcile") if not events[kind]} == set()

@@ -11,7 +11,7 @@ from lakevilla_testing.histories import campaign
 from lakevilla_testing.histories.plan import draw_reshaped
 from tests.support.search import WHOLE, how_many
 
-HISTORIES = how_many(2, whole=8, soak=200)
+HISTORIES = how_many(1, whole=8, soak=200)
 
 
 @pytest.mark.timeout(600 + HISTORIES)

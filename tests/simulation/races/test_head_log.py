@@ -96,10 +96,10 @@ def heads_of(store):
     return sorted(key for key in store.objects if head_log.is_head(key))
 
 
-BLOCK = how_many(3, whole=40)
+BLOCK = how_many(1, whole=40)
 
 
-@pytest.mark.parametrize("first", range(0, how_many(3, whole=120), BLOCK))
+@pytest.mark.parametrize("first", range(0, how_many(1, whole=120), BLOCK))
 def test_every_invariant_holds_where_head_is_a_log(first):
     """With all faults, clients without LakeVilla, gc, and idempotency keys."""
     fired, ended, longest = Counter(), Counter(), 0
@@ -121,7 +121,7 @@ def test_every_invariant_holds_where_head_is_a_log(first):
 
 
 def test_a_history_of_isolated_transactions_with_gc_and_little_retention():
-    for seed in range(how_many(3, whole=15)):
+    for seed in range(how_many(1, whole=15)):
         settings = Settings(max_age_seconds=60.0, outcome_retention_seconds=120.0)
         changes = {"features": RI, "collects": True, "short": True, "settings": settings}
         _, error = history(1000 + seed, kinds=("transfer", "keyed", "numbered"), **changes)

@@ -31,7 +31,7 @@ from tests.support.simulated.commits import (
 )
 from tests.support.simulated.upkeep import DAY, LAKES, collects
 
-SCHEDULES = how_many(6, whole=25, soak=200)
+SCHEDULES = how_many(2, whole=25, soak=200)
 
 
 def rolls_back(client, to=2, attempts=10):

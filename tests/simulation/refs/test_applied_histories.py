@@ -31,7 +31,7 @@ from lakevilla_testing.world.schedules import PrioritySchedule, RandomSchedule
 from tests.support.search import WHOLE, how_many
 from tests.support.simulated.commits import TABLES, add_to, alone, begin, end, lake
 
-SEEDS = how_many(6, whole=24, soak=200)
+SEEDS = how_many(2, whole=24, soak=200)
 HOUR = 3600.0
 #: What may become of each beside the others, and on a store that fails.
 MAY_FAIL = {

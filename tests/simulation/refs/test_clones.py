@@ -32,7 +32,7 @@ from tests.support.simulated.upkeep import (
     vacuums,
 )
 
-SCHEDULES = how_many(4, whole=12, soak=300)
+SCHEDULES = how_many(2, whole=12, soak=300)
 #: Each searches a part of the schedules.
 SHARES = pytest.mark.parametrize("share", range(12))
 

@@ -31,7 +31,7 @@ from tests.support.search import WHOLE, how_many
 from tests.support.simulated.branches import on_branch
 from tests.support.simulated.commits import add_to, alone, begin, lake
 
-HISTORIES = how_many(4, whole=10, soak=300)
+HISTORIES = how_many(1, whole=10, soak=300)
 HOURS = 3600.0
 BRANCHES = ("etl", "fix")
 #: With these a rebase lets go of older lives within the history.

@@ -26,7 +26,7 @@ from tests.support.simulated.upkeep import (
     vacuums,
 )
 
-SCHEDULES = how_many(4, whole=10, soak=150)
+SCHEDULES = how_many(2, whole=10, soak=150)
 
 SHARES = pytest.mark.parametrize("share", range(8))
 

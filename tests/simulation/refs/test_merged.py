@@ -34,7 +34,7 @@ from tests.support.simulated.upkeep import (
     vacuums,
 )
 
-SCHEDULES = how_many(5, whole=20, soak=200)
+SCHEDULES = how_many(2, whole=20, soak=200)
 
 
 def changes_b(client):

@@ -28,7 +28,7 @@ from tests.support.search import how_many
 from tests.support.simulated.branches import appends, makes
 from tests.support.simulated.commits import Process, add_to, alone, begin, commit, lake
 
-SCHEDULES = how_many(6, whole=25, soak=300)
+SCHEDULES = how_many(3, whole=25, soak=300)
 
 
 def answered(work):

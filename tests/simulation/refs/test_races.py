@@ -32,7 +32,7 @@ from tests.support.simulated.commits import (
 from tests.support.simulated.upkeep import DAY, LAKES, collects, vacuums
 
 #: How many interleavings of two clients; ``make test-all`` sets 10,000 for those of commits.
-SCHEDULES = how_many(6, whole=25, soak=200)
+SCHEDULES = how_many(3, whole=25, soak=200)
 
 
 def tags(at, name="closing"):

@@ -32,7 +32,7 @@ from tests.support.simulated.upkeep import (
     vacuums,
 )
 
-SCHEDULES = how_many(4, whole=10, soak=150)
+SCHEDULES = how_many(2, whole=10, soak=150)
 OF_SOAK = pytest.mark.skipif(not SOAK, reason="takes a minute: make soak runs it")
 
 

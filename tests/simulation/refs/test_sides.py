@@ -28,7 +28,7 @@ from tests.support.simulated.commits import (
 )
 from tests.support.simulated.upkeep import LAKES, results
 
-SCHEDULES = how_many(5, whole=20, soak=200)
+SCHEDULES = how_many(2, whole=20, soak=200)
 KEYS = {"a": ("id",)}
 
 

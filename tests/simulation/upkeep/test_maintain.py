@@ -21,7 +21,7 @@ from tests.support.simulated.commits import add_to, alone, balances, begin, comm
 from tests.support.simulated.upkeep import confirms
 
 DAY = 24 * 3600
-SCHEDULES = how_many(4, whole=15, soak=200)
+SCHEDULES = how_many(2, whole=15, soak=200)
 #: Each searches a part of the schedules.
 SHARES = pytest.mark.parametrize("share", range(8))
 

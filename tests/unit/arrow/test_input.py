@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from lakevilla.arrow import input
 from lakevilla.arrow.opening import open_data
 from lakevilla.errors import InvalidOperation
+from tests.support.search import how_many
 
 ORDERS = pa.schema(
     [
@@ -629,7 +630,7 @@ def meaning(array: pa.Array) -> list[Any]:
     return exact
 
 
-@settings(max_examples=400)
+@settings(max_examples=how_many(66, whole=400))
 @given(st.data())
 def test_a_cast_keeps_every_value_or_is_refused(data: st.DataObject) -> None:
     kinds = [*INTEGERS, *DECIMALS, *TIMES, pa.float32(), pa.float64(), pa.date32()]

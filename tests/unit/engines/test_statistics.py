@@ -19,6 +19,7 @@ from lakevilla.engines.statistics import (
     statistics_of_table,
     string_ceiling,
 )
+from tests.support.search import how_many
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=60)
 
@@ -57,7 +58,7 @@ COLUMNS = {
 }
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=how_many(10, whole=60))
 @given(data=st.data())
 def test_both_ways_say_the_same_and_it_is_true(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

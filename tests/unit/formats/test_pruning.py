@@ -20,6 +20,7 @@ from lakevilla.sql.expressions.bind import bind
 from lakevilla.sql.expressions.evaluate import compare, evaluate
 from lakevilla.sql.expressions.parse import parse_predicate
 from lakevilla.sql.expressions.tree import Expr, children, columns
+from tests.support.search import how_many
 from tests.support.trees import ROWS, SCHEMA, trees
 
 PARTITIONS = ("b", "t", "d", "ts", "bo", "x", "dec")
@@ -123,7 +124,7 @@ def meets_nan(where: Expr, row: dict[str, Any]) -> bool:
 
 
 SETTINGS = settings(
-    max_examples=400,
+    max_examples=how_many(66, whole=400),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

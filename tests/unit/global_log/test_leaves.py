@@ -26,6 +26,7 @@ from lakevilla.global_log.head import (
     successor,
 )
 from lakevilla.store.codec import decode, encode
+from tests.support.search import how_many
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=12)
 CHANGES = st.lists(
@@ -58,7 +59,7 @@ def fetch(found, bodies, names=None):
     return missing
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=how_many(50, whole=300), deadline=None)
 @given(CHANGES)
 def test_a_map_says_the_same_in_leaves_as_whole(changes):
     plain, found, bodies = {}, NameMap(), {}

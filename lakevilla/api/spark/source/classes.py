@@ -187,8 +187,11 @@ def _stream_reader_class() -> Callable[[bytes], DataSourceStreamReader]:
         from pyspark.sql.streaming import datasource as streaming  # type: ignore[attr-defined]
     except ImportError:
         return StreamReader
+    return _limited(StreamReader, streaming, work)  # type: ignore[no-any-return]
 
-    class LimitedReader(StreamReader, streaming.SupportsTriggerAvailableNow):  # type: ignore[misc]
+
+def _limited(reader: Any, streaming: Any, work: Callable[[], Any]) -> Any:
+    class LimitedReader(reader, streaming.SupportsTriggerAvailableNow):  # type: ignore[misc]
         """The same where Spark passes the begin of a batch, and its largest size (from 4.2)."""
 
         until: int | None = None
@@ -202,13 +205,12 @@ def _stream_reader_class() -> Callable[[bytes], DataSourceStreamReader]:
         def prepareForTriggerAvailableNow(self) -> None:
             self.until = work().newest_version(self.state)
 
-        def latestOffset(  # type: ignore[override]
-            self, start: dict[str, int], limit: Any
-        ) -> dict[str, int]:
+        def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
             limited = not isinstance(limit, streaming.ReadAllAvailable)
-            return work().next_offset(  # type: ignore[no-any-return]
+            found: dict[str, int] = work().next_offset(
                 self.state, start, until=self.until, limited=limited
             )
+            return found
 
     return LimitedReader
 

@@ -177,6 +177,7 @@ def takes_filters(state: bytes) -> bool:
     ``df.where(a).union(df.where(b))`` reads the rows that match b, twice. Spark 5 plans for each
     use.
     """
+    # docs/upstream.md, "A Python source reads by the filter of another frame"
     import pyspark
 
     held: Bound = pickle.loads(state)

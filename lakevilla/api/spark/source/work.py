@@ -41,6 +41,7 @@ __all__ = [
 def bound(lakes: bytes, options: Mapping[str, str]) -> bytes:
     """Return the state that a reader sees: the same for all that is read of it later."""
     # For a table of its catalog Spark passes nothing, except its own entry while it is created.
+    # docs/upstream.md, "A table of the catalog passes no options to a Python source"
     if not options or {"provider", "owner"} <= {name.lower() for name in options}:
         raise InvalidOperation(NO_OPTIONS)
     if asks_for_versions(options):

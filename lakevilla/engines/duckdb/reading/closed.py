@@ -37,6 +37,8 @@ from lakevilla.sql.statements.select import PURE_TABLE_FUNCTIONS, is_reaching, r
 
 #: DuckDB keeps some kilobytes for each file that it has read, as long as the database exists, and
 #: files that no table has any more are not read again.
+#: https://github.com/duckdb/duckdb/issues/16842 (footers)
+#: https://github.com/duckdb/duckdb/issues/22730 (blocks)
 _MOST_NAMES = 20_000
 
 #: Rows that are fetched between two checks for Ctrl-C.
@@ -371,13 +373,14 @@ def refuse_twins(paths: Mapping[str, object]) -> None:
 # known to be harmless, the statement only gets a database of its own: nothing is refused here.
 #
 # The tree also shows whether DuckDB would lose rows of the statement.
+# https://github.com/duckdb/duckdb/issues/25992
 
 
 #: A table's name as the statement spells it, part by part.
 Parts: TypeAlias = tuple[str, ...]
 
 # The text is not passed as a parameter: for the first parameter DuckDB imports pandas, which takes
-# long.
+# long (docs/upstream.md, "The first parameter of a statement imports pandas").
 _SERIALIZED = "SELECT json_serialize_sql({}, skip_null := true, skip_empty := true)"
 #: The nodes of a tree that are no expressions: queries, tables, modifiers and orders.
 _KNOWN = frozenset(

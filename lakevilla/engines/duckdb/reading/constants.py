@@ -116,7 +116,8 @@ def binary_of(value: str | None) -> bytes | None:
 
 
 _DECIMAL = re.compile(r"DECIMAL\((?P<precision>\d+), *(?P<scale>\d+)\)")
-#: The most digits of a decimal of DuckDB's; it reads a file's decimals with more as doubles.
+#: The most digits of a decimal of DuckDB's; it reads a file's decimals with more as doubles, and
+#: wrong ones: https://github.com/duckdb/duckdb/pull/25058
 _MOST_DIGITS = 38
 
 
@@ -147,6 +148,7 @@ def has_decimals(kind: pa.DataType) -> bool:
 # Lists as parameters: ``IN (:ids)`` and ``IN :ids`` as one parameter for each value.
 #
 # In the first, DuckDB compares with the list itself, and in the second it ignores NULLs.
+# https://github.com/duckdb/duckdb/issues/15063
 
 
 _QUERY = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE"})

@@ -33,7 +33,7 @@ from lakevilla.formats.layout import Layout
 # mark their text as text, and a column may have changed from one to the other since; in a table
 # that has columns of bytes, only the footer shows it. Footers also show numbers that the table's
 # type can't keep unchanged. DuckDB rounds them silently, and makes a wrong number of a decimal of
-# more than 38 digits, which it reads as a double.
+# more than 38 digits, which it reads as a double (https://github.com/duckdb/duckdb/pull/25058).
 #
 # Footers also show times of 96 bits, as Spark writes them, which DuckDB reads as times without a
 # zone. Its cast to a time in UTC costs five times as much as reading them, so the cast is avoided
@@ -43,7 +43,7 @@ from lakevilla.formats.layout import Layout
 # which of the table's columns it has. DuckDB finds a column by its id, but a field within a column
 # by its name alone, and a file may have other names there: names from before a rename, or names in
 # Avro's spelling (``a-b`` is written ``a_x2Db``). The columns of a file without any ids are found
-# by the table's name mapping.
+# by the table's name mapping. https://github.com/duckdb/duckdb/pull/9123 (no nested ids)
 #
 # The footers are those that the scan reads next: DuckDB keeps their bytes, so they cost no request.
 

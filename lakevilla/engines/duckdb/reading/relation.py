@@ -504,15 +504,19 @@ def _schema_entry(
 # first makes ``x <= 1.6`` of whole numbers ``x <= 2``, the second makes ``x > 5`` of NaN false and
 # ``x <= 5`` true. So no filter reaches a column that a file may hold in a type to which a constant
 # must be rounded, or that may hold NaN; ``expressions.loosen`` says which conditions may.
+# https://github.com/duckdb/duckdb/issues/24900 (constants)
+# https://github.com/duckdb/duckdb/issues/25521 (NaN)
 #
 # Nor does a filter reach a column of bytes: DuckDB (1.5.5) searches a file's Bloom filter for bytes
 # as it would print them, with a backslash, and skips all files that hold the value.
+# https://github.com/duckdb/duckdb/pull/23829
 #
 # Nor does a filter reach any column where a statement has ``x IS DISTINCT FROM c`` together with
-# another comparison of ``x`` (duckdb#25992). For an OR of comparisons of one column with constants,
-# DuckDB (1.5.5) checks statistics, those of a row group in a file as well as those of its own
-# tables. These treat ``x IS DISTINCT FROM c`` as ``x <> c``: DuckDB skips row groups whose values
-# are all NULL, or ``c`` and NULL. See ``closed.Admission``.
+# another comparison of ``x``. For an OR of comparisons of one column with constants, DuckDB (1.5.5)
+# checks statistics, those of a row group in a file as well as those of its own tables. These treat
+# ``x IS DISTINCT FROM c`` as ``x <> c``: DuckDB skips row groups whose values are all NULL, or
+# ``c`` and NULL. See ``closed.Admission``.
+# https://github.com/duckdb/duckdb/issues/25992
 
 
 def above(sql: str) -> str:

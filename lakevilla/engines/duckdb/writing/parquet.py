@@ -81,6 +81,7 @@ def copy_options(schema: pa.Schema, layout: Layout) -> str:
     options.append(f"DICTIONARY_SIZE_LIMIT {_MOST_IN_DICTIONARY}")
     if any(map(has_bytes, schema.types)):
         # DuckDB itself does not find bytes by the Bloom filters that it writes (reading.above).
+        # https://github.com/duckdb/duckdb/pull/23829
         options.append("WRITE_BLOOM_FILTER false")
     identifiers = _field_identifiers(schema)
     if identifiers:
@@ -141,6 +142,7 @@ def _identifier_entry(field: pa.Field, name: str | None = None) -> str:
 # DuckDB compares strings and bytes by their bytes, as Iceberg does (spec, "Sorting"). Floats are
 # sorted by their bits. DuckDB treats as equal what Iceberg distinguishes: zeros of either sign, and
 # NaNs of either sign. If it sorts by the column itself, it returns another zero than it was given.
+# https://github.com/duckdb/duckdb/issues/25417
 
 
 class Order:

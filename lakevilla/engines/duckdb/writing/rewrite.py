@@ -281,6 +281,7 @@ def digest(cursor: duckdb.DuckDBPyConnection, files: Files, where: Expr) -> Dige
         # Fetch all rows, though there is one: a result that is not read to its end is dropped with
         # the interpreter's lock held, while DuckDB's threads may still wait for that lock to read a
         # file of a remote store.
+        # https://github.com/duckdb/duckdb/pull/10854 (the same of relations)
         ((count, low, high),) = cursor.execute(sql).fetchall()
     return Digest(count, int(low or 0), int(high or 0))
 

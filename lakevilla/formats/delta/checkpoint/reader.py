@@ -186,6 +186,13 @@ class Part:
     token: Token
     footer: pq.FileMetaData
     body: bytes | None = None
+    #: The dotted paths of the leaf columns, in file order.
+    paths: tuple[str, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        schema = self.footer.schema
+        paths = tuple(schema.column(index).path for index in range(self.footer.num_columns))
+        object.__setattr__(self, "paths", paths)
 
     @property
     def row_groups(self) -> range:
@@ -193,12 +200,12 @@ class Part:
 
     def columns(self, prefixes: Iterable[str]) -> list[int]:
         """Return the indices of the leaf columns below ``prefixes`` (dotted), in file order."""
-        wanted = tuple(prefixes)
-        schema = self.footer.schema
+        wanted = frozenset(prefixes)
+        below = tuple(f"{prefix}." for prefix in wanted)
         return [
             index
-            for index in range(self.footer.num_columns)
-            if _below(schema.column(index).path, wanted)
+            for index, path in enumerate(self.paths)
+            if path in wanted or path.startswith(below)
         ]
 
     def holds(self, row_group: int, prefix: str) -> bool:
@@ -213,10 +220,6 @@ class Part:
             if statistics.null_count < group.column(index).num_values:
                 return True
         return False
-
-
-def _below(path: str, prefixes: tuple[str, ...]) -> bool:
-    return any(path == prefix or path.startswith(prefix + ".") for prefix in prefixes)
 
 
 def open_part(key: str) -> Program[Part]:

@@ -31,6 +31,7 @@ _Check = Callable[[str], str | None]
 
 def _flag(value: str) -> str | None:
     # In lower case, since delta-rs reads no other spelling.
+    # docs/upstream.md, "A property in capital letters is ignored"
     return value.lower() if value.lower() in ("true", "false") else None
 
 
@@ -44,6 +45,7 @@ def _whole(least: int) -> _Check:
 
 def _interval(value: str) -> str | None:
     # Spark does not need the first word, delta-kernel does.
+    # docs/upstream.md, "An interval needs a word that Spark does not need"
     words = value.lower().split()
     words = words if words[:1] == ["interval"] else ["interval", *words]
     return None if _milliseconds(words[1:]) is None else " ".join(words)

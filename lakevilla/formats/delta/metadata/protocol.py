@@ -21,6 +21,7 @@ GUARD = "lakevilla"
 #: Variants are honoured where no column is one: deltalake lists ``variantType`` for every
 #: table that it creates with deletion vectors, and the feature requires nothing of other columns.
 #: A column of that type is refused with its schema (``schema.parse_schema``).
+#: docs/upstream.md, "A table with deletion vectors requires variants"
 READER_FEATURES = frozenset(
     {
         "columnMapping",

@@ -366,6 +366,7 @@ def _response(metadata: TableMetadata, location: str) -> CommitTableResponse:
 
 def _kept(before: Metadata, body: bytes) -> bytes:
     """Return ``body`` with top-level parts of ``before`` that pyiceberg's models do not know."""
+    # docs/upstream.md, "Parts of a metadata file that it does not know are lost"
     parts = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     rest = {name: raw for name, raw in before.parts.items() if name not in _KNOWN}
     return msgspec.json.encode({**rest, **parts})
@@ -550,6 +551,7 @@ class Catalogs:
 
 def _limit(catalog: Catalog, seconds: float) -> None:
     """Give a REST catalog's session a time limit: pyiceberg sets none, and would hang."""
+    # https://github.com/apache/iceberg-python/issues/2772
     session = getattr(catalog, "_session", None)
     for prefix, adapter in list(getattr(session, "adapters", {}).items()):
         if type(adapter) is HTTPAdapter and session is not None:

@@ -34,6 +34,7 @@ from lakevilla.formats.iceberg.metadata.file import Cache
 # Its compiled decoder reads a double as the nearest float (pyiceberg 0.12,
 # ``CythonBinaryDecoder.read_double``). In a manifest the values of partitions are doubles: two
 # partitions would become one, and a manifest that is created again would contain other values.
+# https://github.com/apache/iceberg-python/pull/3808
 #
 # Its encoder is Python. Each list of a table names the manifests of the one before, so their rows
 # are encoded once.
@@ -56,6 +57,7 @@ class WholeAvroFile(AvroFile[D]):
             # The compiled decoder does not check lengths: at the end of a file that was cut off it
             # reads on in the memory of the process (pyiceberg 0.12). The header and the frames of
             # blocks are few, and Python's decoder raises ``EOFError``.
+            # https://github.com/apache/iceberg-python/issues/3952
             content = stream.read()
         self.decoder, self._size = StreamingBinaryDecoder(content), len(content)
         self.header = construct_reader(META_SCHEMA, {-1: _Header}).read(self.decoder)
@@ -75,6 +77,7 @@ class WholeAvroFile(AvroFile[D]):
         ``AvroFile`` takes each ``EOFError`` for that end: a file whose last block is cut off would
         have fewer rows.
         """
+        # docs/upstream.md, "A file that is cut off within a block has fewer rows"
         decoder = self.decoder
         try:
             marker = self.header.sync if self.block is None else decoder.read(SYNC_SIZE)
@@ -234,6 +237,7 @@ class RememberedRows:
 #
 # The specification identifies fields by their ids. Some writers leave them out, or do not mark a
 # map as one, or only name a record where it occurs again: then names replace the ids.
+# docs/upstream.md, "A manifest's schema is read in one form alone"
 
 
 #: Names of fields in older specifications.

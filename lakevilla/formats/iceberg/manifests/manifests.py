@@ -506,7 +506,7 @@ def _listed(row: _Row) -> _Row:
 # makes such values from the lowest ones of a type, and a writer that does not refuse them has them
 # in its manifests. A manifest that keeps its files must be listed nevertheless: the bytes of
 # a bound are as many as the value needs (spec, "Binary single-value serialization"), and no reader
-# counts its digits.
+# counts its digits. https://github.com/apache/iceberg/issues/17027
 
 
 _PARTITIONS = 13

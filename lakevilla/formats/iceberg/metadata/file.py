@@ -25,6 +25,7 @@ from lakevilla.store.location import CATALOG
 # The file is kept as JSON text of its top-level parts. Parts that this library does not know are
 # passed on unchanged (pyiceberg's model drops them), and a list of a thousand snapshots is
 # neither parsed nor rendered to add one (docs/design/0015-iceberg.md).
+# docs/upstream.md, "Parts of a metadata file that it does not know are lost"
 
 
 MAIN = "main"

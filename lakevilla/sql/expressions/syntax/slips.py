@@ -102,8 +102,9 @@ def instead_of(name: str) -> str:
 # Tests next to tests: where databases read one text in two ways, it needs parentheses.
 #
 # ``a = b is null`` is ``(a = b) is null`` in DuckDB, PostgreSQL and Spark, and ``a = (b is null)``
-# in SQLite, MySQL and sqlglot; ``a = b in (true)`` is read in two ways by Spark and DuckDB.
+# in sqlglot's own dialect; ``a = b in (true)`` is read in two ways by Spark and DuckDB.
 # Whichever is meant, the other reading silently changes other rows.
+# docs/upstream.md, "A test after a comparison is grouped with its right side"
 
 
 def written(node: Any) -> Any:

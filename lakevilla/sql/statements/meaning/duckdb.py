@@ -258,6 +258,7 @@ def _equal(node: Call, types: Sequence[str]) -> bool:
 
     DuckDB checks whether ``date_trunc`` can be equal to a constant at all, and then ignores NULL.
     """
+    # https://github.com/duckdb/duckdb/pull/24368
     met = unified(node, node.args, types)
     for cut, other in zip(node.args, reversed(node.args), strict=True):
         if isinstance(cut, Call) and cut.name == "date_trunc" and not columns(other):

@@ -44,7 +44,6 @@ def found(frame: Any) -> list[tuple[Any, ...]]:
 # -- verbs -----------------------------------------------------------------------
 
 
-@pytest.mark.seam
 def test_verbs_take_columns_where_they_take_text(spark: SparkSession, lake: Any) -> None:
     with lake.transaction() as txn:
         mine = txn.read("t", where=F.col("id") >= 2)

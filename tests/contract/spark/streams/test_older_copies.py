@@ -105,7 +105,6 @@ def stream(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) 
     made.lake.close()
 
 
-@pytest.mark.seam
 def test_a_batch_that_an_older_copy_plans_anew_is_refused(stream: Stream) -> None:
     stream.arrive(0)
     stream.run()

@@ -64,7 +64,6 @@ DELTA = pytest.param("delta", marks=pytest.mark.connector("delta"))
 
 
 @pytest.mark.parametrize("kind", [DELTA, "iceberg"])
-@pytest.mark.seam
 def test_rows_that_differ_are_those_that_the_embedded_engine_tells(
     spark: SparkSession, lake: Any, other: lv.Lake, jobs: list[str], kind: Any
 ) -> None:

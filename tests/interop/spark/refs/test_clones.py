@@ -12,7 +12,6 @@ import lakevilla as lv
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-@pytest.mark.seam
 def test_a_table_of_a_clone_is_read_by_spark_from_its_first_write_on(
     kind: Literal["delta", "iceberg"], spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -19,6 +19,7 @@ from lakevilla.sql.expressions.bind import bind
 from lakevilla.sql.expressions.evaluate import compare, evaluate
 from lakevilla.sql.expressions.parse import parse_expression, parse_predicate
 from lakevilla.sql.expressions.tree import Call, Expr, children, columns
+from tests.support.search import how_many
 from tests.support.trees import ROWS, SCHEMA, any_tree, row_table
 
 RAISED = "raised"
@@ -75,7 +76,7 @@ def has_constant_side(tree: Expr) -> bool:
 
 
 @settings(
-    max_examples=400,
+    max_examples=how_many(66, whole=400),
     deadline=None,
     suppress_health_check=[
         HealthCheck.too_slow,

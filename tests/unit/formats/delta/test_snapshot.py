@@ -21,6 +21,7 @@ from lakevilla.formats.files import (
 from lakevilla.sql.expressions.bind import bind
 from lakevilla.sql.expressions.parse import parse_predicate
 from tests.support.delta_by_hand import Tables, data_file, field, metadata
+from tests.support.search import how_many
 
 SCHEMA = pa.schema([("id", pa.int64())])
 
@@ -118,7 +119,9 @@ STEPS = st.lists(st.tuples(st.sampled_from(["add", "remove", "checkpoint", "open
 
 
 @given(STEPS)
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=how_many(8, whole=40), deadline=None, suppress_health_check=list(HealthCheck)
+)
 def test_any_history_gives_the_files_that_a_set_would(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str]]
 ) -> None:

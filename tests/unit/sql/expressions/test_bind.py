@@ -21,6 +21,7 @@ from lakevilla.sql.expressions.functions.catalogue import FUNCTIONS, documentati
 from lakevilla.sql.expressions.parse import parse_expression, parse_predicate
 from lakevilla.sql.expressions.tree import Call, Cast, Column, Expr, Literal, columns
 from lakevilla.sql.expressions.types import arrow_type, common_type, type_name
+from tests.support.search import how_many
 from tests.support.trees import SCHEMA, any_tree
 
 PLAIN = pa.schema(
@@ -46,7 +47,7 @@ def bound(sql: str, **params: Any) -> Expr:
 
 
 @settings(
-    max_examples=300,
+    max_examples=how_many(50, whole=300),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

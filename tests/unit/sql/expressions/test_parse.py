@@ -16,6 +16,7 @@ from lakevilla.sql.expressions.parse import StatementExpressions, parse_expressi
 from lakevilla.sql.expressions.render import render_sql
 from lakevilla.sql.expressions.tree import Call, Column, Expr, Literal, columns, substitute
 from lakevilla.sql.expressions.values import literal
+from tests.support.search import how_many
 from tests.support.trees import any_tree
 
 MONTH = Literal("string", "month")
@@ -171,7 +172,7 @@ def test_a_predicate_is_required(sql: str | None) -> None:
         parse_predicate(sql)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=how_many(50, whole=300), deadline=None)
 @given(st.text(alphabet="ab1'\"`()<>=!,.;:-+*/% \n[]{}?$@~|&^#inotandcaselike", max_size=25))
 def test_any_text_gives_a_tree_or_our_error(text: str) -> None:
     try:
@@ -188,7 +189,7 @@ def test_thousands_of_terms_do_not_nest() -> None:
 
 
 @settings(
-    max_examples=400,
+    max_examples=how_many(66, whole=400),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

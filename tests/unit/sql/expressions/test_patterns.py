@@ -15,6 +15,7 @@ from lakevilla.sql.expressions.functions.declaring import WrongTypes
 from lakevilla.sql.expressions.functions.patterns import pattern, replacement
 from lakevilla.sql.expressions.functions.temporal import format_of, read_format
 from lakevilla.sql.expressions.functions.text import TEXT_MEANINGS
+from tests.support.search import how_many
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +126,7 @@ def _of_python(match: re.Match[str]) -> str:
 
 
 @settings(
-    max_examples=400,
+    max_examples=how_many(66, whole=400),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much],
 )
